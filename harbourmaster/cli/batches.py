@@ -20,7 +20,7 @@ _SHOWN: Final = 5
 
 
 async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]) -> list[ApiError]:
-    """Do it with each, a few at a time; returns the errors."""
+    """Run ``act`` on every item, a few at a time; returns the errors."""
     width = asyncio.Semaphore(WIDTH)
     errors: list[ApiError] = []
 
@@ -37,13 +37,13 @@ async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]
     return errors
 
 
-def many(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun in the singular or plural: ``2 pods``."""
+    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
-def shown(names: Sequence[str], most: int = _SHOWN) -> str:
-    """The first of the names, and how many more."""
+def shorten(names: Sequence[str], most: int = _SHOWN) -> str:
+    """Return the first names, and the number of the others."""
     listed = ", ".join(names[:most])
     more = len(names) - most
     return f"{listed} and {more} more" if more > 0 else listed

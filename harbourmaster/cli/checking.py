@@ -18,12 +18,11 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import rendered as shown
 from harbourmaster.api.suggestions import did_you_mean
-from harbourmaster.cli.batches import many
+from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
-from harbourmaster.cli.render import difference, rendered
+from harbourmaster.cli.render import difference, render_manifest
 from harbourmaster.cli.reviews import (
     NAMESPACE,
-    as_reviewed,
     engine_of,
     kind_of,
     name_of,
@@ -31,6 +30,7 @@ from harbourmaster.cli.reviews import (
     object_in,
     pod_in,
     refusals,
+    reviewable,
     subject_of,
     warnings,
 )
@@ -115,7 +115,7 @@ def _conclude(arguments: Arguments, results: Results, program: str) -> int:
     counts = {"objects": objects, "errors": errors, "warnings": len(found) - errors}
     if arguments.junit is not None:
         ET.ElementTree(_junit(results, program)).write(arguments.junit, "utf-8", True)
-    total = ", ".join(many(number, noun[:-1]) for noun, number in counts.items())
+    total = ", ".join(plural(number, noun[:-1]) for noun, number in counts.items())
     print_out(arguments, {**counts, "findings": found}, [*_lines(found), total])
     return int(errors > 0)
 
@@ -210,11 +210,11 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
 
 def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bool, str]]:
     """What is warned of, and what is refused: that is an error."""
-    manifest = as_reviewed(manifest)
+    manifest = reviewable(manifest)
     kind = kind_of(manifest)
     if kind == NAMESPACE and (found := engine.snapshot.namespace(name_of(manifest) or "")):
         yield from ((False, note.text) for note in found.warnings)
-    _, verdict = rendered(manifest, engine)
+    _, verdict = render_manifest(manifest, engine)
     if verdict is None:
         return
     faults = read_policy(manifest)[1] if is_policy_kind(*kind) else []
@@ -340,8 +340,8 @@ def _values(data: bytes) -> list[object]:
 
 
 def _made(manifest: dict[str, Any], engine: Engine) -> Expected:
-    manifest = as_reviewed(manifest)
-    after, verdict = rendered(manifest, engine)
+    manifest = reviewable(manifest)
+    after, verdict = render_manifest(manifest, engine)
     if verdict is None:
         return Expected()
     decision = verdict
@@ -352,7 +352,7 @@ def _made(manifest: dict[str, Any], engine: Engine) -> Expected:
         metadata = {"namespace": namespace_of(manifest), **object_in(template, "metadata")}
         metadata["ownerReferences"] = [owner]
         pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        decision = rendered(pod, engine)[1] or verdict
+        decision = render_manifest(pod, engine)[1] or verdict
     denied, is_gated = refusals(verdict, manifest), decision.outcome == GATED
     return Expected(_changed(manifest, after), warnings(verdict), is_gated, denied)
 

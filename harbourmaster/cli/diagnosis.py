@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
 from harbourmaster.cli.live.cluster import greet
-from harbourmaster.cli.live.reader import absent, right_of, together, unread
+from harbourmaster.cli.live.reader import on_missing_kind, on_unread, right_of, run_together
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
 from harbourmaster.telemetry.text import reason
 
@@ -78,15 +78,15 @@ def ok(text: str) -> Finding:
     return Finding("", "ok", "", text)
 
 
-def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The gravest first; those of one severity stay in the order of the checks."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-async def diagnosed(checks: Sequence[Check], installation: Installation) -> tuple[Finding, ...]:
+async def run_checks(checks: Sequence[Check], installation: Installation) -> tuple[Finding, ...]:
     """What all the checks find, the gravest first. Raises UnreachableError, UnauthorizedError."""
-    results = await together(*(_checked(each, installation) for each in checks))
-    return ordered(
+    results = await run_together(*(_checked(each, installation) for each in checks))
+    return sort_findings(
         msgspec.structs.replace(one, check=check.name)
         for check, found in zip(checks, results, strict=True)
         for one in found or [ok(check.fine)]
@@ -98,8 +98,8 @@ async def _checked(check: Check, installation: Installation) -> list[Finding]:
     found: list[Finding] = []
     skipped: list[str] = []
     kinds: list[Resource] = []
-    unread.set(skipped.append)
-    absent.set(kinds.append)
+    on_unread.set(skipped.append)
+    on_missing_kind.set(kinds.append)
     try:
         async with asyncio.timeout(PATIENCE):
             async for one in check.run(installation):

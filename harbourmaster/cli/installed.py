@@ -160,7 +160,7 @@ def is_our_namespace(metadata: Metadata) -> bool:
     return metadata.name == DEFAULT_NAMESPACE or _is_labelled(metadata)
 
 
-def foreign(resource: Resource, found: Iterable[Metadata]) -> list[str]:
+def foreign_objects(resource: Resource, found: Iterable[Metadata]) -> list[str]:
     """Which of the objects in our namespace are somebody else's, as ``kind name``."""
     return [
         f"{resource.kind} {metadata.name}"

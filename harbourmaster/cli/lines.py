@@ -25,11 +25,11 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def answer_file(path: Path, answer: Callable[[bytes], Struct]) -> int:
     """Answer each line of a file; returns the exit code, 1 where a line was not a case."""
-    with opened(path) as stream:
-        return 1 if print_lines(answered(stream, answer), LineFailure) else 0
+    with open_input(path) as stream:
+        return 1 if print_lines(answer_lines(stream, answer), LineFailure) else 0
 
 
-def answered(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> Iterator[Answer]:
+def answer_lines(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> Iterator[Answer]:
     """Answer each line that is not blank; a LineFailure where ``answer`` raises MalformedError.
 
     An answer that has a field for it gets the number of its line.
@@ -53,6 +53,6 @@ def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:
     return count
 
 
-def opened(path: Path) -> BinaryIO:
+def open_input(path: Path) -> BinaryIO:
     """The file, or standard input for ``-``."""
     return sys.stdin.buffer if str(path) == "-" else path.open("rb")

@@ -11,8 +11,8 @@ from msgspec import Raw, Struct
 
 from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli import program
-from harbourmaster.cli.lines import answered, opened, print_lines
-from harbourmaster.cli.render import loaded
+from harbourmaster.cli.lines import answer_lines, open_input, print_lines
+from harbourmaster.cli.render import load_engine
 from harbourmaster.cli.terminal import printable
 from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
 from harbourmaster.webhook.handlers import answer
@@ -32,14 +32,14 @@ class ReplayDifference(Struct, frozen=True):
 
     id: Any
     recorded: Raw | None
-    answered: Raw | None
+    answer_lines: Raw | None
     line: int = 0
 
 
 def review(arguments: Arguments) -> int:
     """Answer one AdmissionReview; 1 where it or a policy is bad, by standard error."""
-    engine, failed = loaded(arguments)
-    with opened(arguments.file) as stream:
+    engine, failed = load_engine(arguments)
+    with open_input(arguments.file) as stream:
         body = stream.read()
     result, decision = answer(body, engine)
     sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
@@ -52,16 +52,16 @@ def replay(arguments: Arguments) -> int:
     With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1;
     so is a file without any case. How many are alike goes to standard error.
     """
-    with opened(arguments.file) as stream:
+    with open_input(arguments.file) as stream:
         if arguments.check:
             return _check(stream, arguments)
-        return 1 if print_lines(replayed(stream, arguments.settings), LineFailure) else 0
+        return 1 if print_lines(replay_lines(stream, arguments.settings), LineFailure) else 0
 
 
 def _check(stream: BinaryIO, arguments: Arguments) -> int:
     count = wrong = 0
     compare = partial(_compared, settings=arguments.settings)
-    for count, each in enumerate(answered(stream, compare), 1):  # noqa: B007 - used below
+    for count, each in enumerate(answer_lines(stream, compare), 1):  # noqa: B007 - used below
         wrong += print_lines(filter(None, (each,)), LineFailure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.
@@ -71,11 +71,11 @@ def _check(stream: BinaryIO, arguments: Arguments) -> int:
     return 1 if wrong else 0
 
 
-def replayed(
+def replay_lines(
     lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
 ) -> Iterator[ReplayResult | LineFailure]:
     """Answer each line that is not blank, in order."""
-    return answered(lines, partial(replay_case, settings=settings))
+    return answer_lines(lines, partial(replay_case, settings=settings))
 
 
 def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> ReplayResult | LineFailure:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.sizes import LIMITS, is_limited, size_errors
-from harbourmaster.cli.batches import shown
+from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.diagnosis import note
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.reader import run_together
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -35,18 +35,18 @@ class Oversized(Struct, frozen=True):
     errors: str
 
 
-async def oversized(
+async def list_oversized(
     live: ClusterReader, resources: Iterable[Resource] = tuple(LIMITS)
 ) -> list[Oversized]:
     """All of these kinds, as far as they have limits. Raises ApiError."""
     limited = [resource for resource in resources if is_limited(resource.group, resource.kind)]
-    found = await together(*(live.items(each, partial(_judged, each)) for each in limited))
+    found = await run_together(*(live.items(each, partial(_judged, each)) for each in limited))
     return [one for some in found for one in some]
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Stored objects that cannot grow any more."""
-    for one in await oversized(live):
+    for one in await list_oversized(live):
         text = f"over the limits for new objects: {one.errors}"
         yield note(one.subject, text, "it keeps working; no update can make it larger")
 
@@ -58,4 +58,4 @@ def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:
     metadata = metadata_in(raw)
     name = "/".join(filter(None, (metadata.namespace, metadata.name)))
     texts = [f"{error.path[:_PATH]}: {error.kind.lower()}: {error.value}" for error in errors]
-    return Oversized(f"{resource.kind} {name}", shown(texts, _SHOWN))
+    return Oversized(f"{resource.kind} {name}", shorten(texts, _SHOWN))

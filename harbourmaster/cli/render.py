@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.reviews import (
+    apply_patch,
     creation_of,
+    describe_waits,
     kind_of,
     name_of,
     namespace_of,
     object_in,
-    patched,
     pod_in,
     refusals,
-    waits_told,
 )
 from harbourmaster.gates.waits import waits_of
 from harbourmaster.policies.model import POLICY, is_policy_kind
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 def render(arguments: Arguments) -> int:
     """Print the manifests as admission would store them, or the difference; 1 where one is bad."""
-    engine, failed = loaded(arguments)
+    engine, failed = load_engine(arguments)
     separator = ""
     for item in manifests_in(read_paths(arguments.manifests)):
         if isinstance(item, Problem):
             print(item, file=sys.stderr)
             failed = True
             continue
-        after, verdict = rendered(item.value, engine)
+        after, verdict = render_manifest(item.value, engine)
         if told := _waits(item.value, engine):
             print(item.problem(told), file=sys.stderr)
         if verdict is not None:
@@ -66,7 +66,7 @@ def render(arguments: Arguments) -> int:
     return 1 if failed else 0
 
 
-def loaded(arguments: Arguments) -> tuple[Engine, bool]:
+def load_engine(arguments: Arguments) -> tuple[Engine, bool]:
     """The engine of the files that are given, and whether one is bad: that is reported."""
     found = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in found.problems:
@@ -74,7 +74,9 @@ def loaded(arguments: Arguments) -> tuple[Engine, bool]:
     return Engine(found.snapshot, arguments.settings), bool(found.problems)
 
 
-def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:
+def render_manifest(
+    manifest: dict[str, Any], engine: Engine
+) -> tuple[dict[str, Any], Verdict | None]:
     """The manifest as a create request would store it; no verdict for a kind not handled."""
     kind = kind_of(manifest)
     if kind not in KINDS and not is_policy_kind(*kind) and not is_checked(kind[0], kind[2]):
@@ -84,7 +86,7 @@ def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], 
     metadata = {"namespace": namespace, **object_in(manifest, "metadata")}
     obj = {**manifest, "metadata": metadata} if kind[2] == POLICY else manifest
     _, decision = answer(creation_of(obj, kind, namespace), engine)
-    return patched(manifest, decision.verdict), decision.verdict
+    return apply_patch(manifest, decision.verdict), decision.verdict
 
 
 def _waits(manifest: dict[str, Any], engine: Engine) -> str:
@@ -92,7 +94,9 @@ def _waits(manifest: dict[str, Any], engine: Engine) -> str:
     pod = pod_in(manifest, str(manifest.get("kind")))
     annotations = object_in(object_in(pod, "metadata"), "annotations")
     waits = waits_of({key: each for key, each in annotations.items() if isinstance(each, str)})
-    told = waits_told(waits, engine, namespace_of(manifest)) if waits and not waits.faults else ""
+    told = (
+        describe_waits(waits, engine, namespace_of(manifest)) if waits and not waits.faults else ""
+    )
     return told and f"{'it' if pod is manifest else 'its pods'} {told}"
 
 

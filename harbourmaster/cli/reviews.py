@@ -76,7 +76,7 @@ def kind_of(manifest: Json) -> tuple[str, str, str]:
     return group, version, str(manifest.get("kind") or "")
 
 
-def as_reviewed(manifest: Json) -> Json:
+def reviewable(manifest: Json) -> Json:
     """The object itself; for a Rollout a Deployment, whose pods are changed in the same way."""
     deployment = {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
     return deployment if manifest.get("kind") == ROLLOUT else manifest
@@ -106,7 +106,7 @@ def operations_of(verdict: Verdict) -> tuple[Operation, ...]:
     return _decode(patch) if patch else ()
 
 
-def patched(manifest: Json, verdict: Verdict) -> Json:
+def apply_patch(manifest: Json, verdict: Verdict) -> Json:
     """The object as it is stored; the one that is given stays as it is."""
     operations = operations_of(verdict)
     if not operations:
@@ -166,7 +166,7 @@ def _readable(manifests: Iterable[Json], kind: type[Kind]) -> Iterator[Kind]:
             yield msgspec.convert(manifest, kind)
 
 
-def waits_told(waits: Waits, engine: Engine, namespace: str) -> str:
+def describe_waits(waits: Waits, engine: Engine, namespace: str) -> str:
     """For what admission lets pods wait and how long; empty where it does not."""
     space = engine.snapshot.namespace(namespace)
     items = ", ".join(item.text for item in waits.items)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harbourmaster.cli.gitops import argocd, flux
 from harbourmaster.cli.gitops.rules import HANDLED, scopes
-from harbourmaster.cli.render import rendered
+from harbourmaster.cli.render import render_manifest
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -47,7 +47,7 @@ def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
     conflict = data.draw(st.sampled_from(["and", "skip"]))
     options = AdmissionSettings(on_required_affinity_conflict=conflict)
     before = manifest(kind, spec)
-    after, _ = rendered(before, Engine(Snapshot(policy_set(compiled)), options))
+    after, _ = render_manifest(before, Engine(Snapshot(policy_set(compiled)), options))
 
     for some in (scopes(compiled, "ns1"), scopes(compiled, apart=False)):
         injected = [scope.injected for scope in some]

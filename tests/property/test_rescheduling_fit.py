@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.selectors import Matcher
-from harbourmaster.cli.lines import answered
+from harbourmaster.cli.lines import answer_lines
 from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.rescheduling.anti_affinity import rivals
 from harbourmaster.rescheduling.fit import fits
@@ -266,7 +266,7 @@ def placed(value, at, other):
 
 
 def answers_to(line):
-    return [msgspec.json.decode(msgspec.json.encode(one)) for one in answered([line], judge)]
+    return [msgspec.json.decode(msgspec.json.encode(one)) for one in answer_lines([line], judge)]
 
 
 @settings(max_examples=cases(500))

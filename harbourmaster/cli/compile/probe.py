@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from harbourmaster.cli.render import rendered
+from harbourmaster.cli.render import render_manifest
 from harbourmaster.cli.reviews import pod_in
 from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.index import policy_set
@@ -123,7 +123,7 @@ def fields_by_webhook(obj: Json, policies: Sequence[CompiledPolicy]) -> Json:
     name = labels.get(NAMESPACE_NAME, PROBE_NAMESPACE)
     snapshot = Snapshot(policy_set(policies), {name: Namespace(labels)})
     moved = {**obj, "metadata": {**obj["metadata"], "namespace": name}}
-    after, _ = rendered(moved, Engine(snapshot, AdmissionSettings(features=("policies",))))
+    after, _ = render_manifest(moved, Engine(snapshot, AdmissionSettings(features=("policies",))))
     return owned_fields_of(after)
 
 

@@ -121,8 +121,8 @@ async def _live(arguments: Arguments, client: Client) -> int:
             return LEFT
         policies = _read_policies(arguments)
         if arguments.cluster:
-            settings = await live.readable(live.webhook_settings())
-            registration = await live.readable(live.controller_settings())
+            settings = await live.none_if_unreadable(live.webhook_settings())
+            registration = await live.none_if_unreadable(live.controller_settings())
             compilation = _Compilation(arguments, settings, registration)
             stored = [
                 policy

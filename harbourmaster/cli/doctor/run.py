@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.cli.batches import many
-from harbourmaster.cli.diagnosis import Finding, diagnosed
+from harbourmaster.cli.batches import plural
+from harbourmaster.cli.diagnosis import Finding, run_checks
 from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.doctor.checks.installation import absent
 from harbourmaster.cli.doctor.checks.rights import OWN, own_lacks
@@ -95,7 +95,7 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
     installation = Installation(client, namespace, canary_namespace)
     try:
         missing = await _first(installation)
-        findings = (missing,) if missing is not None else await diagnosed(CHECKS, installation)
+        findings = (missing,) if missing is not None else await run_checks(CHECKS, installation)
     finally:
         await installation.close()
     healthy = all(finding.severity in {"ok", "note"} for finding in findings)
@@ -154,9 +154,9 @@ def lines(report: DoctorReport) -> list[str]:
 def summary(findings: Sequence[Finding]) -> str:
     """The verdict in one line."""
     counts = Counter(finding.severity for finding in findings)
-    parts = [many(counts[each], each) for each in ("fault", "warning") if counts[each]]
+    parts = [plural(counts[each], each) for each in ("fault", "warning") if counts[each]]
     if counts["unknown"]:
-        parts.append(f"{many(counts['unknown'], 'thing')} that could not be read")
+        parts.append(f"{plural(counts['unknown'], 'thing')} that could not be read")
     if not parts:
         return "Harbourmaster is healthy."
     told = ", ".join(parts)

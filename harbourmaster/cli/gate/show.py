@@ -145,7 +145,7 @@ async def waiting_in(
 ) -> list[WaitingPod]:
     """The waiting pods of a namespace, or of all; ``unread`` gets lines. Raises an ApiError."""
     pick, place = partial(waiting_pod, scheduler), namespace or None
-    read = partial(live.listed, PODS, pick, place, field_selector=PENDING_PODS)
+    read = partial(live.list_all, PODS, pick, place, field_selector=PENDING_PODS)
     pods = await read(label_selector=selector or "")
     # Cycles of waits may go through pods that are not selected.
     others = await read(label_selector="")
@@ -208,7 +208,9 @@ async def _release(arguments: Arguments, client: Client) -> int:
         who = await caller_name(client)
         if resource != PODS:
             pick = partial(_of_workload, arguments.scheduler, (resource.kind, name))
-            found = ClusterReader(client).listed(PODS, pick, namespace, field_selector=PENDING_PODS)
+            found = ClusterReader(client).list_all(
+                PODS, pick, namespace, field_selector=PENDING_PODS
+            )
             names = await found
     except ApiError as error:
         return await _refused(client, error, resource, (namespace, name), "released")

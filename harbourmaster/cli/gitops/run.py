@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
-from harbourmaster.cli.batches import many
+from harbourmaster.cli.batches import plural
 from harbourmaster.cli.gitops.rules import (
     HANDLED,
     argocd_application,
@@ -57,8 +57,8 @@ async def _live(arguments: Arguments, client: Client) -> int:
     reader = ClusterReader(client)
     try:
         objects = [
-            *await reader.listed(CLUSTER_POLICIES, decode_anything),
-            *await reader.listed(POLICIES, decode_anything, arguments.namespace),
+            *await reader.list_all(CLUSTER_POLICIES, decode_anything),
+            *await reader.list_all(POLICIES, decode_anything, arguments.namespace),
         ]
     except NotFoundError:
         complain(
@@ -136,7 +136,7 @@ _Dumper.add_representer(
 
 def _comments(scopes: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
     """Return the comments above the rules."""
-    count = many(len(policies), "policy", "policies")
+    count = plural(len(policies), "policy", "policies")
     if not scopes:
         return [f"nothing has to be ignored: {count}, and none sets anything"]
     if [kind.name for kind in kinds] == ["Pod"]:

@@ -108,7 +108,7 @@ class Dump:
         """Whether there is an object of one of the kinds."""
         return any(self._by_kind[resource.kind] for resource in resources)
 
-    async def listed(self, resource: Resource, pick: Callable[[Raw], object]) -> None:
+    async def list_all(self, resource: Resource, pick: Callable[[Raw], object]) -> None:
         """Have ``pick`` look at every object, once: what was looked at is let go.
 
         Raises UnreadableError, with the place in the file, where ``pick`` raises MalformedError.

@@ -17,7 +17,7 @@ from harbourmaster.cli.live.kinds import (
     decode_workload,
     metadata_in,
 )
-from harbourmaster.cli.live.reader import ClusterReader, cause, unreadable
+from harbourmaster.cli.live.reader import ClusterReader, cause, read_error
 from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.controller.settings import ControllerSettings
@@ -91,7 +91,7 @@ class Installation(ClusterReader):
         """Those of the webhook; None where they are not stated in the cluster."""
         return await self._settings(WEBHOOK, WebhookSettings)
 
-    async def readable(self, settings: Awaitable[T | None]) -> T | None:
+    async def none_if_unreadable(self, settings: Awaitable[T | None]) -> T | None:
         """What these are; None also where what is stated can't be read."""
         try:
             return await settings
@@ -119,7 +119,7 @@ class Installation(ClusterReader):
             found = await self._running(name, kind)
             return (kind(), await self._absent(where)) if found is None else (found, "")
         except ApiError as error:
-            return kind(), f"{unreadable(error, where)}; {_ASSUMED}"
+            return kind(), f"{read_error(error, where)}; {_ASSUMED}"
         except (UnknownSettingsError, ValueError) as error:
             return kind(), f"{where}: {error}; {_ASSUMED}"
 

@@ -45,13 +45,15 @@ _NOT_INSTALLED: Final = (
     "the cluster does not know the kind: install its definition (kubectl apply --server-side -k "
     "deploy/crds), unless that part is not wanted"
 )
-unread: ContextVar[Callable[[str], object]] = ContextVar("unread", default=complain)
+on_unread: ContextVar[Callable[[str], object]] = ContextVar("unread", default=complain)
 """Gets one line for each object of a list that cannot be read."""
-absent: ContextVar[Callable[[Resource], object]] = ContextVar("absent", default=lambda _: None)
+on_missing_kind: ContextVar[Callable[[Resource], object]] = ContextVar(
+    "absent", default=lambda _: None
+)
 """Gets each kind of which ``items`` found nothing because the cluster does not know it."""
 
 
-async def together(*doing: Coroutine[Any, Any, T]) -> list[T]:
+async def run_together(*doing: Coroutine[Any, Any, T]) -> list[T]:
     """What all of them give, in their order; where one fails the others are ended."""
     tasks = [asyncio.create_task(each) for each in doing]
     try:
@@ -149,7 +151,7 @@ class ClusterReader:
         raw = await self.find(resource, name, namespace)
         return decode(raw) if raw is not None else None
 
-    async def listed(
+    async def list_all(
         self,
         resource: Resource,
         pick: Callable[[msgspec.Raw], T | None],
@@ -181,7 +183,7 @@ class ClusterReader:
         found, lines = await self.once(key, ask)
         while lines:
             # Told once, however often the list is asked for.
-            (skipped or unread.get())(lines.pop(0))
+            (skipped or on_unread.get())(lines.pop(0))
         return found
 
     async def items(
@@ -193,12 +195,12 @@ class ClusterReader:
     ) -> list[T]:
         """The same, nothing of a kind that is not there."""
         try:
-            return await self.listed(resource, pick, namespace, **options)
+            return await self.list_all(resource, pick, namespace, **options)
         except (ForbiddenError, NotFoundError) as error:
             # Permissions are checked first, and most roles have none for kinds of others.
             if isinstance(error, ForbiddenError) and await self._is_served(resource):
                 raise
-            absent.get()(resource)
+            on_missing_kind.get()(resource)
             return []
 
     async def _is_served(self, resource: Resource) -> bool:
@@ -217,7 +219,7 @@ class ClusterReader:
         **options: Any,  # noqa: ANN401
     ) -> list[Metadata]:
         """The metadata of every object. Raises an ApiError."""
-        return await self.listed(resource, metadata_in, namespace, metadata_only=True, **options)
+        return await self.list_all(resource, metadata_in, namespace, metadata_only=True, **options)
 
     async def not_found(
         self, error: NotFoundError, resource: Resource, name: str, namespace: str
@@ -272,7 +274,7 @@ def raise_unusable(error: ApiError) -> None:
         raise error
 
 
-def unreadable(error: ApiError, what: str) -> str:
+def read_error(error: ApiError, what: str) -> str:
     """Why ``what`` can't be read and what to do, in one line.
 
     Raises the error where no cluster can be read at all.

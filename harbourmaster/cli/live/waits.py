@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS, SERVICES, SLICES, of_kind
 from harbourmaster.cli.installed import CONTROLLER
-from harbourmaster.cli.live.reader import is_kind_missing, together, unreadable
+from harbourmaster.cli.live.reader import is_kind_missing, read_error, run_together
 from harbourmaster.cli.reviews import kind_of, namespace_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.waits import KINDS
@@ -127,7 +127,7 @@ async def live_waits(
         known = report_on(item, kinds, objects, suggests=True)
         return ItemReport(item.text, "Pending", text) if text else known
 
-    reports = dict(zip(items, await together(*map(report, items)), strict=True))
+    reports = dict(zip(items, await run_together(*map(report, items)), strict=True))
     return WaitFacts(reports, wait_cycles(pods, reports, objects))
 
 
@@ -150,7 +150,7 @@ async def _read(
     try:
         if selector:
             pick = partial(target_of, kind)
-            for each in await live.listed(kind, pick, place, label_selector=selector):
+            for each in await live.list_all(kind, pick, place, label_selector=selector):
                 objects.take(kind, each)
         if item.name:
             raw = await live.get(resource, item.name, place)
@@ -163,6 +163,6 @@ async def _read(
             for near in await live.metadata(resource, place):
                 objects.take(resource, objects.named(resource, near.name) or Target(name=near.name))
     except ApiError as error:
-        live.faults.append(unreadable(error, item.text))
+        live.faults.append(read_error(error, item.text))
         return live.faults[-1].removeprefix(f"{item.text} ")
     return ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import asdict
 
-from harbourmaster.cli.batches import many
+from harbourmaster.cli.batches import plural
 from harbourmaster.cli.migrate.model import (
     KEPTN,
     KUPID,
@@ -187,8 +187,8 @@ def _releases(observed: Observed) -> Iterator[MigrationFinding]:
             "chart-deletes-definitions",
             f"helm release {release.name} in namespace {release.namespace}",
             forgotten(release),
-            definitions=many(len(owned), "definition"),
-            objects=many(sum(one.objects or 0 for one in owned), "object"),
+            definitions=plural(len(owned), "definition"),
+            objects=plural(sum(one.objects or 0 for one in owned), "object"),
         )
     for ref in observed.gardener:
         yield _finding("gardener-returns", ref)
@@ -248,7 +248,7 @@ def _policies(observed: Observed) -> Iterator[MigrationFinding]:
         definition.objects or 0 for definition in observed.definitions if definition.system == KUPID
     )
     if stored and not observed.is_running(KUPID) and not observed.ours.is_ready:
-        yield _finding("policies-idle", many(stored, "policy", "policies"))
+        yield _finding("policies-idle", plural(stored, "policy", "policies"))
     for policy in observed.policies:
         if policy.faults:
             yield _finding(

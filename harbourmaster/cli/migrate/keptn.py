@@ -235,7 +235,7 @@ async def survey_keptn(
         objects = live.items(stored.get(kind.plural, kind), pick, skipped=lambda _: None)
         return await live.attempt(objects, [])
 
-    webhook = await live.attempt(live.readable(live.webhook_settings()), None)
+    webhook = await live.attempt(live.none_if_unreadable(live.webhook_settings()), None)
     ours = flatten(settings or ControllerSettings(), webhook or WebhookSettings())
     refs = {workload.role: workload.ref for workload in workloads if workload.system == KEPTN}
     environments = {

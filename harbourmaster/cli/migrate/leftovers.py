@@ -14,7 +14,7 @@ from harbourmaster.cli.installed import (
     ROLES,
 )
 from harbourmaster.cli.live.kinds import decode_binding
-from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.reader import run_together
 from harbourmaster.cli.live.webhooks import decode_api_service
 from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_namespace
 from harbourmaster.cli.migrate.model import (
@@ -72,19 +72,19 @@ class Leftovers:
                 for resource in _IN_NAMESPACE
             ),
         ]
-        results = await together(*(self._live.attempt(search, []) for search in searches))
+        results = await run_together(*(self._live.attempt(search, []) for search in searches))
         return [leftover for leftovers in results for leftover in leftovers]
 
     async def _api_services(self) -> list[Leftover]:
         return [
             Leftover(Ref("apiservice", service.metadata.name), KEPTN, CalledService(*called))
-            for service in await self._live.listed(resources.API_SERVICES, decode_api_service)
+            for service in await self._live.list_all(resources.API_SERVICES, decode_api_service)
             if (called := service.client.called) and called[1].startswith("metrics-operator")
         ]
 
     async def _bindings(self, resource: Resource, made_for: Collection[str]) -> list[Leftover]:
         leftovers = []
-        for binding in await self._live.listed(resource, decode_binding):
+        for binding in await self._live.list_all(resource, decode_binding):
             system = system_of(binding.metadata)
             if system is None and binding.namespaces and binding.namespaces <= set(made_for):
                 system = system_of_namespace(min(binding.namespaces))

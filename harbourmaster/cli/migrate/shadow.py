@@ -17,7 +17,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import unread
+from harbourmaster.cli.live.reader import on_unread
 from harbourmaster.cli.live.webhooks import decode_definition
 from harbourmaster.cli.migrate.survey import resource_of
 from harbourmaster.cli.terminal import print_out
@@ -55,7 +55,7 @@ class Stored(Struct, frozen=True):
 async def run(arguments: Arguments, client: Client) -> int:
     """Report; 0 no difference but intended ones, 1 others or unreadable objects, 2 no report."""
     live = Installation(client, arguments.installed_in)
-    token = unread.set(live.faults.append)
+    token = on_unread.set(live.faults.append)
     where = f"ConfigMap {live.namespace}/{CONFIG_MAP}"
     try:
         body = await live.find(resources.CONFIG_MAPS, CONFIG_MAP, live.namespace)
@@ -67,7 +67,7 @@ async def run(arguments: Arguments, client: Client) -> int:
         complain(f"report of shadow mode not read: {where}: {error}")
         return UNUSABLE
     finally:
-        unread.reset(token)
+        on_unread.reset(token)
         await live.close()
     found = sorted(
         (*report.differences, *stored_differences(stored)),
@@ -150,7 +150,7 @@ async def _read(live: Installation) -> Stored:
         for namespace in namespaces
         if namespace.annotations.get(OPT_IN_KEY) == OPT_IN
     }
-    pods = await live.attempt(live.listed(resources.PODS, metadata_in, metadata_only=True), [])
+    pods = await live.attempt(live.list_all(resources.PODS, metadata_in, metadata_only=True), [])
     return Stored(
         tuple(pod for pod in pods if pod.namespace in gated),
         await read(resources.WORKLOADS, Workload),

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import Resource, cluster_wide, of_kind
 from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
-from harbourmaster.cli.live.reader import together, unread
+from harbourmaster.cli.live.reader import on_unread, run_together
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_definition, decode_service, decode_slice
 from harbourmaster.cli.migrate.facts import (
@@ -46,7 +46,7 @@ from harbourmaster.cli.migrate.model import (
     Ref,
     ReplacedWorkload,
 )
-from harbourmaster.cli.oversized import oversized
+from harbourmaster.cli.oversized import list_oversized
 from harbourmaster.cli.references import unconsented
 from harbourmaster.controller.names import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
@@ -84,11 +84,11 @@ _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 async def observe(live: Installation) -> Observed:
     """Read all of it. Raises UnreachableError if the server does not answer."""
-    token = unread.set(live.faults.append)
+    token = on_unread.set(live.faults.append)
     try:
         return await _Survey(live).observe()
     finally:
-        unread.reset(token)
+        on_unread.reset(token)
 
 
 class _Survey:
@@ -129,7 +129,7 @@ class _Survey:
         ]
 
         policies = await self._policies(namespaces)
-        oversized_objects = await attempt(oversized(live, kinds), [])
+        oversized_objects = await attempt(list_oversized(live, kinds), [])
         shown_pods = gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN]
         pods = await self._with_failures(shown_pods, kinds)
         references = await attempt(self._references(settings, kinds), [])
@@ -185,14 +185,14 @@ class _Survey:
         if service.is_external:
             return None
         selector = f"kubernetes.io/service-name={name}"
-        slices = await self._live.listed(
+        slices = await self._live.list_all(
             resources.SLICES, decode_slice, namespace, label_selector=selector
         )
         return any(endpoints.is_ready for endpoints in slices)
 
     async def _stored_definitions(self) -> list[Definition]:
         """Read the CRDs one by one: one answer with the schemas of all would be too large."""
-        bodies = await together(
+        bodies = await run_together(
             *(
                 self._live.get(resources.DEFINITIONS, metadata.name)
                 for metadata in await self._live.metadata(resources.DEFINITIONS)
@@ -231,7 +231,7 @@ class _Survey:
         self, settings: ControllerSettings | None
     ) -> tuple[list[StuckPod], list[StuckPod]]:
         """Return the pods behind the gate, and those that wait for Keptn's scheduler, not ours."""
-        pods = await self._live.listed(resources.PODS, stuck_pod, field_selector=_WAITING)
+        pods = await self._live.list_all(resources.PODS, stuck_pod, field_selector=_WAITING)
         is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
         gated = [pod for pod in pods if pod.gate is not None]
         scheduled = [
@@ -342,7 +342,8 @@ class _Survey:
             policy
             for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
             for policy in await self._live.attempt(
-                self._live.listed(resource, partial(judge, kind=resource.kind, reach=reach)), []
+                self._live.list_all(resource, partial(judge, kind=resource.kind, reach=reach)),
+                [],
             )
         ]
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.cli.preview.model import Change
-from harbourmaster.cli.reviews import creation_of, name_of, patched
+from harbourmaster.cli.reviews import apply_patch, creation_of, name_of
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
@@ -50,7 +50,7 @@ def compare_reviews(
     if before.response is after.response or before.response == after.response:
         return None
     obj = decode(_objects, raw, "") if pod is None else pod
-    pods = [pod_of(patched(obj, verdict), kind, namespace) for verdict in (before, after)]
+    pods = [pod_of(apply_patch(obj, verdict), kind, namespace) for verdict in (before, after)]
     old, new = (pod.get("spec") or {} for pod in pods)
     changes = tuple(
         Change(field, old.get(field), new.get(field))

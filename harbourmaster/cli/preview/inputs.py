@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from harbourmaster.api import resources
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.cli.batches import shown
+from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.kinds import Condition
 from harbourmaster.cli.preview.compare import compare_reviews
@@ -122,7 +122,7 @@ def preview_policies(
 def _list_policies(now: ByReference) -> str:
     if not now:
         return ", nor any other policy"
-    return f"; there are {shown(sorted(now), _OTHERS)}"
+    return f"; there are {shorten(sorted(now), _OTHERS)}"
 
 
 _ENDED: Final = frozenset(("Complete", "Failed"))

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
-from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -108,13 +108,13 @@ def text(report: PreviewReport) -> Iterator[str]:
         yield ""
         yield "Pods that would no longer fit any node:"
     for title, fit in stranded:
-        yield f"  {title}: {fit.lost} of {many(fit.pods, 'pod')}"
+        yield f"  {title}: {fit.lost} of {plural(fit.pods, 'pod')}"
         for reason in _reasons(fit):
             yield f"    {reason}"
     for group in group_alike(report.workloads):
         yield ""
-        titles = shown([workload.title for workload in group.workloads])
-        yield f"{titles}, with {many(group.pods, 'pod')}:"
+        titles = shorten([workload.title for workload in group.workloads])
+        yield f"{titles}, with {plural(group.pods, 'pod')}:"
         for line in group.diff():
             yield f"  {line}"
         for warning in group.warnings:
@@ -126,28 +126,28 @@ def summary(report: PreviewReport) -> Iterator[str]:
     totals = report.totals
     yield f"Policies: {policies(report.policies)}."
     if not totals.changed:
-        yield f"None of {many(totals.workloads, 'workload')} would change."
+        yield f"None of {plural(totals.workloads, 'workload')} would change."
         return
     yield (
-        f"{totals.changed} of {many(totals.workloads, 'workload')} would change, with "
-        f"{many(totals.pods, 'pod')}, in {many(len(report.namespaces), 'namespace')}: "
+        f"{totals.changed} of {plural(totals.workloads, 'workload')} would change, with "
+        f"{plural(totals.pods, 'pod')}, in {plural(len(report.namespaces), 'namespace')}: "
         f"{namespaces(report.namespaces)}."
     )
     if not totals.nodes:
         return
-    nodes = many(totals.nodes, "node")
-    yield f"{many(totals.unschedulable, 'pod')} would no longer fit any of {nodes}."
+    nodes = plural(totals.nodes, "node")
+    yield f"{plural(totals.unschedulable, 'pod')} would no longer fit any of {nodes}."
     if totals.already_unschedulable:
         verb = "is" if totals.already_unschedulable == 1 else "are"
-        yield f"{many(totals.already_unschedulable, 'pod')} {verb} already unschedulable."
+        yield f"{plural(totals.already_unschedulable, 'pod')} {verb} already unschedulable."
     if totals.unjudged:
-        yield f"{many(totals.unjudged, 'pod')}: whether they fit is unknown."
+        yield f"{plural(totals.unjudged, 'pod')}: whether they fit is unknown."
 
 
 def policies(previewed: PreviewedPolicies) -> str:
     """Return which policies are added, changed and removed."""
     parts = [
-        f"{len(names)} {verb} ({shown(list(names))})"
+        f"{len(names)} {verb} ({shorten(list(names))})"
         for verb in ("added", "changed", "removed")
         if (names := getattr(previewed, verb))
     ]
@@ -156,7 +156,7 @@ def policies(previewed: PreviewedPolicies) -> str:
 
 def namespaces(counts: dict[str, int]) -> str:
     """Return the namespaces with most changes, and how many more."""
-    return shown([f"{name} {count}" for name, count in counts.items()], _NAMESPACES)
+    return shorten([f"{name} {count}" for name, count in counts.items()], _NAMESPACES)
 
 
 def _unschedulable(report: PreviewReport) -> list[tuple[str, Fit]]:
@@ -169,7 +169,7 @@ def _unschedulable(report: PreviewReport) -> list[tuple[str, Fit]]:
 
 
 def _reasons(fit: Fit) -> list[str]:
-    return [f"{many(count, 'node')}: {reason}" for reason, count in fit.reasons.items()]
+    return [f"{plural(count, 'node')}: {reason}" for reason, count in fit.reasons.items()]
 
 
 def markdown(report: PreviewReport) -> Iterator[str]:
@@ -186,7 +186,7 @@ def markdown(report: PreviewReport) -> Iterator[str]:
         length += sum(len(line) + 1 for line in block)
         if length > LIMIT:
             yield ""
-            yield f"{many(len(groups) - number, 'more group')} of changes, left out here."
+            yield f"{plural(len(groups) - number, 'more group')} of changes, left out here."
             return
         yield from block
 
@@ -206,14 +206,14 @@ def _table(report: PreviewReport) -> list[str]:
         why = escape("; ".join(_reasons(fit)))
         lines.append(f"| {escape(title)} | {fit.lost} of {fit.pods} | {why} |")
     if len(stranded) > _ROWS:
-        lines += ["", f"{many(len(stranded) - _ROWS, 'more workload')}."]
+        lines += ["", f"{plural(len(stranded) - _ROWS, 'more workload')}."]
     return lines
 
 
 def _details(group: Alike) -> Iterator[str]:
-    names = escape(shown([workload.title for workload in group.workloads]))
+    names = escape(shorten([workload.title for workload in group.workloads]))
     yield ""
-    yield f"<details><summary>{names}, with {many(group.pods, 'pod')}</summary>"
+    yield f"<details><summary>{names}, with {plural(group.pods, 'pod')}</summary>"
     yield ""
     diff = group.diff()
     cut = diff[:_DIFF_LINES]
@@ -317,7 +317,7 @@ class _Run:
             if is_policy and self._arguments.policies_now is not None:
                 continue
             try:
-                await source.listed(resource, partial(self._inputs.take, resource.kind))
+                await source.list_all(resource, partial(self._inputs.take, resource.kind))
             except NotFoundError:
                 self._notes.append(f"the cluster has no {resource.plural}")
             except ForbiddenError as error:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
-from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.policies.affinity import required_terms
@@ -117,9 +117,11 @@ class RepairItem(Struct, frozen=True):
     pods: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        whose = f"{many(len(self.pods), 'pod')} ({shown(self.pods)})" if self.pods else "template"
+        whose = (
+            f"{plural(len(self.pods), 'pod')} ({shorten(self.pods)})" if self.pods else "template"
+        )
         end = _DONE[self.action] if self.done else self.action
-        what = f"{whose} without {', '.join(self.fields)} of {shown(self.policies)}"
+        what = f"{whose} without {', '.join(self.fields)} of {shorten(self.policies)}"
         return f"{self.kind} {self.namespace}/{self.name}: {what}: " + ": ".join(
             filter(None, (end, self.why))
         )
@@ -311,6 +313,6 @@ def why_budgets_forbid(seen: Observed, members: Sequence[Pod], needed: int) -> s
     for pod, guard in zip(members, guards, strict=True):
         allowed = current[guard].allowed if guard in current else 0
         if guard and allowed < min(needed, guards.count(guard)):
-            names = shown([budget.name for budget in ledger.matching(pod)])
+            names = shorten([budget.name for budget in ledger.matching(pod)])
             return f"PodDisruptionBudget {names} allows {allowed} disruptions, not {needed}"
     return ""

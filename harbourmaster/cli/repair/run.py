@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harbourmaster.api import resources
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
-from harbourmaster.cli.batches import for_each, many
+from harbourmaster.cli.batches import for_each, plural
 from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
@@ -305,7 +305,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
         complain(cause(error))
     items.sort(key=lambda item: (item.namespace, item.kind, item.name, item.pods))
     left = sum(len(item.pods) for item in items if not item.done)
-    total = f"{many(left, 'pod')} without what policies set" if left else "no pod lacks anything"
+    total = f"{plural(left, 'pod')} without what policies set" if left else "no pod lacks anything"
     report = {"dry_run": arguments.dry_run, "left": left, "items": items}
     print_out(arguments, report, [*map(str, items), total])
     return LEFT if left or failed else DONE

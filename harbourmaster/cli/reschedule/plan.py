@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, subject_of
-from harbourmaster.cli.batches import many
+from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -199,7 +199,7 @@ def lines(shown: ShownPlan) -> list[str]:
         texts += ["", *_candidate(number, candidate)]
     if shown.reasons:
         texts += ["", "Why not on other nodes:"]
-        texts += [f"  {many(count, 'node')}: {reason}" for reason, count in shown.reasons.items()]
+        texts += [f"  {plural(count, 'node')}: {reason}" for reason, count in shown.reasons.items()]
     return texts
 
 
@@ -212,7 +212,7 @@ def summary(shown: ShownPlan) -> str:
     best = shown.candidates[0]
     if best.tier == _FREE:
         return f"it fits on {best.node}, and no pod has to move"
-    return f"{many(len(best.victims), 'pod')} would have to move from {best.node}"
+    return f"{plural(len(best.victims), 'pod')} would have to move from {best.node}"
 
 
 def _candidate(number: int, candidate: CandidateNode) -> list[str]:

@@ -64,6 +64,6 @@ class ObservedCluster:
 async def survey(source: ClusterReader | Dump, state: ObservedCluster) -> None:
     """Read a cluster with the volumes of the pod, or a dump. Raises ApiError or UnreadableError."""
     for resource, read in state.readers.items():
-        await source.listed(resource, read)
+        await source.list_all(resource, read)
     if isinstance(state.asked, PendingPod) and not isinstance(source, Dump):
         state.asked = await with_volumes(state.asked, source.get)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NAMESPACES, NODES, PODS
-from harbourmaster.cli.batches import for_each, many, shown
+from harbourmaster.cli.batches import for_each, plural, shorten
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
@@ -151,7 +151,7 @@ class MarkRemover:
         if keptn and not pods:
             return _LEFT_TO_KEPTN
         released = await self._remove(PODS, find, pods, "gates")
-        return f"{self._removal.would('release', 'released')} {many(released, 'pod')}"
+        return f"{self._removal.would('release', 'released')} {plural(released, 'pod')}"
 
     async def delete_scheduled_pods(self) -> str:
         """Delete the pods that wait in the scheduler and that an owner recreates."""
@@ -166,9 +166,9 @@ class MarkRemover:
         if recreated:
             deleted = len(await self._removal.delete(PODS, recreated))
             verb = self._removal.would("delete", "deleted")
-            parts.append(f"{verb} {many(deleted, 'pod')}, for their owners to recreate")
+            parts.append(f"{verb} {plural(deleted, 'pod')}, for their owners to recreate")
         if others:
-            parts.append(f"{many(len(others), 'pod')} that no owner recreates: {shown(others)}")
+            parts.append(f"{plural(len(others), 'pod')} that no owner recreates: {shorten(others)}")
         return "; ".join(parts)
 
     async def find_scheduled_pods(self) -> list[str]:
@@ -181,8 +181,8 @@ class MarkRemover:
             # The step has reported why.
             return []
         scheduler = self._removal.options.scheduler
-        names = shown(sorted(pod.metadata.key for pod in pods))
-        waiting = f"{many(len(pods), 'pod')} in {scheduler}, which gets no answers now: {names}"
+        names = shorten(sorted(pod.metadata.key for pod in pods))
+        waiting = f"{plural(len(pods), 'pod')} in {scheduler}, which gets no answers now: {names}"
         remedy = f"delete them, and remove schedulerName {scheduler} from what creates them"
         return [f"{waiting}: {remedy}"]
 
@@ -210,7 +210,7 @@ class MarkRemover:
         find = partial(_find_annotations, keptn=keptn, skipped=skipped)
         pods = await collect(self._client, PODS, find, metadata_only=True)
         done = await self._remove(PODS, find, pods, "annotations")
-        return f"{self._removal.would('remove', 'removed')} annotations from {many(done, 'pod')}"
+        return f"{self._removal.would('remove', 'removed')} annotations from {plural(done, 'pod')}"
 
     async def remove_labels(self) -> str:
         """Remove our label from the namespaces; Keptn's annotation is the user's and stays."""
@@ -218,7 +218,7 @@ class MarkRemover:
             self._client, NAMESPACES, _find_label, label_selector=MIRRORED, metadata_only=True
         )
         done = await self._remove(NAMESPACES, _find_label, namespaces, "labels")
-        return f"{self._removal.would('remove', 'removed')} labels from {many(done, 'namespace')}"
+        return f"{self._removal.would('remove', 'removed')} labels from {plural(done, 'namespace')}"
 
     async def remove_reservations(self) -> str:
         """Remove the reservations for critical add-ons from nodes; taints of others stay."""
@@ -241,7 +241,7 @@ class MarkRemover:
         if not objects:
             return NOTHING
         done = await self._remove(resource, find, objects, marks)
-        return f"{self._removal.would('free', 'freed')} {many(done, noun)}"
+        return f"{self._removal.would('free', 'freed')} {plural(done, noun)}"
 
     async def _remove(
         self,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, NAMESPACES, SERVICES
-from harbourmaster.cli.batches import for_each, many, shown
+from harbourmaster.cli.batches import for_each, plural, shorten
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
     HELD_BY_USERS,
@@ -24,7 +24,7 @@ from harbourmaster.cli.installed import (
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
     WEBHOOK,
-    foreign,
+    foreign_objects,
     is_our_configuration,
     is_our_definition,
     is_our_namespace,
@@ -239,16 +239,16 @@ class Removal:
         ]
         if not names:
             return NOTHING
-        return f"not enforced: another system would enforce {shown(sorted(names))}"
+        return f"not enforced: another system would enforce {shorten(sorted(names))}"
 
     async def _describe_held(self) -> str:
-        counts = [many(await self._count(POLICY_RESOURCES), "policy", "policies")]
+        counts = [plural(await self._count(POLICY_RESOURCES), "policy", "policies")]
         for resources, owner in (
             (KEPTN_RESOURCES, "Keptn's kinds"),
             (PLACEMENT_RESOURCES, "placement"),
         ):
             if number := await self._count(resources):
-                counts.append(f"{many(number, 'object')} of {owner}")
+                counts.append(f"{plural(number, 'object')} of {owner}")
         return " and ".join(counts)
 
     async def _count(self, resources: Iterable[Resource]) -> int:
@@ -295,7 +295,7 @@ class Removal:
         if not self.options.dry_run:
             self.report(await for_each(definitions, self._turn_conversion_off), "conversions")
         names = [definition.metadata.name for definition in definitions]
-        return f"{self.would('turn off', 'turned off')} {shown(names)}"
+        return f"{self.would('turn off', 'turned off')} {shorten(names)}"
 
     async def _turn_conversion_off(self, definition: Definition) -> None:
         namespace, name = definition.converter or ("", "")
@@ -322,10 +322,10 @@ class Removal:
         others = []
         for resource in HELD_BY_USERS:
             with suppress(NotFoundError):
-                others += foreign(resource, await self.metadata(resource, name))
+                others += foreign_objects(resource, await self.metadata(resource, name))
         if others:
-            self.left.append(f"namespace {name}: it holds {shown(others)}")
-            return f"kept {name}, which holds {shown(others)}"
+            self.left.append(f"namespace {name}: it holds {shorten(others)}")
+            return f"kept {name}, which holds {shorten(others)}"
         deleted = await self.delete(NAMESPACES, [metadata])
         if await self._outlasts(NAMESPACES, name):
             self.left.append(f"namespace {name}: still terminating; kubectl describe says why")
@@ -368,7 +368,7 @@ class Removal:
         """Return the text for a deletion of these objects."""
         if not names:
             return NOTHING
-        return f"{self.would('delete', 'deleted')} {shown(names)}"
+        return f"{self.would('delete', 'deleted')} {shorten(names)}"
 
     def would(self, verb: str, done: str) -> str:
         """Return ``done``, or in a dry run what would be done."""

@@ -17,7 +17,7 @@ import msgspec
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS, DEPLOYMENTS, LEASES, NAMESPACES, PODS
-from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_WIDE,
@@ -127,7 +127,7 @@ class ControllerStopper:
             deleted += await self._removal.delete(resource, ours)
         if not deleted:
             return ""
-        return f"{self._removal.would('take', 'took')} {many(len(deleted), 'binding')}"
+        return f"{self._removal.would('take', 'took')} {plural(len(deleted), 'binding')}"
 
     async def _delete_deployment(self) -> str:
         deployments = await self._removal.metadata(DEPLOYMENTS, self._namespace, SELECTOR)
@@ -144,9 +144,9 @@ class ControllerStopper:
             )
             self._ended_pods = frozenset(pod.name for pod in pods).difference(running)
             results.append(
-                f"not gone yet: {shown(running)}; they have no permissions any more"
+                f"not gone yet: {shorten(running)}; they have no permissions any more"
                 if running
-                else f"{many(len(pods), 'pod')} gone"
+                else f"{plural(len(pods), 'pod')} gone"
             )
         return "; ".join(results)
 
@@ -281,7 +281,7 @@ async def _list_placed(client: Client) -> str:
     if not number:
         return NOTHING
     clusters = sorted(set().union(*clusters_of_each))
-    return f"those of {many(number, 'application')} stay on {shown(clusters)}"
+    return f"those of {plural(number, 'application')} stay on {shorten(clusters)}"
 
 
 async def _report_left(removal: Removal, marks: MarkRemover) -> int:
@@ -290,7 +290,7 @@ async def _report_left(removal: Removal, marks: MarkRemover) -> int:
         removal.tell(f"left: {line}")
     if left:
         complain(
-            f"{many(len(left), 'thing')} left; correct the causes and run the same command again"
+            f"{plural(len(left), 'thing')} left; correct the causes and run the same command again"
         )
         return LEFT
     removal.tell("Harbourmaster is uninstalled.")

@@ -17,7 +17,7 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.cli.installed import WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in, written_at
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.kube.server_version import server_version
@@ -108,10 +108,10 @@ async def _policies(
     live: Installation, resource: Resource, namespace: str | None
 ) -> tuple[list[DatedPolicy], str]:
     try:
-        return await live.listed(resource, partial(_policy_in, resource.kind), namespace), ""
+        return await live.list_all(resource, partial(_policy_in, resource.kind), namespace), ""
     except ApiError as error:
         what = "cluster policies" if namespace is None else f"policies of {namespace}"
-        return [], unreadable(error, what)
+        return [], read_error(error, what)
 
 
 def _policy_in(kind: str, raw: msgspec.Raw) -> DatedPolicy:
@@ -135,7 +135,7 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
         return None, f"namespace {name} not found"
     except ApiError as error:
         assumed = "assuming that its only label is its name, and that it has no gates"
-        return Namespace({NAME_LABEL: name}), f"{unreadable(error, f'namespace {name}')}; {assumed}"
+        return Namespace({NAME_LABEL: name}), f"{read_error(error, f'namespace {name}')}; {assumed}"
 
 
 async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:

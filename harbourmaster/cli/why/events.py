@@ -39,7 +39,9 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
         return ()
     selector = f"involvedObject.uid={uid}"
     try:
-        found = await live.listed(CORE_EVENTS, decode_anything, namespace, field_selector=selector)
+        found = await live.list_all(
+            CORE_EVENTS, decode_anything, namespace, field_selector=selector
+        )
     except ApiError:
         # They say more, and nothing depends on them.
         return ()

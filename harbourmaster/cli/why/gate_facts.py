@@ -22,7 +22,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.reviews import object_in, pod_in
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
@@ -201,7 +201,7 @@ class GateFacts:
 
     def _note(self, resource: Resource, error: Exception) -> None:
         what = resource.kind
-        text = unreadable(error, what) if isinstance(error, ApiError) else f"{what}: {error}"
+        text = read_error(error, what) if isinstance(error, ApiError) else f"{what}: {error}"
         self.notes.setdefault(what, text)
 
 

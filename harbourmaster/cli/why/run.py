@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.commands import KINDS, REFERRING
 from harbourmaster.cli.why.model import Report, WhyContext
 from harbourmaster.cli.why.render import show
@@ -58,7 +58,7 @@ async def _live(arguments: Arguments, resource: Resource, client: Client) -> int
     try:
         found = await live.metadata(resource, namespace or None, label_selector=arguments.selector)
     except ApiError as error:
-        complain(unreadable(error, resource.plural))
+        complain(read_error(error, resource.plural))
         return LEFT
     if not found:
         where = f" in namespace {namespace}" if namespace else ""
@@ -77,7 +77,7 @@ async def _explain(
         complain(await live.not_found(error, resource, name, namespace))
         return LEFT
     except ApiError as error:
-        complain(unreadable(error, f"{resource.kind} {namespace}/{name}"))
+        complain(read_error(error, f"{resource.kind} {namespace}/{name}"))
         return LEFT
     now = datetime.now(UTC)
     owners, doubt = await owners_of(live, subject)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
-from harbourmaster.cli.live.reader import is_kind_missing, unreadable
+from harbourmaster.cli.live.reader import is_kind_missing, read_error
 from harbourmaster.cli.why.commands import RESOURCES
 from harbourmaster.cli.why.model import Subject
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -47,7 +47,7 @@ async def owners_of(live: ClusterReader, subject: Subject) -> tuple[tuple[Subjec
             gone = "is of a kind that the cluster no longer knows"
             return tuple(found), f"{shown}, {gone if is_kind_missing(error) else 'is gone'}"
         except ApiError as error:
-            return tuple(found), unreadable(error, shown)
+            return tuple(found), read_error(error, shown)
         uid = metadata_in(current.raw).uid
         if uid and owner.uid and uid != owner.uid:
             return tuple(found), f"{shown}, is gone: another one has its name"

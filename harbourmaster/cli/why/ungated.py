@@ -18,7 +18,7 @@ from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.live.webhooks import decode_configuration
-from harbourmaster.cli.reviews import waits_told
+from harbourmaster.cli.reviews import describe_waits
 from harbourmaster.cli.why.asking import inputs_of
 from harbourmaster.cli.why.gate_facts import template_of
 from harbourmaster.cli.why.model import State, Subject
@@ -63,7 +63,7 @@ def planned(
     has_gates = f"Namespace {namespace}" in given or (space is not None and space.has_gates)
     waits = wanted.wait_conditions if wanted is not None else None
     if wanted is not None and waits is not None:
-        told = waits_told(waits, Engine(snapshot, inputs.settings), namespace)
+        told = describe_waits(waits, Engine(snapshot, inputs.settings), namespace)
         if not told:
             return "waits-forbidden", "fault", f"namespace {namespace} lets no pod wait for objects"
         who = "it" if subject.kind == PODS.kind else "its pods"
@@ -132,7 +132,7 @@ async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
     read = live.read(WORKLOAD_VERSIONS, name, Decoder(WorkloadVersion).decode, namespace)
     version = await live.attempt(read, None)
     owners = recorded_owners(version) if version is not None else ()
-    sets = await live.attempt(live.listed(REPLICA_SETS, bytes, namespace), []) if owners else []
+    sets = await live.attempt(live.list_all(REPLICA_SETS, bytes, namespace), []) if owners else []
     # The oldest was checked; a rollback to it is fine.
     known = [(metadata, raw) for raw in sets if (metadata := metadata_in(raw)).uid in owners]
     first, raw = min(known, key=lambda each: each[0].creation_timestamp, default=(None, b""))
@@ -162,7 +162,7 @@ async def why_unsent(
     if resource is None:
         return ""
     try:
-        found = await live.listed(MUTATING_WEBHOOKS, decode_configuration)
+        found = await live.list_all(MUTATING_WEBHOOKS, decode_configuration)
     except ApiError as error:
         raise_unusable(error)
         return ""

@@ -21,7 +21,7 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.cli.diagnosis import Finding, ordered
+from harbourmaster.cli.diagnosis import Finding, sort_findings
 from harbourmaster.cli.doctor import run as doctor
 from harbourmaster.cli.doctor.checks import CHECKS, rights
 from harbourmaster.cli.doctor.checks.features import add_on
@@ -377,7 +377,7 @@ def test_which_pods_are_critical_add_ons(pod, is_one):
 
 
 def test_faults_come_first_with_what_to_do_and_the_verdict_last():
-    findings = ordered(
+    findings = sort_findings(
         [
             Finding("a", "ok", "", "fine"),
             Finding("b", "note", "thing", "odd"),

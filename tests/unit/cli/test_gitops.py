@@ -13,7 +13,7 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.gitops.rules import HANDLED, INSTALLATION, plural
 from harbourmaster.cli.main import main
-from harbourmaster.cli.render import rendered
+from harbourmaster.cli.render import render_manifest
 from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -77,7 +77,7 @@ def test_with_the_rules_the_samples_differ_in_nothing(capsys):
     for file in files_in(WORKLOADS):
         for document in read_documents(file):
             before = document.value
-            after, _ = rendered(before, engine)
+            after, _ = render_manifest(before, engine)
             group = before["apiVersion"].rpartition("/")[0]
             said = by_kind.get((group, before["kind"]), [])
             changed += after != before
@@ -103,7 +103,7 @@ def test_jq_reads_the_rules_as_we_do(capsys):
     assert found
     program = " | ".join(f"del({each})" for each in said)
     for before in (*found, {"spec": {"template": {"spec": None}}}):
-        after = rendered(before, engine)[0] if "kind" in before else before
+        after = render_manifest(before, engine)[0] if "kind" in before else before
         result = subprocess.run(
             ["jq", "-c", program],
             input=json.dumps(after),

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
-from harbourmaster.cli.offline import replayed
+from harbourmaster.cli.offline import replay_lines
 from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.objects import cluster_policy, review, workload
 from helpers.patching import patched
@@ -75,7 +75,7 @@ def test_replay_answers_each_case_in_order():
     }
     first = {"id": "a", "review": review(workload(), uid="1"), **case}
     second = {"id": 2, "review": review(workload("Pod"), uid="2"), **case}
-    found = answers(replayed(lines(first, second)))
+    found = answers(replay_lines(lines(first, second)))
     assert [(name, status, response["uid"]) for name, status, response in found] == [
         ("a", 200, "1"),
         (2, 200, "2"),
@@ -85,7 +85,7 @@ def test_replay_answers_each_case_in_order():
 
 def test_replay_knows_only_the_listed_namespaces():
     case = {"id": "a", "review": review(workload()), "policies": [cluster_policy(nodeName="n")]}
-    ((_, _, response),) = answers(replayed(lines(case)))
+    ((_, _, response),) = answers(replay_lines(lines(case)))
     assert 'namespace "ns1" is not known' in response["status"]["reason"]
 
 
@@ -97,7 +97,7 @@ def test_replay_takes_settings_per_case():
         "review": review(workload(schedulerName="default-scheduler")),
     }
     compatible = {**case, "settings": {"treatDefaultSchedulerAsUnset": False}}
-    found = answers(replayed(lines(case, compatible)))
+    found = answers(replay_lines(lines(case, compatible)))
     assert ["patch" in response for _, _, response in found] == [True, False]
 
 
@@ -123,7 +123,7 @@ def test_replay_reports_what_is_no_case_and_goes_on(feed, capsysbinary):
 
 def test_replay_check_names_the_lines_that_differ(tmp_path, capsysbinary):
     given = lines({"id": "a", "review": review(workload())}, {"id": "b", "review": {}})
-    (answer,) = replayed(given[:1])
+    (answer,) = replay_lines(given[:1])
     same, other = (
         given[0].removesuffix(b"}\n") + b', "response": %b}\n' % response
         for response in (bytes(answer.response), b'{"allowed": false}')
@@ -276,7 +276,7 @@ def test_a_recorded_policy_may_have_fields_that_are_unknown():
         "policies": [found],
         "review": review(workload()),
     }
-    ((_, status, response),) = answers(replayed(lines(case)))
+    ((_, status, response),) = answers(replay_lines(lines(case)))
     assert status == 200
     assert "patch" in response
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
-from harbourmaster.cli.offline import replayed
+from harbourmaster.cli.offline import replay_lines
 from helpers.admitted import GATE, OPT_IN, PARENT, family, keys, pod
 from helpers.objects import cluster_policy, review
 from helpers.patching import patched
@@ -21,7 +21,7 @@ def replay(document=None, **case):
     """The pod after the answer to one case."""
     document = document or pod()
     line = {"id": 1, "namespaces": [NAMESPACE], "review": review(document), **case}
-    (found,) = replayed([json.dumps(line).encode()])
+    (found,) = replay_lines([json.dumps(line).encode()])
     return patched(document, json.loads(bytes(found.response)))
 
 
@@ -47,7 +47,7 @@ def test_a_case_may_carry_settings():
 
 def test_a_parent_of_wrong_types_is_no_case():
     line = {"id": 1, "review": review(pod()), "parents": [{"kind": 3}]}
-    (found,) = replayed([json.dumps(line).encode()])
+    (found,) = replay_lines([json.dumps(line).encode()])
     assert found.error == "parents[0].kind: expected string, got integer"
 
 

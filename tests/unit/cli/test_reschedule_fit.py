@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.cli.lines import answered as answers_to
+from harbourmaster.cli.lines import answer_lines as answers_to
 from harbourmaster.cli.reschedule.fit import fit, judge
 
 NODE = {

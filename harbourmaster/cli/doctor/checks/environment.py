@@ -34,7 +34,7 @@ _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits", "refer
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
     """Whether any pod in the cluster may call the webhooks."""
     found = await live.items(NETWORK_POLICIES, metadata_in, live.namespace)
-    settings = await live.readable(live.webhook_settings())
+    settings = await live.none_if_unreadable(live.webhook_settings())
     if settings is not None and settings.server.client_ca:
         return
     if {WEBHOOK, CONTROLLER}.intersection(one.name for one in found):
@@ -147,7 +147,7 @@ async def check_hardening(live: Installation) -> AsyncIterator[Finding]:
         shown = ", ".join(sorted(ranges)) or "of your API server"
         text = "no NetworkPolicy limits the webhooks' port to the API server's address ranges"
         yield note("address ranges", text, f"add {_HARDENED} with the ranges {shown}")
-    settings = await live.readable(live.webhook_settings())
+    settings = await live.none_if_unreadable(live.webhook_settings())
     if settings is not None and not settings.server.client_ca:
         text = "the webhook answers clients without a certificate"
         remedy = "where you run the control plane, add deploy/components/client-certificates"

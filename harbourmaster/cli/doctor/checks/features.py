@@ -15,11 +15,11 @@ from harbourmaster.api import resources
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.api.times import moment
-from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
-from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.reader import run_together
 from harbourmaster.controller.enforcement import decode as decode_asked
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
@@ -93,7 +93,7 @@ async def _left_behind(live: Installation) -> list[Finding]:
             text = "is left from a former set: no binding uses it"
             found.append(note(subject, text, f"kubectl delete mutatingadmissionpolicy {name}"))
         elif gone:
-            text = f"the API server still enforces {shown(gone)}, which does not exist any more"
+            text = f"the API server still enforces {shorten(gone)}, which does not exist any more"
             remedy = "apply what harbourmaster compile --cluster prints, or delete what is compiled"
             found.append(warning(subject, text, remedy))
     return found
@@ -132,7 +132,7 @@ def _policy(
         if not excluded.issuperset(chosen):
             return None
         if chosen:
-            text = f"pods of the namespace {shown(sorted(chosen))} are never changed: {_EXCLUDED}"
+            text = f"pods of the namespace {shorten(sorted(chosen))} are never changed: {_EXCLUDED}"
             return note(reference, f"selects nothing: {text}", _INCLUDE)
         text = "its namespaceSelector matches no namespace"
     return note(reference, f"selects nothing: {text}")
@@ -170,7 +170,7 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
         if kept:
             text = "still reserved for critical add-ons though rescheduling is off: "
             remedy = "a running controller releases them: see its Lease and log"
-            yield warning(many(len(kept), "node"), text + shown(sorted(kept)), remedy)
+            yield warning(plural(len(kept), "node"), text + shorten(sorted(kept)), remedy)
         return
     spaces = sorted(settings.system_namespaces)
     pick = partial(add_on, criteria=criteria)
@@ -188,7 +188,7 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
         stop = f"{settings.kill_switch} --namespace {live.namespace} --from-literal=enabled=false"
         subject = f"ConfigMap {place}/{settings.kill_switch}"
         yield warning(subject, text, f"kubectl create configmap {stop}")
-    budgets = await together(
+    budgets = await run_together(
         *(live.items(resources.DISRUPTION_BUDGETS, decode_budget, each) for each in spaces)
     )
     lacking = [one for one in found if not one.tolerates]
@@ -268,7 +268,7 @@ async def check_metrics(live: Installation) -> AsyncIterator[Finding]:
         whose = f"Secret {place}/{secret}"
         # Some errors name the Secret themselves.
         told = fault if fault.startswith(whose) else f"{whose}: {fault}"
-        text = f"{told}: {many(len(names), 'metric fails', 'metrics fail')}: {shown(names)}"
+        text = f"{told}: {plural(len(names), 'metric fails', 'metrics fail')}: {shorten(names)}"
         remedy = f"correct spec.secretKeyRef, or: kubectl -n {place} edit secret {secret}"
         yield warning(f"KeptnMetricsProvider {key}", text, remedy)
 
@@ -279,7 +279,7 @@ async def check_placement(live: Installation) -> AsyncIterator[Finding]:
     clusters = await live.items(CLUSTERS, Decoder(MemberCluster).decode)
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     if applications and not unknown and not settings.placement.enabled:
-        text = f"placement is off, so {many(len(applications), 'Application')} have no effect"
+        text = f"placement is off, so {plural(len(applications), 'Application')} have no effect"
         yield warning("placement", text, "add the component deploy/components/placement")
         return
     for cluster in clusters:

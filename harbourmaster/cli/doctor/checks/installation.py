@@ -12,7 +12,7 @@ from harbourmaster.cli.diagnosis import fault, note, warning
 from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
-from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.reader import run_together
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_service, decode_slice
 from harbourmaster.kube.errors import ApiError, ForbiddenError
@@ -34,7 +34,7 @@ async def absent(live: Installation) -> Finding | None:
     """The one finding where nothing of ours is in this namespace. Raises ApiError."""
     if any(await _deployments(live)) or await live.lease() is not None:
         return None
-    found = await together(*map(live.configuration, CONFIGURATIONS))
+    found = await run_together(*map(live.configuration, CONFIGURATIONS))
     places = {namespace for one in found if one for namespace, _ in one.services if namespace}
     if live.namespace in places:
         return None
@@ -51,7 +51,7 @@ async def absent(live: Installation) -> Finding | None:
 
 
 async def _deployments(live: Installation) -> list[Workload | None]:
-    return await together(live.deployment(CONTROLLER), live.deployment(WEBHOOK))
+    return await run_together(live.deployment(CONTROLLER), live.deployment(WEBHOOK))
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 
 from harbourmaster.api import resources
 from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
-from harbourmaster.cli.batches import shown
+from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.diagnosis import mistake, warning
 from harbourmaster.cli.installed import KEPTN_RESOURCES
 from harbourmaster.cli.live.kinds import metadata_in
@@ -174,6 +174,6 @@ async def _missing(
             continue
         remedy = near or f"create it; kubectl -n {looked[0]} get {resource.plural} lists others"
         if others := [one.namespace for one in known if one.name == name]:
-            remedy = f"one exists in namespace {shown(others)}: create it in {looked[0]}"
+            remedy = f"one exists in namespace {shorten(others)}: create it in {looked[0]}"
         text = f'{resource.kind} "{name}" not found in namespace {" or ".join(looked)}'
         yield warning(by, text, remedy)

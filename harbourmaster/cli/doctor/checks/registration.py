@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
-from harbourmaster.cli.batches import shown
+from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.diagnosis import fault, mistake, note, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.installation import CONFIGURATIONS
@@ -52,7 +52,7 @@ _SETTING: Final = "see webhook.excludedNamespaces and webhook.namespaceSelector"
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """What is missing, what differs, and break-glass mode."""
-    settings = await live.readable(live.controller_settings())
+    settings = await live.none_if_unreadable(live.controller_settings())
     home = await live.home()
     place = Home(live.namespace, home.uid if home else None)
     wanted = desired((settings or ControllerSettings()).webhook, place, None)
@@ -216,10 +216,10 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def _has_gates(live: Installation) -> bool:
-    settings = await live.readable(live.webhook_settings())
+    settings = await live.none_if_unreadable(live.webhook_settings())
     return settings is None or "gates" in settings.features
 
 
 def _named(namespaces: Iterable[Metadata]) -> str:
     """The names, the first few of many."""
-    return shown(sorted(namespace.name for namespace in namespaces), _NAMES)
+    return shorten(sorted(namespace.name for namespace in namespaces), _NAMES)

@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
-from harbourmaster.cli.batches import shown
+from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.diagnosis import fault, note, unknown
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.reader import run_together
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.serving.documents import Document, parse_documents
@@ -74,7 +74,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     """Permissions that our accounts lack, and those that the caller lacks to read all of it."""
     lacking = await own_lacks(live)
     if lacking:
-        text = f"missing permission to {shown(lacking, _SHOWN)}: some of this could not be read"
+        text = f"missing permission to {shorten(lacking, _SHOWN)}: some of this could not be read"
         name = (await live.caller()).name or "you"
         yield note(name, text, "ask for these permissions")
     wanted = sorted(required(await live.known_settings(), live.namespace))
@@ -95,13 +95,13 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         text = "missing permission to review others' permissions: our accounts were not checked"
         yield unknown("ServiceAccounts", text, "ask for create on subjectaccessreviews")
         return
-    answers = [first, *await together(*map(ask, wanted[1:]))]
+    answers = [first, *await run_together(*map(ask, wanted[1:]))]
     refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]
     for account in sorted({right.account for right in refused}):
         lacks = [str(right) for right in refused if right.account == account]
         remedy = "apply the roles and bindings again: docs/howto/installing.md, or your overlay"
         subject = f"ServiceAccount {account}"
-        yield fault(subject, f"lacks permission to {shown(lacks, _SHOWN)}", remedy)
+        yield fault(subject, f"lacks permission to {shorten(lacks, _SHOWN)}", remedy)
 
 
 async def own_lacks(live: Installation) -> list[str]:
@@ -109,7 +109,7 @@ async def own_lacks(live: Installation) -> list[str]:
 
     async def ask() -> list[str]:
         try:
-            answers = await together(*(_may(live, right) for right in OWN))
+            answers = await run_together(*(_may(live, right) for right in OWN))
         except ForbiddenError:
             # Not even everybody may ask about themselves; then the checks will say.
             return []

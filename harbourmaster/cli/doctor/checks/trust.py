@@ -10,7 +10,7 @@ from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.secret import encode, read_authorities
-from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import fault, note, ok, unknown, warning
 from harbourmaster.cli.doctor.checks.registration import short_kind
 from harbourmaster.cli.installed import (
@@ -20,7 +20,7 @@ from harbourmaster.cli.installed import (
     POLICY_RESOURCES,
 )
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.reader import together
+from harbourmaster.cli.live.reader import run_together
 from harbourmaster.cli.live.webhooks import decode_api_service, decode_definition
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.registration.api_services import SERVED
@@ -99,7 +99,7 @@ def _fine(bundle: Bundle, carriers: int) -> str:
     ends = f"valid until {bundle.not_after:%Y-%m-%d}"
     if bundle.authority_not_after is not None:
         ends += f", the authority until {bundle.authority_not_after:%Y-%m-%d}"
-    return f"{ends}; trusted by {many(carriers, 'caBundle')}"
+    return f"{ends}; trusted by {plural(carriers, 'caBundle')}"
 
 
 def _why_untrusted(files: BundleFiles, pem: bytes, now: datetime) -> str:
@@ -155,13 +155,13 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
     resources = [*POLICY_RESOURCES, *KEPTN_RESOURCES]
     if settings.placement.enabled:
         resources += PLACEMENT_RESOURCES
-    definitions = await together(
+    definitions = await run_together(
         *(live.read(DEFINITIONS, each.name, decode_definition) for each in resources)
     )
     found = list(zip(resources, definitions, strict=True))
     if missing := [each.name for each, definition in found if definition is None]:
         text = "not found, so such objects can't be written and have no effect"
-        yield fault(f"definition {shown(missing, 3)}", text, APPLY)
+        yield fault(f"definition {shorten(missing, 3)}", text, APPLY)
     converter = (
         settings.webhook.service_namespace or live.namespace,
         settings.webhook.service_name,

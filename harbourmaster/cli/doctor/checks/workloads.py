@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from harbourmaster.api import resources
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import moment
-from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
 from harbourmaster.cli.gate.show import waiting_in
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
-from harbourmaster.cli.reviews import patched
+from harbourmaster.cli.reviews import apply_patch
 from harbourmaster.cli.why.asking import ask, inputs_of, review_of
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.gates.gate import GATE
@@ -134,7 +134,10 @@ class _Look(NamedTuple):
             return
         owner = supported_owner(own.owner_references)
         kind, name = workload_above(owner, own.labels) if owner else ("Pod", own.name)
-        subject, which = f"{kind} {own.namespace}/{name}", f"{many(len(pods), 'pod')} ({own.name})"
+        subject, which = (
+            f"{kind} {own.namespace}/{name}",
+            f"{plural(len(pods), 'pod')} ({own.name})",
+        )
         for text in self._lacks(pod, own):
             yield warning(subject, f"{which} {text}", renewal(kind, own.namespace, name))
         policies = self._verdict(pod).policies
@@ -146,7 +149,7 @@ class _Look(NamedTuple):
         for report in found.policies if found else ():
             for contribution in report.contributions:
                 if contribution.rule == "won-by":
-                    source = shown(contribution.by)
+                    source = shorten(contribution.by)
                     text = f"sets {contribution.path} to {contribution.value}, but {source} counts"
                     yield warning(report.reference, f"{text} with {contribution.present}", remedy)
             for note in report.warnings:
@@ -163,7 +166,7 @@ class _Look(NamedTuple):
         is_held = is_asked or GATE in gates or HELD_BY_KEY in own.annotations
         verdict = self._verdict(pod, "nodeName")
         if verdict.outcome == GATED and not is_held:
-            annotations = patched(pod, verdict)["metadata"]["annotations"]
+            annotations = apply_patch(pod, verdict)["metadata"]["annotations"]
             described = workload_of(annotations, own.labels)
             name = names_of_pod(described).version if described and described.has_checks else ""
             version = self.versions.get(f"{own.namespace}/{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.model import Section
 from harbourmaster.kube.errors import ApiError
 
@@ -22,7 +22,7 @@ async def section_of(name: str, context: WhyContext) -> Section | None:
         module = import_module(f"harbourmaster.cli.why.sections.{name}")
         section: Section | None = await module.section(context)
     except ApiError as error:
-        reason = unreadable(error, "it")
+        reason = read_error(error, "it")
     except ValueError as error:
         reason = f"the cluster's answer about it is invalid: {error}"
     else:

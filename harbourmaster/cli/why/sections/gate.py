@@ -12,7 +12,7 @@ from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.live.waits import live_waits, waiting_pod
 from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.gate_facts import GateFacts, owned, template_pod
@@ -79,12 +79,12 @@ async def section(context: WhyContext) -> Section | None:
         # Of a pod that does not wait for us nothing more need be known.
         facts = await reader.of(pod) if pod.is_ours else Facts()
     except ApiError as error:
-        summary = unreadable(error, f"what {context.subject.shown} waits for")
+        summary = read_error(error, f"what {context.subject.shown} waits for")
         return Section(name="gate", state="unknown", code="unread", summary=summary)
     if pod.is_ours and not pod.has_waited:
         pick = partial(waiting_pod, scheduler)
         # Without permission to list pods, no cycle of waits is found.
-        listed = live.listed(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
+        listed = live.list_all(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
         others = await live.attempt(listed, [])
         waits = await live_waits(live, pod.namespace, [pod, *others], context.files)
         facts = waits.of(pod, facts)

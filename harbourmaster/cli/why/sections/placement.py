@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.placement.why import ShownApplication, lines, report_of
 from harbourmaster.cli.why.model import Section, from_text
 from harbourmaster.kube.errors import ApiError
@@ -56,7 +56,7 @@ async def section(context: WhyContext) -> Section | None:
         else:
             record = report_of(found)
     except ApiError as error:
-        unread = unreadable(error, f"Application {application}")
+        unread = read_error(error, f"Application {application}")
     except ValueError as error:
         unread = f"Application {application}: {error}"
     code, state, text = _judged(record)

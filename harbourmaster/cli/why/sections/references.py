@@ -9,7 +9,7 @@ import msgspec
 from harbourmaster.api.resources import ANALYSES, MAGNUM_CLUSTERS
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.references import KINDS, references_in
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.controller.settings import ControllerSettings
@@ -42,7 +42,7 @@ async def section(context: WhyContext) -> Section | None:
             what = f"{to.resource.kind} {to.namespace}/{to.name}"
             if to.needs_consent(mode):
                 what = f"whether there is consent ({to.command}): {what}"
-            unknown.append(unreadable(error, what))
+            unknown.append(read_error(error, what))
             continue
         if not to.is_allowed(mode, None if raw is None else metadata_in(raw).annotations):
             refused.append(Line(to.refusal, label="refused", tone="bad"))

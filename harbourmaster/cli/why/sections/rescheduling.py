@@ -11,7 +11,7 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import NODES
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
-from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.model import Line, Section, from_text
 from harbourmaster.controller.rescheduling.rules import criteria_of
@@ -130,9 +130,9 @@ async def _kept(
             node = await live.read(NODES, pod.node, decode_held)
             held = [node] if node is not None else []
         elif is_pending:
-            held = await live.listed(NODES, decode_held, metadata_only=True)
+            held = await live.list_all(NODES, decode_held, metadata_only=True)
     except ApiError as error:
-        unread = unreadable(error, "Node")
+        unread = read_error(error, "Node")
     groups: dict[str, tuple[Kept, ...]] = {_FOR_IT: (), _AT_ITS_COST: (), _FOR_OTHERS: ()}
     for node in held:
         for reservation in node.reservations:
@@ -160,7 +160,7 @@ async def _plan(
     except TimeoutError:
         return None, f"the cluster is large: {command} shows which pods it would evict"
     except ApiError as error:
-        return None, unreadable(error, "a plan")
+        return None, read_error(error, "a plan")
     report = report_of(cluster, rules, pod.key)
     return (None, report) if isinstance(report, str) else (report, "")
 
