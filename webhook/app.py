@@ -13,7 +13,7 @@ from harbourmaster.registration.desired import SHADOW_PATHS
 from harbourmaster.serving.bodies import admit, read_in_time
 from harbourmaster.serving.direct import Direct
 from harbourmaster.serving.responses import json_response
-from harbourmaster.serving.routes import Routes
+from harbourmaster.serving.site import Routes
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer_body, answer_failed, is_lengthy
 from harbourmaster.webhook.review import MAX_BODY_BYTES, ReviewBody
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from harbourmaster.serving.direct import DirectAnswer, PlainHead
     from harbourmaster.serving.http_connection import HttpConnection
     from harbourmaster.serving.limits import Limits
-    from harbourmaster.serving.routes import Handler
     from harbourmaster.serving.settings import ServerSettings
+    from harbourmaster.serving.site import Handler
     from harbourmaster.webhook.conversion import Conversions
     from harbourmaster.webhook.engine import Engine, EngineHolder
     from harbourmaster.webhook.handlers import Decision

@@ -24,9 +24,8 @@ from harbourmaster.serving.background import running
 from harbourmaster.serving.drain import StopSignals
 from harbourmaster.serving.settings import StartError
 from harbourmaster.serving.site import AddressError
-from harbourmaster.telemetry.api_calls import ApiCalls
+from harbourmaster.telemetry.api_metrics import RequestCounters, WatchCollector
 from harbourmaster.telemetry.logging import configure_logging, get_logger
-from harbourmaster.telemetry.watches import WatchTallies
 from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.gating_choice import GatingChoice
@@ -87,11 +86,11 @@ class _Process:
         self._shadow = Shadow(self._reported.set) if settings.shadow else None
         self._server = ReviewServer(settings, self._holder, stream, self._arrival, self._shadow)
         registry = self._server.metrics.registry
-        self._watches = WatchTallies(registry)
+        self._watches = WatchCollector(registry)
         self._client = Client(
             connection,
             user_agent="harbourmaster-webhook",
-            observer=ApiCalls(registry).note,
+            observer=RequestCounters(registry).note,
         )
         self._choice = (
             GatingChoice(self._client, self._holder, on_wait=self._note_choice)

@@ -14,9 +14,9 @@ from harbourmaster.serving.certificates import tls_options
 from harbourmaster.serving.drain import drain
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.process import start_tracing
 from harbourmaster.serving.readiness import Readiness, tls_probe
 from harbourmaster.serving.site import Site
-from harbourmaster.serving.tracing import start_tracing
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
 from harbourmaster.webhook.app import Reviews, create_app

@@ -16,9 +16,9 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.serving.drain import StopSignals
+from harbourmaster.serving.process import start_tracing
 from harbourmaster.serving.settings import StartError
 from harbourmaster.serving.site import AddressError
-from harbourmaster.serving.tracing import start_tracing
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.logging import configure_logging
 

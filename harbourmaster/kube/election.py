@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from harbourmaster.api.resources import LEASES
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.deadline import Watchdog, elapsed, run_while
-from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
+from harbourmaster.kube.errors import ApiError, BadAnswerError, ConflictError, NotFoundError
 from harbourmaster.kube.lease import (
     LeaseWait,
     StepDown,
@@ -30,6 +31,8 @@ from harbourmaster.kube.lease import (
     acquired,
     decide,
     decide_as_leader,
+    decode_lease,
+    encode_lease,
     marked,
     micro_time,
     new_lease,
@@ -37,7 +40,6 @@ from harbourmaster.kube.lease import (
     released,
     renewed,
 )
-from harbourmaster.kube.lease_calls import LeaseCalls
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
 
@@ -382,3 +384,47 @@ def _text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the API server did not answer in time"
     return reason(error)
+
+
+class LeaseCalls:
+    """One Lease at the API server. What can go wrong is an ApiError, TimeoutError, DecodeError."""
+
+    def __init__(self, client: Client, *, name: str, namespace: str, seconds: float) -> None:
+        """``seconds`` are for one call."""
+        self._client = client
+        self._seconds = seconds
+        self._all = LEASES.path(namespace)
+        self._one = LEASES.path(namespace, name)
+
+    async def read(self) -> Lease | None:
+        """The Lease, or None where there is none."""
+        try:
+            return decode_lease(await self._call("GET", self._one))
+        except NotFoundError:
+            return None
+
+    async def store(self, base: Lease, spec: LeaseSpec) -> Lease:
+        """Put ``spec`` in place of that of ``base``, which is created if it was never stored.
+
+        Raises ConflictError or NotFoundError where ``base`` is not what is stored now.
+        """
+        body = encode_lease(replace(base, spec=spec))
+        if base.version:
+            stored = decode_lease(await self._call("PUT", self._one, body))
+        else:
+            stored = decode_lease(await self._call("POST", self._all, body))
+        if (stored.holder, stored.spec.renew_time) != (spec.holder_identity, spec.renew_time):
+            raise BadAnswerError("the API server stored a different Lease")
+        return stored
+
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        # No repetition by the client: the election decides when, by its deadline.
+        async with asyncio.timeout(self._seconds):
+            return await self._client.request(
+                method,
+                path,
+                body=body,
+                content_type=None if body is None else "application/json",
+                timeout=self._seconds,
+                retries=0,
+            )

@@ -7,11 +7,13 @@ connection, except the 429 of the limits.
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
 
 from aiohttp import hdrs, web
 
-from harbourmaster.serving.deadline import time_budget
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.serving.http_connection import check_client, share_of
 from harbourmaster.serving.responses import Refusal
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 
 _JSON: Final = "application/json"
 _CHARSET: Final = frozenset(("charset=utf-8", 'charset="utf-8"'))
+CAP: Final = 30.0
+"""Seconds that any request has at most: the longest time-out a webhook can be registered with."""
+RESERVE: Final = 0.5
+"""Seconds kept back for the answer's way to the API server."""
+SMALLEST_SHARE: Final = 0.1
+"""Part of the time-out that always remains, for time-outs near or under the reserve."""
 
 
 def admit(request: web.BaseRequest, settings: ServerSettings, limits: Limits) -> Admission:
@@ -123,3 +131,19 @@ def _check_encoding(value: str, header: str, expected: str) -> None:
 
 def _too_large(limit: int) -> Refusal:
     return Refusal(413, f"413: the body may have {limit} bytes at most; send a smaller object")
+
+
+@lru_cache(maxsize=64)
+def time_budget(query: str) -> float:
+    """Seconds that may pass before the answer to a request with this query string goes out.
+
+    Its ``timeout``, ``CAP`` at most, less the reserve; a tenth of it at least. A time-out that
+    can't be read, or is not positive, counts as ``CAP``.
+    """
+    try:
+        values = parse_qs(query, max_num_fields=10).get("timeout")
+        timeout = parse_duration(values[0]) if values else CAP
+    except ValueError:
+        timeout = CAP
+    allowed = min(timeout, CAP) if timeout > 0 else CAP
+    return max(allowed - RESERVE, allowed * SMALLEST_SHARE)

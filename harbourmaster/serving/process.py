@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -11,11 +12,16 @@ from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
+from harbourmaster.telemetry.tracing import TracingError, create_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import msgspec
+    from prometheus_client import Counter
+
+    from harbourmaster.serving.settings import TracingSettings
+    from harbourmaster.telemetry.spans import Tracer
 
 EXIT_USAGE: Final = 2
 MOST_CHOICES: Final = 5
@@ -94,3 +100,24 @@ def run_process(
         return run(parsed)
 
     return exit_code(name, command)
+
+
+def start_tracing(
+    settings: TracingSettings, service: str, release: str, spans: Counter
+) -> Tracer | None:
+    """A tracer where one is asked for; ``spans`` has the label ``outcome``. Raises StartError."""
+    if settings.endpoint is None:
+        return None
+    resource = {
+        "service.name": service,
+        "service.version": release,
+        "service.instance.id": os.environ.get("POD_NAME") or socket.gethostname(),
+    }
+
+    def note(outcome: str, count: int) -> None:
+        spans.labels(outcome).inc(count)
+
+    try:
+        return create_tracer(settings.endpoint, settings.sample_ratio, resource, note)
+    except TracingError as error:
+        raise StartError(str(error)) from None

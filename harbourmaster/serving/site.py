@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from harbourmaster.serving.connections import Connections
 from harbourmaster.serving.http_connection import HttpConnection, Timeouts, remove_server_header
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.routes import Routes
+from harbourmaster.serving.responses import Refusal
 from harbourmaster.serving.tls import TlsConnection
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from harbourmaster.serving.routes import Handler
+    from harbourmaster.serving.direct import Direct
 
 BACKLOG: Final = 1024
 """Connections that may wait for their handshake, as after a rollout."""
@@ -29,6 +30,7 @@ _CAUSES: Final = {
     errno.EACCES: "this user is not allowed to listen there; choose a port above 1023",
     errno.EADDRNOTAVAIL: "this machine has no such address; choose one that it has",
 }
+Handler: TypeAlias = "Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]"
 
 
 class AddressError(Exception):
@@ -155,3 +157,20 @@ async def _bind(host: str, port: int) -> socket.socket:
         cause = _CAUSES.get(error.errno or 0, reason(error))
         raise AddressError(f"{host} port {port}: {cause}") from None
     return bound
+
+
+class Routes:
+    """A handler that dispatches POST requests by path, and what is answered directly of them."""
+
+    def __init__(self, routes: Mapping[str, Handler], direct: Direct | None = None) -> None:
+        self._routes = routes
+        self.direct = direct
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer. Raises Refusal: 404 for another path, 405 for a method."""
+        handler = self._routes.get(request.path)
+        if handler is None:
+            raise Refusal(404, f"404: not found; POST to {' or '.join(self._routes)}")
+        if request.method != hdrs.METH_POST:
+            raise Refusal(405, "405: only POST is allowed", allow=hdrs.METH_POST)
+        return await handler(request)

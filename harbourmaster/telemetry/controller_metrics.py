@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from harbourmaster.telemetry.api_calls import ApiCalls
+from harbourmaster.telemetry.api_metrics import RequestCounters, WatchCollector
 from harbourmaster.telemetry.metrics import (
     certificate_expiry,
     create_registry,
     event_loop_lag,
     span_counter,
 )
-from harbourmaster.telemetry.watches import WatchTallies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,7 @@ class RegistrationMetrics(Struct, frozen=True):
     """Label ``kind``."""
 
 
-class QueueTallies:
+class QueueCounters:
     """Counts for all work queues of a process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -91,9 +90,9 @@ class ControllerMetrics(Struct, frozen=True):
     spans: Counter
     """Label ``outcome``, see SPAN_OUTCOMES."""
     registration: RegistrationMetrics
-    queues: QueueTallies
-    watches: WatchTallies
-    api_calls: ApiCalls
+    queues: QueueCounters
+    watches: WatchCollector
+    api_calls: RequestCounters
 
 
 def create_controller_metrics(version: str, controllers: Sequence[str]) -> ControllerMetrics:
@@ -138,7 +137,7 @@ def create_controller_metrics(version: str, controllers: Sequence[str]) -> Contr
         ),
         event_loop_lag=event_loop_lag(registry),
         spans=span_counter(registry),
-        queues=QueueTallies(registry),
-        watches=WatchTallies(registry),
-        api_calls=ApiCalls(registry),
+        queues=QueueCounters(registry),
+        watches=WatchCollector(registry),
+        api_calls=RequestCounters(registry),
     )

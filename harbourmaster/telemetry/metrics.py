@@ -1,8 +1,15 @@
-"""All metrics in one place, in a registry of their own; what the hot path touches is pre-bound."""
+"""The metrics of the webhook process, in a registry of their own.
+
+Children that each review touches are bound in advance. ``AdmissionCollector`` counts reviews by
+plain additions, because children of prometheus_client cost a lock and several calls each. It is
+not for threads.
+"""
 
 from __future__ import annotations
 
+import collections
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,14 +24,17 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from harbourmaster.telemetry.span_model import SPAN_OUTCOMES
-from harbourmaster.telemetry.tallies import AdmissionTallies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
+    from prometheus_client.core import Metric
 
 SHED_REASONS: Final = ("requests", "bytes", "lag")
 EVICTION_REASONS: Final = ("connections", "bytes")
@@ -38,13 +48,27 @@ UNFAITHFUL: Final = "unfaithful"
 FAILED: Final = "failed"
 RECORD_OUTCOMES: Final = (WRITTEN, NOT_KEPT, TOO_LARGE, QUEUE_FULL, UNFAITHFUL, FAILED)
 """Outcomes of recording a review."""
+_KUPID_TYPES: Final = {
+    "allowed": ("mutated", "gated", "unmatched", "valid"),
+    "denied": ("invalid", "denied"),
+    "mutated": ("mutated", "gated"),
+    "error": ("skipped", "malformed"),
+}
+"""Outcomes that count as each type; ``processed`` counts all."""
+
+_DURATION_BUCKETS: Final = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""Seconds: fine around the goals of 3 and 15 ms, up to the longest time an API server waits."""
+_OPERATION_BUCKETS: Final = (0, 1, 2, 3, 5, 8, 13, 21, 50, 100)
 
 
 class Metrics(Struct, frozen=True):
     """The metrics of one process; mappings have one child for each value of the label."""
 
     registry: CollectorRegistry
-    admission: AdmissionTallies
+    admission: AdmissionCollector
     admission_skipped: Counter
     """Label ``reason``."""
     policies: Gauge
@@ -72,7 +96,7 @@ def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
     """A new registry with all metrics, counters at 0; ``outcomes`` are those of reviews."""
     registry = create_registry(version)
     counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-    admission = AdmissionTallies(outcomes)
+    admission = AdmissionCollector(outcomes)
     registry.register(admission)
     shed = counter(
         "harbourmaster_requests_shed_total", "Requests refused because of overload.", ("reason",)
@@ -162,3 +186,95 @@ def set_certificate_expiry(metrics: Metrics, role: str, not_after: datetime) -> 
     """Set the expiry of a ``role``, ``authority`` or ``leaf``; the gauge is computed when read."""
     end = not_after.timestamp()
     metrics.certificate_expiry.labels(role).set_function(lambda: end - time.time())
+
+
+class Distribution:
+    """A histogram of one label value: counts by upper bound, and the sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """Values observed."""
+        return sum(self.counts)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts by upper bound, as the text format wants them."""
+        found: list[tuple[str, float]] = []
+        below = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            below += count
+            found.append(("+Inf" if bound == float("inf") else str(float(bound)), below))
+        return found
+
+
+class AdmissionCollector(Collector):
+    """Durations by outcome, patch sizes, and what follows from them."""
+
+    def __init__(self, outcomes: Iterable[str]) -> None:
+        self.durations = {outcome: Distribution(_DURATION_BUCKETS) for outcome in outcomes}
+        """By outcome; seconds from the request's headers to the answer."""
+        self.operations = Distribution(_OPERATION_BUCKETS)
+        self.matches: collections.Counter[str] = collections.Counter()
+        """By policy."""
+        self.audits: collections.Counter[tuple[str, str]] = collections.Counter()
+        """By policy in Audit mode and result."""
+        self.references: Callable[[], AbstractSet[str]] = self.matches.keys
+        """The policies that exist; the others are forgotten when metrics are collected."""
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric families with the current values."""
+        known = self.references()
+        for gone in self.matches.keys() - known:
+            del self.matches[gone]
+        for counted in [audit for audit in self.audits if audit[0] not in known]:
+            del self.audits[counted]
+        durations = HistogramMetricFamily(
+            "harbourmaster_admission_duration_seconds",
+            "Time to answer one admission review.",
+            labels=["outcome"],
+        )
+        for outcome, found in self.durations.items():
+            durations.add_metric([outcome], found.buckets(), found.total)
+        yield durations
+        yield HistogramMetricFamily(
+            "harbourmaster_admission_patch_operations",
+            "JSON Patch operations of an answer.",
+            buckets=self.operations.buckets(),
+            sum_value=self.operations.total,
+        )
+        matches = CounterMetricFamily(
+            "harbourmaster_policy_matches_total",
+            "Reviews that a policy selected.",
+            labels=["policy"],
+        )
+        for reference, count in self.matches.items():
+            matches.add_metric([reference], count)
+        yield matches
+        audits = CounterMetricFamily(
+            "harbourmaster_policy_audits_total",
+            "Evaluations of policies in Audit mode, which change nothing.",
+            labels=["policy", "result"],
+        )
+        for labels, count in self.audits.items():
+            audits.add_metric(labels, count)
+        yield audits
+        # kupid's own counter, for its dashboards (kupid-spec 6.9).
+        kupid = CounterMetricFamily(
+            "kupid_aggr_requests_total", "Requests as kupid counts them.", labels=["type"]
+        )
+        counts = {outcome: found.count for outcome, found in self.durations.items()}
+        kupid.add_metric(["processed"], sum(counts.values()))
+        for name, outcomes in _KUPID_TYPES.items():
+            kupid.add_metric([name], sum(counts.get(outcome, 0) for outcome in outcomes))
+        yield kupid

@@ -14,7 +14,7 @@ from harbourmaster.serving.direct import Direct
 from harbourmaster.serving.http_connection import check_client
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import NamelessResponse
-from harbourmaster.serving.routes import Routes
+from harbourmaster.serving.site import Routes
 from helpers.patience import PATIENCE
 
 if TYPE_CHECKING:

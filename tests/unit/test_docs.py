@@ -33,11 +33,10 @@ from harbourmaster.registration.break_glass import BreakGlass
 from harbourmaster.rescheduling.answers import EvictionOutcome
 from harbourmaster.rescheduling.limits import Budgets, EvictionLimits
 from harbourmaster.serving.options import add_settings
-from harbourmaster.telemetry.api_calls import NO_ANSWER, ApiCalls
+from harbourmaster.telemetry.api_metrics import NO_ANSWER, RequestCounters, WatchCollector
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.metrics import CERTIFICATE_ROLES, SHED_REASONS
 from harbourmaster.telemetry.span_model import SPAN_OUTCOMES
-from harbourmaster.telemetry.watches import WatchTallies
 from harbourmaster.webhook import handlers, review, verdict
 from harbourmaster.webhook.settings import Settings, WebhookSettings
 from manual.families import (
@@ -323,8 +322,8 @@ def test_what_both_processes_have_is_of_one_type_and_has_the_same_labels():
 
 def test_the_first_metrics_of_the_cluster_are_those_that_a_webhook_adds():
     registry = CollectorRegistry()
-    WatchTallies(registry).follow([Mirror()], float)
-    ApiCalls(registry)
+    WatchCollector(registry).follow([Mirror()], float)
+    RequestCounters(registry)
     added = [shown_name(family) for family in registry.collect()]
     listed = [code(row[0]) for row in rows(CLUSTER, "metric of the cluster")]
     assert set(listed[: len(added)]) == set(added)

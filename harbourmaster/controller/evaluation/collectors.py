@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from harbourmaster.controller.objects import in_turn
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.model import COMPLETED
-from harbourmaster.telemetry.api_calls import AnswerTallies
+from harbourmaster.telemetry.api_metrics import AnswerCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -96,7 +96,7 @@ def _gauge(
     return family
 
 
-class QueryMetrics(AnswerTallies):
+class QueryMetrics(AnswerCounters):
     """Counts the queries of a process, as the observer of a QueryClient.
 
     No label names an object or a server.

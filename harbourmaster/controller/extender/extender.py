@@ -30,9 +30,8 @@ from harbourmaster.serving.certificates import tls_options
 from harbourmaster.serving.http_connection import check_client, share_of
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import Refusal, json_response
-from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.settings import StartError
-from harbourmaster.serving.site import Site
+from harbourmaster.serving.site import Routes, Site
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.caches import Cache
     from harbourmaster.lifecycle.model import WorkloadVersion
     from harbourmaster.serving.certificates import ServingCertificate
-    from harbourmaster.serving.routes import Handler
+    from harbourmaster.serving.site import Handler
 
 PATH: Final = "/scheduler"
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024

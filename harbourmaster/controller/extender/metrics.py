@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.extender.answers import OUTCOMES, VERBS
-from harbourmaster.telemetry.api_calls import AnswerTallies
+from harbourmaster.telemetry.api_metrics import AnswerCounters
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -17,7 +17,7 @@ _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Seconds: from a pod that is nobody's business up to where a scheduler gives up."""
 
 
-class ExtenderMetrics(AnswerTallies):
+class ExtenderMetrics(AnswerCounters):
     """Counts for a process. Labels: ``verb`` and, of answers, ``outcome``; no object is named."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

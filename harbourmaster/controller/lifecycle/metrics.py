@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from harbourmaster.controller.objects import in_turn
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
-from harbourmaster.telemetry.tallies import Distribution
+from harbourmaster.telemetry.metrics import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from harbourmaster.placement.cluster_state import PENDING as UNSEEN
 from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import READY
 from harbourmaster.placement.model import NOT_CONFIRMED, PENDING, SCHEDULED, condition
-from harbourmaster.telemetry.api_calls import AnswerTallies
+from harbourmaster.telemetry.api_metrics import AnswerCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 """Seconds: from a decision whose pass knows all targets up to one that has to measure many."""
 
 
-class PlacementMetrics(AnswerTallies):
+class PlacementMetrics(AnswerCounters):
     """Counts for a process. Labels name kinds and outcomes, and no object."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

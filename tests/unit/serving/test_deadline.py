@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.serving.deadline import time_budget
+from harbourmaster.serving.bodies import time_budget
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harbourmaster.serving.process import start_tracing
 from harbourmaster.serving.settings import StartError, TracingSettings
-from harbourmaster.serving.tracing import start_tracing
 from harbourmaster.telemetry.metrics import span_counter
 from helpers.tracing import Collector
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.telemetry.api_calls import ApiCalls
+from harbourmaster.telemetry.api_metrics import RequestCounters
 
 
 def test_requests_are_counted_by_verb_and_code():
     registry = CollectorRegistry()
-    calls = ApiCalls(registry)
+    calls = RequestCounters(registry)
     calls.note("list", 200, 0.02)
     calls.note("list", 200, 0.2)
     calls.note("watch", 410, 0.001)
