@@ -94,7 +94,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/cli/",
     "harbourmaster/controller/",
     "harbourmaster/dashboard/",
-    "harbourmaster/evaluation/",
     "harbourmaster/gates/",
     "harbourmaster/kube/",
     "harbourmaster/lifecycle/",

@@ -11,18 +11,19 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.field_errors import FieldError, refusal
 from harbourmaster.api.sizes import LIMITS, size_errors
-from harbourmaster.evaluation.analysis_validation import (
-    validate_analysis,
-    validate_definition,
-    validate_template,
-)
-from harbourmaster.evaluation.metric_validation import validate_metric, validate_provider
 from harbourmaster.evaluation.model import (
     Analysis,
     AnalysisDefinition,
     AnalysisValueTemplate,
     Metric,
     Provider,
+)
+from harbourmaster.evaluation.validation import (
+    validate_analysis,
+    validate_definition,
+    validate_metric,
+    validate_provider,
+    validate_template,
 )
 from harbourmaster.lifecycle.evaluations import definition_errors
 from harbourmaster.lifecycle.model import EvaluationDefinition, TaskDefinition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -11,14 +10,8 @@ if TYPE_CHECKING:
 
 
 def aggregate(name: str, values: Sequence[float]) -> float:
-    """Aggregate finite ``values``, at least one; ``name`` is one of AGGREGATIONS."""
+    """Aggregate one or more finite ``values``; ``name`` is a key of AGGREGATIONS."""
     return AGGREGATIONS[name](sorted(values))
-
-
-def print_number(value: float) -> str:
-    """The shortest digits that give the number back, without an exponent, as Go prints them."""
-    text = f"{Decimal(repr(value)):f}"
-    return text.removesuffix(".0")
 
 
 def _percentile(percent: int) -> Callable[[Sequence[float]], float]:
@@ -28,11 +21,11 @@ def _percentile(percent: int) -> Callable[[Sequence[float]], float]:
 def _average(ordered: Sequence[float]) -> float:
     count = len(ordered)
     try:
-        found = math.fsum(ordered) / count
+        mean = math.fsum(ordered) / count
     except OverflowError:
-        found = math.fsum(each / count for each in ordered)
+        mean = math.fsum(value / count for value in ordered)
     # Rounding can leave the range of the values.
-    return min(max(found, ordered[0]), ordered[-1])
+    return min(max(mean, ordered[0]), ordered[-1])
 
 
 def _median(ordered: Sequence[float]) -> float:

@@ -1,7 +1,8 @@
-"""The result of an Analysis: points for each objective, and Keptn's JSON of them (4.5)."""
+"""The result of an Analysis: the points of its objectives, and their JSON (keptn-spec 4.5)."""
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,6 @@ from harbourmaster.evaluation.criteria import (
     encode_criterion,
     is_fulfilled,
 )
-from harbourmaster.evaluation.go_json import dumps
 from harbourmaster.evaluation.model import AnalysisObjective
 from harbourmaster.evaluation.targets import parse_number
 
@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 
     from harbourmaster.evaluation.model import ObjectReference, TotalScore
 
-_ALL: Final = 100.0
+_ESCAPED: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+_SMALL: Final = 1e-6
+_LARGE: Final = 1e21
+"""Numbers below the former and from this value on are written with an exponent."""
 
 
 class MeasuredObjective(Struct, frozen=True, gc=False):
-    """The result of an objective's query: a number as text."""
+    """The query of an objective, and its value, a number as text."""
 
     query: str
     value: str
 
 
 class ObjectiveResult(Struct, frozen=True, gc=False):
-    """The result of one objective; ``error`` says why its value does not count."""
+    """The points of one objective; ``error`` is the reason why its value does not count."""
 
     objective: AnalysisObjective
     query: str
@@ -53,7 +56,7 @@ class ObjectiveResult(Struct, frozen=True, gc=False):
 
     @property
     def warning(self) -> bool:
-        """Whether it is good enough for half of its points."""
+        """Whether the objective gets half of its points."""
         return not (self.error or self.is_failed) and self.is_warned
 
 
@@ -68,12 +71,12 @@ class AnalysisResult(Struct, frozen=True, gc=False):
 
     @property
     def percentage(self) -> float:
-        """Of the highest score; 0 where no score can be reached."""
+        """The score as a percentage of the maximum; 0 if the maximum is 0."""
         return percentage(self.total, self.maximum)
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """The result in one line, for the event."""
         ended = "passed" if self.passed else "ended with a warning" if self.warning else "failed"
         score = f"{self.total:g} of {self.maximum:g} points, {self.percentage:.4g} %"
         return f"the analysis {ended}: {score}"
@@ -81,7 +84,7 @@ class AnalysisResult(Struct, frozen=True, gc=False):
     @property
     def raw(self) -> str:
         """The JSON of ``status.raw``, as Keptn writes it."""
-        return dumps(
+        return dump_as_go(
             {
                 "objectiveResults": [_result(result) for result in self.results],
                 "totalScore": self.total,
@@ -99,14 +102,14 @@ class StoredObjective(AnalysisObjective, frozen=True, kw_only=True):
 
 
 class StoredResult(Struct, frozen=True, gc=False):
-    """The part of one objective in ``raw`` that metrics show."""
+    """The fields of an objective's result in ``raw`` that metrics show."""
 
     objective: StoredObjective
     value: float = 0.0
 
 
 class StoredAnalysis(Struct, frozen=True, rename="camel"):
-    """The part of ``raw`` that metrics show."""
+    """The fields of ``raw`` that metrics show."""
 
     objective_results: tuple[StoredResult, ...] = ()
     total_score: float = 0.0
@@ -114,7 +117,7 @@ class StoredAnalysis(Struct, frozen=True, rename="camel"):
 
     @property
     def percentage(self) -> float:
-        """Of the highest score; 0 where no score can be reached."""
+        """The score as a percentage of the maximum; 0 if the maximum is 0."""
         return percentage(self.total_score, self.maximum_score)
 
 
@@ -122,7 +125,7 @@ _decode: Final = msgspec.json.Decoder(StoredAnalysis).decode
 
 
 def decode_raw(raw: str) -> StoredAnalysis | None:
-    """The stored result of an analysis; None where the text is not one."""
+    """Return the result that ``status.raw`` contains; None if it is not valid."""
     try:
         return _decode(raw)
     except msgspec.DecodeError:
@@ -132,39 +135,40 @@ def decode_raw(raw: str) -> StoredAnalysis | None:
 def judge(
     measured: Iterable[tuple[AnalysisObjective, MeasuredObjective]], limits: TotalScore
 ) -> AnalysisResult:
-    """The verdict on all objectives."""
-    results = tuple(judge_objective(objective, found) for objective, found in measured)
-    total = math.fsum(each.score for each in results)
+    """Return the result of all measured objectives."""
+    results = tuple(judge_objective(objective, value) for objective, value in measured)
+    total = math.fsum(result.score for result in results)
     maximum = float(sum(max(result.objective.weight, 0) for result in results))
-    is_lost = any(each.objective.key_objective and each.score <= 0 for each in results)
+    is_lost = any(result.objective.key_objective and result.score <= 0 for result in results)
     achieved = percentage(total, maximum)
     passed = not is_lost and achieved >= limits.pass_percentage
     warning = not is_lost and not passed and achieved >= limits.warning_percentage
     return AnalysisResult(results, total, maximum, passed, warning)
 
 
-def judge_objective(objective: AnalysisObjective, found: MeasuredObjective) -> ObjectiveResult:
-    """All points where no criterion is fulfilled, half of them with a warning, else none.
+def judge_objective(objective: AnalysisObjective, measured: MeasuredObjective) -> ObjectiveResult:
+    """Return the result of an objective: all points if no criterion is fulfilled.
 
-    An invalid value or target gives no points and an error.
+    It gets half of the points with a warning, none with a failure, and none and an error if the
+    value or the target is invalid.
     """
     target = ObjectiveCriteria()
     try:
         target = decode_target(objective.target)
-        value = parse_value(found.value)
+        value = parse_value(measured.value)
     except ValueError as error:
-        return ObjectiveResult(objective, found.query, target=target, error=str(error))
+        return ObjectiveResult(objective, measured.query, target=target, error=str(error))
     is_failed = is_fulfilled(target.failure, value)
     is_warned = is_fulfilled(target.warning, value)
     points = float(max(objective.weight, 0))
     score = 0.0 if is_failed else points / 2 if is_warned else points
     return ObjectiveResult(
-        objective, found.query, value, score, target, is_failed=is_failed, is_warned=is_warned
+        objective, measured.query, value, score, target, is_failed=is_failed, is_warned=is_warned
     )
 
 
 def parse_value(text: str) -> float:
-    """A finite number. Raises ValueError with one line."""
+    """Return a finite number. Raises ValueError with one line."""
     try:
         value = parse_number(text)
     except ValueError as error:
@@ -175,45 +179,104 @@ def parse_value(text: str) -> float:
 
 
 def percentage(total: float, maximum: float) -> float:
-    """``total`` as a share of ``maximum``; 0 where there is no maximum."""
-    return total / maximum * _ALL if maximum else 0.0
+    """Return ``total`` as a percentage of ``maximum``; 0 if that is 0."""
+    return total / maximum * 100 if maximum else 0.0
 
 
-def _result(found: ObjectiveResult) -> dict[str, Any]:
-    target = ObjectiveCriteria() if found.error else found.target
-    told = {
+def _result(result: ObjectiveResult) -> dict[str, Any]:
+    target = ObjectiveCriteria() if result.error else result.target
+    document = {
         "result": {
             "failResult": {
                 "operator": encode_criterion(target.failure),
-                "fulfilled": found.is_failed,
+                "fulfilled": result.is_failed,
             },
             "warnResult": {
                 "operator": encode_criterion(target.warning),
-                "fulfilled": found.is_warned,
+                "fulfilled": result.is_warned,
             },
-            "warning": found.warning,
-            "pass": found.passed,
+            "warning": result.warning,
+            "pass": result.passed,
         },
-        "objective": _objective(found.objective, found.target),
-        "value": found.value,
-        "query": found.query,
-        "score": found.score,
+        "objective": _objective(result.objective, result.target),
+        "value": result.value,
+        "query": result.query,
+        "score": result.score,
     }
-    return {**told, "error": found.error} if found.error else told
+    return {**document, "error": result.error} if result.error else document
 
 
-def _objective(found: AnalysisObjective, target: ObjectiveCriteria) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "analysisValueTemplateRef": _reference(found.analysis_value_template_ref),
-        "target": target.wire,
+def _objective(objective: AnalysisObjective, target: ObjectiveCriteria) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "analysisValueTemplateRef": _reference(objective.analysis_value_template_ref),
+        "target": target.encode(),
     }
-    if found.weight:
-        told["weight"] = found.weight
-    if found.key_objective:
-        told["keyObjective"] = True
-    return told
+    if objective.weight:
+        document["weight"] = objective.weight
+    if objective.key_objective:
+        document["keyObjective"] = True
+    return document
 
 
-def _reference(found: ObjectReference) -> dict[str, str]:
-    told = {"name": found.name}
-    return {**told, "namespace": found.namespace} if found.namespace else told
+def _reference(reference: ObjectReference) -> dict[str, str]:
+    document = {"name": reference.name}
+    return {**document, "namespace": reference.namespace} if reference.namespace else document
+
+
+def dump_as_go(value: Any) -> str:  # noqa: ANN401 - what JSON has
+    """Return compact JSON as Go's ``encoding/json`` writes it, with the keys in their order.
+
+    ``<``, ``>`` and ``&`` are escaped. Raises ValueError for NaN and infinities.
+    """
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int():
+            return str(value)
+        case float():
+            return format_go_number(value)
+        case str():
+            return _format_string(value)
+        case dict():
+            parts = (f"{_format_string(name)}:{dump_as_go(item)}" for name, item in value.items())
+            return f"{{{','.join(parts)}}}"
+        case list() | tuple():
+            return f"[{','.join(dump_as_go(item) for item in value)}]"
+    raise TypeError(f"JSON has no {type(value).__name__}")
+
+
+def format_go_number(value: float) -> str:
+    """Return the shortest text of a finite number: ``4``, ``0.25``, ``1e-7``, ``1e+21``."""
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no {value}")
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    digits, exponent = _split_digits(abs(value))
+    sign = "-" if value < 0 else ""
+    if _SMALL <= abs(value) < _LARGE:
+        return sign + _format_plain(digits, exponent)
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{exponent:+d}"
+
+
+def _split_digits(value: float) -> tuple[str, int]:
+    """Return the digits without zeros at the ends, and the exponent of the first digit."""
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    first = len(whole) - 1 - (len(whole + fraction) - len(digits))
+    return digits.rstrip("0"), first + int(exponent or 0)
+
+
+def _format_plain(digits: str, exponent: int) -> str:
+    if exponent < 0:
+        return f"0.{'0' * (-exponent - 1)}{digits}"
+    whole = digits[: exponent + 1].ljust(exponent + 1, "0")
+    fraction = digits[exponent + 1 :]
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _format_string(value: str) -> str:
+    # A lone surrogate is not valid text, in Go neither.
+    text = value.encode(errors="replace").decode()
+    return json.dumps(text, ensure_ascii=False).translate(_ESCAPED)

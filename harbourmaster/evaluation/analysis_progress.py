@@ -1,6 +1,6 @@
-"""Progress of an Analysis: its timeframe, the values so far, and when to retry.
+"""The progress of an Analysis: its timeframe, its values, and when to retry.
 
-Everything that must survive a restart is in the object's status.
+All of it is in the status of the object, so that a restarted controller continues.
 """
 
 from __future__ import annotations
@@ -19,81 +19,84 @@ if TYPE_CHECKING:
     from harbourmaster.evaluation.model import AnalysisObjective, ObjectReference, StoredValue
 
 FIRST: Final = 10.0
-"""Seconds before the second try, then twice as long each time."""
+"""Seconds before the second try; each further wait is twice as long, up to LIMIT."""
 LIMIT: Final = 300.0
 _SECOND: Final = timedelta(seconds=1)
 _STEP: Final = 60.0
-"""Seconds between the queried values, of which the first one counts."""
+"""Seconds between the values of a range, of which the first one counts."""
 _VALUES: Final = 5_000
-"""At most this many: providers refuse more than 10,000."""
+"""The limit of values in a range; providers refuse more than 10,000."""
 
 
-def resolve_timeframe(wanted: Timeframe, now: datetime) -> Timeframe:
-    """The analysed timeframe, whole seconds in UTC. Raises ValueError with one line."""
-    recent = _seconds(wanted.recent)
+def resolve_timeframe(timeframe: Timeframe, now: datetime) -> Timeframe:
+    """Return the timeframe with fixed ends, in whole seconds of UTC.
+
+    Raises ValueError with one line if it is invalid.
+    """
+    recent = _parse_recent(timeframe.recent)
     if recent:
-        if wanted.from_ or wanted.to:
+        if timeframe.from_ or timeframe.to:
             raise ValueError("timeframe: give recent, or both from and to")
         begin, end = now - timedelta(seconds=recent), now
-    elif wanted.from_ and wanted.to:
-        begin, end = _moment("from", wanted.from_), _moment("to", wanted.to)
+    elif timeframe.from_ and timeframe.to:
+        begin, end = _parse_end("from", timeframe.from_), _parse_end("to", timeframe.to)
         if end <= begin:
-            raise ValueError(f"timeframe.to must be after from, which is {wanted.from_}")
+            raise ValueError(f"timeframe.to must be after from, which is {timeframe.from_}")
     else:
         raise ValueError("timeframe: give recent, or both from and to")
-    # Truncated to seconds, both can be equal.
+    # Both ends can be equal after truncation to seconds.
     end = end.replace(microsecond=0)
     return Timeframe(from_=format_rfc3339(min(begin, end - _SECOND)), to=format_rfc3339(end))
 
 
 def timeframe_bounds(timeframe: Timeframe) -> tuple[float, float]:
-    """From when to when, in seconds since 1970. Raises ValueError with one line."""
-    begin, end = _moment("from", timeframe.from_), _moment("to", timeframe.to)
+    """Return both ends in seconds since 1970. Raises ValueError with one line."""
+    begin, end = _parse_end("from", timeframe.from_), _parse_end("to", timeframe.to)
     return begin.timestamp(), end.timestamp()
 
 
 def range_step(begin: float, end: float) -> float:
-    """Seconds between two values of a range query: a minute, or more where there are too many."""
+    """Return the seconds between two values of a range query: a minute, or more in a long range."""
     return max(_STEP, _STEP * ((end - begin) // (_STEP * _VALUES) + 1))
 
 
 def retry_delay(attempt: int) -> float:
-    """Seconds to wait after try number ``attempt``, from 0, that failed temporarily."""
+    """Return the seconds until the next try, after ``attempt`` (from 0) failed temporarily."""
     return min(FIRST * 2.0 ** min(attempt, 10), LIMIT)
 
 
 def template_references(objectives: Iterable[AnalysisObjective]) -> tuple[ObjectReference, ...]:
-    """The templates that are needed, each once."""
+    """Return the distinct templates of the objectives, in order."""
     return tuple(dict.fromkeys(objective.analysis_value_template_ref for objective in objectives))
 
 
 def by_status_key(values: Mapping[ObjectReference, StoredValue]) -> dict[str, StoredValue]:
-    """As in the status: ``<template>``, or ``<template>-<namespace>`` where one is given.
+    """Return the values by their keys in the status: ``<template>`` or ``<template>-<namespace>``.
 
-    Two that would have the same key stay apart.
+    A key that is taken gets a number: ``<template>#2``.
     """
-    found: dict[str, StoredValue] = {}
+    by_key: dict[str, StoredValue] = {}
     for reference, value in values.items():
         name = f"{reference.name}-{reference.namespace}" if reference.namespace else reference.name
         key, count = name, 1
-        while key in found:
+        while key in by_key:
             count += 1
             key = f"{name}#{count}"
-        found[key] = value
-    return found
+        by_key[key] = value
+    return by_key
 
 
 def from_status(stored: Mapping[str, StoredValue]) -> dict[ObjectReference, StoredValue]:
-    """The values in a status, by template, without those that are missing."""
+    """Return the values of a status by template, without those that have an error."""
     return {
-        each.objective_reference: each
-        for each in stored.values()
-        if each.objective_reference is not None and not each.err_msg
+        value.objective_reference: value
+        for value in stored.values()
+        if value.objective_reference is not None and not value.err_msg
     }
 
 
-def _seconds(recent: str) -> float:
-    """Go programs write an unset duration as ``0s``."""
+def _parse_recent(recent: str) -> float:
+    """Return the seconds; 0 if unset, which Go programs write as ``0s``."""
     if not recent:
         return 0.0
     try:
@@ -105,7 +108,7 @@ def _seconds(recent: str) -> float:
     return seconds
 
 
-def _moment(name: str, text: str) -> datetime:
+def _parse_end(name: str, text: str) -> datetime:
     try:
         return parse_rfc3339(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""When an objective has failed, or is to be warned of: ``{lessThan: {fixedValue: 500m}}``.
+"""Criteria of failure and of warning: ``{lessThan: {fixedValue: 500m}}`` (keptn-spec 4.5).
 
-A criterion holds one operator. Objects that came past the admission may have several, of which any
-is enough, or none, which nothing fulfils. Values are compared as floats (keptn-spec 4.5).
+A criterion has one operator. Objects that bypassed admission may have several, of which any
+fulfils the criterion, or none, which no value fulfils. Values are compared as floats.
 """
 
 from __future__ import annotations
@@ -29,94 +29,97 @@ _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 _IN: Final = "inRange"
 OPERATORS: Final = (*_COMPARISONS, _IN, "notInRange")
-"""All of them, as they are printed one after the other."""
+"""The names of all operators, in the order of Keptn's output."""
 
 
 class CriterionOperator(Struct, frozen=True, gc=False):
-    """One comparison; ``bounds`` by name: ``fixedValue``, or ``lowBound`` and ``highBound``."""
+    """A comparison with ``bounds``: ``fixedValue``, or ``lowBound`` and ``highBound``."""
 
     name: str
     bounds: dict[str, Quantity]
 
     def holds(self, value: float) -> bool:
-        """Whether ``value`` is as it says; a range includes its bounds."""
+        """Return whether ``value`` fulfils the comparison; a range includes its bounds."""
         compare = _COMPARISONS.get(self.name)
         if compare is not None:
             return compare(value, float(self.bounds[FIXED]))
         is_inside = float(self.bounds[LOW]) <= value <= float(self.bounds[HIGH])
         return is_inside if self.name == _IN else not is_inside
 
-    @property
-    def wire(self) -> dict[str, dict[str, str]]:
-        """As it is printed."""
+    def encode(self) -> dict[str, dict[str, str]]:
+        """Return the operator as Keptn writes it in JSON."""
         return {self.name: {name: bound.text for name, bound in self.bounds.items()}}
 
 
 class ObjectiveCriteria(Struct, frozen=True, gc=False):
-    """The criteria of an objective; None for none, which nothing fulfils."""
+    """The criteria of an objective; no value fulfils a criterion that is None."""
 
     failure: tuple[CriterionOperator, ...] | None = None
     warning: tuple[CriterionOperator, ...] | None = None
 
-    @property
-    def wire(self) -> dict[str, Any]:
-        """As it is printed."""
+    def encode(self) -> dict[str, Any]:
+        """Return the criteria as Keptn writes them in JSON."""
         criteria = {"failure": self.failure, "warning": self.warning}
         return {
-            name: encode_criterion(found) for name, found in criteria.items() if found is not None
+            name: encode_criterion(criterion)
+            for name, criterion in criteria.items()
+            if criterion is not None
         }
 
 
 def is_fulfilled(criterion: tuple[CriterionOperator, ...] | None, value: float) -> bool:
-    """Whether any of the operators holds."""
-    return any(each.holds(value) for each in criterion or ())
+    """Return whether ``value`` fulfils any operator of the criterion."""
+    return any(comparison.holds(value) for comparison in criterion or ())
 
 
 def encode_criterion(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
-    """A criterion as it is printed; empty where there is none."""
-    return {name: bounds for each in criterion or () for name, bounds in each.wire.items()}
+    """Return a criterion as Keptn writes it in JSON; empty for None."""
+    encoded: dict[str, Any] = {}
+    for comparison in criterion or ():
+        encoded |= comparison.encode()
+    return encoded
 
 
 def decode_target(given: object) -> ObjectiveCriteria:
-    """The criteria as they stand in an AnalysisDefinition. Raises ValueError with one line."""
+    """Decode the target of an objective. Raises ValueError with one line."""
     if given is None:
         return ObjectiveCriteria()
-    fields = _fields(given, "target")
+    fields = _as_mapping(given, "target")
     return ObjectiveCriteria(
-        failure=_criterion(fields.get("failure"), "target.failure"),
-        warning=_criterion(fields.get("warning"), "target.warning"),
+        failure=_decode_criterion(fields.get("failure"), "target.failure"),
+        warning=_decode_criterion(fields.get("warning"), "target.warning"),
     )
 
 
-def _criterion(given: object, path: str) -> tuple[CriterionOperator, ...] | None:
+def _decode_criterion(given: object, path: str) -> tuple[CriterionOperator, ...] | None:
     if given is None:
         return None
-    fields = _fields(given, path)
+    fields = _as_mapping(given, path)
     unknown = sorted(set(fields) - set(OPERATORS))
     if unknown:
         raise ValueError(f"{path}.{unknown[0]}: unknown operator: use {', '.join(OPERATORS)}")
     return tuple(
-        _operator(name, fields[name], f"{path}.{name}")
+        _decode_operator(name, fields[name], f"{path}.{name}")
         for name in OPERATORS
         if fields.get(name) is not None
     )
 
 
-def _operator(name: str, given: object, path: str) -> CriterionOperator:
-    fields = _fields(given, path)
+def _decode_operator(name: str, given: object, path: str) -> CriterionOperator:
+    fields = _as_mapping(given, path)
     bounds = {}
-    for each in (FIXED,) if name in _COMPARISONS else (LOW, HIGH):
-        bound = fields.get(each)
+    for key in (FIXED,) if name in _COMPARISONS else (LOW, HIGH):
+        bound = fields.get(key)
         if not isinstance(bound, str | int | float):
-            raise ValueError(f"{path}.{each}: a quantity is needed")  # noqa: TRY004 - one class
+            raise ValueError(f"{path}.{key}: a quantity is needed")  # noqa: TRY004 - one class
         try:
-            bounds[each] = parse_quantity(bound)
+            bounds[key] = parse_quantity(bound)
         except ValueError as error:
-            raise ValueError(f"{path}.{each}: {error}") from None
+            raise ValueError(f"{path}.{key}: {error}") from None
     return CriterionOperator(name, bounds)
 
 
-def _fields(given: object, path: str) -> Mapping[str, object]:
+def _as_mapping(given: object, path: str) -> Mapping[str, object]:
     if not isinstance(given, Mapping):
         raise ValueError(f"{path}: an object is needed")  # noqa: TRY004 - one class for all
     return given

@@ -1,7 +1,6 @@
 """The current value of a KeptnMetric, and whether it is fresh enough.
 
-Keptn accepts a value of any age. Here a value expires when it was not confirmed for some
-intervals.
+Keptn accepts a value of any age. Here it expires if no query confirms it for some intervals.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
     from harbourmaster.evaluation.model import Metric
 
 GRACE: Final = 10.0
-"""Extra seconds of age, for the query, its write, and clock differences."""
+"""Seconds that a value may be older, for the query, its write, and clock differences."""
 
 
 class Value(NamedTuple):
-    """The newest value of a metric; ``time`` is a stamp, empty where it is unknown."""
+    """The newest value of a metric; ``time`` is in RFC 3339, empty if unknown."""
 
     text: str = ""
     time: str = ""
 
 
 def newest_value(metric: Metric) -> Value:
-    """The metric's value, or the newest of those that it stores; without text where it has none."""
+    """Return the value of a metric, or its newest stored one; without text if it has none."""
     status = metric.status
     if status.value:
         return Value(status.value, status.last_updated)
@@ -43,47 +42,46 @@ def newest_value(metric: Metric) -> Value:
 
 
 def age_limit(metric: Metric, intervals: float) -> float:
-    """Seconds that a value may be old, given for how many intervals it counts."""
+    """Return the age in seconds at which a value expires, for a number of intervals."""
     return metric.spec.interval * intervals + GRACE
 
 
 def is_fresh(metric: Metric, intervals: float, now: datetime) -> bool:
-    """Whether the metric has a value that still counts."""
-    found = newest_value(metric)
-    return bool(found.text) and not _staleness(metric, found, intervals, now)
+    """Return whether the metric has a value that still counts."""
+    value = newest_value(metric)
+    return bool(value.text) and not _staleness(metric, value, intervals, now)
 
 
 def read_metric(metric: Metric, intervals: float, now: datetime) -> Reading:
-    """The metric's value as an evaluation sees it, or why it has none."""
+    """Return the value of a metric for an evaluation, or the reason why it has none."""
     name, status = metric.metadata.name, metric.status
-    found = newest_value(metric)
-    if not found.text:
-        return Reading(fault=_because(f"empty value for: {name}", metric))
+    value = newest_value(metric)
+    if not value.text:
+        return Reading(fault=_with_last_error(f"empty value for: {name}", metric))
     if status.value and not status.raw_value:
         return Reading(fault=f"empty rawValue for: {name}")
-    stale = _staleness(metric, found, intervals, now)
-    return Reading(fault=_because(stale, metric)) if stale else Reading(value=found.text)
+    stale = _staleness(metric, value, intervals, now)
+    return Reading(fault=_with_last_error(stale, metric)) if stale else Reading(value=value.text)
 
 
-def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) -> str:
-    """Why the value no longer counts; empty where it does."""
+def _staleness(metric: Metric, value: Value, intervals: float, now: datetime) -> str:
+    """Return why the value no longer counts; empty if it does."""
     name = metric.metadata.name
     if not has_current_question(metric.status, metric.spec):
         return f"the value of {name} is from before its query was changed"
     try:
-        age = (now - parse_rfc3339(found.time)).total_seconds()
+        age = (now - parse_rfc3339(value.time)).total_seconds()
     except ValueError:
         return f"the age of the value of {name} is unknown"
     limit = age_limit(metric, intervals)
     if age < -limit:
-        return f"the value of {name} has a time in the future, {shorten(found.time)}"
+        return f"the value of {name} has a time in the future, {shorten(value.time)}"
     if age <= limit:
         return ""
     shown = format_duration(timedelta(seconds=age) // timedelta(seconds=1))
     return f"the value of {name} is {shown} old, longer than {format_duration(limit)}"
 
 
-def _because(text: str, metric: Metric) -> str:
-    """The text with the error of the last query."""
+def _with_last_error(text: str, metric: Metric) -> str:
     fault = shorten(metric.status.err_msg)
     return f"{text}: {fault}" if fault else text

@@ -1,7 +1,7 @@
-"""Objects of metrics.keptn.sh as the controller reads and writes them, all in v1 (keptn-spec 1.6).
+"""Objects of metrics.keptn.sh in version v1 (keptn-spec 1.6).
 
-Projections: fields that nobody here uses are not kept, and empty ones are not written. Times are
-RFC 3339 in UTC. ``kafka`` and ``static`` of a provider are ours.
+They have only the fields that we use, and empty fields are not written. Times are RFC 3339 in UTC.
+Keptn has no ``kafka`` and ``static`` in providers.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ COMPLETED: Final = "Completed"
 
 
 class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """A part of an object."""
+    """The base of all objects and their parts."""
 
 
 class ObjectReference(_Wire, frozen=True, kw_only=True):
-    """An object by name; without a namespace it is where the one that refers to it is."""
+    """A reference to an object, by default in the namespace of the referring object."""
 
     name: str = ""
     namespace: str = ""
 
 
 class MetricRange(_Wire, frozen=True, kw_only=True):
-    """Over which time a metric is asked for; durations in Go's syntax."""
+    """The period of a metric's query; durations are in Go's syntax."""
 
     interval: str = "5m"
     step: str = ""
     aggregation: str = ""
-    """Of the values of all steps: p90, p95, p99, max, min, avg or median."""
+    """The function for the values of all steps: p90, p95, p99, max, min, avg or median."""
     stored_results: int = 0
 
 
 class ProviderName(_Wire, frozen=True, kw_only=True):
-    """A KeptnMetricsProvider of the same namespace."""
+    """A reference to a KeptnMetricsProvider of the same namespace."""
 
     name: str = ""
 
@@ -54,12 +54,12 @@ class MetricSpec(_Wire, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> int:
-        """Seconds between two queries; without any, those that Keptn waits."""
+        """The seconds between two queries, by default as in Keptn."""
         return self.fetch_interval_seconds if self.fetch_interval_seconds > 0 else 10
 
 
 class IntervalResult(_Wire, frozen=True, kw_only=True):
-    """One of the stored results; all but the fault are always written."""
+    """A stored result; all fields except the error are always written."""
 
     value: str = field()
     range: MetricRange = field()
@@ -68,7 +68,7 @@ class IntervalResult(_Wire, frozen=True, kw_only=True):
 
 
 class MetricStatus(_Wire, frozen=True, kw_only=True):
-    """The newest value; ``raw_value`` is what the provider said, in base64."""
+    """The newest value; ``raw_value`` is the answer of the provider in base64."""
 
     value: str = ""
     raw_value: str = ""
@@ -96,7 +96,7 @@ class SecretKey(_Wire, frozen=True, kw_only=True):
 
 
 class KafkaTable(_Wire, frozen=True, kw_only=True):
-    """Where KSQL has the values: the row whose ``comparison_column`` is the query."""
+    """A KSQL table; the value is in the row whose ``comparison_column`` equals the query."""
 
     table: str = ""
     comparison_column: str = ""
@@ -104,7 +104,7 @@ class KafkaTable(_Wire, frozen=True, kw_only=True):
 
 
 class StaticMetrics(_Wire, frozen=True, kw_only=True):
-    """Values by query, as numbers or quantities."""
+    """Constant values by query, as numbers or quantities."""
 
     metrics: dict[str, str | int | float] = {}
 
@@ -128,12 +128,12 @@ class Provider(_Wire, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        """The language that it speaks, in lower case; by default its name says it."""
+        """The type of the provider in lower case, by default its name."""
         return (self.spec.type or self.metadata.name).lower()
 
 
 class Timeframe(_Wire, frozen=True, kw_only=True):
-    """From when to when, or how far back from now."""
+    """A period, by its two ends or by its length until now."""
 
     from_: str = field(default="", name="from")
     to: str = ""
@@ -141,7 +141,7 @@ class Timeframe(_Wire, frozen=True, kw_only=True):
 
 
 class AnalysisSpec(_Wire, frozen=True, kw_only=True):
-    """What is analysed, over which time, with which arguments of the queries."""
+    """The definition of an analysis, its timeframe, and the arguments of the queries."""
 
     timeframe: Timeframe = Timeframe()
     analysis_definition: ObjectReference = ObjectReference()
@@ -149,7 +149,7 @@ class AnalysisSpec(_Wire, frozen=True, kw_only=True):
 
 
 class StoredValue(_Wire, frozen=True, kw_only=True):
-    """The result of one objective's query so far."""
+    """The value of an objective's query, or its error."""
 
     objective_reference: ObjectReference | None = None
     query: str = ""
@@ -169,7 +169,7 @@ class AnalysisStatus(_Wire, frozen=True, kw_only=True):
 
 
 class Analysis(_Wire, frozen=True, kw_only=True):
-    """An Analysis: it runs once."""
+    """An Analysis, which runs once."""
 
     metadata: Metadata
     spec: AnalysisSpec = AnalysisSpec()
@@ -177,7 +177,7 @@ class Analysis(_Wire, frozen=True, kw_only=True):
 
 
 class AnalysisObjective(_Wire, frozen=True, kw_only=True):
-    """One value and what it must be; ``target`` is decoded where it is judged."""
+    """A value and its criteria; ``target`` is decoded by ``criteria.decode_target``."""
 
     analysis_value_template_ref: ObjectReference = ObjectReference()
     target: Any = None
@@ -193,7 +193,7 @@ class TotalScore(_Wire, frozen=True, kw_only=True):
 
 
 class AnalysisDefinitionSpec(_Wire, frozen=True, kw_only=True):
-    """All objectives of an analysis."""
+    """The objectives of an analysis and its limits."""
 
     objectives: tuple[AnalysisObjective, ...] = ()
     total_score: TotalScore = TotalScore()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ _MET: Final = " met objective "
 
 
 class Objective(Struct, frozen=True, gc=False):
-    """What a metric must be; without a namespace the metric is looked up."""
+    """A metric and its target; without a namespace, the metric is looked up in several."""
 
     metric: str
     target: str
@@ -28,14 +29,14 @@ class Objective(Struct, frozen=True, gc=False):
 
 
 class Reading(Struct, frozen=True, gc=False):
-    """A metric as it was found; ``fault`` says why there is no value."""
+    """The value of a metric; ``fault`` is the reason why it has none."""
 
     value: str = ""
     fault: str = ""
 
 
 class Result(Struct, frozen=True, gc=False):
-    """The result of an objective; ``value`` is empty where there was none."""
+    """The result of an objective; ``value`` is empty if the metric had none."""
 
     value: str
     status: str
@@ -43,26 +44,26 @@ class Result(Struct, frozen=True, gc=False):
 
 
 def missing_metric(metric: str, namespaces: Iterable[str]) -> Reading:
-    """The reading of a metric that exists in none of the namespaces."""
+    """Return the reading of a metric that exists in none of the namespaces."""
     places = " or ".join(namespaces)
     to_do = "create it there, or set keptnMetricRef.namespace"
     return Reading(fault=f"KeptnMetric {metric} not found in namespace {places}: {to_do}")
 
 
-def judge(objective: Objective, found: Reading) -> Result:
-    """Compare. What cannot be compared has not passed; the message says why.
+def judge(objective: Objective, reading: Reading) -> Result:
+    """Compare a reading with the target. A reading without a number has not passed.
 
-    An invalid target is reported first, because no measurement can fix it.
+    An invalid target is reported first, because no measurement can correct it.
     """
-    shown = shorten(found.value)
+    shown = shorten(reading.value)
     try:
         target = parse_target(objective.target)
     except ValueError as error:
         return Result(shown, FAILED, str(error))
-    if found.fault:
-        return Result("", FAILED, f"{INCONCLUSIVE}{found.fault}")
+    if reading.fault:
+        return Result("", FAILED, f"{INCONCLUSIVE}{reading.fault}")
     try:
-        value = parse_number(found.value)
+        value = parse_number(reading.value)
     except ValueError as error:
         return Result(shown, FAILED, f"{INCONCLUSIVE}value {error}")
     if not math.isfinite(value):
@@ -73,31 +74,30 @@ def judge(objective: Objective, found: Reading) -> Result:
 
 
 def is_inconclusive(result: Result) -> bool:
-    """Whether there was no usable value."""
+    """Return whether the metric had no usable value."""
     return result.message.startswith(INCONCLUSIVE)
 
 
 def is_still_met(objective: Objective, result: Result | None) -> bool:
-    """Whether a success stays one: it does, unless the objective has another target since."""
+    """Return whether a success still counts: it does unless the target has changed."""
     if result is None or result.status != SUCCEEDED:
         return False
     return _MET not in result.message or result.message.endswith(f"{_MET}'{objective.target}'")
 
 
 def by_result_key(objectives: Iterable[Objective]) -> dict[str, Objective]:
-    """The objectives by the keys of their results: the metric's name where it stands alone.
+    """Return the objectives by the keys of their results: the name of the metric.
 
-    Of several objectives for one name the first has it as well, and others have
-    ``name/namespace`` or ``name#2``; their order in the definition does not matter, so that no
-    result passes from one to another where somebody sorts the list.
+    Further objectives for a name have ``name/namespace`` or ``name#2``. The keys do not depend on
+    the order in the definition, so that sorting it exchanges no results.
     """
     distinct = dict.fromkeys(objectives)
     keys: dict[Objective, str] = {}
     counts: dict[str, int] = {}
-    for each in sorted(distinct, key=lambda found: (found.metric, found.namespace, found.target)):
-        counts[each.metric] = count = counts.get(each.metric, 0) + 1
-        keys[each] = _key(each, count, keys)
-    return {keys[each]: each for each in distinct}
+    for objective in sorted(distinct, key=attrgetter("metric", "namespace", "target")):
+        counts[objective.metric] = count = counts.get(objective.metric, 0) + 1
+        keys[objective] = _key(objective, count, keys)
+    return {keys[objective]: objective for objective in distinct}
 
 
 def _key(objective: Objective, count: int, taken: dict[Objective, str]) -> str:

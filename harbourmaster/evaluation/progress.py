@@ -1,6 +1,6 @@
-"""Progress of an evaluation: it is measured until all objectives are met or retries run out.
+"""The progress of an evaluation, which is measured until it succeeds or its retries run out.
 
-All of it is in the object's status, so a restarted controller continues where it stopped.
+All of it is in the status of the object, so that a restarted controller continues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """How far an evaluation is; ``tries`` are its measurements, ``results`` those of the last."""
+    """The number of measurements of an evaluation, and the results of the last one."""
 
     tries: int = 0
     results: dict[str, Result] = {}
@@ -38,12 +38,12 @@ class Progress(Struct, frozen=True, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether the result is final."""
+        """Whether the state is final."""
         return self.state in {SUCCEEDED, FAILED}
 
 
 def max_tries(retries: int) -> int:
-    """Measurements before an evaluation fails: at least one."""
+    """Return the number of measurements after which an evaluation fails, at least 1."""
     return max(retries, 1)
 
 
@@ -54,10 +54,10 @@ def measure(
     *,
     is_sticky: bool = True,
 ) -> Progress:
-    """One more try.
+    """Return the progress after another measurement.
 
-    Objectives that were met are not read again, whatever their metric is now; without
-    ``is_sticky`` all must be met by the same try.
+    Objectives that were met are not read again, unless ``is_sticky`` is false: then one measurement
+    must meet all.
     """
     results = {}
     for key, objective in by_result_key(objectives).items():
@@ -71,21 +71,21 @@ def measure(
 
 
 def fail_after_tries(progress: Progress) -> Progress:
-    """The verdict after the last try, one interval later."""
+    """Return the failed progress, one interval after the last measurement."""
     return msgspec.structs.replace(progress, state=FAILED)
 
 
 def summarize_unmet(progress: Progress) -> str:
-    """What kept an evaluation from succeeding: its last results, the inconclusive ones apart."""
-    unmet = {key: each for key, each in progress.results.items() if each.status != SUCCEEDED}
-    unjudged = sorted(key for key, each in unmet.items() if is_inconclusive(each))
-    failed = sorted(unmet.keys() - set(unjudged))
-    parts = (("not met", failed), ("inconclusive", unjudged))
+    """Return a text with the objectives that are not met, and those without a usable value."""
+    unmet = {key: result for key, result in progress.results.items() if result.status != SUCCEEDED}
+    inconclusive = sorted(key for key, result in unmet.items() if is_inconclusive(result))
+    failed = sorted(unmet.keys() - set(inconclusive))
+    parts = (("not met", failed), ("inconclusive", inconclusive))
     return "; ".join(f"{word}: {', '.join(keys)}" for word, keys in parts if keys)
 
 
 def wait_for_definition(progress: Progress, definition: str) -> Progress:
-    """Waiting for its definition; this does not count as a try."""
+    """Return the progress while the definition is missing, which is not a measurement."""
     waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
     return msgspec.structs.replace(progress, results={definition: waiting, **progress.results})
 
@@ -93,15 +93,18 @@ def wait_for_definition(progress: Progress, definition: str) -> Progress:
 def wait_for_consent(
     progress: Progress, objectives: Iterable[Objective], texts: Mapping[Objective, str]
 ) -> Progress:
-    """Waiting for the consent to references, by objective; this does not count as a try."""
+    """Return the progress while references lack consent, which is not a measurement.
+
+    ``texts`` has the refusal of each objective.
+    """
     waiting = {
-        key: Result("", PENDING, texts[each])
-        for key, each in by_result_key(objectives).items()
-        if each in texts
+        key: Result("", PENDING, texts[objective])
+        for key, objective in by_result_key(objectives).items()
+        if objective in texts
     }
     return msgspec.structs.replace(progress, results={**progress.results, **waiting})
 
 
 def seconds_left(last: datetime, interval: float, now: datetime) -> float:
-    """Seconds until the next look, given the time of the last measurement."""
+    """Return the seconds until the next measurement; 0 or less if it is due."""
     return (last + timedelta(seconds=interval) - now).total_seconds()

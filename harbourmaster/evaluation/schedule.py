@@ -1,8 +1,8 @@
-"""When a metric is asked for: at fixed times, so that nothing drifts and equal questions meet.
+"""The times at which metrics are queried: fixed slots, so that equal queries meet.
 
-A slot comes once in each interval, at a phase that follows from the question. Where many metrics
-have one question, theirs come a little before it, spread, and share an answer. Times are seconds
-since 1970.
+A query has one slot in each interval, at a phase that is a hash of the query. The metrics of one
+query share an answer; their slots are spread over a short time before it. Times are seconds since
+1970.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 from msgspec import Struct
 
 SLACK: Final = 1.0
-"""Seconds more than the spread that a shared answer may be old."""
+"""Seconds that a shared answer may be older than the spread."""
 RETRY: Final = 5.0
-"""Seconds from a fault that may pass by itself to the first try after it; then twice as long."""
+"""Seconds from a temporary fault to the first retry; each further wait is twice as long."""
 _ROUNDING: Final = 1e-6
 _ALONE: Final = 0.01
-"""Seconds of spread for each metric of a question."""
+"""Seconds of spread for each metric of a query."""
 _SHARE: Final = 0.25
-"""Of the interval, which no spread exceeds."""
+"""The limit of the spread, as a share of the interval."""
 _LONGEST_EXPONENT: Final = 32
 
 
 class Slots(Struct, frozen=True, gc=False):
-    """The slots of one metric: ``early`` seconds before those of its question.
+    """The slots of a metric, ``early`` seconds before those of its query.
 
-    All metrics of the question have theirs within ``spread`` seconds.
+    All metrics of the query have their slots within ``spread`` seconds.
     """
 
     interval: float
@@ -37,28 +37,28 @@ class Slots(Struct, frozen=True, gc=False):
     spread: float = 0.0
 
     def last(self, now: float) -> float:
-        """The slot that has come last."""
+        """Return the last slot before ``now``."""
         return self._number(now) * self.interval + self.phase - self.early
 
     def next(self, fetched: float) -> float:
-        """The first slot after a fetch: an interval later at most."""
+        """Return the first slot after a fetch, at most an interval later."""
         return (self._number(fetched) + 1) * self.interval + self.phase - self.early
 
-    def known(self, updated: float, now: float) -> float:
-        """When to take a metric as fetched of which only the stamp of its value is known.
+    def last_fetch(self, updated: float, now: float) -> float:
+        """Return the time of the last fetch, of which only the time of the value is known.
 
-        A stamp is cut to its second, and the value may be of another metric's slot before ours;
-        both count for this slot. A future stamp counts as the current time.
+        That time is cut to its second, and the value may be of another metric's earlier slot; both
+        count for the current slot. A time in the future counts as ``now``.
         """
         slot = self.last(now)
         is_done = updated + 1 > slot + self.early - self.spread
         return min(max(updated, slot) if is_done else updated, now)
 
     def shared_since(self, now: float, slot: float | None = None) -> float:
-        """When an answer was asked for at the earliest that a metric takes now.
+        """Return the earliest query time of an answer that a metric shares now.
 
-        For a slot that is as soon as the first of the same question, however late it has become:
-        who is behind must not ask more often.
+        For a slot, that is the first slot of the same query, however late it is: a controller that
+        is behind must not send more queries.
         """
         since = now - self.spread - SLACK
         return since if slot is None else min(since, slot + self.early - self.spread)
@@ -68,12 +68,15 @@ class Slots(Struct, frozen=True, gc=False):
 
 
 def slots(interval: float, question: int, metric: int, count: int) -> Slots:
-    """The slots of a metric, given the hashes of it and its question, and how many ask that."""
+    """Return the slots of a metric.
+
+    ``question`` and ``metric`` are hashes; ``count`` is the number of metrics with the query.
+    """
     spread = min(interval * _SHARE, count * _ALONE)
     milliseconds = max(round(interval * 1000), 1)
     return Slots(
         interval=interval,
-        # Of one hash, so that questions also meet where one's interval is a multiple of another's.
+        # One hash sets all phases, so queries with multiple intervals coincide.
         phase=question % milliseconds / 1000,
         early=spread * (metric % 4096) / 4096,
         spread=spread,
@@ -81,16 +84,16 @@ def slots(interval: float, question: int, metric: int, count: int) -> Slots:
 
 
 def stable_hash(*parts: str) -> int:
-    """The same for the same texts, in every process."""
+    """Return a hash of 64 bits that is the same in every process."""
     lengths = ",".join(str(len(part)) for part in parts)
     text = f"{lengths} {''.join(parts)}".encode(errors="surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest())
 
 
 def retry_wait(failures: int, interval: float, asked_for: float | None = None) -> float:
-    """Seconds until the next try after so many faults in a row, the first one counted.
+    """Return the seconds until the next try after ``failures`` faults in a row, at least 1.
 
-    ``asked_for`` is what the provider wants, which may be longer than the interval.
+    ``asked_for`` is the wait that the provider asks for, which may exceed the interval.
     """
-    grown = RETRY * 2.0 ** min(failures - 1, _LONGEST_EXPONENT)
-    return max(min(grown, interval), asked_for or 0.0)
+    back_off = RETRY * 2.0 ** min(failures - 1, _LONGEST_EXPONENT)
+    return max(min(back_off, interval), asked_for or 0.0)

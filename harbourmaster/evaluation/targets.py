@@ -1,4 +1,4 @@
-"""What a value must be: ``>5``, ``<=1e3``, ``>=10,<20`` (keptn-spec 4.1)."""
+"""Targets of objectives: ``>5``, ``<=1e3``, ``>=10,<20`` (keptn-spec 4.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
-    # Two characters first: the rest of ">=5" would be no number.
+    # Longer operators first: otherwise the rest of ">=5" would be "=5".
     "<=": operator.le,
     ">=": operator.ge,
     "==": operator.eq,
@@ -29,7 +29,7 @@ _MEANT: Final = {
     "\N{LESS-THAN OR EQUAL TO}": "<=",
     "=": "==",
 }
-"""What people write for a comparison; the longer ones first."""
+"""Common mistakes in operators, the longer ones first."""
 _LONGEST: Final = 128
 """Characters of a text that a message shows."""
 _SEPARATOR: Final = re.compile(r" *, *")
@@ -45,27 +45,28 @@ _SPECIAL: Final = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
 class Comparison(Struct, frozen=True, gc=False):
-    """One comparison with ``bound``."""
+    """A comparison of a value with ``bound``."""
 
     sign: str
     bound: float
 
     def holds(self, value: float) -> bool:
-        """Whether ``value`` is as wanted."""
+        """Return whether the comparison is true for ``value``."""
         return _COMPARISONS[self.sign](value, self.bound)
 
 
 def parse_target(text: str) -> tuple[Comparison, ...]:
-    """The conditions, all of which must hold. Raises ValueError with one line."""
+    """Return the comparisons, all of which must be true. Raises ValueError with one line."""
     try:
-        return _conditions(text)
+        return _parse_comparisons(text)
     except ValueError as error:
-        near = _meant(text)
-        raise ValueError(f"{error}: did you mean '{near}'?" if near else str(error)) from None
+        suggestion = _suggest(text)
+        hint = f": did you mean '{suggestion}'?" if suggestion else ""
+        raise ValueError(f"{error}{hint}") from None
 
 
 def parse_number(text: str) -> float:
-    """A number in Go's syntax: ``10``, ``-5``, ``1e3``, ``1_000``, ``0x1p-2``, ``Inf``, ``NaN``.
+    """Return a number in Go's syntax: ``-5``, ``1e3``, ``1_000``, ``0x1p-2``, ``Inf``, ``NaN``.
 
     Raises ValueError with one line.
     """
@@ -78,32 +79,33 @@ def parse_number(text: str) -> float:
         return float(text)
     if not _DECIMAL.fullmatch(text):
         raise ValueError(f"'{shorten(text)}' is not a number")
-    found = float(text)
-    if math.isinf(found):
+    number = float(text)
+    if math.isinf(number):
         raise ValueError(f"'{shorten(text)}' is out of range")
-    return found
+    return number
 
 
 def is_met(target: tuple[Comparison, ...], value: float) -> bool:
-    """Whether ``value`` meets all conditions; one that is not finite never does.
+    """Return whether ``value`` meets all comparisons; an infinity or NaN never does.
 
-    A division by zero would pass otherwise.
+    Otherwise, a division by zero could pass.
     """
-    return math.isfinite(value) and all(condition.holds(value) for condition in target)
+    return math.isfinite(value) and all(comparison.holds(value) for comparison in target)
 
 
 def shorten(text: str) -> str:
-    """One line of the text, for people."""
-    line = "".join(each if each.isprintable() else " " for each in text[: _LONGEST + 1])
+    """Return the text as one line of at most 128 printable characters, for a message."""
+    characters = text[: _LONGEST + 1]
+    line = "".join(character if character.isprintable() else " " for character in characters)
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
-def _conditions(text: str) -> tuple[Comparison, ...]:
-    return tuple(_condition(part, text) for part in _SEPARATOR.split(text))
+def _parse_comparisons(text: str) -> tuple[Comparison, ...]:
+    return tuple(_parse_comparison(part, text) for part in _SEPARATOR.split(text))
 
 
-def _meant(text: str) -> str:
-    """The target that was probably meant; empty where that is unknown."""
+def _suggest(text: str) -> str:
+    """Return the target that was probably meant; empty if unknown."""
     if len(text) > _LONGEST:
         return ""
     parts = "".join(text.split()).split(",")
@@ -112,13 +114,13 @@ def _meant(text: str) -> str:
         if wrong:
             parts[index] = _MEANT[wrong] + part.removeprefix(wrong)
     try:
-        _conditions(",".join(parts))
+        _parse_comparisons(",".join(parts))
     except ValueError:
         return ""
     return ",".join(parts)
 
 
-def _condition(part: str, whole: str) -> Comparison:
+def _parse_comparison(part: str, whole: str) -> Comparison:
     for sign in _COMPARISONS:
         if part.startswith(sign):
             try:

@@ -1,11 +1,10 @@
 """Queries with placeholders: the simple actions of Go's templates (keptn-spec 4.5).
 
-These are ``{{.name}}``, ``{{index . "name"}}``, both also printed, texts in quotes and comments. An
-unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other action
-of Go's.
+These are ``{{.name}}``, ``{{index . "name"}}``, both also printed, texts in quotes and comments.
+All other actions are errors, and so is an unknown argument, for which Go writes ``<no value>``.
 
-Within quotes a value is escaped for the provider's language, so that it never alters the query's
-structure. Outside of quotes it must be a word or a number. Control characters and line ends are
+Within quotes, a value is escaped for the provider's language, so that it never alters the query's
+structure. Outside of quotes, it must be a word or a number. Control characters and line ends are
 rejected (S27).
 """
 
@@ -21,7 +20,7 @@ from msgspec import Struct
 from harbourmaster.evaluation.targets import shorten
 
 LONGEST: Final = 65_536
-"""Characters of a query."""
+"""The limit of characters in a query."""
 _BLANKS: Final = " \t\r\n"
 _MARKED: Final = tuple(_BLANKS)
 _COMMENT: Final = re.compile(r"(?:-[ \t\r\n]+)?/\*")
@@ -32,7 +31,7 @@ _ACTION: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
-"""Categories of characters that end lines, or are none."""
+"""Unicode categories of line ends, control characters and surrogates."""
 _WORD: Final = re.compile(r"[a-z_][\w:.]*|[\d.][\w.]*", re.ASCII | re.IGNORECASE)
 _SIGNED: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\w*", re.ASCII | re.IGNORECASE)
 _TAG: Final = re.compile(r"\w[\w:./-]*", re.ASCII)
@@ -40,14 +39,14 @@ _BEFORE_SIGN: Final = re.compile(r"[\s(\[{,=<>!+*/%^:]")
 
 
 class Syntax(Struct, frozen=True, gc=False):
-    """How strings begin and end in a query language."""
+    """The quotes and comments of a query language."""
 
     quotes: Mapping[str, str] = {}
-    """By quote, what escapes it and itself; empty where nothing does."""
+    """The escape character of each quote; empty if the quote cannot be escaped."""
     comments: tuple[tuple[str, str], ...] = ()
-    """How they begin, and how they end."""
+    """The beginnings and ends of comments."""
     has_tags: bool = False
-    """Whether what stands in braces is tags, which may have dashes and slashes."""
+    """Whether braces contain tags, which may have dashes and slashes."""
 
 
 _PROMQL: Final = Syntax({'"': "\\", "'": "\\", "`": ""}, (("#", "\n"),))
@@ -65,8 +64,8 @@ _SYNTAXES: Final[Mapping[str, Syntax | None]] = {
 }
 
 
-class Scanner:
-    """Takes texts of the template and values of arguments in turn; ``written`` has the result."""
+class QueryWriter:
+    """Writes texts of a template and values of arguments in turn; ``written`` has the result."""
 
     def __init__(self, syntax: Syntax | None) -> None:
         self.written: list[str] = []
@@ -76,8 +75,8 @@ class Scanner:
         self._comment_end = ""
         self._depth = 0
 
-    def text(self, text: str) -> None:
-        """A part of the template, which is trusted."""
+    def write_text(self, text: str) -> None:
+        """Write a part of the template, which is trusted."""
         self.written.append(text)
         if self._syntax is None:
             return
@@ -85,16 +84,16 @@ class Scanner:
         while at < len(text):
             at += self._step(self._syntax, text, at)
 
-    def value(self, name: str, value: str) -> None:
-        """The value of the argument ``name``. Raises ValueError where it is not allowed here."""
-        if any(unicodedata.category(each) in _CONTROL for each in value):
+    def write_value(self, name: str, value: str) -> None:
+        """Write the value of the argument ``name``. Raises ValueError if it is not allowed here."""
+        if any(unicodedata.category(character) in _CONTROL for character in value):
             raise ValueError(
                 f"the argument '{name}' has control characters or line ends: '{shorten(value)}'"
             )
         if self._syntax is None:
             self.written.append(value)
         elif self._quote:
-            self.written.append(self._quoted(self._syntax, name, value))
+            self.written.append(self._escape(self._syntax, name, value))
         elif self._is_plain(self._syntax, value):
             self.written.append(value)
         else:
@@ -104,12 +103,12 @@ class Scanner:
             )
 
     def _step(self, syntax: Syntax, text: str, at: int) -> int:
-        """Take the characters at ``at``; return how many."""
+        """Advance the state by the token at ``at``, and return its length."""
         if self._comment_end:
             if text.startswith(self._comment_end, at):
-                taken = len(self._comment_end)
+                length = len(self._comment_end)
                 self._comment_end = ""
-                return taken
+                return length
         elif self._quote:
             self._step_in_quotes(syntax, text[at])
         elif text[at] in syntax.quotes:
@@ -130,10 +129,10 @@ class Scanner:
         elif character == self._quote:
             self._quote = ""
 
-    def _quoted(self, syntax: Syntax, name: str, value: str) -> str:
+    def _escape(self, syntax: Syntax, name: str, value: str) -> str:
         escape = syntax.quotes[self._quote]
         if self._is_escaped:
-            # The template's own would escape ours.
+            # The escape character of the template would escape ours.
             raise ValueError(f"the argument '{name}' follows a '{escape}' of the query")
         if escape:
             doubled = value.replace(escape, escape * 2)
@@ -150,26 +149,26 @@ class Scanner:
             return True
         if syntax.has_tags and self._depth > 0:
             return _TAG.fullmatch(value) is not None
-        before = next((each[-1] for each in reversed(self.written) if each), "")
+        before = next((text[-1] for text in reversed(self.written) if text), "")
         return _SIGNED.fullmatch(value) is not None and (
             not before or _BEFORE_SIGN.match(before) is not None
         )
 
 
 class Placeholder(Struct, frozen=True, gc=False):
-    """The position of an argument's value."""
+    """The place of an argument's value."""
 
     argument: str
 
 
 class Template(Struct, frozen=True, gc=False):
-    """Texts and placeholders, in order."""
+    """The texts and placeholders of a query, in order."""
 
     parts: tuple[str | Placeholder, ...]
 
 
 def parse_template(text: str) -> Template:
-    """The parts of a query. Raises ValueError with one line that names what is wrong."""
+    """Return the parts of a query. Raises ValueError with one line."""
     parts: list[str | Placeholder] = []
     at, is_trimmed = 0, False
     while (start := text.find("{{", at)) >= 0:
@@ -198,15 +197,15 @@ def parse_template(text: str) -> Template:
 
 
 def render(template: Template, arguments: Mapping[str, str], provider: str) -> str:
-    """The query with its arguments, for a provider of that type.
+    """Return the query with its arguments, for a provider of that type.
 
-    Raises ValueError with one line: an argument is missing, or not allowed at its position.
+    Raises ValueError with one line if an argument is missing, or not allowed at its place.
     """
-    scanner = Scanner(_SYNTAXES.get(provider, _PROMQL))
+    writer = QueryWriter(_SYNTAXES.get(provider, _PROMQL))
     length = 0
     for part in template.parts:
         if isinstance(part, str):
-            scanner.text(part)
+            writer.write_text(part)
         else:
             value = arguments.get(part.argument)
             if value is None:
@@ -214,8 +213,8 @@ def render(template: Template, arguments: Mapping[str, str], provider: str) -> s
                     f"the query needs the argument '{shorten(part.argument)}', "
                     "which is not among the args of the analysis"
                 )
-            scanner.value(part.argument, value)
-        length += len(scanner.written[-1])
+            writer.write_value(part.argument, value)
+        length += len(writer.written[-1])
         if length > LONGEST:
             raise ValueError(f"the query has more than {LONGEST} characters")
-    return "".join(scanner.written)
+    return "".join(writer.written)

@@ -131,7 +131,7 @@ class MetricEntry:
             updated = parse_rfc3339(value_time(status)).timestamp()
         except ValueError:
             return
-        self.fetched = self.slots.known(updated, now)
+        self.fetched = self.slots.last_fetch(updated, now)
         self._await_slot(self.fetched)
         if self.due <= now:
             # It was missed while nobody led, which does not count as late.

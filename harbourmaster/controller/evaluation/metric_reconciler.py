@@ -26,7 +26,7 @@ from harbourmaster.controller.evaluation.shared_queries import (
     SharedQueries,
 )
 from harbourmaster.controller.objects import reference
-from harbourmaster.evaluation.aggregation import aggregate, print_number
+from harbourmaster.evaluation.aggregation import aggregate
 from harbourmaster.evaluation.metric_status import (
     has_current_question,
     measurement_time,
@@ -36,6 +36,7 @@ from harbourmaster.evaluation.metric_status import (
 )
 from harbourmaster.evaluation.model import Metric, MetricStatus
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
+from harbourmaster.providers.numbers import format_shortest
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ def _value(found: Metric, answer: Answer) -> str:
     span = found.spec.range
     if span is None or not span.aggregation:
         return answer.value
-    return print_number(aggregate(span.aggregation, [sample.value for sample in answer.samples]))
+    return format_shortest(aggregate(span.aggregation, [sample.value for sample in answer.samples]))
 
 
 def _stamp(moment: float) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.evaluation.aggregation import aggregate, print_number
+from harbourmaster.evaluation.aggregation import aggregate
 
 
 def test_c94_a_percentile_is_of_sorted_values():
@@ -33,20 +33,3 @@ def test_the_median_of_an_odd_count_is_the_middle_one():
 def test_means_of_the_largest_numbers_are_finite():
     assert aggregate("avg", [1.7e308, 1.7e308, 1.7e308]) == pytest.approx(1.7e308)
     assert aggregate("median", [1.7e308, 1.7e308]) == pytest.approx(1.7e308)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (4.0, "4"),
-        (0.25, "0.25"),
-        (-0.5, "-0.5"),
-        (100.0, "100"),
-        (1e21, "1000000000000000000000"),
-        (1.5e-7, "0.00000015"),
-        (1 / 3, "0.3333333333333333"),
-        (5, "5"),
-    ],
-)
-def test_numbers_are_printed_as_go_does(value, text):
-    assert print_number(value) == text

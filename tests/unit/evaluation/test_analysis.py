@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.analysis import MeasuredObjective, judge
-from harbourmaster.evaluation.go_json import dumps
+from harbourmaster.evaluation.analysis import (
+    MeasuredObjective,
+    dump_as_go,
+    format_go_number,
+    judge,
+)
 from harbourmaster.evaluation.model import AnalysisObjective, ObjectReference, TotalScore
 
 LIMITS = TotalScore(pass_percentage=75, warning_percentage=50)
@@ -240,7 +245,7 @@ def test_a_verdict_is_within_its_limits_and_told_as_json(found, limits):
     assert not result.passed or result.percentage >= limits.pass_percentage
     told = json.loads(result.raw, parse_int=float)
     assert (told["totalScore"], told["pass"]) == (result.total, result.passed)
-    assert dumps(told) == result.raw
+    assert dump_as_go(told) == result.raw
 
 
 @given(FOUND, SCORES)
@@ -266,3 +271,76 @@ def test_the_order_of_objectives_is_of_no_matter(found, limits, random):
         before.passed,
         before.warning,
     )
+
+
+# The expectations come from a Go program.
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab<\n"), inner),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (4.0, "4"),
+        (87.5, "87.5"),
+        (-0.25, "-0.25"),
+        (100000.0, "100000"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1.5e22, "1.5e+22"),
+        (1e-6, "0.000001"),
+        (9.99e-7, "9.99e-7"),
+        (1e-7, "1e-7"),
+        (5e-324, "5e-324"),
+        (123456789.123, "123456789.123"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+    ],
+)
+def test_numbers_are_written_as_go_writes_them(value, text):
+    assert format_go_number(value) == text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_no_json(value):
+    with pytest.raises(ValueError, match="JSON has no"):
+        format_go_number(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a<b>&c", r'"a\u003cb\u003e\u0026c"'),
+        ("\u2028x\u2029", r'"\u2028x\u2029"'),
+        ("\x00\b\f\n\r\t\x1f", r'"\u0000\b\f\n\r\t\u001f"'),
+        ("\"\\/'", r'''"\"\\/'"'''),
+        ("é", '"é"'),
+        ("\x7f", '"\x7f"'),
+    ],
+)
+def test_strings_are_written_as_go_writes_them(value, text):
+    assert dump_as_go(value) == text
+
+
+def test_json_is_compact_and_keeps_the_order():
+    assert dump_as_go({"b": [1, None, True], "a": {"x": ()}}) == '{"b":[1,null,true],"a":{"x":[]}}'
+
+
+def test_other_types_are_not_json():
+    with pytest.raises(TypeError, match="JSON has no object"):
+        dump_as_go(object())
+
+
+@given(VALUES)
+def test_json_decodes_to_the_value(value):
+    text = dump_as_go(value)
+    assert json.loads(text, parse_int=float) == value
+    assert not {"<", ">", "&", "\n"} & set(text)

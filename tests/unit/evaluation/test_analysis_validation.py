@@ -5,14 +5,14 @@ import time
 import msgspec
 import pytest
 
-from harbourmaster.evaluation.analysis_validation import (
+from harbourmaster.evaluation.criteria import OPERATORS, decode_target
+from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate
+from harbourmaster.evaluation.validation import (
+    MAX_ITEMS,
     validate_analysis,
     validate_definition,
     validate_template,
 )
-from harbourmaster.evaluation.criteria import OPERATORS, decode_target
-from harbourmaster.evaluation.metric_validation import MAX_ITEMS
-from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate
 from helpers.work import lines
 
 NOON, ONE = "2026-01-31T12:00:00Z", "2026-01-31T13:00:00+00:00"

@@ -49,14 +49,14 @@ def test_when_an_operator_holds(operator, bounds, holding, others):
 def test_without_criteria_nothing_is_fulfilled(given):
     target = decode_target(given)
     assert target == ObjectiveCriteria()
-    assert (target.wire, encode_criterion(target.failure)) == ({}, {})
+    assert (target.encode(), encode_criterion(target.failure)) == ({}, {})
     assert not is_fulfilled(target.failure, 0)
 
 
 def test_an_empty_criterion_is_never_fulfilled_and_printed_as_it_is():
     target = decode_target({"failure": {}})
     assert not is_fulfilled(target.failure, 0)
-    assert target.wire == {"failure": {}}
+    assert target.encode() == {"failure": {}}
 
 
 def test_of_several_operators_any_is_enough():
@@ -68,7 +68,7 @@ def test_quantities_are_printed_as_strings_in_their_canonical_form():
     target = decode_target(
         {"failure": {"lessThan": fixed(2)}, "warning": {"inRange": between("0.5", "1500m")}}
     )
-    assert target.wire == {
+    assert target.encode() == {
         "failure": {"lessThan": {"fixedValue": "2"}},
         "warning": {"inRange": {"lowBound": "500m", "highBound": "1500m"}},
     }

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from harbourmaster.evaluation.aggregation import aggregate
-from harbourmaster.evaluation.metric_validation import (
+from harbourmaster.evaluation.model import Metric, Provider
+from harbourmaster.evaluation.validation import (
     AGGREGATIONS,
     MAX_ITEMS,
     MAX_SAMPLES,
@@ -12,7 +13,6 @@ from harbourmaster.evaluation.metric_validation import (
     validate_metric,
     validate_provider,
 )
-from harbourmaster.evaluation.model import Metric, Provider
 from helpers.schemas import versions
 
 METRIC = {"provider": {"name": "prometheus"}, "query": "up", "fetchIntervalSeconds": 10}

@@ -53,15 +53,15 @@ def test_an_answer_is_shared_by_those_of_its_slot():
 )
 def test_a_stamp_tells_whether_the_slot_is_done(updated, now, expected):
     found = slots(60.0, 250, 0, 1)
-    assert found.next(found.known(NOON + updated, NOON + now)) == NOON + expected
+    assert found.next(found.last_fetch(NOON + updated, NOON + now)) == NOON + expected
 
 
 def test_an_answer_that_another_metric_asked_for_counts_for_ours():
     # Ours is in the middle of the fifteen seconds before the slot.
     found = slots(60.0, 30_000, 2048, 9999)
     assert found.last(NOON + 25) == NOON + 22.5
-    assert found.next(found.known(NOON + 15, NOON + 25)) == NOON + 82.5
-    assert found.next(found.known(NOON + 13, NOON + 25)) < NOON + 25
+    assert found.next(found.last_fetch(NOON + 15, NOON + 25)) == NOON + 82.5
+    assert found.next(found.last_fetch(NOON + 13, NOON + 25)) < NOON + 25
 
 
 def test_hashes_are_the_same_in_every_process():
