@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.references import ReferenceMode
-    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.filters import Candidate
     from harbourmaster.placement.model import (
         Cluster,
         ClusterStatus,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
-from harbourmaster.placement.measuring import Measured
+from harbourmaster.placement.filters import (
+    Candidate,
+    InvalidConstraintError,
+    compile_constraints,
+)
 from harbourmaster.placement.model import (
     FALSE,
     NO_ANSWER,
@@ -22,61 +23,26 @@ from harbourmaster.placement.model import (
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.placement.filters import (
+        Outage,
+    )
     from harbourmaster.placement.measuring import Measuring
     from harbourmaster.placement.model import (
         Cloud,
         Cluster,
         Condition,
         MetricReference,
-        TargetReference,
     )
     from harbourmaster.placement.snapshot import ObjectKey, Snapshot
 
 _ANSWERING = ("Online", "FailingMetrics")
 """States of a reachable cluster with ready nodes."""
-Outage: TypeAlias = Literal["", "NodesNotReady", "NoAnswer", "Unknown"]
-"""Why a cluster gets no new applications although no user has excluded it.
-
-Unknown: its state cannot be determined, as it rejects our credentials or was not asked yet.
-"""
 _OUTAGES: Final[dict[str, Outage]] = {
     "Offline": "NoAnswer",
     "NotReady": "NodesNotReady",
     "Unhealthy": "NodesNotReady",
 }
 """By state, if no condition is more specific."""
-
-
-class Candidate(Struct, frozen=True, gc=False):
-    """A cluster, a cloud or a project; ``unready`` says why it is excluded, empty if it is not."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    unready: str
-    labels: Mapping[str, str]
-    measured: Measured
-    label: str
-    """Its name among the candidates, with the namespace if these are of several."""
-    custom_resources: frozenset[str] = frozenset()
-    served_kinds: frozenset[str] = frozenset("*")
-    """``*`` if they are unknown."""
-    generation: int = 0
-    reachable_since: str = ""
-    """The time of the last change of whether it is reachable."""
-    outage: Outage = ""
-    """Empty also for a cluster that users have excluded: applications have to leave it."""
-
-    def is_at(self, reference: TargetReference | None, namespace: str) -> bool:
-        """Whether a reference in an object of that namespace is to this target."""
-        return (
-            reference is not None
-            and reference.name == self.name
-            and (reference.namespace or namespace) == (self.namespace or namespace)
-            and reference.kind in {"", self.kind}
-            and (not reference.uid or not self.uid or reference.uid == self.uid)
-        )
 
 
 def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring) -> Candidate:

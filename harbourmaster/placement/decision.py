@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.placement.candidates import Candidate
+from harbourmaster.placement.filters import Candidate
 from harbourmaster.placement.model import FailedCluster
 
 DecisionOutcome = Literal[

@@ -2,27 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.placement.custom_resources import CustomResourceConstraint, parse_custom_resource
-from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.kinds import KindConstraint
-from harbourmaster.placement.labels import LabelConstraint, parse_label
-from harbourmaster.placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.constraints import (
+    CustomResourceConstraint,
+    KindConstraint,
+    LabelConstraint,
+    MetricConstraint,
+    parse_custom_resource,
+    parse_label,
+    parse_metric,
+)
+from harbourmaster.placement.lexer import ConstraintError
+from harbourmaster.placement.measuring import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
-    from harbourmaster.placement.candidates import Candidate
-    from harbourmaster.placement.languages import Constraint
-    from harbourmaster.placement.model import TargetConstraints, Term
+    from harbourmaster.placement.constraints import Constraint
+    from harbourmaster.placement.model import TargetConstraints, TargetReference, Term
     from harbourmaster.placement.rules import ConstraintValue
 
     Parsed = TypeVar("Parsed")
+
+
+Outage: TypeAlias = Literal["", "NodesNotReady", "NoAnswer", "Unknown"]
+"""Why a cluster gets no new applications although no user has excluded it.
+
+Unknown: its state cannot be determined, as it rejects our credentials or was not asked yet.
+"""
+
+
+class Candidate(Struct, frozen=True, gc=False):
+    """A cluster, a cloud or a project; ``unready`` says why it is excluded, empty if it is not."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    unready: str
+    labels: Mapping[str, str]
+    measured: Measured
+    label: str
+    """Its name among the candidates, with the namespace if these are of several."""
+    custom_resources: frozenset[str] = frozenset()
+    served_kinds: frozenset[str] = frozenset("*")
+    """``*`` if they are unknown."""
+    generation: int = 0
+    reachable_since: str = ""
+    """The time of the last change of whether it is reachable."""
+    outage: Outage = ""
+    """Empty also for a cluster that users have excluded: applications have to leave it."""
+
+    def is_at(self, reference: TargetReference | None, namespace: str) -> bool:
+        """Whether a reference in an object of that namespace is to this target."""
+        return (
+            reference is not None
+            and reference.name == self.name
+            and (reference.namespace or namespace) == (self.namespace or namespace)
+            and reference.kind in {"", self.kind}
+            and (not reference.uid or not self.uid or reference.uid == self.uid)
+        )
 
 
 class InvalidConstraintError(ValueError):

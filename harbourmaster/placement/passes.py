@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from harbourmaster.placement.candidates import Candidate, backend_candidate, cluster_candidate
+from harbourmaster.placement.candidates import backend_candidate, cluster_candidate
 from harbourmaster.placement.decision import CandidateVerdict
-from harbourmaster.placement.filters import Compiled, mismatch, mismatches
+from harbourmaster.placement.filters import Candidate, Compiled, mismatch, mismatches
 from harbourmaster.placement.measuring import Measuring
 from harbourmaster.placement.rules import Rules
 from harbourmaster.placement.scores import ranked, score
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from harbourmaster.placement.languages import Constraint
+    from harbourmaster.placement.constraints import Constraint
     from harbourmaster.placement.snapshot import Snapshot
 
 

@@ -17,8 +17,8 @@ from harbourmaster.placement.model import CandidateRecord, DecisionRecord, Runne
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.decision import CandidateVerdict, Decision
+    from harbourmaster.placement.filters import Candidate
     from harbourmaster.placement.model import Term
     from harbourmaster.placement.passes import Pass
     from harbourmaster.placement.snapshot import ObjectKey

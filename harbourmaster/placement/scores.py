@@ -9,7 +9,7 @@ from harbourmaster.evaluation.schedule import stable_hash
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.filters import Candidate
     from harbourmaster.placement.measuring import Measured
 
 TOLERANCE: Final = 1e-12

@@ -22,9 +22,8 @@ from harbourmaster.api.field_errors import (
 )
 from harbourmaster.api.names import dns_label
 from harbourmaster.placement.cluster_queries import parse_query
-from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.languages import PARSERS
-from harbourmaster.placement.lexer import LONGEST_NAME
+from harbourmaster.placement.constraints import PARSERS
+from harbourmaster.placement.lexer import LONGEST_NAME, ConstraintError
 from harbourmaster.placement.manifests import DEEPEST, is_too_deep
 from harbourmaster.placement.model import (
     Application,
@@ -40,7 +39,7 @@ from harbourmaster.placement.provider_validation import SubmittedProvider, provi
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.placement.languages import Language
+    from harbourmaster.placement.constraints import Language
     from harbourmaster.placement.model import MetricReference, RetryPolicy, TargetConstraints
 
 GLOBAL: Final = "Global"

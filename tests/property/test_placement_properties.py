@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbourmaster.placement.application_status import settled
+from harbourmaster.placement.constraints import (
+    PARSERS,
+    LabelConstraint,
+    MetricConstraint,
+    parse_label,
+    parse_metric,
+)
 from harbourmaster.placement.decisions import decide
-from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.labels import LabelConstraint, parse_label
-from harbourmaster.placement.languages import PARSERS
-from harbourmaster.placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.lexer import ConstraintError
 from harbourmaster.placement.model import Condition
 from harbourmaster.placement.records import MOST_CANDIDATES, record
 from harbourmaster.placement.rules import Rules

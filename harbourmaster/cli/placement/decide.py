@@ -13,8 +13,8 @@ from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.lines import answer_file
 from harbourmaster.placement import decisions
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
-from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.languages import PARSERS, Language
+from harbourmaster.placement.constraints import PARSERS, Language
+from harbourmaster.placement.lexer import ConstraintError
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules

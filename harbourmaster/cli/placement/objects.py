@@ -11,9 +11,8 @@ import msgspec
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.names import MAX_LABEL, MAX_SUBDOMAIN
-from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.lexer import LONGEST_NAME
-from harbourmaster.placement.metrics import parse_metric
+from harbourmaster.placement.constraints import parse_metric
+from harbourmaster.placement.lexer import LONGEST_NAME, ConstraintError
 from harbourmaster.placement.validation import CHECKS
 
 _ILLEGAL: Final = re.compile(r"[^a-z0-9.]")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.placement.scheduler import SchedulingContext
     from harbourmaster.controller.placement.snapshots import TimedPass
-    from harbourmaster.placement.candidates import Candidate
+    from harbourmaster.placement.filters import Candidate
     from harbourmaster.placement.measuring import Measured
     from harbourmaster.placement.model import Project, ReportedStatus
     from harbourmaster.placement.passes import Pass

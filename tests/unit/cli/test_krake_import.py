@@ -21,7 +21,7 @@ from harbourmaster.cli.placement.objects import (
     namespace_name,
     object_name,
 )
-from harbourmaster.placement.metrics import parse_metric
+from harbourmaster.placement.constraints import parse_metric
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.placement.validation import CHECKS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.placement.kinds import KindConstraint, needed_kinds
+from harbourmaster.placement.constraints import KindConstraint, needed_kinds
 from harbourmaster.placement.model import Manifest
 from helpers.placing import ONLINE, application, cluster, decided, reason, refused
 

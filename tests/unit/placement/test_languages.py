@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.placement.custom_resources import parse_custom_resource
-from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.labels import LabelConstraint, parse_label
-from harbourmaster.placement.lexer import LONGEST
-from harbourmaster.placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.constraints import (
+    LabelConstraint,
+    MetricConstraint,
+    parse_custom_resource,
+    parse_label,
+    parse_metric,
+)
+from harbourmaster.placement.lexer import LONGEST, ConstraintError
 
 DE = ("DE",)
 BOTH = ("DE", "SK")
