@@ -110,7 +110,7 @@ class Scene:
         if not self.is_bound:
             may_run = approval(self.version).is_given
             pod = self.store.get("prod/cart-1")
-            asyncio.run(self.wakeups.settle(pod, self.version, may_run=may_run))
+            asyncio.run(self.wakeups.update(pod, self.version, may_run=may_run))
 
     def ask(self, lag):
         """The scheduler asks a replica that is ``lag`` changes behind, if it was woken."""

@@ -101,7 +101,7 @@ class PodWorkloads:
         self._turns: dict[str, float] = {}
         self._requests = caches.creation_requests.store
 
-    def known(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
+    def find_version(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
         """The pod's version, if it exists and belongs to this workload."""
         names = names_of_pod(described)
         version = self._versions.get(f"{pod.namespace}/{names.version}")
@@ -123,7 +123,7 @@ class PodWorkloads:
         if workload.spec.app != wish.spec.app:
             text = f"KeptnWorkload {workload.metadata.name} is of the app {workload.spec.app}"
             raise ObstacleError(Obstacle(CREATE_WORKLOAD, FAILED, text))
-        version = self.known(pod, described)
+        version = self.find_version(pod, described)
         if version is None:
             self._check_version(pod, workload, wish)
         if is_to_follow(workload, version, wish) and (

@@ -49,32 +49,32 @@ class SchedulerWakeups:
         self._late: LatestValues[tuple[str, str], None] = LatestValues(REMEMBERED)
         self._log = get_logger("gates")
 
-    async def settle(
+    async def update(
         self, pod: Pod, version: WorkloadVersion | None, *, may_run: bool
     ) -> float | None:
         """Write a new state to the pod; seconds until there may be another. Raises ApiError."""
+        written = self._written_state(pod)
         if version is None:
-            await self._tell(pod, to_tell(self._told(pod), WAITING))
+            await self._write(pod, to_tell(written, WAITING))
             return None
         now = self._context.now()
         seconds = self._context.scheduler.pre_check_deadline_seconds
-        found = state_of_checks(version, deadline=seconds, now=now - timedelta(seconds=MARGIN))
-        told = self._told(pod)
         if may_run:
             # Pods that were not refused are not woken.
-            if told or pod.refusal:
-                again = is_outdated(pod.refusal, told, version, now)
-                await self._tell(pod, to_tell(told, PASSED, again=again))
+            if written or pod.refusal:
+                again = is_outdated(pod.refusal, written, version, now)
+                await self._write(pod, to_tell(written, PASSED, again=again))
             return None
-        if found == PASSED:
+        state = state_of_checks(version, deadline=seconds, now=now - timedelta(seconds=MARGIN))
+        if state == PASSED:
             # Its owner has yet to be recorded.
-            found = WAITING
-        if found == LATE:
-            self._tell_deadline(pod, version)
-        if told or found != CHECKING or _lacks_checks(pod, version, seconds):
-            await self._tell(pod, to_tell(told, found))
+            state = WAITING
+        if state == LATE:
+            self._report_deadline(pod, version)
+        if written or state != CHECKING or _lacks_checks(pod, version, seconds):
+            await self._write(pod, to_tell(written, state))
         end = deadline_of(version, seconds)
-        if found not in {WAITING, CHECKING} or end is None:
+        if state not in {WAITING, CHECKING} or end is None:
             return None
         return (end - now).total_seconds() + MARGIN
 
@@ -82,7 +82,7 @@ class SchedulerWakeups:
         """Forget a pod that no longer waits."""
         self._sent.pop(key, None)
 
-    def _told(self, pod: Pod) -> str:
+    def _written_state(self, pod: Pod) -> str:
         """The value on the pod, even if the watch is behind."""
         uid, value = self._sent.get(pod.key, ("", ""))
         if uid != pod.uid:
@@ -91,7 +91,7 @@ class SchedulerWakeups:
             del self._sent[pod.key]
         return value
 
-    async def _tell(self, pod: Pod, value: str) -> None:
+    async def _write(self, pod: Pod, value: str) -> None:
         if not value:
             return
         annotations = pod.annotations if pod.has_annotations else None
@@ -103,7 +103,7 @@ class SchedulerWakeups:
         self._sent[pod.key] = (pod.uid, value)
         self._log.debug("pod nudged", pod=pod.key, told=value)
 
-    def _tell_deadline(self, pod: Pod, version: WorkloadVersion) -> None:
+    def _report_deadline(self, pod: Pod, version: WorkloadVersion) -> None:
         """Report the deadline once for all pods of a version, whichever replica leads."""
         metadata = version.metadata
         if not self._late.add((metadata.uid, version.status.start_time), None):

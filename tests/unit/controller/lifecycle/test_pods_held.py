@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.controller.lifecycle import pods
+from harbourmaster.controller.lifecycle import pod_reports, pods
 from helpers.gated import (
     CREATED,
     LATER,
@@ -70,6 +70,7 @@ async def test_orphans_are_reported_and_stay(api, client, changes, why):
 
 async def test_an_orphan_is_reported_again_before_its_event_expires(api, client, monkeypatch):
     monkeypatch.setattr(pods, "REPEAT", 0.05)
+    monkeypatch.setattr(pod_reports, "REPEAT", 0.05)
     make(api, pod(owners=[]))
     async with running(client, *MINE) as world:
         await world.until(lambda: len(world.signals.kept) > 2 or tick(world))
