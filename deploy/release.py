@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from sbom import image_digest, of_image, written  # type: ignore[import-not-found]
+from sbom import bill_of_image, image_digest, write_bill  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def main(action: str, parameters: Names) -> None:
 
 
 def image_error(parameters: Names) -> str:
-    """What is wrong with the references of images, in one line; empty if nothing is."""
+    """Return the fault in the references of images, in one line; empty if there is none."""
     for name in PINNED:
         if not _DIGEST.fullmatch(parameters[name]):
             return f'image "{parameters[name]}" has no digest: {name}: give IMAGE@sha256:DIGEST'
@@ -74,18 +74,18 @@ def image_error(parameters: Names) -> str:
 
 
 def changelog_error(text: str, version: str) -> str:
-    """What is wrong with the changelog, in one line; empty if it is that of this release."""
+    """Return the fault in the changelog for this release, in one line; empty if there is none."""
     _, *sections = re.split(r"^## ", _LINK.sub("", text), flags=re.MULTILINE)
-    found = [section.partition("\n") for section in sections]
+    parts = [section.partition("\n") for section in sections]
     numbers, days = [], []
-    for heading, _, _ in found:
+    for heading, _, _ in parts:
         match = _HEADING.fullmatch(heading)
         if match is None:
             return f'invalid heading "{heading}": CHANGELOG.md: write [X.Y.Z] - YYYY-MM-DD'
         if match[1]:
             numbers.append(tuple(map(int, match[1].split("."))))
             days.append(match[2])
-    unreleased, newest = [*found, ("", "", ""), ("", "", "")][:2]
+    unreleased, newest = [*parts, ("", "", ""), ("", "", "")][:2]
     if unreleased[0] != "[Unreleased]" or unreleased[2].strip():
         return f"[Unreleased] is not first and empty: CHANGELOG.md: move its lines to [{version}]"
     if not newest[0].startswith(f"[{version}]"):
@@ -110,10 +110,10 @@ def pack(version: str, url: str, image: Path, parameters: Names) -> None:
     for target, base in (("install", "default"), ("hardened", "hardened")):
         (DIST / f"{target}.yaml").write_text(manifests(base, reference, parameters))
     sbom = json.loads((DIST / f"harbourmaster-{version}.cdx.json").read_text())
-    bill = of_image(image, reference, parameters["PYTHON_IMAGE"], sbom)
-    written(bill, image.with_suffix(".cdx.json"))
+    bill = bill_of_image(image, reference, parameters["PYTHON_IMAGE"], sbom)
+    write_bill(bill, image.with_suffix(".cdx.json"))
     digests = {path.name: _sha256(path) for path in sorted(DIST.iterdir())}
-    locks = {each.name: _sha256(each) for each in sorted(Path().glob("requirements*.txt"))}
+    locks = {path.name: _sha256(path) for path in sorted(Path().glob("requirements*.txt"))}
     subjects = {**digests, parameters["IMG"]: reference[-64:]}
     statement = provenance(subjects, f"git+{url}@{commit}", locks, parameters)
     name = f"harbourmaster-{version}.intoto.json"
@@ -121,14 +121,14 @@ def pack(version: str, url: str, image: Path, parameters: Names) -> None:
     digests[name] = _sha256(DIST / name)
     lines = (f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
     (DIST / "SHA256SUMS").write_text("".join(lines))
-    for each in sorted(DIST.iterdir()):
-        each.chmod(0o755 if each.name.startswith("kubectl") else 0o644)
-        print(f"{each.stat().st_size / 1e6:10.3f} MB  {each}")  # noqa: T201 -- it is for people
+    for path in sorted(DIST.iterdir()):
+        path.chmod(0o755 if path.name.startswith("kubectl") else 0o644)
+        print(f"{path.stat().st_size / 1e6:10.3f} MB  {path}")  # noqa: T201 -- it is for people
     print(f"{reference}: sign and publish it with dist: docs/howto/releasing.md")  # noqa: T201
 
 
 def manifests(base: str, reference: str, parameters: Names) -> str:
-    """What kustomize makes of a folder of ``deploy``, with all images by digest."""
+    """Return what kustomize builds from a folder of ``deploy``, with all images by digest."""
     folder = Path("build/release", base)
     folder.mkdir(parents=True, exist_ok=True)
     source = Path("deploy", base, "kustomization.yaml").read_text()
@@ -149,10 +149,10 @@ def manifests(base: str, reference: str, parameters: Names) -> str:
         (folder / "api-server.yaml").write_text(yaml.safe_dump(guarded))
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     text = _run(str(Path(sys.executable).with_name("kubectl")), "kustomize", str(folder)) + "\n"
-    return _unfilled(text) if base == "hardened" else text
+    return _require_ranges(text) if base == "hardened" else text
 
 
-def _unfilled(text: str) -> str:
+def _require_ranges(text: str) -> str:
     """Put what has ranges, and its namespace, into a first document that nothing can parse.
 
     kubectl applies the documents before one that is wrong, and those after an object that the API
@@ -161,8 +161,14 @@ def _unfilled(text: str) -> str:
     text = re.sub(r"  annotations:\n    \S+/first-range: RANGES\n", "", text)
     text = re.sub(r":\n +- ipBlock:\n +cidr: RANGES$", f": [{RANGES}]", text, flags=re.MULTILINE)
     documents = text.split("---\n")
-    first = [each for each in documents if RANGES in each or "\nkind: Namespace\n" in each]
-    items = "".join(f"- {each.rstrip().replace(chr(10), chr(10) + '  ')}\n" for each in first)
+    first = [
+        document
+        for document in documents
+        if RANGES in document or "\nkind: Namespace\n" in document
+    ]
+    items = "".join(
+        f"- {document.rstrip().replace(chr(10), chr(10) + '  ')}\n" for document in first
+    )
     head = "# Fill in the ranges of your API server: docs/howto/installing.md\n"
     head += "apiVersion: v1\nkind: List\nitems:\n"
     return "---\n".join(
@@ -198,7 +204,7 @@ def _sha256(path: Path) -> str:
 
 
 def _run(*command: str) -> str:
-    """What a command prints. Exits with its last line where it fails."""
+    """Return the output of a command. Exits with its last line if it fails."""
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if result.returncode:
         told = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
@@ -207,4 +213,4 @@ def _run(*command: str) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], dict(each.split("=", 1) for each in sys.argv[2:]))
+    main(sys.argv[1], dict(argument.split("=", 1) for argument in sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""How the manual is built: ``make docs`` writes it to build/docs, and a warning is an error."""
+"""Configures Sphinx: ``make docs`` writes the manual to build/docs, and a warning is an error."""
 
 from __future__ import annotations
 

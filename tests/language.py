@@ -88,8 +88,6 @@ VAGUE: Final = {"each", "found", "one", "other"}
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
     "certs/",
-    "deploy/",
-    "docs/",
     "harbourmaster/api/",
     "harbourmaster/cli/",
     "harbourmaster/controller/",

@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
-from overlays import RANGE, components, rendered  # type: ignore[import-not-found]
+from overlays import RANGE, components, render_overlays  # type: ignore[import-not-found]
 from union import NAMESPACE, Expression, templates  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ PEERS: Final = {
 
 def main(version: str, image: str, folder: Path, *settings: str) -> None:
     """Write the chart of the version, with the image and the controller's settings as defaults."""
-    repository, tag, digest = parted(image)
+    repository, tag, digest = split_image(image)
     defaults: dict[str, Any] = {
         "image.repository": repository,
         "image.tag": tag,
         "image.digest": digest,
         "controller.settings": dict(setting.split("=", 1) for setting in settings),
     }
-    renderings = rendered(lambda found: adapted(found, defaults))
+    renderings = render_overlays(lambda obj: adapt(obj, defaults))
     files = {
-        "Chart.yaml": filled("Chart.yaml", {"version": version}),
-        "values.yaml": filled("values.yaml", defaults),
+        "Chart.yaml": fill_in("Chart.yaml", {"version": version}),
+        "values.yaml": fill_in("values.yaml", defaults),
         "LICENSE": (HERE.parents[1] / "LICENSE").read_text(),
         "templates/_parts.tpl": '{{- define "harbourmaster.parts" -}}\n'
         + json.dumps(
@@ -65,8 +65,8 @@ def main(version: str, image: str, folder: Path, *settings: str) -> None:
         (folder / name).write_text(text)
 
 
-def parted(image: str) -> tuple[str, str, str]:
-    """Repository, tag and digest of an image reference; an empty text for what it lacks."""
+def split_image(image: str) -> tuple[str, str, str]:
+    """Return repository, tag and digest of an image reference; "" for each that it lacks."""
     match = re.fullmatch(r"(.+?)(?::([\w.-]+))?(?:@(sha256:[0-9a-f]{64}))?", image)
     if match is None or "@" in match[1]:
         sys.exit(f'invalid image "{image}": IMG: expected REPOSITORY[:TAG][@sha256:DIGEST]')
@@ -78,19 +78,19 @@ class _File(Template):
     braceidpattern = r"[\w.]+"
 
 
-def filled(name: str, values: Mapping[str, Any]) -> str:
-    """A file of ours with these values, each in place of ``${ITS.PATH}``."""
+def fill_in(name: str, values: Mapping[str, Any]) -> str:
+    """Return a file of the chart with each ``${PATH}`` replaced by the value of that path."""
     text = (HERE / name).read_text()
     return _File(text).substitute({path: json.dumps(values[path]) for path in values})
 
 
-def adapted(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """An object with expressions where values decide; adds what was there to ``defaults``."""
-    kind, metadata = found["kind"], found["metadata"]
+def adapt(obj: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Replace what values decide by expressions; add the replaced values to ``defaults``."""
+    kind, metadata = obj["kind"], obj["metadata"]
     if kind == "Deployment":
-        _deployment(found["spec"], defaults)
+        _deployment(obj["spec"], defaults)
     elif kind.endswith("WebhookConfiguration"):
-        for webhook in found["webhooks"]:
+        for webhook in obj["webhooks"]:
             _webhook(webhook)
     elif kind == "CustomResourceDefinition":
         metadata["annotations"] = (
@@ -99,12 +99,12 @@ def adapted(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
             else Expression(f'ternary (dict "{KEEP}" "keep") dict .Values.crds.keep', "optional")
         )
     elif kind == "NetworkPolicy":
-        found = _peers(found)
+        obj = _with_values(obj)
     elif metadata["name"].startswith(FINAL_STATE) and kind.endswith("Binding"):
-        found["spec"]["validationActions"] = Expression("list .Values.finalStateCheck.action")
-    elif "matchConstraints" in found.get("spec", {}):
-        _exclude(found["spec"]["matchConstraints"])
-    return found
+        obj["spec"]["validationActions"] = Expression("list .Values.finalStateCheck.action")
+    elif "matchConstraints" in obj.get("spec", {}):
+        _exclude(obj["spec"]["matchConstraints"])
+    return obj
 
 
 def _deployment(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
@@ -158,13 +158,13 @@ def _exclude(entry: dict[str, Any]) -> None:
             )
 
 
-def _peers(value: Any) -> Any:
+def _with_values(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _peers(each) for key, each in value.items()}
+        return {key: _with_values(member) for key, member in value.items()}
     if value == [{"ipBlock": {"cidr": RANGE}}]:
         return Expression('include "harbourmaster.apiServer" . | fromJsonArray')
     if isinstance(value, list):
-        return [_peers(each) for each in value]
+        return [_with_values(item) for item in value]
     if value == RANGE:
         return Expression("first .Values.hardened.apiServerCIDRs")
     return Expression(PEERS[value]) if value in PEERS else value

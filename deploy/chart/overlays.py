@@ -27,15 +27,15 @@ DEPLOY: Final = Path(__file__).parents[1]
 ALONE: Final = "shadow"
 """An overlay that has no component."""
 LAYERS: Final = {"with-certmanager": "certManager", "beside-keptn": "besideKeptn", ALONE: ALONE}
-"""Overlays that are made components here, by the names that values give them."""
+"""Overlays that become components here, with their names in values."""
 FIRST: Final = (*LAYERS, "hardened")
-"""They bring what other components patch."""
+"""Components that add what other components patch."""
 LAST: Final = "gardener"
-"""It renames what the others bring."""
+"""The component that renames what the others add."""
 LESS: Final = ("beside-keptn", "no-custom-metrics", "pods-only", ALONE)
-"""They take away what other components change."""
+"""Components that remove what other components change."""
 LEFT_OUT: Final = ("single-replica",)
-"""What values say as well."""
+"""Components that are not offered, because values have the same effect."""
 RANGE: Final = "192.0.2.254/32"
 """Stands for the ranges of the API server while kustomize renders."""
 
@@ -50,7 +50,7 @@ class Component(NamedTuple):
 
 @cache
 def components() -> tuple[Component, ...]:
-    """All components, in the order in which an overlay lists them."""
+    """Return all components, in the order in which an overlay lists them."""
     folders = {name: DEPLOY / name for name in LAYERS}
     for path in (DEPLOY / "components").iterdir():
         if path.name not in LEFT_OUT:
@@ -71,8 +71,8 @@ def _value(folder: str) -> str:
 
 
 def _kustomization(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    return found
+    content: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return content
 
 
 def _patches(folder: Path) -> tuple[bool, str]:
@@ -80,13 +80,13 @@ def _patches(folder: Path) -> tuple[bool, str]:
 
 
 def _parts(folder: Path) -> Overlay:
-    found = [folder / component for component in _kustomization(folder).get("components", ())]
-    return Overlay(_value(each.name) for each in found).union(*map(_parts, found))
+    folders = [folder / component for component in _kustomization(folder).get("components", ())]
+    return Overlay(_value(folder.name) for folder in folders).union(*map(_parts, folders))
 
 
 @cache
 def with_parts(*names: str) -> Overlay:
-    """The components with their parts."""
+    """Return the components with their parts."""
     return Overlay(names).union(
         *(component.parts for component in components() if component.name in names)
     )
@@ -94,7 +94,7 @@ def with_parts(*names: str) -> Overlay:
 
 @cache
 def nearly_all(but: str = "") -> Overlay:
-    """Every component that takes nothing away, but one, and but those that it is a part of."""
+    """Return the components that remove nothing, except one and those that include it."""
     return Overlay(
         component.name
         for component in components()
@@ -105,7 +105,7 @@ def nearly_all(but: str = "") -> Overlay:
 
 @cache
 def additions() -> list[tuple[str, Overlay, Overlay]]:
-    """Each component, and overlays without and with it: none or nearly all others are in both."""
+    """Return each component with overlays without and with it, among none or nearly all others."""
     names = [component.name for component in components()]
     return [
         *((name, Overlay(), with_parts(name)) for name in names),
@@ -113,26 +113,26 @@ def additions() -> list[tuple[str, Overlay, Overlay]]:
     ]
 
 
-def rendered(adapt: Callable[[dict[str, Any]], Any]) -> dict[Overlay, list[Any]]:
-    """What ``adapt`` makes of the objects of each overlay before and after an addition."""
-    order = sorted({each for _, *pair in additions() for each in pair}, key=size)
+def render_overlays(adapt: Callable[[dict[str, Any]], Any]) -> dict[Overlay, list[Any]]:
+    """Render the objects of each overlay before and after an addition, and ``adapt`` each."""
+    order = sorted({overlay for _, *pair in additions() for overlay in pair}, key=size)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         versions = _workspace(Path(folder, "deploy"))
-        rendering = pool.map(partial(_kustomized, Path(folder)), order)
+        rendering = pool.map(partial(_kustomize, Path(folder)), order)
         texts = dict(zip(order, rendering, strict=True))
 
     @cache  # Most objects are the same in many overlays.
-    def parsed(document: str) -> Any:
-        found = yaml.load(document, yaml.CSafeLoader)
-        if found["kind"] == "CustomResourceDefinition":
-            found["spec"]["versions"] = versions[found["metadata"]["name"]]
-        return adapt(found)
+    def parse(document: str) -> Any:
+        obj = yaml.load(document, yaml.CSafeLoader)
+        if obj["kind"] == "CustomResourceDefinition":
+            obj["spec"]["versions"] = versions[obj["metadata"]["name"]]
+        return adapt(obj)
 
-    return {overlay: [*map(parsed, text.split("\n---\n"))] for overlay, text in texts.items()}
+    return {overlay: [*map(parse, text.split("\n---\n"))] for overlay, text in texts.items()}
 
 
 def size(overlay: Overlay) -> tuple[int, list[str]]:
-    """How many components an overlay has, and which: a key to sort by."""
+    """Return a key to sort overlays by: how many components they have, and which."""
     return len(overlay), sorted(overlay)
 
 
@@ -148,7 +148,7 @@ def _workspace(folder: Path) -> dict[str, Any]:
         # Values have them.
         layer.pop("replicas", None)
         _write(folder / name / "kustomization.yaml", layer)
-    # The release says which namespace.
+    # The namespace is that of the release.
     gardener = folder / "components" / LAST
     _write(gardener / "kustomization.yaml", {**_kustomization(gardener), "namespace": None})
     hardened = folder / "components/hardened"
@@ -171,17 +171,17 @@ def _write(path: Path, content: Any) -> None:
     path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
 
 
-def _kustomized(folder: Path, overlay: Overlay) -> str:
+def _kustomize(folder: Path, overlay: Overlay) -> str:
     parts = Overlay().union(
         *(component.parts for component in components() if component.name in overlay)
     )
-    chosen = [each for each in components() if each.name in overlay - parts]
+    chosen = [component for component in components() if component.name in overlay - parts]
     place = Path(tempfile.mkdtemp(dir=folder))
     _write(
         place / "kustomization.yaml",
         {
             "resources": ["../deploy/base"],
-            "components": [f"../deploy/{each.folder}" for each in chosen],
+            "components": [f"../deploy/{component.folder}" for component in chosen],
         },
     )
     kubectl = find_kubectl(Path(sys.executable).parent)
@@ -189,5 +189,6 @@ def _kustomized(folder: Path, overlay: Overlay) -> str:
         [kubectl, "kustomize", place], capture_output=True, text=True, check=False
     )
     if result.returncode:
-        sys.exit(f"kustomize failed: {', '.join(each.name for each in chosen)}: {result.stderr}")
+        names = ", ".join(component.name for component in chosen)
+        sys.exit(f"kustomize failed: {names}: {result.stderr}")
     return result.stdout

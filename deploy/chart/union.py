@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Term = tuple[Overlay, Overlay]
-"""The components that must be there, and those that must not."""
+"""The components that must be included, and those that must not."""
 Alternative = tuple[list[Term], Any]
-"""A condition, and what stands there where it is met."""
+"""A condition, and the value where it is met."""
 
 NAMESPACE: Final = "harbourmaster-system"
 ONLY_IF: Final = {
@@ -40,49 +40,51 @@ class Expression(NamedTuple):
 def templates(renderings: Mapping[Overlay, list[dict[str, Any]]]) -> dict[str, str]:
     """A template for each kind, with all objects that any overlay has."""
     objects: dict[tuple[str, str, str], dict[Overlay, Any]] = {}
-    for overlay, found in renderings.items():
-        for each in found:
-            metadata = each["metadata"]
-            key = each["kind"], metadata.get("namespace", ""), metadata["name"]
-            objects.setdefault(key, {})[overlay] = each
+    for overlay, objects_of_overlay in renderings.items():
+        for obj in objects_of_overlay:
+            metadata = obj["metadata"]
+            key = obj["kind"], metadata.get("namespace", ""), metadata["name"]
+            objects.setdefault(key, {})[overlay] = obj
     files: dict[str, list[str]] = {}
     for (kind, _, _), values in sorted(objects.items()):
         lines = files.setdefault(
             f"templates/{kind.lower()}.yaml",
             ['{{- $with := include "harbourmaster.components" . | fromJson }}'],
         )
-        for condition, tree in union(values, frozenset(renderings)):
-            text = guarded(condition, ["---", *written(tree)])
+        for condition, tree in unite(values, frozenset(renderings)):
+            text = guard(condition, ["---", *write_lines(tree)])
             lines += (
                 [f"{{{{- if {ONLY_IF[kind]} }}}}", *text, "{{- end }}"] if kind in ONLY_IF else text
             )
     return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
 
 
-def union(values: Mapping[Overlay, Any], among: frozenset[Overlay]) -> list[Alternative]:
-    """What can stand in one place, each with its condition: mappings and lists are united.
+def unite(values: Mapping[Overlay, Any], among: frozenset[Overlay]) -> list[Alternative]:
+    """Return the alternatives for a field with their conditions; unite mappings and lists.
 
-    What a key of a united mapping has, and the items of a united list, are such alternatives too.
+    The members of a united mapping, and the items of a united list, are alternatives too.
     """
     groups: dict[str, dict[Overlay, Any]] = {}
     for overlay, value in values.items():
         united = isinstance(value, (dict, list)) and value
         groups.setdefault(type(value).__name__ if united else repr(value), {})[overlay] = value
-    found = []
+    alternatives = []
     for group in groups.values():
-        condition = learned(frozenset(group), among)
+        condition = find_condition(frozenset(group), among)
         overlay, first = next(iter(group.items()))
-        same = {overlay: first} if all(each == first for each in group.values()) else group
-        found.append((condition, _united(same)))
-    return found
+        same = {overlay: first} if all(value == first for value in group.values()) else group
+        alternatives.append((condition, _unite(same)))
+    return alternatives
 
 
-def _united(group: Mapping[Overlay, Any]) -> Any:
+def _unite(group: Mapping[Overlay, Any]) -> Any:
     tree, here = next(iter(group.values())), frozenset(group)
     if isinstance(tree, dict):
         keys = sorted(set[str]().union(*group.values()))
         return {
-            key: union({overlay: one[key] for overlay, one in group.items() if key in one}, here)
+            key: unite(
+                {overlay: value[key] for overlay, value in group.items() if key in value}, here
+            )
             for key in keys
         }
     if not isinstance(tree, list):
@@ -90,19 +92,19 @@ def _united(group: Mapping[Overlay, Any]) -> Any:
     # The largest first: it has nearly all items, and so their order.
     items: list[tuple[str, dict[Overlay, Any]]] = []
     for overlay in sorted(group, key=size, reverse=True):
-        new = [(_identity(each), {overlay: each}) for each in group[overlay]]
+        new = [(_identity(item), {overlay: item}) for item in group[overlay]]
         matcher = SequenceMatcher(
             None, [name for name, _ in items], [name for name, _ in new], autojunk=False
         )
         for what, _, end, begin, stop in reversed(matcher.get_opcodes()):
             if what == "equal":
-                for (_, known), (_, one) in zip(
+                for (_, known), (_, values) in zip(
                     items[:end][begin - stop :], new[begin:stop], strict=True
                 ):
-                    known.update(one)
+                    known.update(values)
             else:
                 items[end:end] = new[begin:stop]
-    return [one for _, values in items for one in union(values, here)]
+    return [alternative for _, values in items for alternative in unite(values, here)]
 
 
 def _identity(item: Any) -> str:
@@ -110,29 +112,30 @@ def _identity(item: Any) -> str:
 
 
 @cache
-def learned(present: frozenset[Overlay], among: frozenset[Overlay]) -> list[Term]:
-    """The condition of a field, from the overlays in which it is present: any of the terms holds.
+def find_condition(present: frozenset[Overlay], among: frozenset[Overlay]) -> list[Term]:
+    """Return the condition of a field: it is met if any of the terms is.
 
-    ``among`` are the overlays that have its parent. It depends on the components that add or remove
-    it when they are added to one of these. Exits if the overlays contradict that.
+    ``present`` are the overlays that have the field, ``among`` those that have its parent. It
+    depends on the components that add or remove it when they are added to one of these. Exits if
+    the overlays contradict that.
     """
     decisive = Overlay(
         name
         for name, before, after in additions()
         if {before, after} <= among and (before in present) != (after in present)
     )
-    absent = {each & decisive for each in among - present}
+    absent = {overlay & decisive for overlay in among - present}
     terms: list[Term] = []
-    for overlay in sorted({each & decisive for each in present}, key=size):
+    for overlay in sorted({overlay & decisive for overlay in present}, key=size):
         if overlay in absent:
             sys.exit(f"no condition found: it would be wrong for {', '.join(sorted(overlay))}")
         if holds(terms, overlay):
             continue
         term = overlay, decisive - overlay
         # Parts first, so that what is left is the component that they are parts of.
-        for name in sorted(decisive, key=lambda one: size(with_parts(one))):
+        for name in sorted(decisive, key=lambda part: size(with_parts(part))):
             shorter = term[0] - {name}, term[1] - {name}
-            if not any(holds([shorter], each) for each in absent):
+            if not any(holds([shorter], other_overlay) for other_overlay in absent):
                 term = shorter
         terms.append(term)
     return terms
@@ -143,20 +146,20 @@ def holds(terms: Iterable[Term], overlay: Overlay) -> bool:
     return any(needed <= overlay and not refused & overlay for needed, refused in terms)
 
 
-def written(tree: Any, indent: str = "") -> list[str]:
-    """The lines of a united mapping or list."""
+def write_lines(tree: Any, indent: str = "") -> list[str]:
+    """Return the lines of a united mapping or list."""
     if isinstance(tree, list):
-        entries = [(condition, _entry(f"{indent}-", each, indent)) for condition, each in tree]
+        entries = [(condition, _entry(f"{indent}-", item, indent)) for condition, item in tree]
     else:
         entries = [
-            (condition, _entry(f"{indent}{_text(key)}:", each, indent))
+            (condition, _entry(f"{indent}{_text(key)}:", value, indent))
             for key, alternatives in tree.items()
-            for condition, each in alternatives
+            for condition, value in alternatives
         ]
     return [
         line
         for condition, group in groupby(entries, key=itemgetter(0))
-        for line in guarded(condition, list(chain.from_iterable(map(itemgetter(1), group))))
+        for line in guard(condition, list(chain.from_iterable(map(itemgetter(1), group))))
     ]
 
 
@@ -167,7 +170,7 @@ def _entry(head: str, tree: Any, indent: str) -> list[str]:
         block, head = ("with", head) if tree.form == "optional" else ("range", head)
         return [f"{{{{- {block} {tree.pipeline} }}}}", f"{head} {{{{ toJson . }}}}", "{{- end }}"]
     if isinstance(tree, (dict, list)) and tree:
-        return [head, *written(tree, f"{indent}  ")]
+        return [head, *write_lines(tree, f"{indent}  ")]
     return [f"{head} {_text(tree)}"]
 
 
@@ -185,8 +188,8 @@ def _is_plain(text: str) -> bool:
     return bool(yaml.safe_load(text) == text)
 
 
-def guarded(condition: Iterable[Term], lines: list[str]) -> list[str]:
-    """The lines, in what makes them appear only where the condition is met."""
+def guard(condition: Iterable[Term], lines: list[str]) -> list[str]:
+    """Return the lines, enclosed in the condition if there is one."""
     terms = [
         [
             *(f"$with.{name}" for name in sorted(needed)),

@@ -14,9 +14,9 @@ import yaml
 
 import manual
 from harbourmaster.cli.main import create_parser
-from manual.alerts import alerts
 from manual.commands import _below
-from manual.outside import without_links_out
+from manual.pages import without_links_out
+from manual.tables import alerts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -31,7 +31,7 @@ CRDS = [
 
 @functools.cache
 def written(page):
-    return manual.written((DOCS / "reference" / page).read_text())
+    return manual.fill_in((DOCS / "reference" / page).read_text())
 
 
 @pytest.mark.slow

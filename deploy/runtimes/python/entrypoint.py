@@ -22,7 +22,7 @@ _INTERPRETER: Final = "python3"
 
 
 class ScriptError(Exception):
-    """What cannot be run; the text is for the user, ``code`` for the Job."""
+    """The script cannot run; the text is for the user, ``code`` for the Job."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -32,14 +32,14 @@ class ScriptError(Exception):
 def main(environment: Mapping[str, str]) -> NoReturn:
     """Become the interpreter of the function, or exit."""
     try:
-        command = prepared(environment)
+        command = prepare(environment)
     except ScriptError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.code)
     os.execvp(command[0], command)  # noqa: S606 - that there is no shell is the point
 
 
-def prepared(environment: Mapping[str, str]) -> list[str]:
+def prepare(environment: Mapping[str, str]) -> list[str]:
     """The command; code from a URL is the standard input by then. Raises ScriptError."""
     script = environment.get("SCRIPT", "")
     try:
@@ -51,12 +51,12 @@ def prepared(environment: Mapping[str, str]) -> list[str]:
     if not script.lower().startswith(("http://", "https://")):
         # Anything else could be taken for an option.
         raise ScriptError("SCRIPT must be an absolute path, or a URL of http or https", 2)
-    become_input(fetched(script))
+    become_input(fetch(script))
     return [_INTERPRETER, *arguments, "-"]
 
 
-def fetched(url: str) -> bytes:
-    """What is behind a URL. Raises ScriptError."""
+def fetch(url: str) -> bytes:
+    """Return the content at a URL. Raises ScriptError."""
     try:
         with urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - the scheme is checked
             code: bytes = answer.read(MAX_CODE + 1)

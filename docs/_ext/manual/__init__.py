@@ -1,7 +1,7 @@
-"""The parts of the manual that are written by the code that they describe.
+"""Generates the parts of the manual that describe flags, fields and metrics.
 
-A line ``<!-- generated: NAME -->`` of a page becomes what the function of that name returns, in
-Markdown. So no page can tell of a flag, a field or a metric that isn't there.
+A line ``<!-- generated: NAME -->`` of a page is replaced by what the function of that name returns,
+in Markdown. So no page can describe a flag, a field or a metric that does not exist.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from manual.alerts import alert_table
 from manual.commands import command_pages
-from manual.figures import figures
+from manual.families import metric_table
 from manual.kinds import kinds_of
-from manual.metric_tables import metric_table
-from manual.outside import without_links_out
-from manual.pictures import draw_inline
-from manual.setting_tables import settings_table
+from manual.pages import draw_inline, without_links_out
+from manual.tables import alert_table, bench_tables, settings_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 _PLACE: Final = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 WRITERS: Final[dict[str, Callable[[], str]]] = {
     "alerts": alert_table,
-    "bench": figures,
+    "bench": bench_tables,
     "commands": command_pages,
     "metrics": metric_table,
     **{f"settings-{name}": partial(settings_table, name) for name in ("serve", "webhook")},
@@ -42,20 +39,20 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Tell Sphinx when we are to be called."""
-    app.connect("env-get-outdated", _outdated)
+    """Connect to the events of Sphinx."""
+    app.connect("env-get-outdated", _list_generated)
     app.connect("source-read", _read)
     app.connect("doctree-resolved", draw_inline)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def written(text: str) -> str:
-    """The text of a page with its generated parts."""
+def fill_in(text: str) -> str:
+    """Return the text of a page with its generated parts."""
     return _PLACE.sub(lambda place: WRITERS[place[1]](), text)
 
 
-def _outdated(app: Sphinx, *_: object) -> Sequence[str]:
-    """Generated pages are older than the code for all that anybody knows."""
+def _list_generated(app: Sphinx, *_: object) -> Sequence[str]:
+    """Return the pages with generated parts, which are always read again."""
     return [
         name
         for name in app.project.docnames
@@ -65,4 +62,4 @@ def _outdated(app: Sphinx, *_: object) -> Sequence[str]:
 
 def _read(app: Sphinx, name: str, content: list[str]) -> None:
     page = Path(app.env.doc2path(name))
-    content[0] = without_links_out(written(content[0]), page, Path(app.srcdir))
+    content[0] = without_links_out(fill_in(content[0]), page, Path(app.srcdir))

@@ -1,4 +1,4 @@
-"""The commands with their arguments, as argparse knows them."""
+"""Describes the commands with their arguments, as argparse knows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.cli.main import create_parser
 from manual.markdown import block, code, plain, table
-from manual.setting_tables import SETTINGS, table_of
+from manual.tables import SETTINGS, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,35 +22,35 @@ _SECTIONS: Final = {settings: name for name, settings in SETTINGS.items()}
 
 
 def command_pages() -> str:
-    """A section for each command, and one below it for each of its actions."""
+    """Return a section for each command, and one below it for each of its actions."""
     return "".join(
         f"{part}\n" if part.endswith("\n") else part
-        for name, parser, told in _below(create_parser())
-        for part in _section(name, parser, told, depth=2)
+        for name, parser, summary in _below(create_parser())
+        for part in _section(name, parser, summary, depth=2)
     )
 
 
 def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            told = {
+            summary = {
                 choices_action.dest: choices_action.help or ""
                 for choices_action in action._choices_actions
             }
             for name, below in action.choices.items():
-                # Other names for one, and what is the same for another kind, are not listed.
-                if name in told:
-                    yield name, below, told[name]
+                # Aliases, and actions that equal those of another kind, are not listed.
+                if name in summary:
+                    yield name, below, summary[name]
 
 
-def _section(name: str, parser: argparse.ArgumentParser, told: str, depth: int) -> Iterator[str]:
+def _section(name: str, parser: argparse.ArgumentParser, summary: str, depth: int) -> Iterator[str]:
     yield f"{'#' * depth} {name}\n"
-    if told:
-        yield f"{plain(told[:1].upper() + told[1:])}.\n"
-    if parser.description and parser.description != told:
+    if summary:
+        yield f"{plain(summary[:1].upper() + summary[1:])}.\n"
+    if parser.description and parser.description != summary:
         yield f"{plain(inspect.cleandoc(parser.description))}\n"
     yield block(_usage(parser))
-    rows = [row for action in _own(parser) for row in _rows(action, parser)]
+    rows = [row for action in _arguments(parser) for row in _rows(action, parser)]
     if rows:
         yield table(["argument", "meaning"], rows)
     if settings := parser.get_default("settings_type"):
@@ -66,8 +66,8 @@ def _section(name: str, parser: argparse.ArgumentParser, told: str, depth: int) 
         yield from _section(f"{name} {below}", its_parser, its_help, min(depth + 1, 4))
 
 
-def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Its arguments, but for help and what the page of the settings lists."""
+def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return the arguments of a command, without help and those of the page of settings."""
     return [
         action
         for group in parser._action_groups
@@ -79,7 +79,7 @@ def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def _usage(parser: argparse.ArgumentParser) -> str:
     formatter = argparse.HelpFormatter(parser.prog, width=WIDTH)
-    formatter.add_usage(parser.usage, _own(parser), parser._mutually_exclusive_groups, "")
+    formatter.add_usage(parser.usage, _arguments(parser), parser._mutually_exclusive_groups, "")
     settings = " [SETTINGS]" if parser.get_default("settings_type") else ""
     return formatter.format_help().rstrip() + settings
 
@@ -90,8 +90,8 @@ def _rows(action: argparse.Action, parser: argparse.ArgumentParser) -> Iterator[
     formatter = argparse.HelpFormatter(parser.prog)
     values = formatter._format_args(action, _metavar(action)) if action.nargs != 0 else ""
     spelled = [f"{flag} {values}".rstrip() for flag in action.option_strings] or [values]
-    told = formatter._expand_help(action) if action.help else ""
-    yield [", ".join(map(code, spelled)), plain(told)]
+    summary = formatter._expand_help(action) if action.help else ""
+    yield [", ".join(map(code, spelled)), plain(summary)]
 
 
 def _metavar(action: argparse.Action) -> Any:  # noqa: ANN401 - argparse takes a text or several

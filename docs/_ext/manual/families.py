@@ -31,13 +31,14 @@ from harbourmaster.policies.model import POLICY
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
 from harbourmaster.webhook import verdict
+from manual.markdown import code, definitions, plain
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
 class Mirror:
-    """What the watches' metrics look at."""
+    """A stand-in for the caches that the metrics of watches read."""
 
     name = "pods"
     absent = False
@@ -46,7 +47,7 @@ class Mirror:
 
 
 def server_families() -> list[Metric]:
-    """What ``serve`` has, and the webhook."""
+    """Return the metrics of ``serve`` and the webhook."""
     metrics = create_metrics("1", verdict.OUTCOMES)
     # Those with a label show nothing before its first value.
     metrics.admission_skipped.labels("deadline").inc()
@@ -58,7 +59,7 @@ def server_families() -> list[Metric]:
 
 
 def cluster_families() -> list[Metric]:
-    """What the controller has, of which the webhook has the part that belongs to no controller."""
+    """Return the metrics of the controller; the webhook has those of no single controller."""
     metrics = create_controller_metrics("1", ["registration"])
     metrics.watches.follow([Mirror()], float)
     metrics.watches.listed("pods", 1, 1.0)
@@ -80,21 +81,21 @@ def cluster_families() -> list[Metric]:
 
 
 class Lifecycle:
-    """What the lifecycle's metrics look at: one of each kind."""
+    """A stand-in for the caches that the metrics of the lifecycle read, with one of each kind."""
 
     def read_gauges(self) -> GaugeValues:
-        """All that is at work."""
+        """Return the values of all gauges."""
         deployments = {kind: {labels: 1.0} for kind, labels in DEPLOYMENTS.items()}
         active = {kind: {labels: 1} for kind, labels in KEYS.items()}
         return GaugeValues(active, deployments, deployments, 1)
 
     def exists(self, _anchor: object) -> bool:
-        """Whether it is still there."""
+        """Return True: no object is deleted."""
         return True
 
 
 def lifecycle_families() -> list[Metric]:
-    """What the controller tells of phases, tasks and evaluations."""
+    """Return the metrics of phases, tasks and evaluations."""
     metrics = LifecycleMetrics(registry := CollectorRegistry())
     metrics.lead(Lifecycle())
     for kind, labels in FINISHED.items():
@@ -103,8 +104,8 @@ def lifecycle_families() -> list[Metric]:
 
 
 def measuring_families() -> list[Metric]:
-    """What it tells of metrics and analyses."""
-    # As the maker of the controller's other metrics has done by then.
+    """Return the metrics of KeptnMetrics and analyses."""
+    # The constructors of the other metrics do the same.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     QueryMetrics(registry).answered("prometheus", "Answered", 0.1)
@@ -115,14 +116,14 @@ def measuring_families() -> list[Metric]:
 
 
 def extender_families() -> list[Metric]:
-    """What it tells of a second scheduler's questions."""
+    """Return the metrics of a second scheduler's requests."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     ExtenderMetrics(registry := CollectorRegistry())
     return own_families(registry)
 
 
 def placement_families() -> list[Metric]:
-    """What it tells of where applications go."""
+    """Return the metrics of placement."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = PlacementMetrics(registry := CollectorRegistry())
     metrics.answered("Application", "Placed", 0.001)
@@ -134,7 +135,7 @@ def placement_families() -> list[Metric]:
 
 
 def rescheduling_families() -> list[Metric]:
-    """What it tells of the room that it makes."""
+    """Return the metrics of rescheduling."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = ReschedulingMetrics(registry := CollectorRegistry())
     for metric in vars(metrics).values():
@@ -144,24 +145,24 @@ def rescheduling_families() -> list[Metric]:
 
 
 def own_families(registry: CollectorRegistry) -> list[Metric]:
-    """The families that are not Python's and the process's; each has a sample."""
-    found = [
+    """Return the families that are not Python's and the process's; each has a sample."""
+    families = [
         family
         for family in registry.collect()
         if not family.name.startswith(("python_", "process_"))
     ]
-    if silent := [family.name for family in found if not family.samples]:
+    if silent := [family.name for family in families if not family.samples]:
         raise ValueError(f"labels unknown without a sample: {', '.join(silent)}")
-    return found
+    return families
 
 
 def shown_name(family: Metric) -> str:
-    """The name by which Prometheus stores it."""
+    """Return the name by which Prometheus stores a family."""
     return str(family.name) + ("_total" if family.type == "counter" else "")
 
 
 def labels_of(family: Metric) -> set[str]:
-    """The labels of all its samples, but for the bounds of buckets."""
+    """Return the labels of all its samples, except the bounds of buckets."""
     return {label for sample in family.samples for label in sample.labels} - {"le"}
 
 
@@ -174,4 +175,26 @@ FAMILIES: Final = {
     "controller, placement": placement_families,
     "controller, rescheduling": rescheduling_families,
 }
-"""By the process that has them, and the part of it."""
+"""The functions that create families, by their process and the part of it."""
+
+
+def metric_table() -> str:
+    """Return the metrics by name, each once with all processes that have it."""
+    owners: dict[str, list[str]] = {}
+    families = {}
+    for owner, collect in FAMILIES.items():
+        for family in collect():
+            families[shown_name(family)] = family
+            owners.setdefault(shown_name(family), []).append(owner)
+    return definitions(
+        (
+            code(name),
+            [
+                plain(family.documentation),
+                f"A {family.type} of {'; '.join(owners[name])}"
+                + (f", by {', '.join(map(code, labels))}" if labels else ""),
+            ],
+        )
+        for name, family in sorted(families.items())
+        for labels in [sorted(labels_of(family))]
+    )

@@ -25,29 +25,31 @@ _LIMITS: Final = {
 
 
 def kinds_of(*groups: str) -> str:
-    """A section for each kind of these groups, by name."""
-    found = [
+    """Return a section for each kind of these groups, by name."""
+    custom_resources = [
         definition
         for file in sorted(_CRDS.glob("*.yaml"))
         for definition in yaml.load_all(file.read_bytes(), Loader=yaml.CSafeLoader)
         if definition["kind"] == "CustomResourceDefinition"
         and definition["spec"]["group"] in groups
     ]
-    found.sort(key=lambda each: str(each["spec"]["names"]["kind"]))
-    return "\n".join(part for definition in found for part in _section(definition["spec"]))
+    custom_resources.sort(key=lambda custom_resource: str(custom_resource["spec"]["names"]["kind"]))
+    return "\n".join(
+        part for definition in custom_resources for part in _section(definition["spec"])
+    )
 
 
 def _section(spec: Mapping[str, Any]) -> Iterator[str]:
     names = spec["names"]
     (stored,) = [version for version in spec["versions"] if version["storage"]]
-    others = [version["name"] for version in spec["versions"] if not version["storage"]]
+    also_served = [version["name"] for version in spec["versions"] if not version["storage"]]
     schema = stored["schema"]["openAPIV3Schema"]
     yield f"## {names['kind']}\n"
     yield f"{plain(schema.get('description', ''))}\n"
     version = code(f"{spec['group']}/{stored['name']}")
     scope = "in a namespace" if spec["scope"] == "Namespaced" else "for the whole cluster"
     short = ", ".join(map(code, names.get("shortNames", ())))
-    also = ", ".join(map(code, others))
+    also = ", ".join(map(code, also_served))
     yield (
         f"{version}, {scope}; `kubectl get {names['plural']}`"
         + (f", or {short}" if short else "")
@@ -87,14 +89,14 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def _meaning(field: Mapping[str, Any]) -> str:
-    told = [plain(field.get("description", "")).rstrip(".")]
+    parts = [plain(field.get("description", "")).rstrip(".")]
     if choices := field.get("enum"):
-        told.append("one of " + ", ".join(code(choice or '""') for choice in choices))
-    told += [text.format(field[name]) for name, text in _LIMITS.items() if name in field]
+        parts.append("one of " + ", ".join(code(choice or '""') for choice in choices))
+    parts += [text.format(field[name]) for name, text in _LIMITS.items() if name in field]
     if "default" in field and field["default"] != {}:
-        told.append(f"{code(_shown(field['default']))} by default")
-    return "; ".join(filter(None, told))
+        parts.append(f"{code(_json_text(field['default']))} by default")
+    return "; ".join(filter(None, parts))
 
 
-def _shown(value: object) -> object:
+def _json_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value

@@ -1,4 +1,4 @@
-"""Tables and code in Markdown, whatever stands in them."""
+"""Tables and code in Markdown, with any content."""
 
 from __future__ import annotations
 
@@ -9,34 +9,38 @@ if TYPE_CHECKING:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells are Markdown already, but for bars and line ends."""
+    """Return a table; cells are Markdown, but their bars and line ends are replaced."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n"
 
 
 def definitions(entries: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Terms with paragraphs below each: for what is too long for a table, on a phone too."""
+    """Return terms with paragraphs below each, for texts that are too long for a table."""
     parts = []
-    for term, told in entries:
-        first, *others = filter(None, told)
-        parts.append("\n\n".join([f"{term}\n: {first}", *(f"  {each}" for each in others)]))
+    for term, paragraphs in entries:
+        first, *further = filter(None, paragraphs)
+        parts.append(
+            "\n\n".join([f"{term}\n: {first}", *(f"  {paragraph}" for paragraph in further)])
+        )
     return "\n\n".join(parts) + "\n"
 
 
 def code(text: object) -> str:
-    """Text in code font."""
+    """Return text in code font."""
     fence = "``" if "`" in str(text) else "`"
     return f"{fence}{text}{fence}" if str(text) else ""
 
 
 def plain(text: str) -> str:
-    """Text that means nothing to Markdown, in one line."""
-    escaped = "".join(f"\\{each}" if each in r"\`*_[]<>#" else each for each in text)
+    """Escape text for Markdown, in one line."""
+    escaped = "".join(
+        f"\\{character}" if character in r"\`*_[]<>#" else character for character in text
+    )
     return " ".join(escaped.split())
 
 
 def block(text: str, language: str = "text") -> str:
-    """Lines as they are."""
+    """Return lines as a code block."""
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 

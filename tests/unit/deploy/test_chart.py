@@ -142,7 +142,7 @@ def test_wrong_values_are_refused(wrong, faults_of):
     ],
 )
 def test_an_image_reference_becomes_values(image, parts):
-    assert chart.parted(image) == parts
+    assert chart.split_image(image) == parts
 
 
 @pytest.mark.parametrize("image", ["", "a@sha256:1", "a@b"])
@@ -168,24 +168,24 @@ def test_a_condition_of_one_or_two_components_is_found_from_few_renderings(is_re
         def holds(overlay, names=names):
             return (overlay >= set(names)) != is_refused
 
-        terms = union.learned(frozenset(filter(holds, RENDERED)), RENDERED)
+        terms = union.find_condition(frozenset(filter(holds, RENDERED)), RENDERED)
         assert [each for each in others if union.holds(terms, each) != holds(each)] == []
 
 
 def test_what_follows_from_no_condition_is_refused_in_one_line():
     some = frozenset(overlays.nearly_all(but=name) for name in ("dashboard", "scheduler"))
     with pytest.raises(SystemExit, match=r"^no condition found: it would be wrong for "):
-        union.learned(some, RENDERED)
+        union.find_condition(some, RENDERED)
 
 
 def test_texts_of_other_template_languages_stay_text():
-    assert union.written({"legend": [(ALWAYS, "{{pod}} in harbourmaster-system")]}) == [
+    assert union.write_lines({"legend": [(ALWAYS, "{{pod}} in harbourmaster-system")]}) == [
         'legend: "{{ "{{" }}pod}} in {{ .Release.Namespace }}"'
     ]
 
 
 def test_text_that_yaml_reads_as_something_else_is_quoted():
     values = ["true", "1.0", "on", "y", "a: b", "null", True, 1, None]
-    lines = union.written([(ALWAYS, value) for value in values])
+    lines = union.write_lines([(ALWAYS, value) for value in values])
     assert [yaml.safe_load(line)[0] for line in lines] == values
     assert lines[3] == '- "y"'

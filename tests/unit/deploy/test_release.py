@@ -203,9 +203,9 @@ def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
         "dependencies": [{"ref": "a", "dependsOn": ["b"]}],
     }
     base = PARAMETERS["PYTHON_IMAGE"]
-    found = sbom.of_image(archive, f"{IMAGE}@{DIGEST}", base, ours)
+    found = sbom.bill_of_image(archive, f"{IMAGE}@{DIGEST}", base, ours)
     # It is valid, or this exits.
-    sbom.written(found, tmp_path / "image.cdx.json")
+    sbom.write_bill(found, tmp_path / "image.cdx.json")
     assert found["metadata"]["component"]["name"] == f"{IMAGE}@{DIGEST}"
     packages = {component["name"]: component.get("purl") for component in found["components"]}
     assert packages == {

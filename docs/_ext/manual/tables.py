@@ -1,0 +1,85 @@
+"""Generates the tables of alerts, settings, and figures of ``make bench``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.serving.options import _leaves, _metavar, _shown, flag_of
+from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
+from manual.markdown import code, definitions, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from msgspec import Struct
+
+_RULES: Final = Path(__file__).parents[3] / "deploy/components/monitoring/prometheusrule.yaml"
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the alerts of all groups, in order."""
+    groups = yaml.safe_load(_RULES.read_text(encoding="utf-8"))["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def alert_table() -> str:
+    """Return a table of alerts: when each fires, its severity, and its section."""
+    return definitions(
+        (
+            f"[{rule['alert']}](../operations/alerts.md#{rule['alert'].lower()})",
+            [
+                plain(rule["annotations"]["summary"]),
+                f"{rule['labels']['severity']}, after {code(rule.get('for', '0s'))} of",
+                code(" ".join(rule["expr"].split())),
+            ],
+        )
+        for rule in alerts()
+    )
+
+
+_ROOT: Final = Path(__file__).parents[3]
+_MEASURED: Final = _ROOT / "build" / "bench" / "bench.md"
+_KEPT: Final = _ROOT / "docs" / "_ext" / "figures.md"
+"""A copy of ``_MEASURED`` from an idle machine."""
+
+
+def bench_tables() -> str:
+    """Return the figures of this machine, or else the stored ones, below the titles of the page."""
+    for file in (_MEASURED, _KEPT):
+        if file.exists():
+            return "#" + re.sub("^##", "###", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return "No figures are kept in this copy: `make bench` measures them in ten minutes.\n"
+
+
+SETTINGS: Final[dict[str, type[Struct]]] = {
+    "serve": Settings,
+    "webhook": WebhookSettings,
+    "controller": ControllerSettings,
+    "offline": AdmissionSettings,
+}
+
+
+def settings_table(name: str) -> str:
+    """Return the settings of a process; those of the webhook without those of ``serve``."""
+    skipped = {leaf.path for leaf in _leaves(Settings)} if name == "webhook" else set()
+    return table_of(SETTINGS[name], skipped)
+
+
+def table_of(settings: type[Struct], skipped: Collection[tuple[str, ...]] = ()) -> str:
+    """Return an entry for each setting whose path is not in ``skipped``."""
+    return definitions(
+        (
+            code(".".join(leaf.path)),
+            [
+                plain(leaf.description) + f"; {code(_shown(leaf.default))} by default",
+                code(f"{flag_of(leaf.path)} {_metavar(leaf.kind)}"),
+            ],
+        )
+        for leaf in _leaves(settings)
+        if leaf.path not in skipped
+    )
