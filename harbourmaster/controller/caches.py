@@ -13,7 +13,7 @@ from harbourmaster.controller.objects import decode_object
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import Mistake, opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
-from harbourmaster.kube.caches import Cache
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.registration.desired import GATES_LABEL
 
 if TYPE_CHECKING:
@@ -77,16 +77,16 @@ def decode_namespace(raw: msgspec.Raw | bytes) -> LabelledNamespace:
     )
 
 
-def namespace_cache(client: Client, metrics: WatchMetrics) -> Cache[LabelledNamespace]:
+def namespace_cache(client: Client, metrics: WatchMetrics) -> Reflector[LabelledNamespace]:
     """Create the cache of all Namespaces, of which it reads the metadata."""
-    return Cache(client, NAMESPACES, decode_namespace, metrics=metrics, metadata_only=True)
+    return Reflector(client, NAMESPACES, decode_namespace, metrics=metrics, metadata_only=True)
 
 
 def secret_cache(
     client: Client, metrics: WatchMetrics, namespace: str, name: str
-) -> Cache[dict[str, Any]]:
+) -> Reflector[dict[str, Any]]:
     """Create the cache of one Secret."""
-    return Cache(
+    return Reflector(
         client,
         SECRETS,
         partial(decode_object, SECRETS),

@@ -14,7 +14,7 @@ from harbourmaster.telemetry.text import clean
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
 
@@ -55,7 +55,7 @@ class Controller:
         metrics: ControllerMetrics,
         *,
         workers: int = 1,
-        reflectors: Sequence[Cache[Any]] = (),
+        reflectors: Sequence[Reflector[Any]] = (),
     ) -> None:
         self.name = name
         self.reflectors = reflectors

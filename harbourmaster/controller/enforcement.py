@@ -17,8 +17,8 @@ from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller import names
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.runtime import Runnables
-from harbourmaster.kube.caches import Cache
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.policies.enforcement import (
     CONDITION,
     ENFORCED,
@@ -124,7 +124,10 @@ class EnforcementStatus:
     """Reconciles the condition of one policy; keys are those of the caches."""
 
     def __init__(
-        self, runtime: Runtime, caches: Mapping[Resource, Cache[AskedPolicy]], watch: CompiledWatch
+        self,
+        runtime: Runtime,
+        caches: Mapping[Resource, Reflector[AskedPolicy]],
+        watch: CompiledWatch,
     ) -> None:
         self._runtime = runtime
         self._caches = caches
@@ -168,7 +171,7 @@ def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
     metrics = runtime.metrics
     caches = {
-        each: Cache(runtime.client, each, decode, metrics=metrics.watches)
+        each: Reflector(runtime.client, each, decode, metrics=metrics.watches)
         for each in (CLUSTER_POLICIES, POLICIES)
     }
 

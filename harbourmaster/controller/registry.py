@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.runtime import Runtime
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
 
 _READ_DEFINITIONS: Final = {METRICS, LIFECYCLE, PLACEMENT}
 """Controllers whose permissions include CustomResourceDefinitions."""
@@ -113,7 +113,7 @@ def _start_dashboard(runtime: Runtime, groups: Iterable[Runnables]) -> Runnables
 
 def _watch_definitions(runtime: Runtime, groups: Iterable[Runnables]) -> Runnables:
     """Read the caches of custom resources again when their definitions are created."""
-    caches: dict[Cache[Any], None] = {}
+    caches: dict[Reflector[Any], None] = {}
     for group in groups:
         for controller in group.controllers:
             caches |= dict.fromkeys(controller.reflectors)

@@ -15,7 +15,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.caches import metric_cache
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.objects import data_of
-from harbourmaster.kube.caches import Cache
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.certificates import MountedCertificate, SecretCertificate
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Runnables(Struct, frozen=True, kw_only=True):
     on_leading: tuple[Callable[..., None], ...] = ()
     """Called with the keyword ``leading`` when this process begins or ends to lead."""
     on_stopping: tuple[Callable[[], None], ...] = ()
-    shared_caches: dict[str, Cache[Any]] = {}
+    shared_caches: dict[str, Reflector[Any]] = {}
     """The caches that the dashboard reads, by its names for them."""
-    more_caches: tuple[Cache[Any], ...] = ()
+    more_caches: tuple[Reflector[Any], ...] = ()
     """The caches besides those that the controllers read."""
 
 
@@ -88,12 +88,12 @@ class Runtime:
         self.metrics.restarts.labels(name).inc()
 
     @cached_property
-    def keptn_metrics(self) -> Cache[Metric]:
+    def keptn_metrics(self) -> Reflector[Metric]:
         """The cache of KeptnMetrics."""
         return metric_cache(self.client, self.metrics.watches)
 
     @cached_property
-    def namespaces(self) -> Cache[LabelledNamespace]:
+    def namespaces(self) -> Reflector[LabelledNamespace]:
         """The cache of Namespaces."""
         return namespace_cache(self.client, self.metrics.watches)
 
@@ -103,7 +103,7 @@ class Runtime:
         return (*self.settings.webhook.excluded_namespaces, self.namespace)
 
     @cached_property
-    def secret(self) -> Cache[dict[str, Any]]:
+    def secret(self) -> Reflector[dict[str, Any]]:
         """The cache of the Secret with our certificates."""
         name = self.settings.certificates.secret_name
         return secret_cache(self.client, self.metrics.watches, self.namespace, name)

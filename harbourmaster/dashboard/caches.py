@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.conflicts import Conflict
-    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.policies.compiled import CompiledPolicy
 
 
@@ -129,7 +129,7 @@ class DashboardCaches(Caches):
         client: Client,
         *,
         metrics: WatchMetrics | None = None,
-        shared: Mapping[str, Cache[Any]] | None = None,
+        shared: Mapping[str, Reflector[Any]] | None = None,
     ) -> None:
         """``shared`` are the caches of controllers by the names of sources.
 
@@ -173,7 +173,7 @@ class DashboardCaches(Caches):
             settings["counts"] = await self._counter.counts()
         return PageSources(**self._sources, **settings)
 
-    def _policies(self, resource: Resource, kind: str) -> Cache[KnownPolicy]:
+    def _policies(self, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
         return self.cache(
             resource,
             known_policy,

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import math
 import random
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from harbourmaster.kube.backoff import Backoff, Pace
 from harbourmaster.kube.errors import (
@@ -29,7 +29,7 @@ from harbourmaster.kube.store import Store
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import msgspec
 
@@ -55,11 +55,12 @@ _SMALLER: Final = 8
 class Reflector(Generic[T]):
     """Keeps ``store`` as the API server has it, while ``run`` runs.
 
-    ``decode`` makes an object of its JSON and must not keep the Raw, which holds a whole page.
-    ``undecodable`` gets what it raised and may give an object nevertheless; without one, the store
-    has nothing under that key and the log one line. ``on_change`` gets the keys that changed, all
-    of a list or of a received chunk at once. ``on_state`` is called when ``error``, ``absent`` or
-    ``synced`` changed. ``name`` stands in logs and metrics, by default the resource's plural.
+    ``decode`` must not keep the Raw, which holds a whole page. ``undecodable`` gets its exception
+    and may return an object instead; without one, the store has nothing under that key and the log
+    one line. ``indexes`` are those of the store, unless it is given. ``on_change`` is the first
+    listener: it gets the keys that changed, all of a list or of a received chunk at once.
+    ``on_state`` is called when ``error``, ``absent`` or ``synced`` changed. ``name`` is in logs and
+    metrics, by default the plural of the resource.
     """
 
     def __init__(  # noqa: PLR0913 - what to watch, whom to tell, and how patient to be
@@ -67,6 +68,7 @@ class Reflector(Generic[T]):
         client: Client,
         resource: Resource,
         decode: Callable[[msgspec.Raw], T],
+        indexes: Mapping[str, Callable[[T], Iterable[Any]]] | None = None,
         *,
         store: Store[T] | None = None,
         undecodable: Callable[[str, msgspec.Raw, Exception], T | None] | None = None,
@@ -85,7 +87,8 @@ class Reflector(Generic[T]):
         metadata_only: bool = False,
         name: str = "",
     ) -> None:
-        self.store: Store[T] = Store() if store is None else store
+        self.store: Store[T] = Store(indexes) if store is None else store
+        self.resource = resource
         self.name = name or resource.plural
         self.synced = asyncio.Event()
         """Set after the first complete list, or when the resource was found absent; never
@@ -99,11 +102,10 @@ class Reflector(Generic[T]):
         self.last_contact = -math.inf
         """When, by the loop's clock, the last page, event or bookmark came."""
         self._client = client
-        self._resource = resource
         self._namespace = namespace
         self._label_selector = label_selector
         self._field_selector = field_selector
-        self._on_change = on_change
+        self._listeners = [] if on_change is None else [on_change]
         self._on_state = on_state
         self._page_size = page_size
         self._backoff = backoff
@@ -130,6 +132,10 @@ class Reflector(Generic[T]):
         self._flushing: asyncio.Handle | None = None
         self._state: tuple[str | None, bool, bool] = (None, False, False)
 
+    def subscribe(self, listener: Callable[[frozenset[str]], None]) -> None:
+        """Call ``listener`` with the keys of each change; to be called before ``run``."""
+        self._listeners.append(listener)
+
     def wake(self) -> None:
         """Retry now: ends a wait after a fault, or for a resource that is absent.
 
@@ -150,7 +156,7 @@ class Reflector(Generic[T]):
         try:
             await self._list()
         except NotFoundError as error:
-            if self._resource.is_built_in:
+            if self.resource.is_built_in:
                 # Such an answer is not from an API server, or it is still starting.
                 await self._recover(error, listing=True)
                 return
@@ -199,13 +205,13 @@ class Reflector(Generic[T]):
             self._log.info("resource available")
         if self._failed_listing:
             self._note_contact()
-        self._tell(changed)
+        self.notify(frozenset(changed))
         self.synced.set()
         self._tell_state()
 
     async def _page(self, token: str) -> ListPage:
         return await self._client.list(
-            self._resource,
+            self.resource,
             self._namespace,
             limit=self._page_size,
             continue_token=token,
@@ -248,7 +254,7 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         settling = loop.call_later(STEADY, self._note_contact)
         stream = self._client.watch(
-            self._resource,
+            self.resource,
             self._namespace,
             resource_version=self._version,
             label_selector=self._label_selector,
@@ -303,7 +309,7 @@ class Reflector(Generic[T]):
         # A stream that ends without an event counts as a fault.
         if self._version != self._watched_from:
             self._note_contact()
-        self._tell(changed)
+        self.notify(frozenset(changed))
 
     async def _recover(self, error: ApiError, *, listing: bool) -> None:
         """Note a fault and wait until the next attempt is due."""
@@ -334,7 +340,7 @@ class Reflector(Generic[T]):
             self._log.info("resource not served", answer=str(error))
         self._reader.start_list()
         self._reader.end_list()
-        self._tell(self.store.replace_all({}))
+        self.notify(frozenset(self.store.replace_all({})))
         self.synced.set()
         self._tell_state()
 
@@ -359,12 +365,13 @@ class Reflector(Generic[T]):
             self._log.info("watch reconnected")
             self._tell_state()
 
-    def _tell(self, changed: set[str]) -> None:
-        if changed and self._on_change is not None:
+    def notify(self, keys: frozenset[str]) -> None:
+        """Call all listeners, even if one of them fails."""
+        for listener in self._listeners if keys else ():
             try:
-                self._on_change(frozenset(changed))
-            except Exception:  # noqa: BLE001 - a listener's fault must not end the mirror
-                self._log.exception("change handler failed", keys=len(changed))
+                listener(keys)
+            except Exception:  # noqa: BLE001 - a listener's fault must not end the watch
+                self._log.exception("change handler failed", keys=len(keys))
 
     def _tell_state(self) -> None:
         before, self._state = self._state, (self.error, self.absent, self.synced.is_set())
@@ -375,7 +382,7 @@ class Reflector(Generic[T]):
                 self._log.exception("state handler failed")
 
     def _call(self, verb: str) -> str:
-        return f"{verb} {self._resource.path(self._namespace)}"
+        return f"{verb} {self.resource.path(self._namespace)}"
 
 
 def _loop_time() -> float:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harbourmaster.api import resources
 from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, WaitWatches
 from harbourmaster.gates.waits import KINDS, WAIT_FOR_KEY
-from harbourmaster.kube.caches import Cache
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.lifecycle.gated_pods import decode_whole, items_of_pod
 from harbourmaster.lifecycle.wait_items import wait_report
 from harbourmaster.lifecycle.wait_targets import SERVICE_LABEL
@@ -182,7 +182,7 @@ class World:
     """The watches with stores that steps fill, in place of an API server's."""
 
     def __init__(self):
-        self.pods = Cache(None, resources.PODS, decode_whole, {BY_ITEM: items_of_pod})
+        self.pods = Reflector(None, resources.PODS, decode_whole, {BY_ITEM: items_of_pod})
         self.waits = WaitWatches(None, self.pods, KINDS)
         self.objects = {}
         self.told = set()
@@ -204,7 +204,7 @@ class World:
         for (resource, _), watch in list(self.waits._watches.items()):
             changed = self.fill(watch, resource)
             if changed:
-                watch.cache.changed(changed)
+                watch.cache.notify(changed)
             if not watch.cache.synced.is_set():
                 watch.cache.synced.set()
                 watch.cache._tell_state()
@@ -217,7 +217,7 @@ class World:
                 self.pods.store.put(key, waiter(name, items))
             else:
                 self.pods.store.remove(key)
-            self.pods.changed(frozenset((key,)))
+            self.pods.notify(frozenset((key,)))
         else:
             for resource, found in step:
                 if isinstance(found, str):
@@ -232,7 +232,7 @@ async def never(_cache):
 
 
 async def assert_history(steps):
-    with patch.object(Cache, "run", never):
+    with patch.object(Reflector, "run", never):
         world = World()
         task = asyncio.create_task(world.waits.run())
         over = {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.evaluation.caches import MetricCaches
     from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.evaluation.model import ObjectReference, Timeframe
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
 
 T = TypeVar("T", AnalysisDefinition, AnalysisValueTemplate, Provider)
 
@@ -104,7 +104,7 @@ def query_for(
     return AnalysisQuery(provider, Question(query=text, start=begin, end=end, path=path))
 
 
-def followed(cache: Cache[T], to: Reference, mode: ReferenceMode) -> T:
+def followed(cache: Reflector[T], to: Reference, mode: ReferenceMode) -> T:
     """The object pointed to. Raises RefusedError without its consent, else UnaskableError."""
     found = cache.store.get(f"{to.namespace}/{to.name}")
     if not to.is_allowed(mode, None if found is None else found.metadata.annotations):

@@ -25,7 +25,8 @@ from harbourmaster.evaluation.model import (
     Metric,
     Provider,
 )
-from harbourmaster.kube.caches import Cache, Caches, decoder
+from harbourmaster.kube.caches import Caches, decoder
+from harbourmaster.kube.reflector import Reflector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ class MetricCaches(Caches):
         self,
         client: Client,
         metrics: WatchMetrics | None = None,
-        keptn_metrics: Cache[Metric] | None = None,
+        keptn_metrics: Reflector[Metric] | None = None,
     ) -> None:
         super().__init__(client, metrics)
         self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
@@ -66,9 +67,9 @@ class MetricCaches(Caches):
         self.templates = self.cache(ANALYSIS_VALUE_TEMPLATES, decoder(AnalysisValueTemplate))
 
 
-def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Cache[Metric]:
+def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Reflector[Metric]:
     """Create the cache of KeptnMetrics; it keeps no raw values."""
-    return Cache(client, KEPTN_METRICS, _metric, {BY_PROVIDER: _provider}, metrics=metrics)
+    return Reflector(client, KEPTN_METRICS, _metric, {BY_PROVIDER: _provider}, metrics=metrics)
 
 
 def _metric(raw: msgspec.Raw) -> Metric:

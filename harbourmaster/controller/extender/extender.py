@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.extender.answers import SchedulerAnswer
     from harbourmaster.controller.runtime import Runtime
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.model import WorkloadVersion
     from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.serving.site import Handler
@@ -153,7 +153,7 @@ class Extender:
             return failed(verb, DEFECT, _INTERNAL)
 
 
-def start(runtime: Runtime, versions: Cache[WorkloadVersion]) -> Runnables:
+def start(runtime: Runtime, versions: Reflector[WorkloadVersion]) -> Runnables:
     """Answer a scheduler from the workload versions, if the settings say so."""
     settings = runtime.settings.scheduler
     if not settings.enabled:

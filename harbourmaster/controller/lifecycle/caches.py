@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.evaluation.model import Metric
-    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.gated_pods import Pod
 
 BY_APP: Final = "app"
@@ -95,7 +95,7 @@ class LifecycleCaches(Caches):
         self,
         client: Client,
         metrics: WatchMetrics | None = None,
-        keptn_metrics: Cache[Metric] | None = None,
+        keptn_metrics: Reflector[Metric] | None = None,
         scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
         kinds_to_wait_for: Mapping[str, Resource] = KINDS,
     ) -> None:
@@ -147,7 +147,7 @@ class LifecycleCaches(Caches):
             _task_definition,
             {BY_REFERENCE: references, BY_CONFIG_MAP: config_map_keys},
         )
-        self.config_maps: Cache[FunctionMap] = self.cache(
+        self.config_maps: Reflector[FunctionMap] = self.cache(
             resources.CONFIG_MAPS, decode_function_map, metadata_only=True
         )
         self.evaluations = self.cache(
@@ -160,8 +160,8 @@ class LifecycleCaches(Caches):
         )
         self.configs = self.cache(resources.KEPTN_CONFIGS, decoder(model.Config))
         self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
-        self.jobs: Cache[TaskJob] = self.cache(resources.JOBS, decode_job)
-        self.pods: Cache[Pod] = self.cache(
+        self.jobs: Reflector[TaskJob] = self.cache(resources.JOBS, decode_job)
+        self.pods: Reflector[Pod] = self.cache(
             resources.PODS,
             partial(decode_pod, scheduler=scheduler.of_pods),
             {
@@ -179,7 +179,7 @@ class LifecycleCaches(Caches):
             label_selector=NONCE,
             name="task-pods",
         )
-        self.started_pods: Cache[StartedPod] | None = None
+        self.started_pods: Reflector[StartedPod] | None = None
         if scheduler.records_nodes:
             self.started_pods = self.cache(
                 resources.PODS,
@@ -188,14 +188,14 @@ class LifecycleCaches(Caches):
                 field_selector=selector(scheduler.scheduler_name),
                 name=_STARTED_PODS,
             )
-        self.replica_sets: Cache[Owner] = self.cache(
+        self.replica_sets: Reflector[Owner] = self.cache(
             resources.REPLICA_SETS,
             decode_owner,
             {BY_OWNER: _owner_of_owner, BY_UID: lambda found: [found.metadata.uid]},
         )
-        self.stateful_sets: Cache[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
-        self.daemon_sets: Cache[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)
-        self.rollouts: Cache[Owner] = self.cache(resources.ROLLOUTS, decode_owner)
+        self.stateful_sets: Reflector[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
+        self.daemon_sets: Reflector[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)
+        self.rollouts: Reflector[Owner] = self.cache(resources.ROLLOUTS, decode_owner)
 
 
 def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:

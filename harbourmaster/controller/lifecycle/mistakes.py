@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import EvaluationDefinition
 
@@ -32,7 +32,7 @@ class MistakeReconciler(Generic[T]):
     """Reports each mistake of each object in a cache once."""
 
     def __init__(
-        self, context: Context, cache: Cache[T], find: Callable[[T], list[Obstacle]]
+        self, context: Context, cache: Reflector[T], find: Callable[[T], list[Obstacle]]
     ) -> None:
         self._signals = context.signals
         self._resource = cache.resource

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from msgspec import Struct
 
 from harbourmaster.api import resources
-from harbourmaster.kube.caches import Cache
+from harbourmaster.kube.reflector import Reflector
 from harbourmaster.lifecycle.gated_pods import items_of_pod
 from harbourmaster.lifecycle.wait_cycles import wait_cycles, workload_of_pod
 from harbourmaster.lifecycle.wait_items import (
@@ -63,7 +63,7 @@ BY_LABEL: Final = "label"
 
 
 class _Watch(Struct, eq=False):
-    cache: Cache[Target]
+    cache: Reflector[Target]
     task: asyncio.Task[None]
     whole: frozenset[str]
     """The names of objects that it keeps whole, because an item tests a field."""
@@ -82,7 +82,7 @@ class WaitWatches:
     def __init__(
         self,
         client: Client,
-        pods: Cache[Pod],
+        pods: Reflector[Pod],
         kinds: Mapping[str, Resource],
         metrics: WatchMetrics | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class WaitWatches:
             self._cycles[namespace] = wait_cycles(pods, self.reports(namespace), targets)
         return self._cycles[namespace]
 
-    def watched(self, resource: Resource, namespace: str) -> Cache[Target] | None:
+    def watched(self, resource: Resource, namespace: str) -> Reflector[Target] | None:
         """The cache of a kind for a namespace; None where it is not watched."""
         watch = self._watches.get((resource, namespace if resource.namespaced else None))
         return watch.cache if watch is not None else None
@@ -191,7 +191,7 @@ class WaitWatches:
         }
         decode = partial(target_of, resource, whole=whole)
         indexes = {BY_LABEL: _labels} if resource in {resources.PODS, resources.SLICES} else None
-        cache: Cache[Target] = Cache(self._client, resource, decode, indexes, **options)
+        cache: Reflector[Target] = Reflector(self._client, resource, decode, indexes, **options)
         watch = _Watch(cache, asyncio.create_task(cache.run()), whole)
         cache.subscribe(partial(self._targets_changed, place, watch))
         return watch

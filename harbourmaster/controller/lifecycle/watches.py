@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.controller import Controller
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.owners import Owner
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 GATES = "gates"
@@ -68,7 +68,7 @@ class Watches:
     def connect(self) -> None:
         """Subscribe every controller to all that may matter to it."""
         caches = self._caches
-        own: dict[str, Cache[Any]] = {
+        own: dict[str, Reflector[Any]] = {
             GATES: caches.pods,
             WORKLOADS: caches.workloads,
             WORKLOAD_VERSIONS: caches.workload_versions,
@@ -84,12 +84,12 @@ class Watches:
         }
         for name, cache in own.items():
             self._on(cache, name, lambda keys: keys)
-        versions: dict[str, Cache[Any]] = {
+        versions: dict[str, Reflector[Any]] = {
             APP_VERSIONS: caches.app_versions,
             WORKLOAD_VERSIONS: caches.workload_versions,
         }
-        children: Cache[Any]
-        definitions: Cache[Any]
+        children: Reflector[Any]
+        definitions: Reflector[Any]
         for children in (caches.tasks, caches.evaluations):
             for name, cache in versions.items():
                 self._on(children, name, self._indexed(cache, BY_CHILD))
@@ -151,7 +151,7 @@ class Watches:
 
     def _on(
         self,
-        cache: Cache[Any],
+        cache: Reflector[Any],
         controller: str,
         translate: Callable[[frozenset[str]], Iterable[str]],
     ) -> None:
@@ -168,7 +168,7 @@ class Watches:
         return wake
 
     def _indexed(
-        self, cache: Cache[Any], index: str, place: Callable[[str], object] = str
+        self, cache: Reflector[Any], index: str, place: Callable[[str], object] = str
     ) -> Callable[[frozenset[str]], Iterable[str]]:
         """The objects under whose index value the places of the changed keys stand."""
         store = cache.store

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.metrics import PlacementMetrics
     from harbourmaster.controller.placement.settings import PlacementSettings
     from harbourmaster.controller.placement.snapshots import Snapshots, TimedPass
-    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.model import Condition
@@ -87,7 +87,7 @@ class Deciding(Generic[T]):
     is_global: ClassVar[bool] = False
     """Whether decisions wait only for metrics that all namespaces may use."""
 
-    def __init__(self, context: SchedulingContext, cache: Cache[T]) -> None:
+    def __init__(self, context: SchedulingContext, cache: Reflector[T]) -> None:
         self._context = context
         self._store: Store[T] = cache.store
         self._own_writes = OwnWrites()

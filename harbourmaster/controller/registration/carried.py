@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.registration.configurations import Configurations
     from harbourmaster.controller.runtime import Runtime
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
 
 
 class ServiceReference(Struct, frozen=True):
@@ -70,7 +70,7 @@ class Carried:
         runtime: Runtime,
         place: BundleField,
         service: str,
-        caches: Mapping[str, Cache[Carrier]],
+        caches: Mapping[str, Reflector[Carrier]],
         ca_bundle: Callable[[], bytes],
     ) -> None:
         """``service`` is the name of ours; ``caches`` hold one object each, by its name.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.registration.carried import Carrier
     from harbourmaster.controller.runtime import Runtime
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.kube.caches import Cache
+    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.workqueue import WorkQueue
 
 MARK: Final = "certs.harbourmaster.dev/serving-certificate"
@@ -211,7 +211,7 @@ class RegistrationController:
         names: Iterable[str],
         decode: Callable[[msgspec.Raw], Carrier],
         title: str,
-    ) -> dict[str, Cache[Carrier]]:
+    ) -> dict[str, Reflector[Carrier]]:
         """One cache for each object, by its name."""
         return {
             name: self._caches.cache(

@@ -47,7 +47,7 @@ class Follower:
         for reflector in self.cluster.reflectors:
             reflector._on_state = self._told.set
         for cache in self.cluster.parents.values():
-            cache._on_change = lambda _: self._told.set()
+            cache.subscribe(lambda _: self._told.set())
 
     def annotations(self, document):
         return ask(review(document), self.holder.current).annotations

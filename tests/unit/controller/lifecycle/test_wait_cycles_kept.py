@@ -40,7 +40,7 @@ def put(caches, name, wait_for, namespace="prod", **annotations):
         wait_conditions=waits_of(annotations),
     )
     caches.pods.store.put(pod.key, pod)
-    caches.pods.changed(frozenset((pod.key,)))
+    caches.pods.notify(frozenset((pod.key,)))
 
 
 def test_a_page_of_many_pods_takes_one_search(caches, searches):

@@ -78,7 +78,7 @@ class WatchedCaches:
         """Change these keys of a cache; return which controllers were told which keys."""
         for job in self.jobs.values():
             job.keys = set()
-        getattr(self.caches, cache).changed(frozenset(keys))
+        getattr(self.caches, cache).notify(frozenset(keys))
         return {name: job.keys for name, job in self.jobs.items() if job.keys}
 
 
@@ -315,8 +315,7 @@ def test_a_job_that_does_not_run_here_is_left_out():
     caches = LifecycleCaches(client=None)
     woken = Woken()
     watches.Watches(caches, {watches.APPS: woken}).connect()
-    changed = caches.apps.changed
-    changed(frozenset(("prod/one",)))
+    caches.apps.notify(frozenset(("prod/one",)))
     assert woken.keys == {"prod/one"}
 
 

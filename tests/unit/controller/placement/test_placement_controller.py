@@ -51,7 +51,7 @@ def stage():
     for cache in found.caches.reflectors:
         cache._listeners.clear()
     found.controller._subscribe()
-    found.changed = lambda resource, *keys: found.caches.by_resource[resource].changed(
+    found.changed = lambda resource, *keys: found.caches.by_resource[resource].notify(
         frozenset(keys)
     )
     found.changed(CLUSTERS, f"{NAMESPACE}/one")
