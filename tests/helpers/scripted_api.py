@@ -172,7 +172,7 @@ def event(kind, obj):
 
 
 class Thing(Struct, frozen=True, gc=False):
-    """What the mirrors of tests keep of an object."""
+    """What the reflectors of tests keep of an object."""
 
     value: int = 0
 
@@ -180,14 +180,14 @@ class Thing(Struct, frozen=True, gc=False):
 decode_thing = msgspec.json.Decoder(Thing).decode
 
 
-class Mirror:
+class Follower:
     """A reflector of a ScriptedApi (or of any client), running, with what it told."""
 
     def __init__(self, api, **options):
         self.api = api
-        self.told: list[frozenset[str]] = []
+        self.changes: list[frozenset[str]] = []
         self.states: list[tuple[str | None, bool, bool]] = []
-        options = {"on_change": self.told.append, "decode": decode_thing} | options
+        options = {"on_change": self.changes.append, "decode": decode_thing} | options
         resource = options.pop("resource", POLICIES)
         self.reflector = Reflector(
             api, resource, options.pop("decode"), on_state=self._note_state, **options
@@ -195,13 +195,13 @@ class Mirror:
         self.task: asyncio.Task | None = None
 
     @property
-    def held(self):
+    def objects(self):
         store = self.reflector.store
         return {key: store.get(key) for key in store.keys()}  # noqa: SIM118 - a store is no dict
 
     @property
-    def right(self):
-        """What the server has, as the mirror should hold it."""
+    def expected(self):
+        """What the server has, as the follower should hold it."""
         return {key: Thing(obj.get("value", 0)) for key, obj in self.api.objects.items()}
 
     def _note_state(self):
@@ -210,22 +210,22 @@ class Mirror:
 
 
 @asynccontextmanager
-async def mirrored(api, *, synced=True, **options):
-    """Run a Mirror; by default from its first sync on. Nothing may be left of it afterwards."""
+async def follow(api, *, synced=True, **options):
+    """Run a Follower; by default from its first sync on. Nothing may be left of it afterwards."""
     before = asyncio.all_tasks()
-    mirror = Mirror(api, **options)
-    mirror.task = asyncio.create_task(mirror.reflector.run())
+    follower = Follower(api, **options)
+    follower.task = asyncio.create_task(follower.reflector.run())
     try:
         if synced:
-            syncing = asyncio.create_task(mirror.reflector.synced.wait())
-            await asyncio.wait([syncing, mirror.task], return_when=asyncio.FIRST_COMPLETED)
+            syncing = asyncio.create_task(follower.reflector.synced.wait())
+            await asyncio.wait([syncing, follower.task], return_when=asyncio.FIRST_COMPLETED)
             syncing.cancel()
             await asyncio.sleep(10 * LATENCY)
-        yield mirror
+        yield follower
     finally:
-        mirror.task.cancel()
-        await asyncio.wait([mirror.task])
-    assert mirror.task.cancelled(), mirror.task.exception()
+        follower.task.cancel()
+        await asyncio.wait([follower.task])
+    assert follower.task.cancelled(), follower.task.exception()
     assert asyncio.all_tasks() == before
     if isinstance(api, ScriptedApi):
         assert not api.streams

@@ -1,4 +1,4 @@
-"""One watch of all definitions wakes each mirror whose kind is served from now on.
+"""One watch of all definitions wakes each reflector whose kind is served from now on.
 
 See decision D13.
 """
@@ -35,23 +35,23 @@ async def test_a_kind_that_comes_is_mirrored_at_once(api, client):
     api.undefine(APPS)
     api.undefine(TASKS)
     woken = asyncio.Event()
-    mirrors = {
+    reflectors = {
         each: Reflector(client, each, msgspec.json.decode, on_change=lambda _keys: woken.set())
         for each in (APPS, TASKS)
     }
-    watch = DefinitionWatch(client, mirrors.items())
+    watch = DefinitionWatch(client, reflectors.items())
     async with (
         asyncio.timeout(PATIENCE),
-        running(watch.run(), *(each.run() for each in mirrors.values())),
+        running(watch.run(), *(each.run() for each in reflectors.values())),
     ):
-        for mirror in mirrors.values():
-            await mirror.synced.wait()
-        assert all(each.absent for each in mirrors.values())
+        for reflector in reflectors.values():
+            await reflector.synced.wait()
+        assert all(each.absent for each in reflectors.values())
         api.put(DEFINITIONS, definition(TASKS) | {"status": {}})
         api.define(APPS)
         api.put(APPS, an_object(APPS, "shop"))
         api.put(DEFINITIONS, definition(APPS))
         # Not after the minute that an absent kind waits by itself.
         await woken.wait()
-        assert set(mirrors[APPS].store) == {"web/shop"}
-        assert mirrors[TASKS].absent
+        assert set(reflectors[APPS].store) == {"web/shop"}
+        assert reflectors[TASKS].absent

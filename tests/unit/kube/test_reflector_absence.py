@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harbourmaster.kube.errors import ServerError
-from helpers.scripted_api import END, ScriptedApi, Thing, mirrored
+from helpers.scripted_api import END, ScriptedApi, Thing, follow
 from helpers.virtual_time import virtual
 
 
@@ -21,20 +21,20 @@ def api():
 async def test_an_absent_resource_is_synced_empty_and_no_error(api):
     api.absent = True
     with capture_logs() as logs:
-        async with mirrored(api) as mirror:
+        async with follow(api) as follower:
             await asyncio.sleep(600)
-            assert mirror.reflector.absent
-            assert mirror.reflector.error is None
-            assert mirror.held == {}
-            assert mirror.states == [(None, True, True)]
-            assert mirror.told == []
+            assert follower.reflector.absent
+            assert follower.reflector.error is None
+            assert follower.objects == {}
+            assert follower.states == [(None, True, True)]
+            assert follower.changes == []
     assert [line["event"] for line in logs] == ["resource not served"]
 
 
 @virtual
 async def test_an_absent_resource_is_looked_for_ever_more_seldom(api):
     api.absent = True
-    async with mirrored(api, chance=lambda: 0.0):
+    async with follow(api, chance=lambda: 0.0):
         await asyncio.sleep(3600)
         waits = [b - a for a, b in zip(api.times(), api.times()[1:], strict=False)]
         assert waits[:6] == pytest.approx([1, 2, 4, 8, 16, 32], abs=0.01)
@@ -44,17 +44,17 @@ async def test_an_absent_resource_is_looked_for_ever_more_seldom(api):
 @virtual
 async def test_a_wake_finds_the_resource_at_once(api):
     api.absent = True
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         await asyncio.sleep(600)
         api.absent = False
         api.put("a", value=1)
-        mirror.reflector.wake()
+        follower.reflector.wake()
         # Never before a second after the request before the last one.
         await asyncio.sleep(1.1)
-        assert not mirror.reflector.absent
-        assert mirror.held == mirror.right
-        assert mirror.told == [frozenset(["prod/a"])]
-        assert mirror.states == [(None, True, True), (None, False, True)]
+        assert not follower.reflector.absent
+        assert follower.objects == follower.expected
+        assert follower.changes == [frozenset(["prod/a"])]
+        assert follower.states == [(None, True, True), (None, False, True)]
         assert api.verbs()[-2:] == ["list", "watch"]
 
 
@@ -75,51 +75,51 @@ async def test_a_wake_during_the_request_that_says_absent_is_not_lost():
 
     racing = Racing()
     racing.absent = True
-    async with mirrored(racing) as mirror:
+    async with follow(racing) as follower:
         await asyncio.sleep(600)
-        assert mirror.reflector.absent
-        racing.reflector = mirror.reflector
-        mirror.reflector.wake()
+        assert follower.reflector.absent
+        racing.reflector = follower.reflector
+        follower.reflector.wake()
         await asyncio.sleep(1.1)
-        assert not mirror.reflector.absent
+        assert not follower.reflector.absent
 
 
 @virtual
 async def test_without_a_wake_the_resource_is_found_within_a_minute(api):
     api.absent = True
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         await asyncio.sleep(3600)
         api.absent = False
         await asyncio.sleep(61)
-        assert not mirror.reflector.absent
+        assert not follower.reflector.absent
 
 
 @virtual
 async def test_a_resource_that_goes_away_empties_the_store_and_is_told(api):
     api.put("a", value=1)
     api.put("b", value=2)
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         await asyncio.sleep(60)
         api.absent = True
         api.send(END)
         await asyncio.sleep(1)
-        assert mirror.reflector.absent
-        assert mirror.held == {}
-        assert mirror.told[1:] == [frozenset(["prod/a", "prod/b"])]
-        assert mirror.states[1:] == [(None, True, True)]
+        assert follower.reflector.absent
+        assert follower.objects == {}
+        assert follower.changes[1:] == [frozenset(["prod/a", "prod/b"])]
+        assert follower.states[1:] == [(None, True, True)]
         api.absent = False
         await asyncio.sleep(5)
-        assert mirror.held == {"prod/a": Thing(1), "prod/b": Thing(2)}
-        assert mirror.states[-1] == (None, False, True)
+        assert follower.objects == {"prod/a": Thing(1), "prod/b": Thing(2)}
+        assert follower.states[-1] == (None, False, True)
 
 
 @virtual
 async def test_a_resource_that_flaps_makes_no_storm(api):
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         for _ in range(2000):
             api.absent = not api.absent
             api.send(END)
-            mirror.reflector.wake()
+            follower.reflector.wake()
             await asyncio.sleep(0.1)
         times = api.times()
         assert min(later - first for first, later in zip(times, times[2:], strict=False)) >= 0.999
@@ -128,10 +128,10 @@ async def test_a_resource_that_flaps_makes_no_storm(api):
 @virtual
 async def test_a_fault_while_absent_is_an_error_and_what_was_known_stays(api):
     api.absent = True
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         api.down = ServerError("no", status=500)
         await asyncio.sleep(60)
-        assert mirror.states[-1] == ("500: no", True, True)
+        assert follower.states[-1] == ("500: no", True, True)
         api.down = None
         await asyncio.sleep(60)
-        assert mirror.states[-1] == (None, True, True)
+        assert follower.states[-1] == (None, True, True)

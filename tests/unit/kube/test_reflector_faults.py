@@ -20,7 +20,7 @@ from harbourmaster.kube.errors import (
     UnreachableError,
 )
 from harbourmaster.kube.faults import RELIST_AFTER, NoWatchMetrics, after_fault
-from helpers.scripted_api import END, Hang, ScriptedApi, Thing, event, mirrored
+from helpers.scripted_api import END, Hang, ScriptedApi, Thing, event, follow
 from helpers.virtual_time import virtual
 
 HOUR = 3600
@@ -62,23 +62,23 @@ def most_within_a_second(times):
 @virtual
 async def test_an_outage_of_an_hour_costs_few_requests_and_then_all_is_right(api, fault):
     api.put("a", value=1)
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         api.down = fault
         api.send(END if fault is END or isinstance(fault, Hang) else fault)
         await asyncio.sleep(HOUR)
         assert len(api.calls) < HOUR / 10
         assert most_within_a_second(api.times()) <= 2
         # What was held stays in force.
-        assert mirror.held == {"prod/a": Thing(1)}
-        assert mirror.reflector.error is not None
+        assert follower.objects == {"prod/a": Thing(1)}
+        assert follower.reflector.error is not None
         api.put("a", value=2)
         api.put("b", value=3)
         api.down = None
         # One that hangs does so to its end, and then comes the longest wait.
         await asyncio.sleep(31 + (fault.seconds if isinstance(fault, Hang) else 0))
-        assert mirror.held == mirror.right
+        assert follower.objects == follower.expected
         await asyncio.sleep(31)
-        assert mirror.reflector.error is None
+        assert follower.reflector.error is None
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
@@ -86,16 +86,16 @@ async def test_an_outage_of_an_hour_costs_few_requests_and_then_all_is_right(api
 async def test_an_outage_at_the_start_costs_few_requests_and_then_all_is_right(api, fault):
     api.put("a", value=1)
     api.down = fault
-    async with mirrored(api, synced=False) as mirror:
+    async with follow(api, synced=False) as follower:
         await asyncio.sleep(HOUR)
         assert len(api.calls) < HOUR / 10
         assert most_within_a_second(api.times()) <= 2
-        assert mirror.reflector.error is not None
-        assert not mirror.reflector.synced.is_set()
+        assert follower.reflector.error is not None
+        assert not follower.reflector.synced.is_set()
         api.down = None
         await asyncio.sleep(61)
-        assert mirror.held == mirror.right
-        assert mirror.reflector.error is None
+        assert follower.objects == follower.expected
+        assert follower.reflector.error is None
 
 
 @virtual
@@ -105,11 +105,11 @@ async def test_streams_that_end_at_once_are_not_reopened_in_a_loop(api):
             return END
 
     ending = Ending()
-    async with mirrored(ending) as mirror:
+    async with follow(ending) as follower:
         await asyncio.sleep(HOUR)
         assert most_within_a_second(ending.times()) <= 2
         assert len(ending.calls) < HOUR / 10
-        assert "the watch ended at once" in mirror.reflector.error
+        assert "the watch ended at once" in follower.reflector.error
 
 
 @virtual
@@ -126,7 +126,7 @@ async def test_a_stream_that_only_repeats_itself_and_ends_is_not_reopened_in_a_l
             return stream.get_nowait()
 
     repeating = Repeating()
-    async with mirrored(repeating):
+    async with follow(repeating):
         await asyncio.sleep(HOUR)
         assert most_within_a_second(repeating.times()) <= 2
         assert len(repeating.calls) < HOUR / 10
@@ -143,11 +143,11 @@ async def test_a_stream_that_brings_news_and_breaks_is_reopened_soon_but_not_in_
 
     breaking = Breaking()
     with capture_logs() as logs:
-        async with mirrored(breaking) as mirror:
+        async with follow(breaking) as follower:
             await asyncio.sleep(60)
             assert most_within_a_second(breaking.times()) <= 2
             assert len(breaking.calls) > 60
-            assert mirror.held == mirror.right
+            assert follower.objects == follower.expected
             assert breaking.verbs().count("list") == 1
     assert logs == []
 
@@ -160,13 +160,13 @@ async def test_a_stream_that_brings_news_and_ends_is_no_fault(api):
         def failed(self, _resource, kind):
             failures.append(kind)
 
-    async with mirrored(api, metrics=Counts()) as mirror:
+    async with follow(api, metrics=Counts()) as follower:
         for number in range(10):
             api.put("a", value=number)
             await asyncio.sleep(0.01)
             api.send(END)
             await asyncio.sleep(1.1)
-            assert mirror.held == mirror.right
+            assert follower.objects == follower.expected
         assert failures == []
         assert api.verbs().count("watch") == 11
 
@@ -174,12 +174,12 @@ async def test_a_stream_that_brings_news_and_ends_is_no_fault(api):
 @virtual
 async def test_a_watch_that_fails_once_is_resumed_without_a_word(api):
     with capture_logs() as logs:
-        async with mirrored(api) as mirror:
+        async with follow(api) as follower:
             await asyncio.sleep(60)
             api.send(UnreachableError("the connection broke"))
             await asyncio.sleep(1)
             assert api.verbs() == ["list", "watch", "watch"]
-            assert mirror.states == [(None, False, True)]
+            assert follower.states == [(None, False, True)]
     assert logs == []
 
 
@@ -197,19 +197,19 @@ async def test_a_poisoned_version_is_left_behind_by_a_list(api):
                 yield one
 
     poisoned = Poisoned()
-    async with mirrored(poisoned) as mirror:
+    async with follow(poisoned) as follower:
         poisoned.put("a", value=1)
         await asyncio.sleep(120)
         assert poisoned.verbs().count("list") == 2
         assert poisoned.verbs().count("watch") == RELIST_AFTER + 1
-        assert mirror.held == mirror.right
+        assert follower.objects == follower.expected
         await asyncio.sleep(20)
-        assert mirror.reflector.error is None
+        assert follower.reflector.error is None
 
 
 @virtual
 async def test_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over(api):
-    async with mirrored(api, chance=lambda: 0.0) as mirror:
+    async with follow(api, chance=lambda: 0.0) as follower:
         api.down = UnreachableError("no")
         api.send(api.down)
         await asyncio.sleep(10)
@@ -221,7 +221,7 @@ async def test_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over(ap
         assert api.verbs()[before:] == ["watch", "list", "watch"]
         refused, listed, _ = api.times()[before:]
         assert listed - refused < 0.1
-        assert mirror.held == mirror.right
+        assert follower.objects == follower.expected
 
 
 @virtual
@@ -229,17 +229,17 @@ async def test_a_server_set_back_in_time_is_listed_anew(api):
     """As after a restore of etcd: our version lies in its future."""
     for number in range(10):
         api.put(f"thing-{number}")
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         api.version = 50
         api._compacted = 0
         api._history.clear()
         api.objects = {"prod/thing-1": api.objects["prod/thing-1"]}
         api.send(END)
         await asyncio.sleep(120)
-        assert mirror.held == mirror.right
+        assert follower.objects == follower.expected
         api.put("new", value=5)
         await asyncio.sleep(1)
-        assert mirror.held == mirror.right
+        assert follower.objects == follower.expected
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -257,12 +257,12 @@ async def test_what_is_forbidden_is_told_whole_and_logged_once(api, verb):
 
     restricted = Restricted()
     with capture_logs() as logs:
-        async with mirrored(restricted, synced=verb == "watch") as mirror:
+        async with follow(restricted, synced=verb == "watch") as follower:
             await asyncio.sleep(HOUR)
             wanted = f"{verb} /apis/policies: 403 Forbidden: {FORBIDDEN}"
-            assert mirror.reflector.error == wanted
-            assert mirror.reflector.is_forbidden
-            assert mirror.reflector.synced.is_set() == (verb == "watch")
+            assert follower.reflector.error == wanted
+            assert follower.reflector.is_forbidden
+            assert follower.reflector.synced.is_set() == (verb == "watch")
             assert most_within_a_second(restricted.times()) <= 2
             assert len(restricted.calls) < HOUR / 10
     assert [line["error"] for line in logs] == [wanted]
@@ -271,7 +271,7 @@ async def test_what_is_forbidden_is_told_whole_and_logged_once(api, verb):
 @virtual
 async def test_each_kind_of_fault_is_logged_once_until_there_is_contact(api):
     with capture_logs() as logs:
-        async with mirrored(api):
+        async with follow(api):
             for _ in range(2):
                 api.down = ServerError("no", status=500)
                 api.send(END)
@@ -291,41 +291,41 @@ async def test_each_kind_of_fault_is_logged_once_until_there_is_contact(api):
 async def test_the_wait_that_a_server_asks_for_is_kept_even_when_woken(api, listing):
     busy = TooManyRequestsError("busy", status=429, retry_after=17.0)
     api.faults.extend([busy] if listing else [None, busy])
-    async with mirrored(api, synced=False) as mirror:
+    async with follow(api, synced=False) as follower:
         await asyncio.sleep(1)
-        mirror.reflector.wake()
+        follower.reflector.wake()
         await asyncio.sleep(30)
         before, after = api.times()[not listing :][:2]
         assert 17 <= after - before < 17.5
-        assert mirror.reflector.synced.is_set()
+        assert follower.reflector.synced.is_set()
 
 
 @virtual
 async def test_a_wake_ends_one_wait_after_a_fault(api):
     api.down = UnreachableError("no")
-    async with mirrored(api, synced=False, chance=lambda: 0.0) as mirror:
+    async with follow(api, synced=False, chance=lambda: 0.0) as follower:
         await asyncio.sleep(600)
         before = len(api.calls)
         # Right after an attempt, so that half a minute would be to wait.
         await asyncio.sleep(api.times()[-1] + 31 - asyncio.get_running_loop().time())
         assert len(api.calls) == before + 1
-        mirror.reflector.wake()
+        follower.reflector.wake()
         await asyncio.sleep(29)
         assert len(api.calls) == before + 2
         await asyncio.sleep(2)
         api.down = None
-        mirror.reflector.wake()
+        follower.reflector.wake()
         await asyncio.sleep(0.1)
-        assert mirror.reflector.synced.is_set()
+        assert follower.reflector.synced.is_set()
 
 
 @virtual
 async def test_wakes_without_end_do_not_make_a_storm(api):
     api.down = UnreachableError("no")
-    async with mirrored(api, synced=False) as mirror:
+    async with follow(api, synced=False) as follower:
         for _ in range(10_000):
             await asyncio.sleep(0.01)
-            mirror.reflector.wake()
+            follower.reflector.wake()
         assert most_within_a_second(api.times()) <= 2
         assert 190 <= len(api.calls) <= 202
 
@@ -333,7 +333,7 @@ async def test_wakes_without_end_do_not_make_a_storm(api):
 @virtual
 async def test_waits_grow_and_begin_anew_after_a_sound_watch(api):
     api.faults.extend([UnreachableError("no")] * 6)
-    async with mirrored(api, chance=lambda: 0.0):
+    async with follow(api, chance=lambda: 0.0):
         waits = [later - earlier for earlier, later in itertools.pairwise(api.times())]
         assert waits[2:6] == pytest.approx([0.8, 1.6, 3.2, 6.4], abs=0.01)
         # The first two are bounded by the pace: two within a second.
@@ -348,15 +348,15 @@ async def test_waits_grow_and_begin_anew_after_a_sound_watch(api):
 
 @virtual
 async def test_contact_is_told_when_a_watch_stands_though_nothing_happens(api):
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         await asyncio.sleep(60)
         api.faults.extend([UnreachableError("no")] * 3)
         api.send(END)
         await asyncio.sleep(5)
-        assert mirror.reflector.error == "no"
+        assert follower.reflector.error == "no"
         await asyncio.sleep(15)
-        assert mirror.reflector.error is None
-        assert mirror.states == [
+        assert follower.reflector.error is None
+        assert follower.states == [
             (None, False, True),
             ("no", False, True),
             (None, False, True),
@@ -365,14 +365,14 @@ async def test_contact_is_told_when_a_watch_stands_though_nothing_happens(api):
 
 @virtual
 async def test_a_watch_whose_head_does_not_come_is_no_contact(api):
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         await asyncio.sleep(60)
         api.down = Hang(10)
         api.send(END)
         await asyncio.sleep(60)
-        states = [state for state in mirror.states if state[0] is None]
+        states = [state for state in follower.states if state[0] is None]
         assert states == [(None, False, True)]
-        assert mirror.reflector.error is not None
+        assert follower.reflector.error is not None
 
 
 @virtual
@@ -381,11 +381,11 @@ async def test_a_listener_of_states_that_raises_does_not_end_the_mirror(api):
         raise ValueError("a bug of the listener")
 
     with capture_logs() as logs:
-        async with mirrored(api, synced=False) as mirror:
-            mirror.reflector._on_state = broken
+        async with follow(api, synced=False) as follower:
+            follower.reflector._on_state = broken
             api.put("a", value=1)
             await asyncio.sleep(1)
-            assert mirror.held == mirror.right
+            assert follower.objects == follower.expected
     assert "state handler failed" in [line["event"] for line in logs]
 
 

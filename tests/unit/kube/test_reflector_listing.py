@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import GoneError, ServerError
 from harbourmaster.kube.store import Store
-from helpers.scripted_api import END, ScriptedApi, Thing, event, mirrored
+from helpers.scripted_api import END, ScriptedApi, Thing, event, follow
 from helpers.tasks import Calls
 from helpers.virtual_time import run_virtually, virtual
 from helpers.work import lines
@@ -30,7 +30,7 @@ def fill(api, count):
 
 
 async def relist(api):
-    """Have the mirror list anew, which 410 makes it do."""
+    """Have the follower list anew, which 410 makes it do."""
     api.compact()
     api.send(GoneError("too old resource version", status=410))
     await asyncio.sleep(2)
@@ -39,9 +39,9 @@ async def relist(api):
 @virtual
 async def test_a_list_is_taken_page_by_page_and_told_at_once(api):
     fill(api, 25)
-    async with mirrored(api, page_size=10) as mirror:
-        assert mirror.held == mirror.right
-        assert mirror.told == [frozenset(mirror.right)]
+    async with follow(api, page_size=10) as follower:
+        assert follower.objects == follower.expected
+        assert follower.changes == [frozenset(follower.expected)]
         assert api.verbs() == ["list", "list", "list", "watch"]
         assert [call.options["limit"] for call in api.calls[:3]] == [10, 10, 10]
         assert api.calls[-1].options["resource_version"] == str(api.version)
@@ -49,16 +49,16 @@ async def test_a_list_is_taken_page_by_page_and_told_at_once(api):
 
 @virtual
 async def test_an_empty_list_syncs_and_tells_nothing(api):
-    async with mirrored(api) as mirror:
-        assert mirror.held == {}
-        assert mirror.told == []
-        assert mirror.states == [(None, False, True)]
+    async with follow(api) as follower:
+        assert follower.objects == {}
+        assert follower.changes == []
+        assert follower.states == [(None, False, True)]
 
 
 @virtual
 async def test_what_is_to_be_watched_is_asked_for_in_both_verbs(api):
     chosen = {"label_selector": "a=b", "field_selector": "metadata.name=c", "metadata_only": True}
-    async with mirrored(api, **chosen):
+    async with follow(api, **chosen):
         assert api.verbs() == ["list", "watch"]
         for call in api.calls:
             assert chosen.items() <= call.options.items()
@@ -83,45 +83,45 @@ async def test_changes_between_two_pages_are_watched_from_the_first_pages_versio
         def watch(self, *args, **options):
             return api.watch(*args, **options)
 
-    async with mirrored(Changing(), page_size=10) as mirror:
+    async with follow(Changing(), page_size=10) as follower:
         assert api.calls[-1].options["resource_version"] == before
-        mirror.api = api
-        assert mirror.held == mirror.right
+        follower.api = api
+        assert follower.objects == follower.expected
 
 
 @virtual
 async def test_a_continue_token_that_expires_starts_the_list_again(api):
     fill(api, 25)
     api.faults.extend([None, GoneError("token too old", status=410, reason="Expired")])
-    async with mirrored(api, page_size=10) as mirror:
-        assert mirror.held == mirror.right
+    async with follow(api, page_size=10) as follower:
+        assert follower.objects == follower.expected
         tokens = [bool(call.options["continue_token"]) for call in api.calls]
         assert tokens == [False, True, False, True, True]
-        assert mirror.states == [(None, False, True)]
+        assert follower.states == [(None, False, True)]
 
 
 @virtual
 async def test_a_list_that_expires_always_is_not_tried_in_a_loop(api):
     api.down = GoneError("too old", status=410)
-    async with mirrored(api, synced=False) as mirror:
+    async with follow(api, synced=False) as follower:
         await asyncio.sleep(600)
         assert len(api.calls) < 60
-        assert "410: too old" in mirror.reflector.error
+        assert "410: too old" in follower.reflector.error
 
 
 @virtual
 async def test_a_page_fault_restarts_the_list_and_shows_nothing_of_the_first_try(api):
     fill(api, 25)
     api.faults.extend([None, None, ServerError("no", status=500)])
-    async with mirrored(api, page_size=10) as mirror:
-        assert mirror.told == [frozenset(mirror.right)]
-        assert mirror.states[-1] == (None, False, True)
+    async with follow(api, page_size=10) as follower:
+        assert follower.changes == [frozenset(follower.expected)]
+        assert follower.states[-1] == (None, False, True)
 
 
 @virtual
 async def test_objects_deleted_while_disconnected_are_found_by_the_next_list(api):
     fill(api, 5)
-    async with mirrored(api) as mirror:
+    async with follow(api) as follower:
         api.down = ServerError("no", status=500)
         api.send(END)
         await asyncio.sleep(1)
@@ -132,20 +132,20 @@ async def test_objects_deleted_while_disconnected_are_found_by_the_next_list(api
         api.compact()
         api.down = None
         await asyncio.sleep(60)
-        assert mirror.held == mirror.right
+        assert follower.objects == follower.expected
         changed = {"prod/thing-1", "prod/thing-3", "prod/thing-2", "prod/new"}
-        assert mirror.told[1:] == [frozenset(changed)]
+        assert follower.changes[1:] == [frozenset(changed)]
 
 
 @virtual
 async def test_a_list_that_changes_nothing_tells_nothing_and_keeps_the_very_objects(api):
     fill(api, 3)
-    async with mirrored(api) as mirror:
-        before = {key: id(obj) for key, obj in mirror.held.items()}
+    async with follow(api) as follower:
+        before = {key: id(obj) for key, obj in follower.objects.items()}
         await relist(api)
         assert api.verbs().count("list") == 2
-        assert len(mirror.told) == 1
-        assert {key: id(obj) for key, obj in mirror.held.items()} == before
+        assert len(follower.changes) == 1
+        assert {key: id(obj) for key, obj in follower.objects.items()} == before
 
 
 @virtual
@@ -176,7 +176,7 @@ async def test_a_list_that_changes_nothing_holds_nothing_twice(api):
     held, objects, pages = [], [], []
     counting = Counting()
     fill(counting, 100)
-    async with mirrored(counting, decode=decode, page_size=10):
+    async with follow(counting, decode=decode, page_size=10):
         await relist(counting)
     assert held == [[count, 0] for count in (*range(0, 100, 10), *[100] * 10)]
 
@@ -185,9 +185,9 @@ def test_four_times_as_many_objects_are_listed_by_four_times_the_work():
     async def listed(count):
         api = ScriptedApi()
         fill(api, count)
-        async with mirrored(api) as mirror:
-            assert len(mirror.held) == count
-        assert len(mirror.told) == 1
+        async with follow(api) as follower:
+            assert len(follower.objects) == count
+        assert len(follower.changes) == 1
 
     few, many = (lines(lambda count=count: run_virtually(listed(count))) for count in (500, 2000))
     assert many < 5 * few
@@ -197,8 +197,8 @@ def test_four_times_as_many_objects_are_listed_by_four_times_the_work():
 async def test_the_stores_indexes_follow(api):
     fill(api, 4)
     store = Store({"parity": lambda thing: [thing.value % 2]})
-    async with mirrored(api, store=store) as mirror:
-        assert mirror.reflector.store is store
+    async with follow(api, store=store) as follower:
+        assert follower.reflector.store is store
         assert {thing.value for thing in store.by_index("parity", 1)} == {1, 3}
         api.put("thing-1", value=2)
         await asyncio.sleep(1)
@@ -210,8 +210,8 @@ async def test_an_object_that_can_not_be_read_is_left_out_with_one_line(api):
     fill(api, 3)
     api.put("bad", value="no number")
     with capture_logs() as logs:
-        async with mirrored(api) as mirror:
-            assert set(mirror.held) == {"prod/thing-0", "prod/thing-1", "prod/thing-2"}
+        async with follow(api) as follower:
+            assert set(follower.objects) == {"prod/thing-0", "prod/thing-1", "prod/thing-2"}
             await relist(api)
             await relist(api)
             lines = [line for line in logs if line["log_level"] == "error"]
@@ -233,8 +233,8 @@ async def test_an_object_that_can_not_be_read_is_left_out_with_one_line(api):
 async def test_an_object_without_a_usable_name_is_left_out(api, obj):
     fill(api, 2)
     api.objects["nameless"] = obj
-    async with mirrored(api) as mirror:
-        assert set(mirror.held) == {"prod/thing-0", "prod/thing-1"}
+    async with follow(api) as follower:
+        assert set(follower.objects) == {"prod/thing-0", "prod/thing-1"}
 
 
 @virtual
@@ -246,8 +246,8 @@ async def test_a_decoder_that_breaks_in_any_way_harms_one_object(api):
             raise RecursionError
         return Thing(5)
 
-    async with mirrored(api, decode=decode) as mirror:
-        assert mirror.held == {"prod/thing-0": Thing(5), "prod/thing-2": Thing(5)}
+    async with follow(api, decode=decode) as follower:
+        assert follower.objects == {"prod/thing-0": Thing(5), "prod/thing-2": Thing(5)}
 
 
 @virtual
@@ -264,8 +264,8 @@ async def test_a_fallback_may_stand_in_for_what_can_not_be_read(api):
     for name in ("bad", "worse", "worst"):
         api.put(name, value="no number")
     with capture_logs() as logs:
-        async with mirrored(api, undecodable=undecodable) as mirror:
-            assert mirror.held == {"prod/thing-0": Thing(0), "prod/bad": Thing(-1)}
+        async with follow(api, undecodable=undecodable) as follower:
+            assert follower.objects == {"prod/thing-0": Thing(0), "prod/bad": Thing(-1)}
     assert [key for key, _, _ in asked] == ["prod/bad", "prod/worse", "prod/worst"]
     assert b"no number" in asked[0][1]
     dropped = [line["key"] for line in logs if "object dropped" in line["event"]]
@@ -279,10 +279,10 @@ async def test_a_list_without_a_version_is_a_fault(api):
             page = await super().list(*args, **options)
             return msgspec.structs.replace(page, resource_version="")
 
-    async with mirrored(Versionless(), synced=False) as mirror:
+    async with follow(Versionless(), synced=False) as follower:
         await asyncio.sleep(60)
-        assert "the list has no resourceVersion" in mirror.reflector.error
-        assert not mirror.reflector.synced.is_set()
+        assert "the list has no resourceVersion" in follower.reflector.error
+        assert not follower.reflector.synced.is_set()
 
 
 @virtual
@@ -293,16 +293,16 @@ async def test_a_list_that_goes_round_in_circles_is_a_fault(api):
             return ListPage((), "1", "again")
 
     circling = Circling()
-    async with mirrored(circling, synced=False) as mirror:
+    async with follow(circling, synced=False) as follower:
         await asyncio.sleep(60)
-        assert "continues where it was" in mirror.reflector.error
+        assert "continues where it was" in follower.reflector.error
         assert len(circling.calls) < 60
 
 
 @virtual
 async def test_the_wait_between_lists_is_the_mirrors_and_within_a_list_the_clients(api):
     fill(api, 15)
-    async with mirrored(api, page_size=10):
+    async with follow(api, page_size=10):
         assert [call.options["retries"] for call in api.calls[:2]] == [0, None]
 
 
@@ -312,10 +312,10 @@ async def test_a_listener_that_raises_does_not_end_the_mirror(api):
         raise ValueError("a bug of the listener")
 
     with capture_logs() as logs:
-        async with mirrored(api, on_change=broken) as mirror:
+        async with follow(api, on_change=broken) as follower:
             fill(api, 2)
             await asyncio.sleep(1)
-            assert mirror.held == mirror.right
+            assert follower.objects == follower.expected
     assert [line["event"] for line in logs] == ["change handler failed"]
 
 
@@ -323,7 +323,7 @@ async def test_a_listener_that_raises_does_not_end_the_mirror(api):
 async def test_lists_events_and_faults_are_counted(api):
     counts = Calls()
     fill(api, 2)
-    async with mirrored(api, metrics=counts, name="things"):
+    async with follow(api, metrics=counts, name="things"):
         api.put("bad", value="x")
         api.send(event("BOOKMARK", {"metadata": {"resourceVersion": str(api.version)}}))
         await asyncio.sleep(1)

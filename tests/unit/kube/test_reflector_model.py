@@ -20,7 +20,7 @@ from harbourmaster.kube.errors import (
     UnreachableError,
 )
 from helpers.properties import cases
-from helpers.scripted_api import END, Hang, ScriptedApi, Thing, mirrored
+from helpers.scripted_api import END, Hang, ScriptedApi, Thing, follow
 from helpers.virtual_time import run_virtually
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -58,11 +58,11 @@ STEPS = st.one_of(
 
 
 class Life:
-    """A server and its mirror; each step's name is a method's."""
+    """A server and its follower; each step's name is a method's."""
 
-    def __init__(self, mirror):
-        self.api = mirror.api
-        self.reflector = mirror.reflector
+    def __init__(self, follower):
+        self.api = follower.api
+        self.reflector = follower.reflector
 
     async def put(self, name, value):
         self.api.put(name, value="unreadable" if value is None else value)
@@ -118,10 +118,10 @@ async def assert_store_follows(steps, page_size):
 
     def note(keys):
         for key in keys:
-            known[key] = mirror.reflector.store.get(key)
+            known[key] = follower.reflector.store.get(key)
 
-    async with mirrored(api, synced=False, page_size=page_size, on_change=note) as mirror:
-        life = Life(mirror)
+    async with follow(api, synced=False, page_size=page_size, on_change=note) as follower:
+        life = Life(follower)
         for name, *arguments in steps:
             await getattr(life, name)(*arguments)
         await life.heal()
@@ -130,11 +130,11 @@ async def assert_store_follows(steps, page_size):
             for key, obj in api.objects.items()
             if obj["value"] != "unreadable"
         }
-        assert mirror.held == readable
+        assert follower.objects == readable
         assert {key: thing for key, thing in known.items() if thing is not None} == readable
-        assert mirror.reflector.error is None
-        assert mirror.reflector.synced.is_set()
-        assert not mirror.reflector.absent
+        assert follower.reflector.error is None
+        assert follower.reflector.synced.is_set()
+        assert not follower.reflector.absent
     starts = [call.time for call in api.calls if not call.options.get("continue_token")]
     assert all(later - first >= 0.999 for first, later in zip(starts, starts[2:], strict=False))
 

@@ -1,4 +1,4 @@
-"""The mirror through the real client: bytes that are late, torn, foreign or missing."""
+"""The reflector through the real client: bytes that are late, torn, foreign or missing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def right(api):
 class Follower:
     def __init__(self, client, **options):
         self._moved = asyncio.Condition()
-        self.told = []
+        self.changes = []
         self.reflector = Reflector(
             client,
             POLICIES,
@@ -60,7 +60,7 @@ class Follower:
         )
 
     def _note(self, keys):
-        self.told.append(keys)
+        self.changes.append(keys)
         self.moved = asyncio.ensure_future(self._announce())
 
     async def _announce(self):
@@ -68,13 +68,13 @@ class Follower:
             self._moved.notify_all()
 
     @property
-    def held(self):
+    def objects(self):
         store = self.reflector.store
         return dict(zip(store.keys(), store.values(), strict=True))
 
     async def until_right(self, api):
         async with asyncio.timeout(PATIENCE), self._moved:
-            await self._moved.wait_for(lambda: self.held == right(api))
+            await self._moved.wait_for(lambda: self.objects == right(api))
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def following(api, *, patience=PATIENCE, **options):
 async def test_pages_and_events_of_a_real_client(api):
     async with following(api, page_size=2) as follower:
         await api.until_watched()
-        assert follower.told == [frozenset(right(api))]
+        assert follower.changes == [frozenset(right(api))]
         put(api, "new", 5)
         api.remove(POLICIES, "thing-1", "prod")
         await follower.until_right(api)

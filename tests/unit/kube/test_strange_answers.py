@@ -19,7 +19,7 @@ from harbourmaster.kube import transport
 from harbourmaster.kube.errors import BadAnswerError, TooLargeError
 from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
-from helpers.scripted_api import ScriptedApi, Thing, decode_thing, mirrored
+from helpers.scripted_api import ScriptedApi, Thing, decode_thing, follow
 from helpers.tasks import background
 from helpers.virtual_time import virtual
 
@@ -40,25 +40,25 @@ def test_what_a_definition_brings():
 async def test_a_built_in_kind_is_never_absent():
     api = ScriptedApi()
     api.put("a", value=1)
-    async with mirrored(api, resource=NAMESPACES) as mirror:
+    async with follow(api, resource=NAMESPACES) as follower:
         api.absent = True
         api.send(BadAnswerError("torn"))
         await asyncio.sleep(600)
-        assert mirror.held == {"prod/a": Thing(1)}
-        assert not mirror.reflector.absent
-        assert "404 page not found" in (mirror.reflector.error or "")
+        assert follower.objects == {"prod/a": Thing(1)}
+        assert not follower.reflector.absent
+        assert "404 page not found" in (follower.reflector.error or "")
 
 
 @virtual
 async def test_a_built_in_kind_that_was_never_there_is_not_synced():
     api = ScriptedApi()
     api.absent = True
-    async with mirrored(api, synced=False, resource=NAMESPACES) as mirror:
+    async with follow(api, synced=False, resource=NAMESPACES) as follower:
         await asyncio.sleep(600)
-        assert not mirror.reflector.synced.is_set()
+        assert not follower.reflector.synced.is_set()
         api.absent = False
         await asyncio.sleep(60)
-        assert mirror.reflector.synced.is_set()
+        assert follower.reflector.synced.is_set()
 
 
 async def test_a_proxys_page_does_not_say_that_something_is_absent(api, client):
@@ -76,8 +76,8 @@ async def test_pages_shrink_until_they_fit():
     for number in range(70):
         api.put(f"n-{number}", value=number)
     api.faults += [TooLargeError("an answer of more than 1 bytes", status=200)] * 2
-    async with mirrored(api, page_size=500) as mirror:
-        assert mirror.held == mirror.right
+    async with follow(api, page_size=500) as follower:
+        assert follower.objects == follower.expected
         assert [call.options["limit"] for call in api.calls[:4]] == [500, 62, 7, 7]
 
 
@@ -110,8 +110,8 @@ async def test_pages_shrink_within_a_list_and_what_came_is_kept():
     for number in range(70):
         api.put(f"n-{number}", value=number)
     api.faults += [None, TooLargeError("an answer of more than 1 bytes", status=200)]
-    async with mirrored(api, page_size=16) as mirror:
-        assert mirror.held == mirror.right
+    async with follow(api, page_size=16) as follower:
+        assert follower.objects == follower.expected
         listed = [call.options for call in api.calls if call.verb == "list"]
         assert [each["limit"] for each in listed[:4]] == [16, 16, 2, 2]
         assert [bool(each["continue_token"]) for each in listed[:3]] == [False, True, True]
