@@ -13,7 +13,8 @@ from harbourmaster.controller.placement.context import (
     DeploymentCaches,
     DeploymentContext,
 )
-from harbourmaster.controller.placement.deployment_pass import DeploymentPass, Memory
+from harbourmaster.controller.placement.deployment_memory import DeploymentMemory
+from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.monitor import Monitor
 from harbourmaster.controller.placement.session import BusyError
@@ -47,7 +48,7 @@ class Deployer:
         self._applications = context.caches.applications.store
         self._replaced: dict[str, frozenset[str]] = {}
         """The versions that our writes have replaced, until the watch shows a later one."""
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, DeploymentMemory] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All: what is to be done stands in no single field."""
@@ -76,7 +77,7 @@ class Deployer:
             return None
         memory = self._memories.get(key)
         if memory is None or memory.uid != application.metadata.uid:
-            memory = self._memories[key] = Memory(application.metadata.uid)
+            memory = self._memories[key] = DeploymentMemory(application.metadata.uid)
         one_pass = DeploymentPass(self._context, application, memory, wake=lambda: self._wake(key))
         try:
             rest = await one_pass.run()
@@ -90,7 +91,9 @@ class Deployer:
             self._replaced[key] = frozenset(one_pass.writer.replaced)
         return self._requeue_after(rest, one_pass, memory)
 
-    def _requeue_after(self, rest: Rest, one_pass: DeploymentPass, memory: Memory) -> float | None:
+    def _requeue_after(
+        self, rest: Rest, one_pass: DeploymentPass, memory: DeploymentMemory
+    ) -> float | None:
         """Seconds until a look that no change asks for."""
         if not one_pass.is_unfinished:
             memory.attempts = 0

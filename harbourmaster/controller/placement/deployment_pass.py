@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.placement.applying import (
     RELEASED,
@@ -13,11 +13,12 @@ from harbourmaster.controller.placement.applying import (
     delete,
     prepared_for,
 )
+from harbourmaster.controller.placement.deployment_memory import RESYNC, AppliedManifests
 from harbourmaster.controller.placement.secret_copies import read_copies
-from harbourmaster.controller.placement.status_writer import RESYNC, Known, StatusWriter
+from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.copied_secrets import Copies
-from harbourmaster.placement.deployed import FORCE
+from harbourmaster.placement.deployed import FORCE, record_of
 from harbourmaster.placement.leaving import leaving
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
 from harbourmaster.placement.rollout import (
@@ -38,7 +39,6 @@ from harbourmaster.placement.rollout import (
     Write,
     next_action,
 )
-from harbourmaster.registration.repair_limiter import RepairLimiter
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.placement.applying import RefusedObject
     from harbourmaster.controller.placement.context import DeploymentContext
+    from harbourmaster.controller.placement.deployment_memory import DeploymentMemory
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.deployed import DeployedApplication
     from harbourmaster.placement.rollout import Action, MigrationOrder
@@ -57,31 +58,6 @@ SHORTEST: Final = 0.1
 _DRIFT: Final = "drift detected"
 
 
-class Memory:
-    """What is remembered of one application between two passes."""
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.attempts = 0
-        self.known: Known | None = None
-        self.prepared: tuple[Any, Prepared] | None = None
-        self.copies = Copies()
-        self.announced: set[str] = set()
-        """The clusters of which was told what is deleted at the end."""
-        self.limiter = RepairLimiter()
-        self.told = ""
-
-    def seconds_left(self, now: float, *ends: float) -> float | None:
-        """Return the seconds until the next pass over an application at rest; None for no time.
-
-        ``ends`` are times of their own at which a pass is due; 0 is none.
-        """
-        due = [end for end in ends if end]
-        if self.known is not None and self.known.at + RESYNC > now:
-            due.append(self.known.at + RESYNC)
-        return max(min(due) - now, SHORTEST) if due else None
-
-
 class DeploymentPass:
     """One pass; ``run`` once."""
 
@@ -89,11 +65,12 @@ class DeploymentPass:
         self,
         context: DeploymentContext,
         found: DeployedApplication,
-        memory: Memory,
+        memory: DeploymentMemory,
         *,
         wake: Callable[[], None],
     ) -> None:
         self.writer = StatusWriter(context, found)
+        self._record = record_of(found.status)
         self.is_unfinished = False
         """Something failed or takes its time, and is to be tried again."""
         self.now = context.now().timestamp()
@@ -115,7 +92,7 @@ class DeploymentPass:
         """The cluster that ``_prepared`` is for; None where nothing is prepared."""
         self._prepared = Prepared()
         self._fault = self._fault_reason = ""
-        self._drifted: Known | None = None
+        self._drifted: AppliedManifests | None = None
         self._log = get_logger("deployer").bind(application=found.metadata.key)
 
     async def run(self) -> Rest:
@@ -123,13 +100,14 @@ class DeploymentPass:
         await self._prepare()
         for _ in range(MAX_ACTIONS):
             self.now = self._context.now().timestamp()
+            self._detect_drift()
             action = next_action(self._situation())
             if isinstance(action, Rest):
                 await self._close(action)
                 return action
-            before = self.writer.record.scheduled_to
+            before = self._record.scheduled_to
             await self._act(action)
-            if self.writer.record.scheduled_to != before:
+            if self._record.scheduled_to != before:
                 await self._prepare()
         raise RuntimeError(f"{self._found.metadata.key}: no end of actions")
 
@@ -138,9 +116,9 @@ class DeploymentPass:
     def _situation(self) -> Situation:
         settings = self._context.settings
         known = self._known()
-        is_applied = known is not None and known.is_complete and not self._has_drifted(known)
+        is_applied = known is not None and known.is_complete and self._drifted is not known
         return Situation(
-            record=self.writer.record,
+            record=self._record,
             reach=self._reach(),
             now=self.now,
             limits=RolloutLimits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
@@ -152,19 +130,19 @@ class DeploymentPass:
             fault=self._fault,
             fault_reason=self._fault_reason,
             is_applied=is_applied,
-            is_ready=is_applied and known is not None and not known.unready(),
+            is_ready=is_applied and known is not None and not known.unready,
             outcomes=self._outcomes,
         )
 
     def _order(self) -> MigrationOrder:
         """Nothing on a cluster is worth keeping meanwhile if the application failed there."""
         failed = {cluster.name for cluster in self._found.status.failed_clusters}
-        is_failed = self.writer.record.running_on in failed
+        is_failed = self._record.running_on in failed
         return "DeleteFirst" if is_failed else self._found.spec.migration_order
 
     def _reach(self) -> dict[str, Reach]:
         """Of each cluster that there is and that this application has to do with."""
-        record, clusters = self.writer.record, self._context.caches.clusters.store
+        record, clusters = self._record, self._context.caches.clusters.store
         names = {record.scheduled_to, record.running_on, *record.clusters} - {""}
         found = {
             name: self._context.members.reach(self._key(name))
@@ -181,37 +159,37 @@ class DeploymentPass:
                 found[name] = Reach.UNKNOWN
         return found
 
-    def _known(self) -> Known | None:
+    def _known(self) -> AppliedManifests | None:
         """What was applied, if it is this on this cluster."""
-        known = self._memory.known
+        known = self._memory.applied
         if known is None or self._target is None or known.session is not self._target:
             return None
         if known.prepared is not self._prepared or self.now >= known.at + RESYNC:
             return None
         return known
 
-    def _has_drifted(self, known: Known) -> bool:
-        """Whether to apply again what others changed; what is changed without end waits."""
-        if self._drifted is known:
-            return True
-        drift = known.drift()
+    def _detect_drift(self) -> None:
+        """Find out whether to apply again what others changed; endless changes are limited."""
+        applied = self._known()
+        if applied is None or not applied.is_complete or self._drifted is applied:
+            return
+        applied.read_watches()
+        drift, limiter = applied.drift, self._memory.limiter
         if not drift:
-            return False
-        limiter = self._memory.limiter
+            return
         if limiter.delay(_DRIFT, drift, self.now):
             self.is_unfinished = True
-            return False
-        self._drifted = known
+            return
+        self._drifted = applied
         self._log.info("drift detected", what=drift)
         if limiter.record(_DRIFT, drift, self.now):
             text = f"{drift} repeatedly: another client writes it too"
-            self.writer.tell("Drift", text, "Warning")
-        return True
+            self.writer.report("Drift", text, "Warning")
 
     async def _prepare(self) -> None:
         """Have the manifests as the cluster takes them, or what is wrong with them."""
         self._target, self._prepared, self._fault = None, Prepared(), ""
-        found, name = self._found, self.writer.record.scheduled_to
+        found, name = self._found, self._record.scheduled_to
         session = self._session(name)
         if self._is_ending or not self._is_released:
             return
@@ -252,10 +230,10 @@ class DeploymentPass:
         known = self._known()
         if known is not None:
             # The write of uids and origins may have met a conflict.
-            record = self.writer.record
+            record = self._record
             held = {each.key for each in record.inventory.get(name, ())}
             refs = tuple(ref for ref in known.refs if ref.key in held)
-            self.writer.record = record.applied(name, refs, ())
+            self._record = record.applied(name, refs, ())
 
     def _refuse(self, reason: str, fault: str) -> None:
         """Note why the manifests cannot be applied now; they are tried again."""
@@ -277,7 +255,8 @@ class DeploymentPass:
     async def _act(self, action: Action) -> None:
         match action:
             case Write(record, reason):
-                await self.writer.record_now(record, reason)
+                await self.writer.write_step(self._record, record, reason)
+                self._record = record
             case SetFinalizer(present):
                 await self.writer.set_finalizer(present=present)
             case Check(cluster):
@@ -288,7 +267,7 @@ class DeploymentPass:
                 session = self._session(cluster)
                 if self._is_ending and cluster not in self._memory.announced:
                     self._memory.announced.add(cluster)
-                    self.writer.tell("Deleting", f"on cluster {cluster}: {leaving(action.refs)}")
+                    self.writer.report("Deleting", f"on cluster {cluster}: {leaving(action.refs)}")
                 await self._do(DELETE, cluster, session, partial(self._delete, action))
 
     async def _do(
@@ -321,42 +300,44 @@ class DeploymentPass:
 
     async def _apply(self, action: Apply, target: Session) -> ActionOutcome:
         cluster = action.cluster
-        known = Known(target, self._prepared, self.now)
+        known = AppliedManifests(target, self._prepared, self.now)
         report = await apply(target, self._prepared, self._claim(cluster), action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(each.ref for each in report.applied)
-        self.writer.record = self.writer.record.applied(cluster, refs, report.pruned)
+        self._record = self._record.applied(cluster, refs, report.pruned)
         if report.is_whole:
-            known.note(report.applied)
-            self._memory.known = known
+            known.record(report.applied)
+            self._memory.applied = known
         return report.outcome
 
     async def _delete(self, action: Delete, session: Session) -> ActionOutcome:
         cluster = action.cluster
         cleared = await delete(session, action.refs, self._owner, self._kept(cluster))
         self._tell_left(cluster, cleared.left)
-        self.writer.record = self.writer.record.deleted(cluster, cleared.gone)
-        known = self._memory.known
+        self._record = self._record.deleted(cluster, cleared.gone)
+        known = self._memory.applied
         if known is not None and known.session is session:
-            self._memory.known = None
+            self._memory.applied = None
         return cleared.outcome
 
     def _claim(self, cluster: str) -> Claim:
         """What the application may do with objects of a cluster."""
-        refs = self.writer.record.objects(cluster)
+        refs = self._record.objects(cluster)
         force = self._found.spec.conflict_policy == FORCE
         return Claim(self._owner, {ref.key: ref for ref in refs}, force)
 
     def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
         for each in left:
             text = f"{each.ref.text} stays on cluster {cluster}: {each.text}"
-            self.writer.tell(each.reason, text, "Normal" if each.reason == RELEASED else "Warning")
+            self.writer.report(
+                each.reason, text, "Normal" if each.reason == RELEASED else "Warning"
+            )
 
     def _kept(self, cluster: str) -> frozenset[str]:
         """The uids of what the application has on its other clusters, and is to keep there."""
         if self._is_ending:
             return frozenset()
-        others = [each for name, each in self.writer.record.inventory.items() if name != cluster]
+        others = [each for name, each in self._record.inventory.items() if name != cluster]
         return frozenset(ref.uid for each in others for ref in each if ref.uid)
 
     def _note_silence(self, cluster: str) -> None:
@@ -373,21 +354,21 @@ class DeploymentPass:
             return
         if rest.reason == CLUSTER_UNKNOWN:
             # It will be known in a moment, and nothing is to be said before.
-            await self.writer.write()
+            await self.writer.write(self._record)
             return
-        if rest.text and self.is_unfinished and rest.text != self._memory.told:
-            self.writer.tell(rest.reason, rest.text, "Warning")
-        self._memory.told = rest.text if self.is_unfinished else ""
-        record, known = self.writer.record, self._known()
+        if rest.text and self.is_unfinished and rest.text != self._memory.reported:
+            self.writer.report(rest.reason, rest.text, "Warning")
+        self._memory.reported = rest.text if self.is_unfinished else ""
+        record, known = self._record, self._known()
         is_here = record.running_on == record.scheduled_to
         unready = None
         if known is not None and known.is_complete:
-            if known.unready() and known.is_blind:
+            if known.unready and known.is_blind:
                 # Without the right to watch, it applies again to see the state.
                 self.is_unfinished = True
-                self._memory.known = None
-            unready = known.unready() if is_here else None
-        await self.writer.close(rest, unready)
+                self._memory.applied = None
+            unready = known.unready if is_here else None
+        await self.writer.close(record, rest, unready)
 
     def _session(self, name: str) -> Session | None:
         return self._context.members.session(self._key(name)) if name else None
