@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.playground.api import client_context
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.pki import FRONT_PROXY

@@ -28,7 +28,7 @@ from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.survey import observe
-from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect

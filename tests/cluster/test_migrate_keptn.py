@@ -19,7 +19,7 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES
 from harbourmaster.api.resources import POLICIES as NAMESPACED_POLICIES
 from harbourmaster.cli.installed import KEPTN_RESOURCES
-from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.doctor.deployed_installation import DeployedInstallation

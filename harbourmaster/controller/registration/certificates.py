@@ -1,7 +1,7 @@
-"""Keeps the Secret that the webhook's replicas serve from (decision D15).
+"""Keeps the Secret with the serving certificate of the webhook's replicas (decision D15).
 
-``harbourmaster.certs.overlap`` decides what to write; here is when: a serving certificate is
-written only after every configuration and every conversion has its authority.
+``harbourmaster.certs.overlap`` decides what to write. A serving certificate is written only after
+every configuration and every conversion has its authority.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harbourmaster.certs.overlap import Action
-    from harbourmaster.controller.registration.carried import Carriers
+    from harbourmaster.controller.registration.ca_injector import CABundleReconciler
     from harbourmaster.controller.runtime import Runtime
     from harbourmaster.registration.trust import Trust
 
 PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"
-"""Annotation: since when every configuration has carried the next authority."""
+"""The annotation of the Secret that says since when every caBundle has the next authority."""
 _SOONEST: Final = 0.05
 
 
 class _Pending(Struct, frozen=True):
-    """Data whose authorities must be known before it is written."""
+    """A write that waits until its authorities are published."""
 
     version: str | None
-    """Of the Secret that it replaces; None for none."""
+    """The resource version of the Secret that it replaces; None without a Secret."""
     write: Write
     since: datetime | None = None
-    """When every configuration was first seen to carry them."""
+    """When every caBundle was first seen to have the authorities; None if one lacks them."""
 
 
-class Certificates:
-    """Reconciles the Secret; one for each time that we lead."""
+class CertificateReconciler:
+    """Keeps the Secret, for one term of a leader."""
 
     def __init__(
         self,
         runtime: Runtime,
         names: tuple[tuple[str, ...], tuple[str, ...]],
         trust: Trust,
-        carriers: Carriers,
+        ca_bundles: CABundleReconciler,
         on_announcement: Callable[[], None],
     ) -> None:
-        """``names`` are those of the certificate, and all to which its authority is limited.
+        """``names`` are those of the certificate, and all that its authority may sign.
 
-        ``on_announcement`` is called when the carriers must carry more at once.
+        ``on_announcement`` is called when caBundles must get another authority at once.
         """
         self._client = runtime.client
         self._settings = settings = runtime.settings.certificates
@@ -68,7 +68,7 @@ class Certificates:
         self._names, self._permitted = names
         self._store = runtime.secret.store
         self._trust = trust
-        self._carriers = carriers
+        self._ca_bundles = ca_bundles
         self._on_announcement = on_announcement
         self._events = runtime.events
         self._clock = runtime.now
@@ -82,34 +82,34 @@ class Certificates:
         self._log = get_logger("certificates")
 
     def observe(self) -> None:
-        """Note when a caBundle lacks the next authority; to be called for each change of a cache.
+        """Note when a caBundle lacks the next authority; called for each change of a cache.
 
-        Carriers repair what they see, and the watch may show the repair before the next look.
+        CABundleReconciler may repair it before this class reconciles again.
         """
         now = self._clock()
-        if published(now, data_of(self._secret()), self._carriers.bundles(), None) is None:
+        if published(now, data_of(self._secret()), self._ca_bundles.bundles(), None) is None:
             self._unpublished_at = now
 
     async def reconcile(self) -> float:
-        """Write what is due; seconds until the next look.
+        """Write the Secret if it is time; return the seconds until the next time.
 
-        Raises ApiError: a ConflictError where the watch is behind, which then asks again.
+        Raises ApiError: a ConflictError if the watch is behind, whose next event queues the key.
         """
         now = self._clock()
         secret = self._secret()
-        data = data_of(secret) if secret is not None else await self._adopted()
+        data = data_of(secret) if secret is not None else await self._read_adopted()
         since = _published_since(secret)
         unbroken = since if since is not None and since >= self._unpublished_at else None
-        seen = published(now, data, self._carriers.bundles(), unbroken)
-        action = self._awaited(secret) or self._decide(now, data, seen)
+        seen = published(now, data, self._ca_bundles.bundles(), unbroken)
+        action = self._pending_write(secret) or self._decide(now, data, seen)
         if isinstance(action, Write):
-            wait = self._still_unknown(now, secret, data, action)
-            if wait is not None:
-                return wait
+            delay = self._publication_delay(now, secret, data, action)
+            if delay is not None:
+                return delay
             await self._write(secret, data, action)
         elif secret is not None and seen != since:
             await self._note_publication(secret, seen)
-        return _seconds(action.until - now)
+        return _requeue_after(action.until - now)
 
     def _secret(self) -> dict[str, Any] | None:
         return self._store.get(f"{self._namespace}/{self._settings.secret_name}")
@@ -118,7 +118,7 @@ class Certificates:
         mended = self._trust.mended(data, now)
         action = decide(now, mended, self._names, seen, self._lifetimes, self._permitted)
         if mended != data and not isinstance(action, Write):
-            # With what was lost it is as it should be, so nothing else is to be written.
+            # Only the lost authorities are missing, so nothing else is written.
             return Write(dict(mended), "ca.crt has lost authorities that are trusted", action.until)
         return action
 
@@ -177,38 +177,38 @@ class Certificates:
         stored: dict[str, Any] = msgspec.json.decode(answer)
         return stored
 
-    async def _adopted(self) -> dict[str, bytes]:
-        """The data of the Secret to adopt while ours is absent; empty without one."""
+    async def _read_adopted(self) -> dict[str, bytes]:
+        """Return the data of the Secret to adopt while ours is absent; empty without one."""
         name = self._settings.adopt_secret
         if name is None:
             return {}
         try:
-            found = decode_object(SECRETS, await self._client.get(SECRETS, name, self._namespace))
+            raw = await self._client.get(SECRETS, name, self._namespace)
         except NotFoundError:
             return {}
         self._log.info("certificates adopted", secret=name)
-        return data_of(found)
+        return data_of(decode_object(SECRETS, raw))
 
-    def _awaited(self, secret: dict[str, Any] | None) -> Write | None:
-        """What waits to be written in place of this very Secret."""
+    def _pending_write(self, secret: dict[str, Any] | None) -> Write | None:
+        """Return the write that waits to replace this Secret, or None."""
         if self._pending is not None and self._pending.version != _version(secret):
             self._pending = None
             self._trust.announce(None, self._clock())
         return self._pending.write if self._pending is not None else None
 
-    def _still_unknown(
+    def _publication_delay(
         self,
         now: datetime,
         secret: dict[str, Any] | None,
         before: Mapping[str, bytes],
         action: Write,
     ) -> float | None:
-        """Seconds to wait before writing a certificate of an unpublished authority; None for 0.
+        """Return the seconds until the authority of the certificate is published; None if it is.
 
-        In a rotation it is published by then. This is for a Secret that was lost or broken: its
-        replicas still serve what they have read.
+        In a rotation it is published by then. This is for a Secret that was lost or damaged, whose
+        former certificate the replicas still serve.
         """
-        present = list(self._carriers.present_bundles())
+        present = list(self._ca_bundles.present_bundles())
         if not present or action.data.get(TLS_CERTIFICATE) == before.get(TLS_CERTIFICATE):
             return None
         issuer = read_authorities(action.data.get(CA_CERTIFICATE), now, limit=1)
@@ -225,29 +225,29 @@ class Certificates:
         since = self._pending.since
         if not known:
             self._pending = _Pending(_version(secret), action)
-            # The watch brings the change; this is for a configuration that never gets it.
+            # The watch reports the change; this is for a configuration that never gets it.
             return self._lifetimes.publish.total_seconds() + 1
         if since is None:
             since = now
             self._pending = _Pending(_version(secret), action, now)
-        wait = since + self._lifetimes.publish - now
-        return None if wait <= timedelta() else _seconds(wait)
+        delay = since + self._lifetimes.publish - now
+        return None if delay <= timedelta() else _requeue_after(delay)
 
 
 def _published_since(secret: Mapping[str, Any] | None) -> datetime | None:
     metadata = (secret or {}).get("metadata") or {}
     text = (metadata.get("annotations") or {}).get(PUBLISHED, "")
     try:
-        found = datetime.fromisoformat(text)
+        since = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return since if since.tzinfo is not None else None
 
 
 def _version(secret: Mapping[str, Any] | None) -> str | None:
     return secret["metadata"]["resourceVersion"] if secret is not None else None
 
 
-def _seconds(wait: timedelta) -> float:
-    # A clock may jump, so nothing is left alone for as long as it seems.
-    return min(max(wait.total_seconds(), _SOONEST), RESYNC)
+def _requeue_after(delay: timedelta) -> float:
+    # A clock may jump, so the delay is limited.
+    return min(max(delay.total_seconds(), _SOONEST), RESYNC)

@@ -1,7 +1,7 @@
 """Keeps both webhook configurations as the settings define them.
 
-Level-triggered: whatever is stored now is compared with what is wanted now. What somebody changed
-by hand is mended and told of; what somebody changes without end, once a minute.
+The stored configuration is compared with the wanted one. A change by another client is repaired and
+reported; a field that is changed again and again is repaired once a minute.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 RESOURCES: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 RESYNC: Final = 600.0
-"""Seconds between two looks at the latest."""
+"""Maximum seconds between two comparisons."""
 _WHOLE: Final = Repair("", "", None, None)
-"""The repair of a configuration that is not there."""
+"""The repair of a configuration that does not exist."""
 _FOREIGN: Final = "webhooks"
-"""In fights, all webhooks that should not be there."""
+"""The limiter's name for all webhooks of a configuration that are not ours."""
 
 
-class Configurations:
-    """Reconciles both configurations; one for each time that we lead."""
+class ConfigurationReconciler:
+    """Keeps both configurations, for one term of a leader."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Configurations:
         stores: Mapping[Resource, Store[dict[str, Any]]],
         ca_bundle: Callable[[], bytes],
     ) -> None:
-        """``ca_bundle`` gives the PEM wanted now; empty where there is none yet."""
+        """``ca_bundle`` returns the wanted PEM, empty if there is none yet."""
         self._client = runtime.client
         self._settings = runtime.settings.webhook
         self._name = name_of(self._settings)
@@ -60,13 +60,13 @@ class Configurations:
         self._events = runtime.events
         self._metrics = runtime.metrics.registration
         self._limiter = RepairLimiter()
-        # What was wanted when it was last seen or written so: a change of it is not ours.
+        # The state last seen or written as wanted: what differs from it was changed by others.
         self._agreed: dict[Resource, dict[str, Any]] = {}
-        self._glasses: dict[Resource, BreakGlass] = {}
+        self._break_glass: dict[Resource, BreakGlass] = {}
         self._log = get_logger("registration")
 
     def bundles(self) -> list[bytes]:
-        """The caBundle seen in each webhook that should be there; empty for a missing one."""
+        """The caBundle of each webhook that should exist; empty if it is missing."""
         wanted = desired(self._settings, self._home, None)
         return [
             bundle_of(self._entry(resource, entry["name"]))
@@ -75,36 +75,36 @@ class Configurations:
         ]
 
     def present_bundles(self) -> Iterator[bytes]:
-        """The caBundle of each webhook that is there, no matter who put it there."""
+        """The caBundle of each existing webhook of our configurations, of any owner."""
         for store in self._stores.values():
             for entry in (store.get(self._name) or {}).get("webhooks") or ():
                 yield bundle_of(entry)
 
     async def reconcile(self) -> float:
-        """Create or repair what needs it; seconds until a look that no change asks for.
+        """Create or repair both configurations; return the seconds until the next time.
 
-        Raises ApiError: a ConflictError where the watch is behind, which then asks again.
+        Raises ApiError: a ConflictError if the watch is behind, whose next event queues the key.
         """
         bundle = self._ca_bundle()
         if not bundle:
             return RESYNC
         if self._home.uid is None:
-            await self._look_home()
-        waits = [await self._keep(resource, bundle) for resource in RESOURCES]
-        # An authority may expire meanwhile, of which no watch tells.
-        return min((wait for wait in waits if wait), default=RESYNC)
+            await self._read_namespace()
+        delays = [await self._reconcile(resource, bundle) for resource in RESOURCES]
+        # An authority may expire meanwhile, which no watch reports.
+        return min((delay for delay in delays if delay), default=RESYNC)
 
-    async def _keep(self, resource: Resource, bundle: bytes) -> float:
+    async def _reconcile(self, resource: Resource, bundle: bytes) -> float:
         observed = self._stores[resource].get(self._name)
         if observed is None:
             return await self._create(resource, bundle)
-        glass = self._note_glass(resource, observed)
-        wanted = self._wanted(resource, bundle, glass)
+        glass = self._note_break_glass(resource, observed)
+        wanted = self._define(resource, bundle, glass)
         repairs = compare(observed, wanted)
         if any(repair.field == "metadata.ownerReferences" for repair in repairs):
-            # Our namespace may be another one of the same name by now.
-            await self._look_home()
-            wanted = self._wanted(resource, bundle, glass)
+            # Our namespace may have been recreated with another UID.
+            await self._read_namespace()
+            wanted = self._define(resource, bundle, glass)
             repairs = compare(observed, wanted)
         if not repairs:
             self._agreed[resource] = wanted
@@ -113,11 +113,11 @@ class Configurations:
 
     async def _create(self, resource: Resource, bundle: bytes) -> float:
         now = _now()
-        wait = self._limiter.delay(_field(resource, _WHOLE), repr(_WHOLE.wanted), now)
-        if wait:
-            return wait
-        if not await self._look_home():
-            # It would be owned by what is being deleted, and call a service that goes too.
+        delay = self._limiter.delay(_field(resource, _WHOLE), repr(_WHOLE.wanted), now)
+        if delay:
+            return delay
+        if not await self._read_namespace():
+            # The configuration would be deleted with its owner, and its Service no longer answers.
             self._log.warning("own namespace is being deleted, webhooks not registered")
             return 0.0
         wanted = desired(self._settings, self._home, bundle)[resource]
@@ -145,25 +145,26 @@ class Configurations:
         repairs: list[Repair],
     ) -> float:
         now = _now()
-        waits = [
+        delays = [
             self._limiter.delay(_field(resource, repair), repr(repair.wanted), now)
             for repair in repairs
         ]
-        due = [repair for repair, wait in zip(repairs, waits, strict=True) if not wait]
+        due = [repair for repair, delay in zip(repairs, delays, strict=True) if not delay]
         if due:
-            mended = repaired(observed, due, wanted)
-            await self._client.replace(resource, self._name, mended)
-            self._tell(resource, observed, due, now)
+            await self._client.replace(resource, self._name, repaired(observed, due, wanted))
+            self._report(resource, observed, due, now)
         self._agreed[resource] = wanted
-        return min((wait for wait in waits if wait), default=0.0)
+        return min((delay for delay in delays if delay), default=0.0)
 
-    def _tell(
+    def _report(
         self, resource: Resource, observed: dict[str, Any], repairs: list[Repair], now: float
     ) -> None:
         regarding = reference(resource, observed["metadata"])
         before = self._agreed.get(resource)
         by_others = (
-            {(each.entry, each.field) for each in compare(observed, before)} if before else set()
+            {(change.entry, change.field) for change in compare(observed, before)}
+            if before
+            else set()
         )
         for repair in repairs:
             by_hand = (repair.entry, repair.field) in by_others
@@ -177,7 +178,6 @@ class Configurations:
     def _note_repair(
         self, resource: Resource, regarding: ObjectReference, repair: Repair, note: str, now: float
     ) -> None:
-        """Tell of what somebody else changed, and of a fight where it goes on and on."""
         is_fight = self._limiter.record(_field(resource, repair), repr(repair.wanted), now)
         subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {self._name}"
         report_repair(
@@ -189,25 +189,24 @@ class Configurations:
             fight=subject if is_fight else "",
         )
 
-    def _wanted(
+    def _define(
         self, resource: Resource, bundle: bytes, glass: BreakGlass | None
     ) -> dict[str, Any]:
         wanted = desired(self._settings, self._home, bundle)[resource]
         return opened(wanted) if glass is not None else wanted
 
-    def _note_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
-        """Report that break-glass mode started or ended."""
-        before, glass = self._glasses.get(resource), standing(observed)
+    def _note_break_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
+        before, glass = self._break_glass.get(resource), standing(observed)
         if glass == before:
             return glass
         regarding = reference(resource, observed["metadata"])
         if glass is None:
-            del self._glasses[resource]
+            del self._break_glass[resource]
             self._log.warning("break-glass mode ended", kind=resource.kind)
             note = "break-glass mode ended: failurePolicy is reset to the settings"
             self._events.emit(regarding, "Normal", "BreakGlassEnded", note)
             return None
-        self._glasses[resource] = glass
+        self._break_glass[resource] = glass
         self._log.warning(
             "break-glass mode started, all webhooks fail open",
             kind=resource.kind,
@@ -220,8 +219,8 @@ class Configurations:
         self._events.emit(regarding, "Warning", "BreakGlassStarted", note)
         return glass
 
-    async def _look_home(self) -> bool:
-        """Read our namespace, the owner of what we make; False where it is being deleted."""
+    async def _read_namespace(self) -> bool:
+        """Read our namespace, which owns the configurations; False if it is being deleted."""
         namespace = decode_namespace(await self._client.get(NAMESPACES, self._home.name))
         self._home = Home(namespace.name, namespace.uid)
         return not namespace.is_ending
@@ -240,7 +239,7 @@ def report_repair(
     *,
     fight: str,
 ) -> None:
-    """Report what was repaired; ``fight`` names it where others change it again and again."""
+    """Report a repair; ``fight`` names the object if another client changes it repeatedly."""
     metrics.repairs.labels(regarding.kind, field).inc()
     events.emit(regarding, "Warning", "DriftRepaired", note)
     if fight:
@@ -256,7 +255,7 @@ def report_repair(
 
 def _field(resource: Resource, repair: Repair) -> tuple[Resource, str, str]:
     if repair.entry and not repair.field and repair.wanted is None:
-        # Whoever adds webhooks may give each of them a name of its own.
+        # Another client may use a new name for each webhook that it adds.
         return (resource, "", _FOREIGN)
     return (resource, repair.entry, repair.field)
 

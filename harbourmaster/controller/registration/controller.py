@@ -1,6 +1,6 @@
-"""The controller of the registration: the Secret and whatever carries its authorities, in step.
+"""Starts the controller of webhook configurations, certificates and caBundles.
 
-Three keys, one worker: what one of them writes is what another waits for, and never two at a time.
+It has three keys and one worker, because each of them waits for what another one writes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,22 @@ from harbourmaster.certs.errors import CertificateError
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.objects import decode_object
-from harbourmaster.controller.registration import api_services, conversions
-from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
-from harbourmaster.controller.registration.carried import Carried, Carriers
-from harbourmaster.controller.registration.certificates import Certificates
-from harbourmaster.controller.registration.configurations import RESOURCES, RESYNC, Configurations
-from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
+from harbourmaster.controller.registration.ca_injector import (
+    API_SERVICE,
+    CONVERSION,
+    CONVERTED,
+    SERVED,
+    CABundleReconciler,
+    CAInjector,
+    decode_api_service,
+    decode_definition,
+)
+from harbourmaster.controller.registration.certificates import CertificateReconciler
+from harbourmaster.controller.registration.configurations import (
+    RESOURCES,
+    RESYNC,
+    ConfigurationReconciler,
+)
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -38,26 +48,26 @@ if TYPE_CHECKING:
     import msgspec
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.registration.carried import Carrier
+    from harbourmaster.controller.registration.ca_injector import Injectable
     from harbourmaster.controller.runtime import Runtime
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.workqueue import WorkQueue
 
 MARK: Final = "certs.harbourmaster.dev/serving-certificate"
-"""Annotation of a pod: the certificate for which the kubelet was asked to look."""
+"""The annotation of a pod that names the certificate of the last change."""
 SELECTOR: Final = "app.kubernetes.io/name=harbourmaster,app.kubernetes.io/component=webhook"
 AGAIN: Final = 60.0
-"""Seconds until the next attempt; by then, the kubelet has often looked by itself."""
+"""Seconds until the next attempt to annotate the pods."""
 _DIGITS: Final = 16
 
 
-class Mounts:
-    """Has the kubelet mount a new serving certificate into the webhook's pods at once, in one term.
+class MountReconciler:
+    """Makes the kubelet mount a new serving certificate into the webhook's pods at once.
 
-    It updates what pods mount when it syncs them: every 60 to 90 s, or when a pod changes. An
-    annotation that names the certificate is such a change. Pods that start later mount it anyway,
-    and the others without it within that time: an error is logged and stops nothing.
+    The kubelet updates the mounts of a pod every 60 to 90 s, or when the pod changes. An annotation
+    that names the certificate is such a change. Errors are logged and stop nothing, because the
+    certificate is mounted within that time anyway.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -69,19 +79,18 @@ class Mounts:
         self._log = get_logger("certificates")
 
     async def reconcile(self) -> float:
-        """Mark the pods that may have mounted another certificate; seconds until the next look."""
+        """Annotate the pods after a change; return the seconds until the next time."""
         certificate = self._data().get(TLS_CERTIFICATE)
         mark = hashlib.sha256(certificate).hexdigest()[:_DIGITS] if certificate else ""
         if mark and mark != self._seen:
-            fault = await self._mark_pods(mark)
-            if fault is not None:
-                self._report(mark, fault)
+            error = await self._annotate_pods(mark)
+            if error is not None:
+                self._report(mark, error)
                 return AGAIN
         self._seen = mark
         return RESYNC
 
-    async def _mark_pods(self, mark: str) -> ApiError | None:
-        """Mark all that can be marked; the first error."""
+    async def _annotate_pods(self, mark: str) -> ApiError | None:
         try:
             page = await self._client.list(
                 PODS, self._namespace, label_selector=SELECTOR, metadata_only=True
@@ -89,7 +98,7 @@ class Mounts:
         except ApiError as error:
             return error
         patch = MergePatch({"metadata": {"annotations": {MARK: mark}}})
-        faults, marked = [], 0
+        errors, marked = [], 0
         for pod in (decode_object(PODS, raw)["metadata"] for raw in page.items):
             if pod.get("annotations", {}).get(MARK) == mark:
                 continue
@@ -99,27 +108,26 @@ class Mounts:
             except NotFoundError:
                 continue
             except ApiError as error:
-                faults.append(error)
+                errors.append(error)
         if marked:
             self._log.info("mount of the certificate requested", pods=marked)
-        return faults[0] if faults else None
+        return errors[0] if errors else None
 
-    def _report(self, mark: str, fault: ApiError) -> None:
-        """Log the first error of each certificate."""
+    def _report(self, mark: str, error: ApiError) -> None:
         if mark != self._reported:
             self._log.warning(
                 "mount of the certificate not requested, retrying every minute: grant the "
                 "permission to list and patch pods, or restart the webhook's pods",
-                error=str(fault),
+                error=str(error),
             )
         self._reported = mark
 
 
 CERTIFICATES: Final = "certificates"
-CARRIERS: Final = "carriers"
+CA_BUNDLES: Final = "carriers"
 MOUNTS: Final = "mounts"
 _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
-"""The certificates of the Secret by what the metric calls them."""
+"""The keys of the certificates in the Secret, by the values of the label ``role``."""
 
 
 def start(runtime: Runtime) -> Runnables:
@@ -132,7 +140,7 @@ def start(runtime: Runtime) -> Runnables:
 
 
 class RegistrationController:
-    """The controller and its caches."""
+    """Owns the controller and its caches."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -149,9 +157,13 @@ class RegistrationController:
             for resource in RESOURCES
         }
         converted = () if shadow else CONVERTED
-        self._definitions = self._named(DEFINITIONS, converted, decode_converted, "conversion of")
+        self._definitions = self._caches_by_name(
+            DEFINITIONS, converted, decode_definition, "conversion of"
+        )
         served = SERVED if runtime.settings.metrics.custom_metrics_api and not shadow else ()
-        self._api_services = self._named(API_SERVICES, served, decode_api_service, "apiservice")
+        self._api_services = self._caches_by_name(
+            API_SERVICES, served, decode_api_service, "apiservice"
+        )
         self.controller = Controller(
             REGISTRATION, self._start, runtime.metrics, reflectors=caches.reflectors
         )
@@ -160,26 +172,26 @@ class RegistrationController:
         for configuration in self._configurations.values():
             configuration.subscribe(self._note_break_glass)
 
-    def _start(self, queue: WorkQueue) -> _Work:
+    def _start(self, queue: WorkQueue) -> RegistrationReconciler:
         runtime, settings, trust = self._runtime, self._runtime.settings, Trust()
 
         def ca_bundle() -> bytes:
             return trust.bundle(runtime.secret_data(), runtime.now())
 
-        stores = {resource: each.store for resource, each in self._configurations.items()}
-        configurations = Configurations(runtime, stores, ca_bundle)
-        carriers = Carriers(
+        stores = {resource: cache.store for resource, cache in self._configurations.items()}
+        configurations = ConfigurationReconciler(runtime, stores, ca_bundle)
+        ca_bundles = CABundleReconciler(
             configurations,
-            Carried(
+            CAInjector(
                 runtime,
-                conversions.PLACE,
+                CONVERSION,
                 settings.webhook.service_name,
                 self._definitions,
                 ca_bundle,
             ),
-            Carried(
+            CAInjector(
                 runtime,
-                api_services.PLACE,
+                API_SERVICE,
                 settings.metrics.service_name,
                 self._api_services,
                 ca_bundle,
@@ -189,14 +201,14 @@ class RegistrationController:
         trust.remember(configurations.present_bundles(), runtime.now())
         names = names_of(settings, runtime.namespace)
         permitted = names_of(settings, runtime.namespace, enabled=False)
-        certificates = Certificates(
+        certificates = CertificateReconciler(
             runtime,
             (names, permitted),
             trust,
-            carriers,
-            on_announcement=lambda: queue.add(CARRIERS),
+            ca_bundles,
+            on_announcement=lambda: queue.add(CA_BUNDLES),
         )
-        return _Work(certificates, carriers, Mounts(runtime))
+        return RegistrationReconciler(certificates, ca_bundles, MountReconciler(runtime))
 
     def _note_break_glass(self, _keys: frozenset[str]) -> None:
         # On every replica: another may lead next, and break-glass mode stays on.
@@ -205,14 +217,13 @@ class RegistrationController:
             gauge = self._runtime.metrics.registration.break_glass
             gauge.labels(resource.kind).set(is_on)
 
-    def _named(
+    def _caches_by_name(
         self,
         resource: Resource,
         names: Iterable[str],
-        decode: Callable[[msgspec.Raw], Carrier],
+        decode: Callable[[msgspec.Raw], Injectable],
         title: str,
-    ) -> dict[str, Reflector[Carrier]]:
-        """One cache for each object, by its name."""
+    ) -> dict[str, Reflector[Injectable]]:
         return {
             name: self._caches.cache(
                 resource,
@@ -224,33 +235,38 @@ class RegistrationController:
         }
 
 
-class _Work:
-    """One term of leading."""
+class RegistrationReconciler:
+    """The work of one term of the leader, by key."""
 
-    def __init__(self, certificates: Certificates, carriers: Carriers, mounts: Mounts) -> None:
+    def __init__(
+        self,
+        certificates: CertificateReconciler,
+        ca_bundles: CABundleReconciler,
+        mounts: MountReconciler,
+    ) -> None:
         self._certificates = certificates
-        self._parts: dict[str, Certificates | Carriers | Mounts] = {
+        self._by_key: dict[str, CertificateReconciler | CABundleReconciler | MountReconciler] = {
             CERTIFICATES: certificates,
-            CARRIERS: carriers,
+            CA_BUNDLES: ca_bundles,
             MOUNTS: mounts,
         }
 
     def map_changes(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
-        """All: each depends on all that is watched, and a look that finds nothing costs little."""
+        """Return all keys: each depends on all caches, and a comparison costs little."""
         self._certificates.observe()
-        return tuple(self._parts)
+        return tuple(self._by_key)
 
     async def reconcile(self, key: str) -> float:
-        """Bring the Secret, what carries its authorities, or its mounts to where they belong."""
-        return await self._parts[key].reconcile()
+        """Reconcile the Secret, the caBundles or the mounts. Raises ApiError."""
+        return await self._by_key[key].reconcile()
 
 
 def names_of(
     settings: ControllerSettings, namespace: str, *, enabled: bool = True
 ) -> tuple[str, ...]:
-    """The names by which our Services are called; an API server uses the third of each.
+    """Return the DNS names of our enabled Services, or of all without ``enabled``.
 
-    Without ``enabled`` also of those that are off.
+    An API server uses the third of each four.
     """
     home = settings.webhook.service_namespace or namespace
     services = [settings.webhook.service_name]
@@ -273,7 +289,7 @@ def names_of(
 
 
 def _seconds_left(data: Callable[[], Mapping[str, bytes]], key: str) -> float:
-    """Seconds until the first certificate ends; not a number without one."""
+    """Return the seconds until the first certificate expires; NaN without a certificate."""
     try:
         end = parse_certificates(data().get(key), key)[0].not_valid_after_utc
     except (CertificateError, IndexError):

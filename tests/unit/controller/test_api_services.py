@@ -11,7 +11,7 @@ import pytest
 
 from harbourmaster.api.resources import API_SERVICES
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.patience import PATIENCE

@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.resources import DEFINITIONS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration import certificates
-from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
+from harbourmaster.controller.registration.ca_injector import CONVERTED, decode_definition
 from helpers.registered import CONFIGURATIONS, HOME, NAME, Registration, bundles_of, data_of
 
 APPS = "keptnapps.lifecycle.keptn.sh"
@@ -250,6 +250,6 @@ async def test_one_that_leads_elsewhere_meanwhile_is_not_written(setting, api):
 
 
 def test_schemas_are_not_kept():
-    found = decode_converted(msgspec.json.encode({**definition(), "status": {}}))
+    found = decode_definition(msgspec.json.encode({**definition(), "status": {}}))
     assert (found.service.namespace, found.service.name) == (HOME, "harbourmaster-webhook")
     assert len(msgspec.json.encode(found)) < 400

@@ -17,9 +17,8 @@ from harbourmaster.controller.names import (
     REGISTRATION,
     RESCHEDULING,
 )
-from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.ca_injector import CONVERTED, SERVED
 from harbourmaster.controller.registration.controller import names_of
-from harbourmaster.controller.registration.conversions import CONVERTED
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.desired import Home, desired
 from harbourmaster.registration.settings import RegistrationSettings

@@ -23,9 +23,8 @@ from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.reader import run_together
 from harbourmaster.cli.live.webhooks import decode_api_service, decode_definition
 from harbourmaster.controller.names import REGISTRATION
-from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.ca_injector import CONVERTED, SERVED
 from harbourmaster.controller.registration.controller import names_of
-from harbourmaster.controller.registration.conversions import CONVERTED
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.registration.trust import bundle_of
 
