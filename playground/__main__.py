@@ -146,9 +146,9 @@ def _build(suite: str | None) -> None:
     if suite in {None, PROMETHEUS.name}:
         for program in PROMETHEUS.targets:
             ensure_prometheus(program, progress=say)
-    for each in (NODE, HELM):
-        if suite in {None, each.name}:
-            ensure(each, progress=say)
+    for optional in (NODE, HELM):
+        if suite in {None, optional.name}:
+            ensure(optional, progress=say)
 
 
 def _parser() -> argparse.ArgumentParser:

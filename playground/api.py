@@ -41,7 +41,7 @@ def ask(url: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
     parts = urlsplit(url)
     tls = context if parts.scheme == "https" else None
     path = url.partition(parts.netloc)[2]
-    with _answered("no answer", parts.port or 0, tls, "GET", path) as response:
+    with _open("no answer", parts.port or 0, tls, "GET", path) as response:
         return response.status, response.read().decode(errors="replace")
 
 
@@ -60,13 +60,13 @@ def request(
     port: int, context: ssl.SSLContext, method: str, path: str, body: object = None
 ) -> bytes:
     """Return the answer to one request to the API server. Raises PlaygroundError."""
-    with _granted(port, context, method, path, body) as response:
+    with _send(port, context, method, path, body) as response:
         return response.read()
 
 
 def watch(port: int, context: ssl.SSLContext, path: str, timeout: float) -> Iterator[bytes]:
     """Yield the events of a watch until the API server ends it. Raises PlaygroundError."""
-    with _granted(port, context, "GET", path, timeout=timeout) as response:
+    with _send(port, context, "GET", path, timeout=timeout) as response:
         yield from iter(response.readline, b"")
 
 
@@ -127,7 +127,7 @@ def _is_usable(node: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _granted(
+def _send(
     port: int,
     context: ssl.SSLContext,
     method: str,
@@ -135,10 +135,10 @@ def _granted(
     body: object = None,
     timeout: float = REQUEST_SECONDS,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer of the API server, unless it is a refusal."""
+    """Send a request, and yield the answer. Raises PlaygroundError if it is a refusal."""
     call = f"{method} {path}"
     fault = f"{call}: the API server fails"
-    with _answered(fault, port, context, method, path, body, timeout) as response:
+    with _open(fault, port, context, method, path, body, timeout) as response:
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             content = response.read().decode(errors="replace")
             raise PlaygroundError(f"{call}: {response.status} {content}")
@@ -146,7 +146,7 @@ def _granted(
 
 
 @contextmanager
-def _answered(  # noqa: PLR0913, PLR0917 -- what a request has
+def _open(  # noqa: PLR0913, PLR0917 -- what a request has
     fault: str,
     port: int,
     context: ssl.SSLContext | None,
@@ -155,7 +155,7 @@ def _answered(  # noqa: PLR0913, PLR0917 -- what a request has
     body: object = None,
     timeout: float = REQUEST_SECONDS,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer, to be read; what fails until then is a PlaygroundError with ``fault``."""
+    """Send a request, and yield the answer. Raises PlaygroundError that begins with ``fault``."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     if context is not None:
         connection = http.client.HTTPSConnection(

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.playground.build import MODULES, cache_directory, locked
+from harbourmaster.playground.build import MODULES, cache_directory, hold_lock
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.processes import captured
+from harbourmaster.playground.processes import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,14 +54,14 @@ def ensure_browser(
     """Return a Chromium: ``CHROMIUM``, from PATH, or Debian's in the cache (half a minute)."""
     named = environment.get("CHROMIUM")
     if named:
-        found = shutil.which(named, path=environment.get("PATH", ""))
-        if found is None:
+        path = shutil.which(named, path=environment.get("PATH", ""))
+        if path is None:
             raise PlaygroundError(f"CHROMIUM={named} is not a program: correct or unset it")
-        return Path(found)
+        return Path(path)
     for program in PROGRAMS:
-        found = shutil.which(program, path=environment.get("PATH", ""))
-        if found is not None:
-            return Path(found)
+        path = shutil.which(program, path=environment.get("PATH", ""))
+        if path is not None:
+            return Path(path)
     folder = cache_directory(environment) / f"chromium-{_system()}"
     _ensure(folder, lambda made: _fetch_browser(made, folder, environment, progress), progress)
     return folder / "chromium"
@@ -101,7 +101,7 @@ def _ensure(folder: Path, make: Callable[[Path], None], progress: Callable[[str]
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / "browser.lock", progress):
+    with hold_lock(folder.parent / "browser.lock", progress):
         if folder.is_dir():
             return
         for abandoned in folder.parent.glob("fetching-*"):
@@ -225,7 +225,7 @@ def _fetch_package(
 def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> str:
     # Words are read out of what apt says.
     environment = {**environment, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    result = captured(
+    result = run_captured(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, errors="replace"
     )
     if result.returncode != 0:

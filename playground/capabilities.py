@@ -1,4 +1,4 @@
-"""What an installation on this machine may have besides the default, and what it takes there."""
+"""The optional parts of an installation on this machine, and their settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.manifests import DEPLOY
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.playground.processes import captured
+from harbourmaster.playground.processes import run_captured
 from harbourmaster.playground.workloads import LOOPBACK, NAMESPACE
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def overlay(folder: Path, components: Collection[str] = COMPONENTS) -> Path:
 
 
 def controller_flags() -> list[str]:
-    """What the controller needs where all that it connects to has a loopback address."""
+    """Return the flags with which the controller connects to loopback addresses only."""
     (port,) = free_ports(1)
     return [
         f"--metrics-allowed-addresses={LOOPBACK}/32",
@@ -63,8 +63,8 @@ def controller_flags() -> list[str]:
     ]
 
 
-def enabled(command: Sequence[str]) -> set[str]:
-    """The components of a controller that was started with this command line."""
+def enabled_components(command: Sequence[str]) -> set[str]:
+    """Return the components of a controller that was started with this command line."""
     return {name for name in (*COMPONENTS, SCHEDULER) if f"--{name}-enabled=true" in command}
 
 
@@ -74,22 +74,22 @@ def scheduler_configuration(port: int, authority: Path) -> dict[str, Any]:
     ``authority`` is a file with the CA of its certificate.
     """
     shipped = yaml.safe_load((DEPLOY / "components/scheduler/configuration.yaml").read_text())
-    found: dict[str, Any] = yaml.safe_load(shipped["data"]["kube-scheduler.yaml"])
-    (extender,) = found["extenders"]
+    configuration: dict[str, Any] = yaml.safe_load(shipped["data"]["kube-scheduler.yaml"])
+    (extender,) = configuration["extenders"]
     url = urlsplit(extender["urlPrefix"])
     extender["urlPrefix"] = f"https://{LOOPBACK}:{port}{url.path}"
     extender["tlsConfig"] = {"caFile": str(authority), "serverName": url.hostname}
-    return found
+    return configuration
 
 
 def dashboard_url(command: Sequence[str]) -> str:
-    """Where the controller that was started with this command line serves the dashboard."""
-    (*_, port) = [each for each in command if each.startswith(DASHBOARD_PORT)]
+    """Return the URL of the dashboard of a controller with this command line."""
+    (*_, port) = [flag for flag in command if flag.startswith(DASHBOARD_PORT)]
     return f"http://{LOOPBACK}:{port.removeprefix(DASHBOARD_PORT)}/"
 
 
 def visitor_token(kubectl: Kubectl) -> str:
-    """A token of somebody who sees all pages of the dashboard."""
+    """Return a token of a user that may see all pages of the dashboard."""
     # Both stay from an earlier start; what else fails leaves no token to be had.
     where = f"--namespace={NAMESPACE}"
     kubectl("create", "serviceaccount", VISITOR, where, check=False)
@@ -100,10 +100,10 @@ def visitor_token(kubectl: Kubectl) -> str:
 
 
 def harbourmaster(kubeconfig: Path, arguments: Sequence[str]) -> str:
-    """What a command of ours prints. Raises PlaygroundError."""
+    """Return the output of a harbourmaster command. Raises PlaygroundError."""
     # -P: a folder named cli may lie where the user stands.
     command = [sys.executable, "-P", "-m", "harbourmaster.cli.main", *arguments]
-    result = captured(command, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
+    result = run_captured(command, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
     if result.returncode > 1:
         said = result.stderr.strip()
         raise PlaygroundError(f"harbourmaster {' '.join(arguments)} failed: {said}")

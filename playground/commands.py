@@ -41,7 +41,7 @@ class Ports(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where everything of one control plane stands."""
+    """The files and folders of one control plane."""
 
     directory: Path
 
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 
 
 class Component(NamedTuple):
-    """What to run, and the port and path that answer 200 when it is ready.
+    """A program to run, and the port and path that answer 200 when it is ready.
 
     ``binary`` is the name of the program, by default that of the component.
     """
@@ -207,7 +207,7 @@ def _api_server(layout: Layout, ports: Ports, *, audit: bool, controllers: bool)
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={pki / 'service-account.key'}",
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
-        # Aggregation: how an API server of somebody else's knows that it is this one who asks.
+        # Aggregation: other API servers identify this one by its client certificate.
         f"--requestheader-client-ca-file={pki / 'front-proxy-ca.crt'}",
         f"--requestheader-allowed-names={FRONT_PROXY}",
         "--requestheader-username-headers=X-Remote-User",

@@ -22,7 +22,7 @@ from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, Started, lives, living
 from harbourmaster.playground.pki import write_kubeconfig, write_pki
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.playground.processes import captured, read_records, write_records
+from harbourmaster.playground.processes import read_records, run_captured, write_records
 
 if TYPE_CHECKING:
     import ssl
@@ -39,12 +39,12 @@ NODES_SECONDS = 60.0
 
 
 class ControlPlane(Started):
-    """One control plane below one folder; every method blocks until what it asks for is so.
+    """One control plane below one folder; every method blocks until its effect is observed.
 
-    ``optional`` names what runs beside etcd and kube-apiserver, which gets the ``flags`` besides
-    its own. The processes end with this one, however it ends, unless ``detached``. Data in the
-    folder survives stop and start; keys, certificates and ports, except a given ``api_port``, are
-    new at each start.
+    ``optional`` names what runs beside etcd and kube-apiserver; ``flags`` are further flags of
+    kube-apiserver. The processes end with this one, however it ends, unless ``detached``. Data in
+    the folder survives stop and start; keys, certificates and ports, except a given ``api_port``,
+    are new at each start.
     """
 
     def __init__(  # noqa: PLR0913 -- what a test may vary
@@ -85,7 +85,7 @@ class ControlPlane(Started):
 
     @property
     def admin(self) -> ssl.SSLContext:
-        """What the administrator connects with."""
+        """The TLS context of the administrator."""
         if self._context is None:
             raise PlaygroundError(f"{self.layout.directory}: the control plane is not started")
         return self._context
@@ -175,7 +175,7 @@ class ControlPlane(Started):
             f"--cache-dir={self.layout.directory / 'kubectl-cache'}",
             *arguments,
         ]
-        result = captured(command, input=stdin)
+        result = run_captured(command, input=stdin)
         if check and result.returncode != 0:
             raise PlaygroundError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result

@@ -83,7 +83,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
 
 class Demo:
-    """What runs, and the steps on it. Each step raises PlaygroundError where it goes otherwise."""
+    """An installation, and the steps of the demo. Each step raises PlaygroundError if it fails."""
 
     def __init__(self, plane: ControlPlane, say: Callable[[str], None], steps: int = STEPS) -> None:
         self._plane = plane
@@ -95,7 +95,7 @@ class Demo:
         """Apply what measures, and wait for the first value."""
         self.headline("a metric of Harbourmaster's own, and an evaluation of it")
         manifest = SAMPLES / "evaluation" / "metric.yaml"
-        self._say(f"$ sed 's|{SAMPLE_SERVER}|{server}|' {shown(manifest)} | kubectl apply -f -")
+        self._say(f"$ sed 's|{SAMPLE_SERVER}|{server}|' {shorten(manifest)} | kubectl apply -f -")
         content = manifest.read_text().replace(SAMPLE_SERVER, server)
         self.tell(self._plane.kubectl("apply", "-f", "-", stdin=content).stdout)
         self._await_value("0")
@@ -103,7 +103,7 @@ class Demo:
     def fail(self) -> None:
         """Roll out the first version, whose evaluation fails; its pod must stay where it is."""
         self.headline(f"version {FIRST} is rolled out, and its evaluation fails")
-        self.kubectl("apply", "-f", shown(SAMPLES / "evaluation" / "stall.yaml"))
+        self.kubectl("apply", "-f", shorten(SAMPLES / "evaluation" / "stall.yaml"))
         self._await_version(FIRST, "status", "Failed")
         self._show()
         self._check(FIRST, "Pending")
@@ -112,7 +112,7 @@ class Demo:
     def mend(self) -> None:
         """Make the measured value what the evaluation wants."""
         self.headline("the missing scheduling policy is created")
-        self.kubectl("apply", "-f", shown(SAMPLES / "cluster-toleration.yaml"))
+        self.kubectl("apply", "-f", shorten(SAMPLES / "cluster-toleration.yaml"))
         self._await_value("1")
 
     def succeed(self) -> None:
@@ -147,7 +147,7 @@ class Demo:
         self.wait_for(name, field, value)
 
     def wait_for(self, name: str, field: str, value: str) -> None:
-        """Wait until a field of the status is so."""
+        """Wait until a field of the status has a value."""
         condition = f"--for=jsonpath={{.status.{field}}}={value}"
         self.kubectl("wait", name, condition, f"--timeout={PATIENCE}")
 
@@ -161,7 +161,7 @@ class Demo:
         self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
 
     def pods_of(self, version: str) -> list[dict[str, Any]]:
-        """The pods of a version."""
+        """Return the pods of a version."""
         command = ("get", "pods", "-n", NAMESPACE, "-l", f"app={NAME}", "-o=json")
         return [
             pod
@@ -172,8 +172,8 @@ class Demo:
     def _check(self, version: str, phase: str) -> None:
         phases = {pod["status"]["phase"] for pod in self.pods_of(version)}
         if phases != {phase}:
-            found = ", ".join(sorted(phases)) or "missing"
-            raise PlaygroundError(f"the pod of version {version} is {found} instead of {phase}")
+            actual = ", ".join(sorted(phases)) or "missing"
+            raise PlaygroundError(f"the pod of version {version} is {actual} instead of {phase}")
 
     def headline(self, text: str) -> None:
         """Begin a step."""
@@ -192,8 +192,8 @@ class Demo:
             self._say(f"  {line}".rstrip())
 
 
-def shown(path: Path) -> str:
-    """A path as short as it can be from where the user stands."""
+def shorten(path: Path) -> str:
+    """Return a path relative to the current folder, if it is below."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:

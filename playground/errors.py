@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PlaygroundError(Exception):
-    """What went wrong, where, and what to do; the first line stands alone.
+    """An operation failed: the first line says why, where, and what to do.
 
     Further lines, if any, are the end of the log that the first line names.
     """

@@ -28,7 +28,7 @@ FOREIGN = ("KUBECONFIG", "ETCD_", "KWOK_")
 
 
 class Started(ABC):
-    """What runs while its ``with`` lasts."""
+    """A context manager whose processes run as long as the context."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -91,21 +91,21 @@ class Group:
 
     @property
     def names(self) -> list[str]:
-        """All that were started and neither killed nor ended by us."""
+        """The names of the processes that were started, and neither killed nor ended by us."""
         return list(self._processes)
 
     def running(self) -> list[str]:
-        """The names of those whose processes live."""
+        """Return the names of the processes that live."""
         return [name for name, process in self._processes.items() if not process.wait(0)]
 
     def record(self, name: str) -> Record:
-        """The record of a process. Raises PlaygroundError where it was never started, or ended."""
+        """Return the record of a process. Raises PlaygroundError if it is not running."""
         if name not in self._records:
             raise PlaygroundError(f"{name} is not running: {self._file.parent}")
         return self._records[name]
 
     def log(self, name: str) -> Path:
-        """Where the output of a process goes."""
+        """Return the log of a process."""
         return self._logs / f"{name}.log"
 
     def start(
@@ -153,13 +153,13 @@ class Group:
 
         Raises PlaygroundError when time runs out, or when the process or one ``beside`` it ends.
         """
-        watched = {one: self._processes[one] for one in (name, *beside)}
+        watched = {member: self._processes[member] for member in (name, *beside)}
         deadline = time.monotonic() + timeout
         while (reason := why_not()) is not None:
             watched[name].wait(PROBE_SECONDS)
-            for one, process in watched.items():
+            for member, process in watched.items():
                 if process.wait(0):
-                    raise self._failure(one, f"ended with exit code {process.exit_code()}")
+                    raise self._failure(member, f"ended with exit code {process.exit_code()}")
             if time.monotonic() > deadline:
                 raise self._failure(name, f"is not ready after {timeout:.0f} s ({reason})")
 
@@ -178,7 +178,7 @@ class Group:
         return ending
 
     def write(self) -> None:
-        """Write the records, of what we ended none."""
+        """Write the records of the processes that were not ended."""
         write_records(self._file, self._records.values())
 
     def _forget(self, name: str) -> Process:
@@ -192,7 +192,7 @@ class Group:
 
 
 def living(records: Path) -> list[str]:
-    """The names of the recorded processes that live."""
+    """Return the names of the recorded processes that live."""
     return [record.name for record in read_records(records) or [] if lives(record)]
 
 

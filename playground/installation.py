@@ -41,7 +41,7 @@ _TRIED = {
 
 
 def missing(port: int, context: ssl.SSLContext, paths: Iterable[str]) -> str | None:
-    """Return None when the API server serves all paths, else what it says to the first other."""
+    """Return None if the API server serves all paths, else its answer for the first other one."""
     for path in paths:
         try:
             api.request(port, context, "GET", f"{path}?limit=1")
@@ -51,10 +51,10 @@ def missing(port: int, context: ssl.SSLContext, paths: Iterable[str]) -> str | N
 
 
 class Trial:
-    """Whether webhooks review pods: some are tried in ``default``, and none is stored.
+    """Checks by dry runs in ``default`` whether webhooks review pods.
 
-    A pod passes where no webhook can be called, so their own counts tell. ``health`` has the URL
-    of each webhook.
+    A pod is also admitted if no webhook can be called, so the webhooks' own metrics decide.
+    ``health`` has the URL of each webhook.
     """
 
     def __init__(self, port: int, context: ssl.SSLContext, health: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ class Trial:
         path = "/api/v1/namespaces/default/pods?dryRun=All"
         try:
             # A webhook counts a moment after it answered, so a later call may see it.
-            now = sum(counted(api.ask(f"{url}/metrics")[1]) for url in self._health)
+            now = sum(count_reviews(api.ask(f"{url}/metrics")[1]) for url in self._health)
             if self._before is None:
                 self._before = now
             if now > self._before:
@@ -79,28 +79,28 @@ class Trial:
         return "the API server asks no webhook about a pod"
 
 
-def counted(metrics: str) -> float:
-    """The reviews in the Prometheus text of one webhook."""
+def count_reviews(metrics: str) -> float:
+    """Return the number of reviews in the Prometheus text of one webhook."""
     lines = (line for line in metrics.splitlines() if line.startswith(REVIEWS))
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 READY_SECONDS = 120.0
-# The controller makes the certificate meanwhile.
+# Meanwhile the controller creates the certificate.
 MOUNT_SECONDS = 120.0
-# The controller gives up its lease meanwhile, and the webhook lets connections end.
+# Meanwhile the controller releases its Lease, and the webhook lets connections end.
 GRACE_SECONDS = 5.0
 ROLES: tuple[Role, ...] = ("controller", "webhook")
 
 
 class Installation(Started):
-    """The controllers, the webhooks and a kubelet for them; methods block until it is so.
+    """The controllers, the webhooks and a kubelet; methods return when their effect is observed.
 
-    ``service_port`` is where the API server finds the webhooks: a balancer's, by default the
-    first webhook's. ``arguments`` are further flags by role. ``api_ports`` leads processes, by
-    name, to something before the API server. The processes end with this one, however it ends,
-    unless ``detached``. Everything stands in ``directory``, by default the control plane's; ports
-    are chosen when this is made, and stay.
+    ``service_port`` is where the API server finds the webhooks: a balancer's, by default the first
+    webhook's. ``arguments`` are further flags by role. ``api_ports`` has by process the port of a
+    server between it and the API server. The processes end with this one, however it ends, unless
+    ``detached``. All files are in ``directory``, by default the control plane's; ports are chosen
+    when this is created, and stay.
     """
 
     def __init__(  # noqa: PLR0913 -- what a test may vary
@@ -174,7 +174,7 @@ class Installation(Started):
         kubectl = self._control_plane.kubectl
         items = manifests.render(kubectl, self._folder)
         metrics_port = self.controllers[0].metrics_api_port
-        manifests.apply(kubectl, manifests.adapted(items, self.service_port, metrics_port))
+        manifests.apply(kubectl, manifests.adapt(items, self.service_port, metrics_port))
         self._kinds = manifests.served_paths(items)
         self._shipped = {role: manifests.container_flags(items, role) for role in ROLES}
 
@@ -199,7 +199,7 @@ class Installation(Started):
         """
         workload = self.workloads[name]
         why_not = partial(_why_not_mounted, workload)
-        controllers = [one.name for one in self._started("controller")]
+        controllers = [workload.name for workload in self._workloads_of("controller")]
         self._group.wait_until(KUBELET, why_not, MOUNT_SECONDS, controllers)
         if arguments is not None:
             self._arguments[name] = tuple(arguments)
@@ -240,13 +240,15 @@ class Installation(Started):
         """Wait until our kinds are served, and the webhooks registered and asked about a pod."""
         plane = self._control_plane
         needed = (*self._kinds, *CONFIGURATIONS)
-        trial = Trial(plane.port, plane.admin, [one.health for one in self._started("webhook")])
+        trial = Trial(
+            plane.port, plane.admin, [webhook.health for webhook in self._workloads_of("webhook")]
+        )
 
         def why_not() -> str | None:
             return missing(plane.port, plane.admin, needed) or trial.why_not()
 
-        first, *others = [one.name for role in ROLES for one in self._started(role)]
-        self._group.wait_until(first, why_not, READY_SECONDS, others)
+        first, *beside = [workload.name for role in ROLES for workload in self._workloads_of(role)]
+        self._group.wait_until(first, why_not, READY_SECONDS, beside)
 
     def running(self) -> list[str]:
         """The names of the processes that live, the kubelet's among them."""
@@ -257,10 +259,10 @@ class Installation(Started):
         return self._group.record(name).pid
 
     def log(self, name: str) -> Path:
-        """Where the output of a process goes; it is appended across restarts."""
+        """Return the log of a process, to which restarts append."""
         return self._group.log(name)
 
-    def _started(self, role: Role) -> list[Workload]:
+    def _workloads_of(self, role: Role) -> list[Workload]:
         names = self._group.names
         return [
             workload

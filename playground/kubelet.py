@@ -1,7 +1,7 @@
 """Mounts volumes for local processes: ``python -m harbourmaster.playground.kubelet DUTIES``.
 
-As the kubelet does, it asks for a token for each service account, asks again after 80 % of the
-token's life, and mirrors Secrets when they change. Tokens are bound to no pod, for there is none.
+Like the kubelet, it requests a token for each service account, renews it after 80 % of the
+token's life, and mirrors Secrets when they change. Tokens are not bound to a pod.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAUSE_SECONDS = 1.0
 
 
 class TokenVolume(Struct, frozen=True, tag="token"):
-    """What a pod finds below ``/var/run/secrets/kubernetes.io/serviceaccount``."""
+    """A volume with the files of ``/var/run/secrets/kubernetes.io/serviceaccount``."""
 
     directory: str
     namespace: str
@@ -53,7 +53,7 @@ class SecretVolume(Struct, frozen=True, tag="secret"):
 
 
 class Duties(Struct, frozen=True):
-    """What to mount. ``port`` is the API server's, ``pki`` the control plane's folder of keys."""
+    """The volumes to mount; ``port`` is the API server's, ``pki`` has the keys of the plane."""
 
     port: int
     pki: str

@@ -22,7 +22,7 @@ from harbourmaster.playground.capabilities import (
     SCHEDULER_NAME,
     controller_flags,
     dashboard_url,
-    enabled,
+    enabled_components,
     harbourmaster,
     overlay,
     scheduler_configuration,
@@ -110,8 +110,8 @@ def up(directory: Path, arguments: Arguments) -> int:
             with step(f"scheduler {SCHEDULER_NAME}, which asks the controller", _say):
                 port = installation.controllers[0].extender_port
                 authority = installation.webhooks[0].certificates / "ca.crt"
-                found = scheduler_configuration(port, authority)
-                plane.add_scheduler(SCHEDULER_NAME, found)
+                configuration = scheduler_configuration(port, authority)
+                plane.add_scheduler(SCHEDULER_NAME, configuration)
         with step(f"{len(nodes)} nodes ready", _say):
             plane.await_nodes(nodes)
         if "placement" in wanted:
@@ -132,18 +132,18 @@ def up(directory: Path, arguments: Arguments) -> int:
 
 def _revive(directory: Path, wanted: set[str]) -> None:
     """Start what ended since a start that had come to its end."""
-    found = _records(directory)
-    records = {record.name: record for record in found}
+    recorded = _records(directory)
+    records = {record.name: record for record in recorded}
     # Before 0.3, records had no command.
     if not {KUBELET, *ROLES} <= records.keys() or not all(
-        one.command or lives(one) for one in found
+        record.command or lives(record) for record in recorded
     ):
-        alive = ", ".join(one.name for one in found if lives(one))
+        alive = ", ".join(record.name for record in recorded if lives(record))
         raise PlaygroundError(
             f"{directory}: {alive} of an earlier start still running: "
             f"harbourmaster local down --dir {directory}"
         )
-    missing = wanted - enabled(records["controller"].command)
+    missing = wanted - enabled_components(records["controller"].command)
     if PROMETHEUS in records:
         missing -= {MONITORING}
     if missing:
@@ -179,8 +179,8 @@ def _start_prometheus(
 ) -> None:
     """Start what scrapes all processes, with the rules of the component ``monitoring``."""
     scrapes = installation.scrapes
-    found = render(kubectl, DEPLOY / "components/monitoring")
-    (rules,) = (each["spec"] for each in found if each["kind"] == "PrometheusRule")
+    objects = render(kubectl, DEPLOY / "components/monitoring")
+    (rules,) = (obj["spec"] for obj in objects if obj["kind"] == "PrometheusRule")
     folder = installation.files.directory / PROMETHEUS
     prometheus = Prometheus(folder, scrapes, rules=rules, program=program, detached=True)
     with step(f"Prometheus, which scrapes {', '.join(scrapes)}", _say):
@@ -239,12 +239,12 @@ def status(directory: Path) -> int:
     layout = Layout(directory)
     parts = [*_parts(directory), _Part(layout, directory / WORKERS, layout.logs)]
     # The first is the control plane, which is one of the playground's own command too.
-    found = [(record, part) for part in parts for record in read_records(part.records) or []]
-    if not found or not any(part.records.exists() for part in parts[1:]):
+    processes = [(record, part) for part in parts for record in read_records(part.records) or []]
+    if not processes or not any(part.records.exists() for part in parts[1:]):
         _say(f"harbourmaster is not running in {directory}")
         return 1
     good = True
-    for record, part in found:
+    for record, part in processes:
         fine, what = _state(record, part)
         if not fine:
             what = f"{what}: see {part.logs / record.name}.log"
@@ -278,7 +278,7 @@ class _Part(NamedTuple):
 
 
 def _parts(directory: Path) -> list[_Part]:
-    """In the order in which they are started."""
+    """Return the parts in the order in which they are started."""
     layout, files, prometheus = Layout(directory), Files(directory), directory / PROMETHEUS
     members = map(Layout, sorted(directory.glob("member-*")))
     return [
@@ -315,7 +315,7 @@ def _print_access(directory: Path) -> None:
     if PROMETHEUS in records:
         _say(f"Prometheus: http://{LOOPBACK}:{records[PROMETHEUS].ports['http']}")
     command = records["controller"].command
-    if "dashboard" in enabled(command):
+    if "dashboard" in enabled_components(command):
         plane = ControlPlane(directory, binaries=Path(sys.executable).parent)
         _say(f"dashboard: {dashboard_url(command)}")
         _say(f"token, for {LIFETIME}: {visitor_token(plane.kubectl)}")

@@ -72,10 +72,10 @@ def container_flags(items: Iterable[dict[str, Any]], role: str) -> list[str]:
     return []
 
 
-def adapted(
+def adapt(
     items: Iterable[dict[str, Any]], service_port: int, metrics_port: int = 0
 ) -> list[dict[str, Any]]:
-    """Leave out what runs containers, and let the Services lead to this machine.
+    """Return the objects without Deployments, with Services that lead to this machine.
 
     The API server calls ``externalName`` at the port that a webhook configuration, a conversion or
     an APIService names, so what is shipped of them names ``service_port`` or ``metrics_port``;

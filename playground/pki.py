@@ -39,8 +39,7 @@ VALIDITY = dt.timedelta(days=365)
 def write_pki(directory: Path, service_ip: str) -> None:
     """Write ``ca.crt``, ``serving.*``, ``service-account.key`` and ``<client>.*``, all 0600.
 
-    ``front-proxy-ca.crt`` has an authority of its own, for nothing but ``front-proxy-client.*``.
-
+    ``front-proxy-ca.crt`` is an authority of its own, only for ``front-proxy-client.*``.
     ``service_ip`` is the address of the Service ``kubernetes``.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,7 +67,7 @@ def write_pki(directory: Path, service_ip: str) -> None:
 def write_kubeconfig(path: Path, server: str, pki: Path, client: str) -> None:
     """Write a kubeconfig (0600) for ``client`` of `CLIENTS` with everything embedded."""
 
-    def embedded(name: str) -> str:
+    def embed(name: str) -> str:
         return base64.b64encode((pki / name).read_bytes()).decode()
 
     config = {
@@ -77,15 +76,15 @@ def write_kubeconfig(path: Path, server: str, pki: Path, client: str) -> None:
         "clusters": [
             {
                 "name": "playground",
-                "cluster": {"server": server, "certificate-authority-data": embedded("ca.crt")},
+                "cluster": {"server": server, "certificate-authority-data": embed("ca.crt")},
             }
         ],
         "users": [
             {
                 "name": client,
                 "user": {
-                    "client-certificate-data": embedded(f"{client}.crt"),
-                    "client-key-data": embedded(f"{client}.key"),
+                    "client-certificate-data": embed(f"{client}.crt"),
+                    "client-key-data": embed(f"{client}.key"),
                 },
             }
         ],

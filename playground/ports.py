@@ -18,7 +18,7 @@ _held: Final[dict[int, int]] = {}
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose ports that nobody listens on, and that no other process was given by this."""
+    """Choose ports on which no process listens, and that no other call of this has returned."""
     chosen: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(chosen) == count:

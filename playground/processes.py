@@ -150,7 +150,7 @@ def spawn(
     return Process(record, child)
 
 
-def captured(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
+def run_captured(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
     """Run a command of ours or the user's to its end, and return what it prints."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # noqa: S603
 

@@ -70,17 +70,17 @@ class Prometheus(Started):
 
     @property
     def url(self) -> str:
-        """Where it answers, as a KeptnMetricsProvider names it."""
+        """The address, as in a KeptnMetricsProvider."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
-        """Where its output goes; it is appended across restarts."""
+        """The log, to which restarts append."""
         return self._group.log(NAME)
 
     @property
     def pid(self) -> int:
-        """Its process id. Raises PlaygroundError where it does not run."""
+        """The process ID. Raises PlaygroundError if it does not run."""
         return self._group.record(NAME).pid
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Prometheus(Started):
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # JSON is YAML.
         configuration = self.directory / "prometheus.yml"
-        content = configured(self._scrapes, self._interval)
+        content = configuration_of(self._scrapes, self._interval)
         if self._rules is not None:
             (self.directory / "rules.yml").write_bytes(msgspec.json.encode(self._rules))
             content["rule_files"] = ["rules.yml"]
@@ -139,14 +139,14 @@ class Prometheus(Started):
 
     def _why_not_scraped(self) -> str | None:
         try:
-            good = {one.metric["job"] for one in self.query("up == 1")}
+            good = {sample.metric["job"] for sample in self.query("up == 1")}
         except PlaygroundError as error:
             return str(error)
         missing = [job for job in self._scrapes if job not in good]
         return f"it has nothing of {', '.join(missing)}" if missing else None
 
 
-def configured(scrapes: Mapping[str, str], interval: str) -> dict[str, object]:
+def configuration_of(scrapes: Mapping[str, str], interval: str) -> dict[str, object]:
     """Return the configuration in which each job is one URL."""
     return {
         "global": {"scrape_interval": interval},

@@ -30,7 +30,7 @@ from harbourmaster.playground.demo import (
     NAMESPACE,
     SAMPLES,
     Demo,
-    shown,
+    shorten,
 )
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation, step
@@ -143,7 +143,7 @@ class Tour(Demo):
             line = shlex.join((*command, kubeconfig, "--metric", metric, "1"))
             self._say(f"$ harbourmaster {line} | kubectl apply -f -")
             self.tell(self._plane.kubectl("apply", "-f", "-", stdin=made).stdout)
-        self.kubectl("apply", "-f", shown(SAMPLES / "demo" / "ferry.yaml"))
+        self.kubectl("apply", "-f", shorten(SAMPLES / "demo" / "ferry.yaml"))
         self._await_place("north")
 
     def move(self) -> None:
@@ -158,7 +158,7 @@ class Tour(Demo):
         self._await_place("south")
 
     def leave_waiting(self) -> None:
-        """Roll out a version that waits for what nobody does, to be looked at in peace."""
+        """Roll out a version that waits until the user acts, so that it can be examined."""
         self.headline(f"version {LAST} waits for a task that is missing")
         tasks = {"keptn.sh/pre-deployment-tasks": "manual-approval"}
         self.annotate({"keptn.sh/version": LAST, **tasks})
@@ -167,7 +167,7 @@ class Tour(Demo):
         self.harbourmaster("gate", "list", "-A")
 
     def show_pages(self, address: str, kubectl: Path) -> None:
-        """Let somebody in who may look at everything, and say where."""
+        """Create a user that may see everything, and print how to log in."""
         self.headline("the dashboard")
         self._say(
             "Users see the objects that they can list with kubectl. This account sees everything:"
@@ -186,7 +186,7 @@ class Tour(Demo):
         self._say(f"\nThe dashboard: {address}")
         self._say("It asks for a token; in another shell, in this folder, this prints one:")
         self._say(
-            f"$ {shown(kubectl)} --kubeconfig={self._plane.kubeconfig} "
+            f"$ {shorten(kubectl)} --kubeconfig={self._plane.kubeconfig} "
             f"create token {VISITOR} -n {NAMESPACE}"
         )
 
@@ -203,9 +203,9 @@ class Tour(Demo):
         for name, kubeconfig in self._members.items():
             command = (f"--kubeconfig={kubeconfig}", "get", "deployments", "--ignore-not-found")
             self._say(f"$ kubectl {shlex.join(command)}")
-            found = self._plane.kubectl(*command).stdout
-            self.tell(found or "nothing")
-            if (APPLICATION in found) != (name == cluster):
+            output = self._plane.kubectl(*command).stdout
+            self.tell(output or "nothing")
+            if (APPLICATION in output) != (name == cluster):
                 raise PlaygroundError(f"{APPLICATION} should be on {cluster} alone")
 
     def _waiting_pod(self) -> str:
@@ -215,5 +215,5 @@ class Tour(Demo):
         return str(pods[0]["metadata"]["name"])
 
     def _ask(self, arguments: Sequence[str]) -> str:
-        """What a command of ours prints, run as the administrator. Raises PlaygroundError."""
+        """Return the output of a harbourmaster command. Raises PlaygroundError."""
         return harbourmaster(self._plane.kubeconfig, arguments)

@@ -1,4 +1,4 @@
-"""What runs of Harbourmaster on this machine: command lines, volumes and files, as in its pods."""
+"""The processes of Harbourmaster on this machine: command lines, volumes and files, as in pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Files(NamedTuple):
-    """Where everything of one installation stands; the folder may be the control plane's."""
+    """The files and folders of one installation; the folder can be the control plane's."""
 
     directory: Path
 
@@ -46,7 +46,7 @@ class Files(NamedTuple):
 
     @property
     def duties(self) -> Path:
-        """What the kubelet mounts."""
+        """The file with the volumes that the kubelet mounts."""
         return self.directory / "kubelet.json"
 
 
@@ -83,7 +83,7 @@ class Workload(NamedTuple):
 
     @property
     def ports(self) -> dict[str, int]:
-        """Its ports by their names in the pod."""
+        """The ports by their names in the pod."""
         ports = {
             "webhook": self.port,
             "health": self.health_port,
@@ -94,7 +94,7 @@ class Workload(NamedTuple):
         return {name: port for name, port in ports.items() if port}
 
     def volumes(self) -> list[TokenVolume | SecretVolume]:
-        """What the kubelet mounts for it."""
+        """Return the volumes that the kubelet mounts."""
         token = TokenVolume(str(self.identity), NAMESPACE, f"harbourmaster-{self.role}")
         if self.role == "controller":
             return [token]

@@ -101,7 +101,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/rescheduling/",
     "harbourmaster/serving/",
     "harbourmaster/telemetry/",
-    "playground/",
     "policies/",
     "tests/bench/",
     "tests/browser/",

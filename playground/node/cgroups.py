@@ -37,7 +37,7 @@ class Groups(NamedTuple):
         for controllers, folder in self.folders.items():
             if self.unified:
                 available = (folder.parent / CONTROLLERS).read_text().split()
-                wanted = " ".join(f"+{one}" for one in available)
+                wanted = " ".join(f"+{controller}" for controller in available)
                 (folder.parent / "cgroup.subtree_control").write_text(wanted)
             folder.mkdir(exist_ok=True)
             if "cpuset" in controllers.split(","):

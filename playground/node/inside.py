@@ -1,4 +1,4 @@
-"""What starts everything in the namespaces of the first node: ``inside MACHINE LISTENER``.
+"""Starts everything in the namespaces of the first node: ``inside MACHINE LISTENER``.
 
 Progress goes to stdout, with ``READY`` or a reason at its end; stdin ends with the keeper.
 """
@@ -26,7 +26,7 @@ from harbourmaster.playground.group import Group
 from harbourmaster.playground.installation import ROLES, step
 from harbourmaster.playground.node.configuration import FILES, HOST_IP, SOCKET, Worker
 from harbourmaster.playground.node.machine import FAILED, READY, WORKERS, Machine, archives
-from harbourmaster.playground.processes import captured
+from harbourmaster.playground.processes import run_captured
 from harbourmaster.playground.workloads import NAMESPACE
 from harbourmaster.serving.process import failure
 
@@ -50,7 +50,7 @@ class Names:
         self._lines: dict[str, str] = {}
 
     def follow(self) -> None:
-        """Watch without end; without the API server, the last names stay."""
+        """Watch forever; while the API server does not answer, keep the last names."""
         # Each watch starts with an event for each Service that exists.
         path = f"/api/v1/services?watch=true&timeoutSeconds={_WATCH_SECONDS}"
         while True:
@@ -232,7 +232,7 @@ class Node:
         self.plane.kubectl("rollout", "status", *waiting, *deployments)
 
     async def forward(self, listener: socket.socket) -> None:
-        """Lead connections to the host's loopback to the API server, without end."""
+        """Forward connections from the host's loopback to the API server, forever."""
         server = await asyncio.start_server(self._forward, sock=listener)
         await server.serve_forever()
 
@@ -264,7 +264,7 @@ def _why_not(command: list[str]) -> str | None:
 
 
 def _run(command: list[str]) -> str:
-    result = captured(command)
+    result = run_captured(command)
     if result.returncode != 0:
         said = (result.stderr.strip() or f"exit code {result.returncode}").splitlines()[-1]
         raise PlaygroundError(f"{shlex.join(command)} failed: {said}")

@@ -1,4 +1,4 @@
-"""What a node is started with, and what this machine must have for it."""
+"""The inputs of a node, and the check of this machine's prerequisites."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SYSTEM: Final = ":/usr/sbin:/sbin"
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is started with; paths are absolute."""
+    """The inputs of a node; paths are absolute."""
 
     directory: str
     binaries: str

@@ -72,7 +72,7 @@ class DeployedInstallation:
 
     def shipped(self, kind, name):
         """One of our manifests, as it is applied here."""
-        items = manifests.adapted(
+        items = manifests.adapt(
             self._shipped,
             self.installation.service_port,
             self.installation.controllers[0].metrics_api_port,

@@ -11,9 +11,9 @@ from harbourmaster.playground import api
 @pytest.fixture
 def plain(monkeypatch):
     """Let requests go without TLS."""
-    answered = api._answered
+    answered = api._open
     monkeypatch.setattr(
-        api, "_answered", lambda fault, port, _, *more: answered(fault, port, None, *more)
+        api, "_open", lambda fault, port, _, *more: answered(fault, port, None, *more)
     )
 
 

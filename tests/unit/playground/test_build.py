@@ -135,7 +135,7 @@ def test_a_caller_that_waits_for_another_build_says_so(environment, tmp_path):
     cache = tmp_path / "cache" / "harbourmaster"
     cache.mkdir(parents=True)
     waiting = threading.Event()
-    with build.locked(cache / "build.lock", print):
+    with build.hold_lock(cache / "build.lock", print):
         thread = threading.Thread(
             target=ensure_binaries,
             kwargs={"environment": environment, "progress": lambda line: said(line, waiting)},

@@ -100,5 +100,5 @@ def test_a_pod_that_does_not_run_fails_the_demo():
 
 def test_a_path_is_shown_from_where_the_user_stands(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert demo.shown(tmp_path / "a" / "b.yaml") == "a/b.yaml"
-    assert demo.shown(SAMPLES) == str(SAMPLES)
+    assert demo.shorten(tmp_path / "a" / "b.yaml") == "a/b.yaml"
+    assert demo.shorten(SAMPLES) == str(SAMPLES)

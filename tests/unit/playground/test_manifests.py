@@ -43,7 +43,7 @@ def test_the_manifests_are_the_project_s():
 
 
 def test_no_deployment_is_applied_and_everything_else_is(shipped):
-    left = manifests.adapted(shipped, 1, 2)
+    left = manifests.adapt(shipped, 1, 2)
     kinds = {item["kind"] for item in shipped}
     assert {item["kind"] for item in left} == kinds - {"Deployment"}
     assert len(left) == len([item for item in shipped if item["kind"] != "Deployment"])
@@ -52,7 +52,7 @@ def test_no_deployment_is_applied_and_everything_else_is(shipped):
 def test_the_service_of_the_webhook_leads_to_this_machine(shipped):
     services = {
         item["metadata"]["name"]: item["spec"]
-        for item in manifests.adapted(shipped, 1)
+        for item in manifests.adapt(shipped, 1)
         if item["kind"] == "Service"
     }
     assert services["harbourmaster-webhook"] == {
@@ -63,7 +63,7 @@ def test_the_service_of_the_webhook_leads_to_this_machine(shipped):
 
 
 def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
-    items = manifests.adapted(shipped, 1, 21001)
+    items = manifests.adapt(shipped, 1, 21001)
     services = [item["spec"]["service"] for item in items if item["kind"] == "APIService"]
     assert [(service["name"], service["port"]) for service in services] == [
         ("harbourmaster-metrics", 21001)
@@ -75,13 +75,13 @@ def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
     ]
     assert found["spec"] == {"type": "ExternalName", "externalName": "localhost"}
     # An API that nobody serves would keep namespaces from being deleted.
-    alone = manifests.adapted(shipped, 1)
+    alone = manifests.adapt(shipped, 1)
     assert "APIService" not in {item["kind"] for item in alone}
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 def test_shipped_configurations_name_the_port_of_the_webhook(kind):
-    (found,) = manifests.adapted([configuration(kind)], 21000)
+    (found,) = manifests.adapt([configuration(kind)], 21000)
     ports = [webhook["clientConfig"]["service"]["port"] for webhook in found["webhooks"]]
     assert ports == [21000, 21000]
     assert found["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate"
@@ -90,7 +90,7 @@ def test_shipped_configurations_name_the_port_of_the_webhook(kind):
 def test_a_conversion_names_the_port_of_the_webhook(shipped):
     ports = [
         item["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"]
-        for item in manifests.adapted(shipped, 21000)
+        for item in manifests.adapt(shipped, 21000)
         if item["kind"] == "CustomResourceDefinition" and "conversion" in item["spec"]
     ]
     assert ports == [21000, 21000]
@@ -98,7 +98,7 @@ def test_a_conversion_names_the_port_of_the_webhook(shipped):
 
 def test_what_was_rendered_stays_as_it_is():
     items = [configuration("Mutating")]
-    manifests.adapted(items, 21000)
+    manifests.adapt(items, 21000)
     assert items == [configuration("Mutating")]
 
 

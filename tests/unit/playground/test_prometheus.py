@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.prometheus import Prometheus, Series, configured
+from harbourmaster.playground.prometheus import Prometheus, Series, configuration_of
 
 # Stands for Prometheus: notes its flags, is ready at the second question, and answers each query
 # by the file of that name.
@@ -65,7 +65,7 @@ def up(job):
 
 
 def test_each_job_is_one_url_and_the_interval_is_for_all():
-    assert configured(SCRAPES, "2s") == {
+    assert configuration_of(SCRAPES, "2s") == {
         "global": {"scrape_interval": "2s"},
         "scrape_configs": [
             {
@@ -88,7 +88,7 @@ def test_rules_are_a_file_that_the_configuration_names(tmp_path, program):
     rules = {"groups": []}
     with Prometheus(tmp_path / "data", SCRAPES, rules=rules, program=program) as server:
         content = json.loads((server.directory / "prometheus.yml").read_text())
-        assert content == {**configured(SCRAPES, "1s"), "rule_files": ["rules.yml"]}
+        assert content == {**configuration_of(SCRAPES, "1s"), "rule_files": ["rules.yml"]}
         assert json.loads((server.directory / "rules.yml").read_text()) == rules
 
 
@@ -96,7 +96,7 @@ def test_it_is_ready_when_it_says_so_and_listens_on_this_machine_only(server, pr
     flags = (program.parent / "flags").read_text().splitlines()
     assert f"--web.listen-address=127.0.0.1:{server.port}" in flags
     assert f"--config.file={server.directory}/prometheus.yml" in flags
-    assert json.loads((server.directory / "prometheus.yml").read_text()) == configured(
+    assert json.loads((server.directory / "prometheus.yml").read_text()) == configuration_of(
         SCRAPES, "1s"
     )
 

@@ -4,7 +4,7 @@ import pytest
 
 from harbourmaster.playground import installation
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.installation import CONFIGURATIONS, Trial, counted, missing
+from harbourmaster.playground.installation import CONFIGURATIONS, Trial, count_reviews, missing
 
 METRICS = """\
 # TYPE harbourmaster_admission_duration_seconds histogram
@@ -45,7 +45,7 @@ def cluster(monkeypatch):
 
 
 def test_reviews_of_every_outcome_are_counted_once():
-    assert counted(METRICS) == 5
+    assert count_reviews(METRICS) == 5
 
 
 def test_everything_is_asked_for_until_something_is_missing(cluster):

@@ -52,7 +52,7 @@ def started(monkeypatch):
             ours.append(command[4:])
             return CompletedProcess(command, 0, "said\n", "")
 
-        monkeypatch.setattr("harbourmaster.playground.capabilities.captured", run)
+        monkeypatch.setattr("harbourmaster.playground.capabilities.run_captured", run)
         members = {name: f"/members/{name}/kubeconfig" for name in MEMBERS}
         return Tour(plane, lines.append, members), lines, ours
 
@@ -120,7 +120,9 @@ def test_an_application_in_the_wrong_place_ends_the_demo(started, where):
 
 def test_a_command_of_ours_that_can_t_be_used_ends_the_demo(monkeypatch):
     failed = CompletedProcess([], 2, "", "harbourmaster: no cluster\n")
-    monkeypatch.setattr("harbourmaster.playground.capabilities.captured", lambda *_, **__: failed)
+    monkeypatch.setattr(
+        "harbourmaster.playground.capabilities.run_captured", lambda *_, **__: failed
+    )
     with pytest.raises(PlaygroundError, match="gate list failed: harbourmaster: no cluster"):
         Tour(Plane(), [].append, {}).harbourmaster("gate", "list")
 
