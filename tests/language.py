@@ -96,7 +96,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/kube/",
     "harbourmaster/lifecycle/",
     "harbourmaster/placement/",
-    "harbourmaster/providers/",
     "harbourmaster/registration/",
     "harbourmaster/rescheduling/",
     "harbourmaster/serving/",

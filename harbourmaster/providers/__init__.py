@@ -1,3 +1,3 @@
-"""Metric providers: one file for each, behind one Protocol; evaluations and placement ask them."""
+"""Metric providers, a file for each behind one Protocol, for evaluations and placement."""
 
 from __future__ import annotations

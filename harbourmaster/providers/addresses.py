@@ -1,7 +1,7 @@
-"""The URLs and addresses that are allowed: pure decisions, for every spelling of an address.
+"""The URLs and addresses that are allowed, for every spelling of an address.
 
-Whoever may create a provider may name any server. So addresses at which services hand out
-credentials, or trust every client, are rejected unless the operator allows them.
+Users that can create a provider can name any server. Addresses whose services hand out credentials,
+or trust every client, are therefore rejected unless the operator allows them.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ REFUSED: Final = {
     # The IPv4 address behind it depends on the translator.
     "an address of a local translator": ("64:ff9b:1::/48",),
 }
-"""The networks rejected by default, by reason. Link-local has the metadata of most clouds."""
+"""The networks that are rejected by default, by reason. Most clouds have link-local metadata."""
 
 _LONGEST_URL: Final = 2048
 _LONGEST_HOST: Final = 253
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _NUMERIC: Final = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
-"""Some libraries take names that end like this for IPv4 addresses."""
+"""The ends of names that some libraries read as IPv4 addresses."""
 _SHORT: Final = 32
 """Bits of an IPv4 address."""
 
 
 class AddressFilter:
-    """The allowed addresses. ``denied`` overrides ``allowed``, which overrides the defaults."""
+    """Rejects addresses: ``denied`` overrides ``allowed``, which overrides the defaults."""
 
     def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
-        """Addresses and networks, ``10.1.2.3`` or ``10.0.0.0/8``. Raises ValueError."""
+        """Take addresses and networks, ``10.1.2.3`` or ``10.0.0.0/8``. Raises ValueError."""
         self._allowed = parse_networks(allowed)
         self._denied = parse_networks(denied)
-        self._refused = [(why, parse_networks(found)) for why, found in REFUSED.items()]
+        self._refused = [(why, parse_networks(texts)) for why, texts in REFUSED.items()]
 
     def check(self, address: str, host: str) -> None:
         """Raise ForbiddenAddressError if ``address``, one of ``host``, is forbidden."""
@@ -63,7 +63,7 @@ class AddressFilter:
             raise ForbiddenAddressError(f"{host} is not allowed: it has {why}")
 
     def refusal(self, address: Address) -> str:
-        """Why an address is forbidden; empty if it is allowed."""
+        """Return why an address is forbidden; empty if it is allowed."""
         forms = tuple(_forms(address))
         if any(_within(form, self._denied) for form in forms):
             return "an address that is denied"
@@ -72,24 +72,24 @@ class AddressFilter:
         for form in forms:
             if _within(form, self._allowed):
                 continue
-            for why, found in self._refused:
-                if _within(form, found):
+            for why, networks in self._refused:
+                if _within(form, networks):
                     return why
         return ""
 
 
 def parse_server_url(url: str) -> URL:
-    """A valid server URL without query and fragment. Raises BadProviderError."""
+    """Return a valid server URL without query and fragment. Raises BadProviderError."""
     if not url.isprintable() or " " in url or "\\" in url or len(url) > _LONGEST_URL:
         raise BadProviderError("invalid server URL: it is too long or has invalid characters")
     try:
-        found = URL(url)
-        # "host" is decoded where it is read, and fails there if at all.
-        host, port = found.raw_host or "" if found.host else "", found.port
+        parsed = URL(url)
+        # Reading "host" decodes it, which may fail.
+        host, port = parsed.raw_host or "" if parsed.host else "", parsed.port
     except (ValueError, IndexError):
         # yarl reads a host behind the "@" of "http://[]@".
         raise BadProviderError("invalid server URL: write https://host:port") from None
-    if found.scheme not in {"http", "https"}:
+    if parsed.scheme not in {"http", "https"}:
         raise BadProviderError("invalid server URL: expected http:// or https://")
     # "@host" has an empty user, which yarl does not tell from none.
     authority = _authority(url)
@@ -102,23 +102,23 @@ def parse_server_url(url: str) -> URL:
             "invalid server URL: invalid host or port: write https://host:port, and an IPv4 "
             "address as four decimal numbers"
         )
-    return found
+    return parsed
 
 
 def literal_address(url: URL) -> str | None:
-    """The host if it is an address; None if it is a name."""
+    """Return the host if it is an address; None if it is a name."""
     host = url.raw_host or ""
     return host if ":" in host or _NUMERIC.search(host) else None
 
 
 def host_and_port(url: URL) -> str:
-    """``host:port``, for errors."""
+    """Return ``host:port`` for an error."""
     host = url.raw_host or ""
     return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
 def describe_server(server: str) -> str:
-    """``host:port`` of a server URL; of an invalid one nothing is shown."""
+    """Return ``host:port`` of a server URL; no part of an invalid one."""
     try:
         return host_and_port(parse_server_url(server))
     except BadProviderError:
@@ -140,24 +140,24 @@ def _is_host(host: str) -> bool:
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Of ``10.1.2.3`` and ``10.0.0.0/8``. Raises ValueError."""
+    """Parse addresses and networks, ``10.1.2.3`` or ``10.0.0.0/8``. Raises ValueError."""
     return tuple(ip_network(text, strict=False) for text in texts)
 
 
 def check_networks(field: str, texts: Iterable[str]) -> None:
-    """Raise ValueError for a text in this field that is neither an address nor a network."""
+    """Raise ValueError for a text of ``field`` that is neither an address nor a network."""
     try:
         parse_networks(texts)
     except ValueError as error:
         raise ValueError(f"{field}: {error}: write 10.1.2.3 or 10.0.0.0/8") from None
 
 
-def _within(address: Address, found: tuple[IPv4Network | IPv6Network, ...]) -> bool:
-    return any(address in network for network in found)
+def _within(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
+    return any(address in network for network in networks)
 
 
 def _forms(address: Address) -> Iterator[Address]:
-    """The address, and every IPv4 address that a translator or tunnel derives from it."""
+    """Yield the address, and every IPv4 address that a translator or tunnel derives from it."""
     yield address
     if isinstance(address, IPv4Address):
         return
@@ -178,4 +178,4 @@ _WITH_LAST: Final = {
     int(IPv6Address(prefix)) >> _SHORT
     for prefix in ("::ffff:0:0", "::", "::ffff:0:0:0", "64:ff9b::")
 }
-"""Mapped, compatible, translated (RFC 2765) and NAT64: the last bits are the IPv4 address."""
+"""Prefixes of mapped, compatible, translated (RFC 2765) and NAT64 addresses, which end in IPv4."""

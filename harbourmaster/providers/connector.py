@@ -1,6 +1,6 @@
-"""Connections to providers: a name is resolved once, and only checked addresses are connected to.
+"""Connections to providers, only to addresses that were checked.
 
-A name may resolve to other addresses the second time (DNS rebinding), so there is no second time:
+A name may resolve to other addresses the second time (DNS rebinding). So it is resolved once, and
 the connection goes to the addresses that were checked.
 """
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from harbourmaster.providers.addresses import AddressFilter
 
 KEEP_SECONDS: Final = 75.0
-"""Longer than the usual interval, so that the next query reuses the connection."""
+"""Seconds that a connection stays idle, so that the query of the next minute reuses it."""
 NAME_SECONDS: Final = 10
 """Seconds that the addresses of a name are cached."""
 MAX_LOOKUPS: Final = 64
-"""Concurrent lookups; the resolver of the system may block for long and cannot be
-interrupted."""
+"""Concurrent lookups: the resolver of the system may block, and cannot be interrupted."""
 
 Lookup: TypeAlias = "Callable[[str, int, int], list[Any]]"
-"""Takes host, port and family; returns the result of ``socket.getaddrinfo``."""
+"""A function of host, port and family with the result of ``socket.getaddrinfo``."""
 
 
 class CheckedResolver(AbstractResolver):
@@ -46,15 +45,15 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """All addresses. Raises ForbiddenAddressError, OSError."""
-        found = await self._looked_up(host, port, family)
-        if not found:
+        """Return all addresses of a name. Raises ForbiddenAddressError, OSError."""
+        results = await self._look_up(host, port, family)
+        if not results:
             raise OSError(None, "no address")
-        results: list[ResolveResult] = []
-        for kind, _, proto, _, place in found:
-            address = str(place[0])
+        addresses: list[ResolveResult] = []
+        for kind, _, proto, _, sockaddr in results:
+            address = str(sockaddr[0])
             self._addresses.check(address, host)
-            results.append(
+            addresses.append(
                 {
                     "hostname": host,
                     "host": address,
@@ -64,55 +63,49 @@ class CheckedResolver(AbstractResolver):
                     "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
                 }
             )
-        return results
+        return addresses
 
     async def close(self) -> None:
         """Do nothing: lookups that hang are left alone."""
 
-    async def _looked_up(self, host: str, port: int, family: int) -> list[Any]:
-        """One lookup for all callers: the addresses of a name are the same on every port.
-
-        So a name that hangs counts once towards the limit.
-        """
+    async def _look_up(self, host: str, port: int, family: int) -> list[Any]:
+        """Look a name up once for all callers and ports, so that it counts once for the limit."""
         key = (host, family)
         running = self._running.get(key)
         if running is None:
             if len(self._running) >= MAX_LOOKUPS:
                 raise OSError(None, "too many other names are being looked up")
-            running = self._running[key] = self._begun(host, port, family)
+            running = self._running[key] = self._start_lookup(host, port, family)
             running.add_done_callback(lambda done: self._end(key, done))
         return await asyncio.shield(running)
 
     def _end(self, key: tuple[str, int], done: asyncio.Future[list[Any]]) -> None:
         self._running.pop(key, None)
         if not done.cancelled():
-            # Nobody may be waiting for it.
+            # All callers may be cancelled; asyncio logs exceptions that are not retrieved.
             done.exception()
 
-    def _begun(self, host: str, port: int, family: int) -> asyncio.Future[list[Any]]:
-        """Look up in a new thread, so that a name that hangs delays neither others nor the exit.
-
-        A pool has few threads, and a process waits for them when it exits.
-        """
+    def _start_lookup(self, host: str, port: int, family: int) -> asyncio.Future[list[Any]]:
+        """Look up in a new thread: a process waits for the threads of a pool when it exits."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Any]] = loop.create_future()
 
-        def finish(found: list[Any] | Exception) -> None:
+        def finish(result: list[Any] | Exception) -> None:
             if future.done():
                 return
-            if isinstance(found, Exception):
-                future.set_exception(found)
+            if isinstance(result, Exception):
+                future.set_exception(result)
             else:
-                future.set_result(found)
+                future.set_result(result)
 
         def work() -> None:
-            found: list[Any] | Exception
+            result: list[Any] | Exception
             try:
-                found = self._lookup(host, port, family)
+                result = self._lookup(host, port, family)
             except Exception as error:  # noqa: BLE001 - the caller that waits on the future gets it
-                found = error
+                result = error
             try:
-                loop.call_soon_threadsafe(finish, found)
+                loop.call_soon_threadsafe(finish, result)
             except RuntimeError:
                 # The loop is closed.
                 return
@@ -122,7 +115,7 @@ class CheckedResolver(AbstractResolver):
 
 
 def look_up(host: str, port: int, family: int) -> list[Any]:
-    """Ask the system, only for address families that this machine has."""
+    """Ask the resolver of the system, for address families that this machine has."""
     return socket.getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
@@ -131,7 +124,7 @@ def look_up(host: str, port: int, family: int) -> list[Any]:
 def create_connector(
     addresses: AddressFilter, lookup: Lookup | None = None
 ) -> aiohttp.TCPConnector:
-    """A connector for allowed addresses only. Needs a running loop.
+    """Return a connector for allowed addresses only. Needs a running loop.
 
     It does not limit connections: a server that hangs would delay queries to others. QueryClient
     limits them for each target.

@@ -1,4 +1,4 @@
-"""Datadog: the mean of a series, over the last five minutes if not asked otherwise."""
+"""Datadog: the mean of a series, by default over the last five minutes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DIGITS: Final = 5
 
 
 class _Series(Struct, frozen=True):
-    """Times in milliseconds."""
+    """The points of a series, each a time in milliseconds and a value."""
 
     pointlist: tuple[tuple[float, float | None], ...] = ()
 
 
 class _Body(Struct, frozen=True):
-    """An ``error`` comes with status 200, too."""
+    """The body of an answer; an ``error`` may have the status 200."""
 
     error: str | None = None
     series: tuple[_Series, ...] | None = None
@@ -43,13 +43,13 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class Datadog:
-    """The timeseries API v1. Of several series the first counts, as with Keptn."""
+    """The timeseries API v1; the first of several series counts, as with Keptn."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The mean of the points that have a value; with a step, all of them as samples."""
+        """Return the mean of the points that have a value; with a step, all of them as samples."""
         start, end = time_window(question, self._now())
         params = {"from": f"{int(start)}", "to": f"{int(end)}", "query": question.query}
         if question.step is not None:
@@ -61,8 +61,8 @@ class Datadog:
             raise BadQueryError(f"the provider rejected the query ({one_line(body.error)})")
         if not body.series:
             raise NoValuesError("no values in query result")
-        found = to_samples((ms / 1000, value) for ms, value in body.series[0].pointlist)
-        return average_answer(found, question, reply, partial(format_general, digits=_DIGITS))
+        samples = to_samples((ms / 1000, value) for ms, value in body.series[0].pointlist)
+        return average_answer(samples, question, reply, partial(format_general, digits=_DIGITS))
 
 
 def _headers(target: Target) -> Mapping[str, str]:

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from harbourmaster.providers.replies import Reply
 
 _VALUE: Final = "value"
-"""The field that counts if there are several; of an object its average counts."""
+"""The field that counts if a record has several."""
 _AVERAGE: Final = "avg"
 _NUMERIC: Final = frozenset({"long", "double"})
 _NANOSECONDS: Final = 1e9
 WAIT: Final = 50
-"""Seconds that a query may run, as with Keptn; the timeout of the query usually ends it earlier."""
+"""Seconds that a query may run, as with Keptn; usually its time limit is shorter."""
 PAUSE: Final = 1.0
-"""Seconds that the server holds a request, and that we wait between two."""
+"""Seconds that the server holds a request, and that we wait between two requests."""
 _MILLISECONDS: Final = int(PAUSE * 1000)
-_LOOKS: Final = int(WAIT / (2 * PAUSE))
+_MAX_POLLS: Final = int(WAIT / (2 * PAUSE))
 _RUNNING: Final = frozenset({"NOT_STARTED", "RUNNING"})
 _PARTIAL: Final = frozenset(
     {
@@ -54,11 +54,11 @@ _PARTIAL: Final = frozenset(
         "QUERY_CONSUMPTION_LIMIT",
     }
 )
-"""Notifications of a query whose result is incomplete."""
+"""The notifications of an incomplete result."""
 
 
 class FieldType(Struct, frozen=True):
-    """``long`` and ``double`` are numbers, which may be written as strings."""
+    """The type of a field; ``long`` and ``double`` may be written as strings."""
 
     type: str = ""
 
@@ -98,7 +98,7 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class Dql:
-    """Starts a query and polls until it is done. The last record counts, as with Keptn."""
+    """The query API of Grail, which is polled. The last record counts, as with Keptn."""
 
     def __init__(
         self,
@@ -112,17 +112,17 @@ class Dql:
         self._sleep = sleep
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The last value; with a step, all of them as samples, in the steps of the query."""
-        line = _Line(http, target, self._tokens)
-        reply = await line.send("POST", "execute", body=msgspec.json.encode(_request(question)))
+        """Return the last value; with a step, all of them as samples, in the steps of the query."""
+        session = _QuerySession(http, target, self._tokens)
+        reply = await session.send("POST", "execute", body=_request_body(question))
         body = decode_reply(reply, _BODY)
-        looks = 0
+        polls = 0
         while body.state in _RUNNING:
-            if looks == _LOOKS:
+            if polls == _MAX_POLLS:
                 raise TimedOutError(f"the query did not end within {WAIT} s")
-            looks += 1
+            polls += 1
             await self._sleep(PAUSE)
-            reply = await line.send("GET", "poll", params=_poll(body))
+            reply = await session.send("GET", "poll", params=_poll_parameters(body))
             # The response to a poll has no token.
             body = msgspec.structs.replace(
                 decode_reply(reply, _BODY), request_token=body.request_token
@@ -132,16 +132,16 @@ class Dql:
         _check_complete(body.result)
         records = [record for record in body.result.records if record is not None]
         now = self._now() if question.end is None else question.end
-        found = points(records, body.result.types, question.path, now)
-        (last,) = to_samples(found[-1:])
+        points = to_points(records, body.result.types, question.path, now)
+        (last,) = to_samples(points[-1:])
         return Answer(
             value=format_fixed6(last.value),
-            samples=(last,) if question.step is None else to_samples(found),
+            samples=(last,) if question.step is None else to_samples(points),
             raw=reply.body,
         )
 
 
-class _Line:
+class _QuerySession:
     """The requests of one query; a rejected access token is renewed once."""
 
     def __init__(self, http: HttpClient, target: Target, tokens: TokenCache) -> None:
@@ -158,7 +158,7 @@ class _Line:
         body: bytes | None = None,
         params: Mapping[str, str] | None = None,
     ) -> Reply:
-        """The 2xx reply to an action of the query API."""
+        """Return the 2xx reply to an action of the query API."""
         token = await self._tokens.get(self._http, self._target)
         reply = await self._send(token, method, action, body, params)
         if reply.status == HTTPStatus.UNAUTHORIZED and not self._renewed:
@@ -187,12 +187,12 @@ class _Line:
             body=body,
             params=params,
             skip_verify=self._target.skip_verify,
-            # Starting a query twice does no harm.
+            # A query may be started twice.
             repeatable=True,
         )
 
 
-def _request(question: Question) -> Mapping[str, object]:
+def _request_body(question: Question) -> bytes:
     request: dict[str, object] = {
         "query": question.query,
         "requestTimeoutMilliseconds": _MILLISECONDS,
@@ -203,10 +203,10 @@ def _request(question: Question) -> Mapping[str, object]:
         request["defaultTimeframeStart"] = format_time(question.start)
     if question.end is not None:
         request["defaultTimeframeEnd"] = format_time(question.end)
-    return request
+    return msgspec.json.encode(request)
 
 
-def _poll(body: _Body) -> Mapping[str, str]:
+def _poll_parameters(body: _Body) -> Mapping[str, str]:
     if not body.request_token:
         raise BadAnswerError("the query runs, but the provider returned no token for its result")
     return {
@@ -216,7 +216,7 @@ def _poll(body: _Body) -> Mapping[str, str]:
 
 
 def _check_complete(result: _Result) -> None:
-    """Raise if the result is incomplete: its last value may be wrong."""
+    """Raise TooLargeError if the result is incomplete: its last value may be wrong."""
     for notification in result.metadata.grail.notifications or ():
         if notification.notification_type in _PARTIAL:
             raise TooLargeError(
@@ -224,38 +224,43 @@ def _check_complete(result: _Result) -> None:
             )
 
 
-def points(
+def to_points(
     records: Sequence[Mapping[str, Any]], types: Sequence[RecordTypes], path: str, now: float
 ) -> list[tuple[float, object]]:
-    """The times and values, nulls left out, in the order of the records.
+    """Return the times and values without nulls, in the order of the records.
 
-    A record is a point of one series, at its ``timestamp`` or else ``now``; one with an array is
-    a whole series (``timeseries``, ``makeTimeseries``), so that several of those are too many.
+    A record is a point of one series, at its ``timestamp`` or ``now``. A record with an array is a
+    whole series (``timeseries``, ``makeTimeseries``); more than one is an error.
     """
-    numeric = {name for each in types for name, of in each.mappings.items() if of.type in _NUMERIC}
-    found: list[tuple[float, object]] = []
+    numeric = {
+        name
+        for record_types in types
+        for name, field in record_types.mappings.items()
+        if field.type in _NUMERIC
+    }
+    points: list[tuple[float, object]] = []
     for record in records:
         value = _value(record, numeric, path)
         if not isinstance(value, list):
-            found.append((_seconds(record.get("timestamp"), now), value))
+            points.append((_parse_time(record.get("timestamp"), now), value))
         elif len(records) > 1:
             raise TooManyValuesError(
                 f"too many values in query result: {len(records)} records are series"
             )
         else:
-            found.extend(_series(record, value, now))
-    return [(time, value) for time, value in found if value is not None]
+            points.extend(_series(record, value, now))
+    return [(time, value) for time, value in points if value is not None]
 
 
 def _value(record: Mapping[str, Any], numeric: set[str], path: str) -> object:
     if path and path not in record:
         raise NoValuesError(f"no values in query result: no field '{one_line(path)}'")
-    name = path or (_VALUE if _VALUE in record else _only(record, numeric))
+    name = path or (_VALUE if _VALUE in record else _only_numeric_field(record, numeric))
     value = record[name]
     return value.get(_AVERAGE) if isinstance(value, dict) else value
 
 
-def _only(record: Mapping[str, Any], numeric: set[str]) -> str:
+def _only_numeric_field(record: Mapping[str, Any], numeric: set[str]) -> str:
     names = [
         name
         for name, value in record.items()
@@ -271,9 +276,9 @@ def _only(record: Mapping[str, Any], numeric: set[str]) -> str:
 def _series(
     record: Mapping[str, Any], values: Sequence[object], now: float
 ) -> list[tuple[float, object]]:
-    """The values of an array, whose times follow from the record's timeframe and interval."""
+    """Return the values of an array with their times, by the timeframe and the interval."""
     timeframe = record.get("timeframe")
-    start = _seconds(timeframe.get("start") if isinstance(timeframe, dict) else None, now)
+    start = _parse_time(timeframe.get("start") if isinstance(timeframe, dict) else None, now)
     try:
         step = float(record.get("interval") or 0) / _NANOSECONDS
     except (TypeError, ValueError, OverflowError):
@@ -281,7 +286,7 @@ def _series(
     return [(start + step * index, value) for index, value in enumerate(values)]
 
 
-def _seconds(text: object, now: float) -> float:
+def _parse_time(text: object, now: float) -> float:
     try:
         return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else now
     except (ValueError, OverflowError):

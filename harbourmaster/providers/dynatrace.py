@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Answer, Question, Target
 
 LATEST: Final = "now-5m"
-"""The start of the range for a question without one."""
+"""The start of the range if the question has none."""
 _MINUTE: Final = 60
 
 
 class _Series(Struct, frozen=True):
-    """Times in milliseconds, each with the value of the same index."""
+    """Times in milliseconds, and the values of the same indices."""
 
     timestamps: tuple[float, ...] = ()
     values: tuple[float | None, ...] = ()
 
 
 class _Metric(Struct, frozen=True):
-    """The series of one selector, one for each tuple of dimensions."""
+    """The result of a selector, with a series for each tuple of dimensions."""
 
     data: tuple[_Series, ...] = ()
 
 
 class _Body(Struct, frozen=True, rename="camel"):
-    """A page, and the key of the next one."""
+    """A page of results, and the key of the next page."""
 
     result: tuple[_Metric, ...]
     next_page_key: str | None = None
@@ -48,19 +48,19 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class Dynatrace:
-    """The points of all series count, as with Keptn; ``:splitBy()`` merges series."""
+    """The metrics API v2; the points of all series count, as with Keptn."""
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The mean of the points that have a value; with a step, all of them as samples."""
+        """Return the mean of the points that have a value; with a step, all of them as samples."""
         headers = {"Authorization": f"Api-Token {credential(target, target.secret_key)}"}
         path, params = "/api/v2/metrics/query", _params(question)
         reply = await send_request(http, target, "GET", path, headers, params=params)
         body = decode_reply(reply, _BODY)
         if body.next_page_key:
-            # The mean of a part would be wrong without looking so.
+            # The mean of a part would be wrong.
             raise TooManyValuesError("too many values in query result: it has further pages")
-        found = to_samples(_points(body))
-        return average_answer(found, question, reply, format_fixed6)
+        samples = to_samples(_points(body))
+        return average_answer(samples, question, reply, format_fixed6)
 
 
 def _params(question: Question) -> dict[str, str]:

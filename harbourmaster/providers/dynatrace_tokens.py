@@ -1,4 +1,4 @@
-"""Access tokens of Dynatrace by OAuth client credentials, cached per client."""
+"""Access tokens of Dynatrace by OAuth client credentials, cached for each client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_CLIENTS: Final = 1000
 
 
 class _Client(Struct, frozen=True, gc=False):
-    """A request for a token; never shown."""
+    """The credentials of a client; ``repr`` does not show them."""
 
     url: str
     secret: str
@@ -47,14 +47,14 @@ class _Client(Struct, frozen=True, gc=False):
 
 
 class _Token(Struct, frozen=True, gc=False):
-    """``expires_in`` is in seconds."""
+    """An access token, which expires in so many seconds."""
 
     access_token: str
     expires_in: float = 0.0
 
 
 class _Grant:
-    """The token of a client; only one is requested at a time."""
+    """The cached token of a client, and the lock of its request."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -66,10 +66,10 @@ _BODY: Final = msgspec.json.Decoder(_Token)
 
 
 class TokenCache:
-    """Requests tokens at a fixed URL, or the one in the Secret; never at one of a provider.
+    """Requests tokens at a fixed URL or that of the Secret, never at one of a provider's object.
 
-    So a provider's object cannot send the client's secret elsewhere, and the provider's server
-    sees only a short-lived token.
+    So users that can write providers cannot send the client's secret to their own server, which
+    gets only a short-lived token.
     """
 
     def __init__(self, *, url: str = SSO, now: Callable[[], float] = time.monotonic) -> None:
@@ -78,18 +78,18 @@ class TokenCache:
         self._grants: dict[_Client, _Grant] = {}
 
     async def get(self, http: HttpClient, target: Target, refused: str = "") -> str:
-        """A token for ``target``, other than the ``refused`` one."""
+        """Return a token for ``target``, other than the ``refused`` one. Raises ProviderError."""
         client = self._client(target)
         if client.secret.startswith(_PLATFORM):
             return client.secret
         grant = self._grant(client)
         async with grant.lock:
             if self._now() >= grant.until or grant.token == refused:
-                # Its lifetime counts from the request.
-                asked = self._now()
-                token = await _ask(http, client)
+                # The lifetime counts from the request.
+                requested = self._now()
+                token = await _request_token(http, client)
                 grant.token = token.access_token
-                grant.until = asked + token.expires_in - _EARLY
+                grant.until = requested + token.expires_in - _EARLY
             return grant.token
 
     def _client(self, target: Target) -> _Client:
@@ -114,13 +114,13 @@ class TokenCache:
         grant = self._grants.get(client)
         if grant is None:
             if len(self._grants) >= _MAX_CLIENTS:
-                # The oldest; those who use it keep it.
+                # The oldest one; queries that use it keep it.
                 del self._grants[next(iter(self._grants))]
             grant = self._grants[client] = _Grant()
         return grant
 
 
-async def _ask(http: HttpClient, client: _Client) -> _Token:
+async def _request_token(http: HttpClient, client: _Client) -> _Token:
     form = {
         "grant_type": "client_credentials",
         "client_id": client.secret.rpartition(".")[0],

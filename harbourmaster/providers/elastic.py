@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FROM: Final = "$from"
 TO: Final = "$to"
-"""Whole strings in the query that are replaced by the ends of the range."""
+"""Strings of the query that are replaced by the ends of the range."""
 
 
 class _Shards(Struct, frozen=True):
@@ -64,29 +64,29 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class Elastic:
-    """``_search`` below the server's path, which may name an index; the query is its body."""
+    """The search API below the server's path, which may name an index."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The number at ``question.path``, or the only one of the aggregations, or the hits."""
+        """Return the number at ``question.path``, the only one of the aggregations, or the hits."""
         start, end = time_window(question, self._now())
-        headers, query = _headers(target), search(question, start, end)
+        headers, query = _headers(target), search_body(question, start, end)
         reply = await send_request(http, target, "POST", "/_search", headers, body=query)
         body = decode_reply(reply, _BODY)
         _check_complete(body)
-        found = to_samples([(end, _value(body, question.path))])
-        return Answer(value=format_fixed6(found[0].value), samples=found, raw=reply.body)
+        samples = to_samples([(end, _value(body, question.path))])
+        return Answer(value=format_fixed6(samples[0].value), samples=samples, raw=reply.body)
 
 
-def search(question: Question, start: float, end: float) -> bytes:
-    """The body of the request: the query, decoded and encoded again so that it is valid JSON."""
+def search_body(question: Question, start: float, end: float) -> bytes:
+    """Return the query with the ends of the range, encoded again so that it is valid JSON."""
     if question.step is not None:
         raise BadQueryError("Elasticsearch returns one value: remove range.step")
     try:
         query = msgspec.json.decode(question.query)
-        filled = _filled(query, {FROM: format_time(start), TO: format_time(end)})
+        filled = _fill_places(query, {FROM: format_time(start), TO: format_time(end)})
         body = msgspec.json.encode(filled)
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
         raise BadQueryError(f"the query is not valid JSON: {one_line(str(error))}") from None
@@ -97,13 +97,13 @@ def search(question: Question, start: float, end: float) -> bytes:
     return body
 
 
-def _filled(node: object, places: Mapping[str, str]) -> object:
+def _fill_places(node: object, places: Mapping[str, str]) -> object:
     if isinstance(node, str):
         return places.get(node, node)
     if isinstance(node, list):
-        return [_filled(item, places) for item in node]
+        return [_fill_places(item, places) for item in node]
     if isinstance(node, dict):
-        return {key: _filled(value, places) for key, value in node.items()}
+        return {key: _fill_places(value, places) for key, value in node.items()}
     return node
 
 
@@ -118,15 +118,15 @@ def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
     if target.secret_key not in secret:
         if "user" in secret:
             return basic_authorization(target)
-        # With Keptn the name of the key is the API key itself, so it is not shown.
+        # With Keptn, the name of the key is the API key itself, so no message has it.
         raise missing_keys_error(target, "the key that secretKeyRef names")
     key = credential(target, target.secret_key)
-    # An API key is an id and a secret with a colon between them, or that in base64.
+    # An API key is id:secret, or that in base64.
     return f"ApiKey {b64encode(key.encode()).decode() if ':' in key else key}"
 
 
 def _check_complete(body: _Body) -> None:
-    """Raise if the search skipped a part of the data, which gives a different value."""
+    """Raise ProviderError if the search skipped a part of the data, which changes the value."""
     if body.timed_out:
         raise TimedOutError("the search timed out within Elasticsearch")
     if body.shards.failed:
@@ -139,19 +139,19 @@ def _value(body: _Body, path: str) -> object:
     if not path and body.aggregations is None:
         return _total(body.hits)
     parts = {"aggregations": body.aggregations or {}}
-    found = _numbers(parts if not path else {**parts, "hits": body.hits})
-    names = _named(found, path)
+    numbers = _numbers(parts if not path else {**parts, "hits": body.hits})
+    names = _matching_names(numbers, path)
     if not names:
         raise NoValuesError(f"no values in query result: no number at '{one_line(path)}'")
-    filled = [name for name in names if found[name] is not None]
+    filled = [name for name in names if numbers[name] is not None]
     if not filled:
         return None
     name = only_name(filled)
-    return _total(body.hits) if name == "hits.total.value" else found[name]
+    return _total(body.hits) if name == "hits.total.value" else numbers[name]
 
 
 def _total(hits: Mapping[str, object]) -> object:
-    """The number of documents, which old servers give as a plain number."""
+    """Return the number of documents, which old servers return as a plain number."""
     total = hits.get("total")
     if not isinstance(total, dict):
         return total
@@ -161,25 +161,25 @@ def _total(hits: Mapping[str, object]) -> object:
 
 
 _MAX_PATH: Final = 1000
-"""Characters; otherwise long names above many numbers would make gigabytes of paths."""
+"""Characters; long names above many numbers would otherwise need gigabytes for paths."""
 
 
 def _numbers(document: object, path: str = "") -> dict[str, float | int | None]:
-    """All numbers and nulls below ``path``, in the document's order; indices name list items."""
-    found: dict[str, float | int | None] = {}
+    """Return all numbers and nulls below ``path``, in order; list items have their index."""
+    numbers: dict[str, float | int | None] = {}
     for name, value in _leaves(document, path):
-        if len(found) == MAX_SAMPLES:
+        if len(numbers) == MAX_SAMPLES:
             raise TooLargeError(f"the answer has more than {MAX_SAMPLES} numbers: ask for fewer")
-        found[name] = value
-    return found
+        numbers[name] = value
+    return numbers
 
 
-def _named(found: Mapping[str, float | int | None], path: str) -> list[str]:
-    """The names that are ``path``, else those that end with it, else those that contain it."""
-    if path in found:
+def _matching_names(numbers: Mapping[str, float | int | None], path: str) -> list[str]:
+    """Return the names that equal ``path``, or that end with it, or that contain it."""
+    if path in numbers:
         return [path]
-    ends = [name for name in found if name.endswith(f".{path}")]
-    return ends or [name for name in found if path in name]
+    ends = [name for name in numbers if name.endswith(f".{path}")]
+    return ends or [name for name in numbers if path in name]
 
 
 def _leaves(document: object, path: str) -> Iterator[tuple[str, float | int | None]]:

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 
 class ProviderError(Exception):
-    """One line for people, without credentials and without long texts of the provider."""
+    """An error in one line, without credentials and long texts of the provider."""
 
     helps_to_wait: ClassVar[bool] = True
-    """Whether the same query may succeed later without any change."""
+    """Whether the same query may succeed later without a change."""
     is_unreachable: ClassVar[bool] = False
-    """Whether the provider gave no usable response, rather than one without a value."""
+    """Whether the provider gave no usable response, unlike one without a value."""
     reason: ClassVar[str] = "Error"
-    """A word in CamelCase, for events and metrics: the name of the class without Error."""
+    """The name of the class without ``Error``, for events and metrics."""
 
     def __init_subclass__(cls, *, helps: bool = True, unreachable: bool = False) -> None:
         cls.helps_to_wait, cls.is_unreachable = helps, unreachable
@@ -21,15 +21,15 @@ class ProviderError(Exception):
 
 
 class UnreachableError(ProviderError, unreachable=True):
-    """No connection, a broken one, or a 5xx response."""
+    """There is no connection, it broke, or the response is 5xx."""
 
 
 class TimedOutError(ProviderError, unreachable=True):
-    """No complete response in time."""
+    """The response was not complete in time."""
 
 
 class ThrottledError(ProviderError, unreachable=True):
-    """429, or too many of our queries are unanswered; ``seconds`` is the Retry-After."""
+    """The response is 429 with Retry-After ``seconds``, or too many queries are unanswered."""
 
     def __init__(self, message: str, seconds: float | None = None) -> None:
         super().__init__(message)
@@ -37,11 +37,11 @@ class ThrottledError(ProviderError, unreachable=True):
 
 
 class UnauthorizedError(ProviderError, helps=False, unreachable=True):
-    """401 or 403: other credentials are needed."""
+    """The response is 401 or 403: other credentials are needed."""
 
 
 class BadQueryError(ProviderError, helps=False, unreachable=True):
-    """The provider rejects the query: 400 and similar."""
+    """The provider rejects the query with 400 or similar."""
 
 
 class BadProviderError(ProviderError, helps=False):
@@ -65,16 +65,16 @@ class BadAnswerError(ProviderError):
 
 
 class TooLargeError(ProviderError, helps=False):
-    """More bytes or samples than the limit."""
+    """The answer has more bytes or samples than the limit."""
 
 
 class NoValuesError(ProviderError):
-    """An answer without a value."""
+    """The answer has no value."""
 
 
 class TooManyValuesError(ProviderError, helps=False):
-    """Several series where one is wanted."""
+    """The answer has several series instead of one."""
 
 
 class NotFiniteError(ProviderError):
-    """NaN or an infinity, expected a finite number."""
+    """The value is NaN or an infinity instead of a finite number."""

@@ -1,4 +1,4 @@
-"""HTTP to providers: no redirects, no proxy, no forbidden address, a size limit."""
+"""The HTTP client of providers: no redirects, no proxy, no forbidden address, a size limit."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from harbourmaster.providers.errors import ProviderError
 
 MAX_BYTES: Final = 1024 * 1024
-"""The largest response body by default."""
+"""The default limit of bytes in a response body."""
 CONNECT_SECONDS: Final = 5.0
 _MAX_HEADER: Final = 8190
 """Bytes of the status line and of each header."""
 _MAX_HEADERS: Final = 100
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 _PLAIN_HEADERS: Final = frozenset({"accept", "content-type"})
-"""Headers without credentials."""
+"""The headers that have no credentials."""
 SHORTEST_SECRET: Final = 4
-"""Characters; shorter values occur in any text."""
-BLOT: Final = "***"
+"""Characters of the shortest secret that is redacted; shorter values occur in any text."""
+REDACTED: Final = "***"
 
 
 class HttpClient:
-    """``async with Http(...) as http``: one for the process.
+    """Sends requests to providers within ``async with``; a process has one client.
 
     A request goes only to the scheme, host and port of its URL, so its credentials reach only that
-    server. Connections that don't verify certificates are never reused for requests that do.
+    server. Connections without verified certificates are never reused for requests that verify.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class HttpClient:
         max_bytes: int = MAX_BYTES,
         lookup: Lookup | None = None,
     ) -> None:
-        """``allowed`` and ``denied`` are addresses and networks. Raises ValueError."""
+        """Take addresses and networks as ``allowed`` and ``denied``. Raises ValueError."""
         self._addresses = AddressFilter(allowed, denied)
         self._max_bytes = max_bytes
         self._lookup = lookup
@@ -115,13 +115,12 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> Reply:
-        """The response of any status but a redirect.
+        """Return the response, of any status except redirects. The caller limits the time.
 
-        A ``repeatable`` request (by default a GET) is sent once more if the connection breaks
-        before the response, which happens if the server has closed an idle connection.
+        A ``repeatable`` request (by default a GET) is sent again if the connection breaks before
+        the response, which happens if the server has closed an idle connection.
         Raises BadProviderError, BadCredentialsError, ForbiddenAddressError, UnreachableError,
-        TimedOutError, RedirectedError, TooLargeError, BadAnswerError. The caller limits the
-        time.
+        TimedOutError, RedirectedError, TooLargeError, BadAnswerError.
         """
         base = parse_server_url(url)
         address = literal_address(base)
@@ -132,14 +131,14 @@ class HttpClient:
         again = method in _SAFE_METHODS if repeatable is None else repeatable
         while True:
             try:
-                return await self._sent(method, target, headers or {}, body, skip_verify)
+                return await self._send_once(method, target, headers or {}, body, skip_verify)
             except (aiohttp.ClientError, OSError) as error:
                 if not (again and was_cut_off(error)):
-                    # Not as its cause, which has the request headers.
+                    # Without its cause, which has the request headers.
                     raise _transport_error(error, host_and_port(base)) from None
                 again = False
 
-    async def _sent(
+    async def _send_once(
         self,
         method: str,
         url: URL,
@@ -159,20 +158,22 @@ class HttpClient:
         )
         secrets = _secrets(headers)
         try:
-            found = await self._reply(response, url, secrets)
+            reply = await self._read_reply(response, url, secrets)
         except aiohttp.ClientPayloadError:
             raise UnreachableError(f"{host_and_port(url)} sent an incomplete answer") from None
         finally:
             # Closes the connection if the response was not read completely.
             response.release()
-        return _blotted(found, secrets)
+        return _redact(reply, secrets)
 
-    async def _reply(self, response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> Reply:
+    async def _read_reply(
+        self, response: aiohttp.ClientResponse, url: URL, secrets: set[str]
+    ) -> Reply:
         status = response.status
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            elsewhere = _location(response, url, secrets)
+            location = _location(response, url, secrets)
             raise RedirectedError(
-                f"{host_and_port(url)} redirects to {elsewhere}, and redirects are not followed"
+                f"{host_and_port(url)} redirects to {location}, and redirects are not followed"
             )
         headers = {name.lower(): value for name, value in response.headers.items()}
         encoding = headers.get("content-encoding", "identity")
@@ -182,9 +183,9 @@ class HttpClient:
                     f"{host_and_port(url)} compressed its answer ({one_line(encoding)}), unasked"
                 )
             return Reply(status, headers, b"")
-        return Reply(status, headers, await self._body(response, url))
+        return Reply(status, headers, await self._read_body(response, url))
 
-    async def _body(self, response: aiohttp.ClientResponse, url: URL) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse, url: URL) -> bytes:
         length = response.content_length
         if length is not None and length > self._max_bytes:
             raise self._too_large(url)
@@ -209,7 +210,7 @@ def _transport_error(error: Exception, server: str) -> ProviderError:
 
 
 def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:
-    """The host of the redirect, unless it contains a credential."""
+    """Return the host of a redirect, unless it contains a credential."""
     try:
         target = url.join(URL(response.headers.get("Location", "")))
     except ValueError:
@@ -230,16 +231,16 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _secrets(headers: Mapping[str, str]) -> set[str]:
-    """The credentials in headers, in the forms in which a server may repeat them."""
-    found = set()
+    """Return the credentials of headers, in the forms in which a server may repeat them."""
+    forms = set()
     for name, value in headers.items():
         if name.lower() in _PLAIN_HEADERS:
             continue
         scheme, _, rest = value.partition(" ")
-        found |= {value, rest}
+        forms |= {value, rest}
         if scheme == "Basic":
-            found.add(_password(rest))
-    return {each for each in found if len(each) >= SHORTEST_SECRET}
+            forms.add(_password(rest))
+    return {form for form in forms if len(form) >= SHORTEST_SECRET}
 
 
 def _password(encoded: str) -> str:
@@ -249,14 +250,14 @@ def _password(encoded: str) -> str:
         return ""
 
 
-def _blotted(reply: Reply, secrets: set[str]) -> Reply:
-    """``reply`` without the credentials that the server repeats."""
+def _redact(reply: Reply, secrets: set[str]) -> Reply:
+    """Remove the credentials that the server repeats."""
     for secret in sorted(secrets, key=len, reverse=True):
         raw = secret.encode("utf-8", "replace")
         if raw in reply.body or any(secret in value for value in reply.headers.values()):
             reply = Reply(
                 reply.status,
-                {name: value.replace(secret, BLOT) for name, value in reply.headers.items()},
-                reply.body.replace(raw, BLOT.encode()),
+                {name: value.replace(secret, REDACTED) for name, value in reply.headers.items()},
+                reply.body.replace(raw, REDACTED.encode()),
             )
     return reply

@@ -1,4 +1,4 @@
-"""Kafka through ksqlDB: a column of the table's row whose comparison column is the query."""
+"""Kafka through ksqlDB: a column of the row whose comparison column equals the query."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Fault(Struct, frozen=True):
 
 
 class _Chunk(Struct, frozen=True, rename="camel"):
-    """The header and the final message have neither."""
+    """A chunk of the answer; the header and the final message have neither field."""
 
     row: _Row | None = None
     error_message: _Fault | None = None
@@ -52,13 +52,13 @@ _LINE: Final = msgspec.json.Decoder(_Chunk)
 
 
 class Kafka:
-    """A pull query over HTTP. Tables have current values only, so time ranges are rejected."""
+    """Pull queries over HTTP. Tables have only current values, so time ranges are rejected."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The current value."""
+        """Return the current value."""
         if target.table is None:
             raise BadProviderError("spec.kafka is missing: set the table and its columns")
         if question.start is not None or question.step is not None:
@@ -76,7 +76,7 @@ class Kafka:
 
 
 def statement(table: Table, query: str) -> str:
-    """The KSQL of a pull query. Raises BadProviderError for an invalid identifier."""
+    """Return the KSQL of a pull query. Raises BadProviderError for an invalid identifier."""
     value, name, comparison = (
         _identifier(part, what)
         for part, what in (
@@ -99,7 +99,7 @@ def _identifier(text: str, what: str) -> str:
 
 
 def _chunks(reply: Reply) -> Sequence[_Chunk]:
-    """The chunks of an array, or of lines with an object each, as streams are answered."""
+    """Decode an array of chunks, or lines with a chunk each, which answers of streams have."""
     try:
         return decode_reply(reply, _ARRAY)
     except BadAnswerError:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class Question(Struct, frozen=True, gc=False):
     """A query in the provider's language. Times are seconds since 1970, ``step`` is seconds.
 
-    Without ``start`` and ``end`` it asks for the current value; without ``step`` for one value of
-    the whole range. ``path`` names a value in an answer that has several. With ``by_label``, only
-    Prometheus, it asks for the current values of all series by that label.
+    Without ``start`` and ``end``, the answer is the current value; without ``step``, one value of
+    the whole range. ``path`` selects a value of an answer that has several. With ``by_label``, the
+    answer has the current values of all series by that label, with Prometheus only.
     """
 
     query: str
@@ -28,17 +28,17 @@ class Question(Struct, frozen=True, gc=False):
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """A finite value; ``time`` in seconds since 1970, by default that of the question."""
+    """A finite value; ``time`` is in seconds since 1970, by default that of the question."""
 
     time: float
     value: float
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """At least one sample, the oldest first; none by a label.
+    """One or more samples, the oldest first; no samples if the question has a label.
 
     ``value`` is the value that Keptn shows, in the provider's own format; ``raw`` is the body of
-    the response. ``by_label`` has the values by that label, or why there is none.
+    the response. ``by_label`` has the values by that label, or the reason why one is missing.
     """
 
     value: str
@@ -48,7 +48,7 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Table(Struct, frozen=True, gc=False):
-    """A table of KSQL: the value is in the row whose ``comparison_column`` equals the query."""
+    """A KSQL table; the value is in the row whose ``comparison_column`` equals the query."""
 
     name: str
     comparison_column: str
@@ -56,10 +56,10 @@ class Table(Struct, frozen=True, gc=False):
 
 
 class Target(Struct, frozen=True, gc=False):
-    """A provider and how to query it. ``secret`` is never shown, not even in a traceback."""
+    """A provider with its credentials; ``repr`` does not show ``secret``."""
 
     type: str
-    """In lower case."""
+    """The type in lower case."""
     server: str
     secret: Mapping[str, bytes] | None = None
     """The data of the Secret; None if the provider names none."""
@@ -78,4 +78,4 @@ class Provider(Protocol):
     """A client for servers of one type."""
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The answer to ``question``. Raises ProviderError, and nothing else."""
+        """Return the answer to ``question``. Raises ProviderError, and nothing else."""

@@ -42,7 +42,7 @@ _ERRORS: Final[Mapping[str, type[ProviderError]]] = {
     "internal": UnreachableError,
     "unavailable": UnreachableError,
 }
-"""By errorType."""
+"""The error of each ``errorType``."""
 _VECTOR: Final = "vector"
 _MATRIX: Final = "matrix"
 _INSTANT: Final = ("/api/v1/query", _VECTOR)
@@ -63,7 +63,7 @@ class _Body(Struct, frozen=True, rename="camel"):
 
 
 class _Series(Struct, frozen=True):
-    """A ``value`` in a vector, ``values`` in a matrix; neither for native histograms."""
+    """A series: ``value`` in a vector, ``values`` in a matrix, neither for native histograms."""
 
     metric: dict[str, str] = {}
     value: tuple[float, str] | None = None
@@ -75,29 +75,29 @@ _RESULT: Final = msgspec.json.Decoder(tuple[_Series, ...])
 
 
 class Prometheus:
-    """The HTTP API v1; the query is posted as a form, as it may be longer than a URL.
+    """The HTTP API v1; the query is posted as a form, as it may be too long for a URL.
 
-    For a range without a step the first sample counts, as with Keptn.
+    In a range without a step, the first sample counts, as with Keptn.
     """
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
-        """The value of the only series of the result; by a label, the values of all."""
+        """Return the value of the only series; with a label, the values of all series."""
         (path, kind), form = _request(question)
-        reply = await _sent(http, target, path, form)
-        body = _body(reply)
+        reply = await _send(http, target, path, form)
+        body = _decode_body(reply)
         if body.data is None or body.data.result_type != kind:
             raise BadAnswerError("could not cast result")
-        series = _series(body.data.result)
+        series = _decode_series(body.data.result)
         if question.by_label:
             return Answer("", (), by_label=_by_label(series, question.by_label))
-        points = _points(_only(series), kind)
-        found = to_samples(points[:1] if question.step is None else points)
-        value = format_shortest(found[0].value)
-        return Answer(value, found, raw=msgspec.json.encode(value))
+        points = _points(_only_series(series), kind)
+        samples = to_samples(points[:1] if question.step is None else points)
+        value = format_shortest(samples[0].value)
+        return Answer(value, samples, raw=msgspec.json.encode(value))
 
 
 def _request(question: Question) -> tuple[tuple[str, str], dict[str, str]]:
-    """The path with the type of its result, and the form."""
+    """Return the path with the type of its result, and the form."""
     form = {"query": question.query}
     if question.start is None:
         if question.end is not None:
@@ -114,7 +114,7 @@ def _request(question: Question) -> tuple[tuple[str, str], dict[str, str]]:
     return _RANGE, form
 
 
-async def _sent(http: HttpClient, target: Target, path: str, form: Mapping[str, str]) -> Reply:
+async def _send(http: HttpClient, target: Target, path: str, form: Mapping[str, str]) -> Reply:
     url = endpoint_url(target.server, path)
     headers = {"Accept": _JSON}
     if target.secret is not None:
@@ -134,8 +134,8 @@ async def _sent(http: HttpClient, target: Target, path: str, form: Mapping[str, 
     return reply
 
 
-def _body(reply: Reply) -> _Body:
-    """The body of a success; otherwise the error of the API, or of the status."""
+def _decode_body(reply: Reply) -> _Body:
+    """Return the body of a success; raise the error of the API or of the status."""
     try:
         body = decode_reply(reply, _BODY)
     except ProviderError:
@@ -146,12 +146,12 @@ def _body(reply: Reply) -> _Body:
         return body
     if reply.status in _BY_STATUS:
         raise_for_status(reply)
-    said = one_line(body.error) or "without saying why"
+    message = one_line(body.error) or "without saying why"
     error = _ERRORS.get(body.error_type)
     if error is None:
         raise_for_status(reply, body.error)
-        raise BadAnswerError(f"the provider reports an error: {said}")
-    raise error(f"{_VERBS[error]}: {said}")
+        raise BadAnswerError(f"the provider reports an error: {message}")
+    raise error(f"{_VERBS[error]}: {message}")
 
 
 _BY_STATUS: Final = (
@@ -159,7 +159,7 @@ _BY_STATUS: Final = (
     HTTPStatus.FORBIDDEN,
     HTTPStatus.TOO_MANY_REQUESTS,
 )
-"""For these the status is more specific than the body."""
+"""The statuses that are more specific than the body."""
 _VERBS: Final[Mapping[type[ProviderError], str]] = {
     BadQueryError: "the provider rejected the query",
     TimedOutError: "the provider aborted the query",
@@ -167,7 +167,7 @@ _VERBS: Final[Mapping[type[ProviderError], str]] = {
 }
 
 
-def _series(raw: msgspec.Raw) -> tuple[_Series, ...]:
+def _decode_series(raw: msgspec.Raw) -> tuple[_Series, ...]:
     try:
         return _RESULT.decode(raw)
     except UNREADABLE:
@@ -175,27 +175,30 @@ def _series(raw: msgspec.Raw) -> tuple[_Series, ...]:
 
 
 def _by_label(series: tuple[_Series, ...], label: str) -> dict[str, float | str]:
-    """The values by a label, without series that lack it; no text of the server is in a reason."""
-    found: dict[str, float | str] = {}
-    for each in series:
-        name = each.metric.get(label, "")
-        if name in found:
-            found[name] = f"several series have this {label}"
+    """Return the values by a label, or reasons without texts of the server.
+
+    Series without the label are left out.
+    """
+    values: dict[str, float | str] = {}
+    for item in series:
+        name = item.metric.get(label, "")
+        if name in values:
+            values[name] = f"several series have this {label}"
             continue
         try:
-            found[name] = parse_finite(each.value and each.value[1])
+            values[name] = parse_finite(item.value and item.value[1])
         except ProviderError:
-            found[name] = "the value is not a finite number"
-    found.pop("", None)
-    return found
+            values[name] = "the value is not a finite number"
+    values.pop("", None)
+    return values
 
 
-def _only(found: tuple[_Series, ...]) -> _Series:
-    if not found:
+def _only_series(series: tuple[_Series, ...]) -> _Series:
+    if not series:
         raise NoValuesError("no values in query result")
-    if len(found) > 1:
+    if len(series) > 1:
         raise TooManyValuesError("too many values in query result")
-    return found[0]
+    return series[0]
 
 
 def _points(series: _Series, kind: str) -> tuple[tuple[float, str], ...]:

@@ -15,7 +15,7 @@ from harbourmaster.providers.errors import (
     ThrottledError,
     TimedOutError,
 )
-from harbourmaster.providers.http import BLOT, SHORTEST_SECRET
+from harbourmaster.providers.http import REDACTED, SHORTEST_SECRET
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.registry import PROVIDERS
 from harbourmaster.providers.replies import one_line
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Provider, Question, Target
 
 ANSWERED: Final = "Answered"
-"""The outcome of a successful query; otherwise it is the reason of the error."""
+"""The outcome of a successful query; that of others is the reason of the error."""
 UNKNOWN: Final = "unknown"
-"""Stands for a type of provider that is not supported."""
+"""The label of all types that are not supported."""
 CROWD: Final = 512
-"""Running queries of all targets. Above this each target may run only one."""
+"""Running queries of all targets, from which on each target may run only one."""
 
 
 class QueryObserver(Protocol):
-    """Is notified of each query."""
+    """Gets the outcome of each query."""
 
     def answered(self, provider: str, outcome: str, seconds: float) -> None:
-        """``provider`` is a type or UNKNOWN; ``outcome`` is ANSWERED or the reason of the error."""
+        """Count a query; ``provider`` is a type or UNKNOWN, ``outcome`` ANSWERED or a reason."""
 
 
 class _TargetQueue:
@@ -115,7 +115,7 @@ class QueryClient:
         observer: QueryObserver | None = None,
         providers: Mapping[str, Provider] = PROVIDERS,
     ) -> None:
-        """``timeout``, in seconds, includes the wait for a turn."""
+        """Take the time limit in seconds, which includes the wait for a turn."""
         self._http = http
         self._timeout = timeout
         self._observer = observer
@@ -135,7 +135,7 @@ class QueryClient:
         except Exception as error:  # noqa: BLE001 - one bad answer must not stop the caller
             _log_unexpected(error, target)
             result = BadAnswerError(f"unexpected answer ({type(error).__name__})")
-        result = _without_secrets(result, target)
+        result = _redact(result, target)
         if self._observer is not None:
             kind = target.type if target.type in self._providers else UNKNOWN
             outcome = result.reason if isinstance(result, ProviderError) else ANSWERED
@@ -173,7 +173,7 @@ class QueryClient:
 def _limit_key(target: Target) -> Hashable:
     """Return the target with its credentials: wrong ones must not delay queries with others."""
     secret = None if target.secret is None else frozenset(target.secret.items())
-    # Not by value, as it may be long; its id is unique while it is in use.
+    # The id, as the values may be many; it is unique while the object is in use.
     static = None if target.static is None else id(target.static)
     return (
         target.type,
@@ -187,7 +187,7 @@ def _limit_key(target: Target) -> Hashable:
 
 
 def _log_unexpected(error: Exception, target: Target) -> None:
-    """Log where it was raised, but not its text, which may have a credential."""
+    """Log where the error was raised, but not its text, which may have a credential."""
     places = "".join(traceback.format_tb(error.__traceback__))
     get_logger("providers").error(
         "unexpected provider error",
@@ -197,7 +197,7 @@ def _log_unexpected(error: Exception, target: Target) -> None:
     )
 
 
-def _without_secrets(result: Answer | ProviderError, target: Target) -> Answer | ProviderError:
+def _redact(result: Answer | ProviderError, target: Target) -> Answer | ProviderError:
     """Remove the values of the Secret that the server repeats."""
     stripped = {value.strip() for value in (target.secret or {}).values()}
     secrets = [value for value in stripped if len(value) >= SHORTEST_SECRET]
@@ -205,8 +205,8 @@ def _without_secrets(result: Answer | ProviderError, target: Target) -> Answer |
         text = secret.decode("utf-8", "replace")
         if isinstance(result, Answer):
             if secret in result.raw:
-                raw = result.raw.replace(secret, BLOT.encode())
+                raw = result.raw.replace(secret, REDACTED.encode())
                 result = Answer(result.value, result.samples, raw)
         elif text in str(result):
-            result.args = (str(result).replace(text, BLOT),)
+            result.args = (str(result).replace(text, REDACTED),)
     return result

@@ -1,4 +1,4 @@
-"""The types of metric providers, and the client of each."""
+"""The client of each type of metric providers."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(
         "thanos": Prometheus(),
     }
 )
-"""By type, in lower case."""
+"""The clients by type, in lower case."""

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MAX_WORDS: Final = 200
-"""Characters of a provider's text in an error."""
+"""The limit of characters of a provider's text in an error."""
 MAX_PAUSE: Final = 3600.0
-"""Seconds; a longer Retry-After is cut to this."""
+"""The limit of a Retry-After in seconds."""
 _BAD_QUERY: Final = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""RecursionError: the JSON is nested too deeply."""
+"""The errors of decoding; RecursionError means that the JSON is nested too deeply."""
 
 
 class Reply(Struct, frozen=True, gc=False):
@@ -47,11 +47,10 @@ class Reply(Struct, frozen=True, gc=False):
     body: bytes
 
 
-def raise_for_status(reply: Reply, said: str | None = None) -> None:
+def raise_for_status(reply: Reply, message: str | None = None) -> None:
     """Raise the error of a status that is not 2xx.
 
-    ``said`` is the provider's message, if the caller found one in the body; by default it is the
-    beginning of the body.
+    ``message`` is that of the provider, by default the beginning of the body.
     """
     status = reply.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
@@ -59,14 +58,14 @@ def raise_for_status(reply: Reply, said: str | None = None) -> None:
     # A provider that rejects credentials may repeat them.
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UnauthorizedError(f"the provider rejected the credentials (HTTP {status})")
-    raise _error(reply, one_line(said if said is not None else _text(reply)))
+    raise _error(reply, one_line(message if message is not None else _text(reply)))
 
 
-def _error(reply: Reply, said: str) -> ProviderError:
+def _error(reply: Reply, message: str) -> ProviderError:
     status = reply.status
-    why = f"HTTP {status}: {said}" if said else f"HTTP {status}"
+    why = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        seconds = _pause(reply.headers.get("retry-after", ""))
+        seconds = _parse_retry_after(reply.headers.get("retry-after", ""))
         return ThrottledError("too many requests to the provider (HTTP 429)", seconds)
     if status in _BAD_QUERY:
         return BadQueryError(f"the provider rejected the query ({why})")
@@ -76,7 +75,7 @@ def _error(reply: Reply, said: str) -> ProviderError:
 
 
 def decode_reply(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """The JSON of a body. Raises UnreachableError for another content type, BadAnswerError."""
+    """Decode a body of JSON. Raises UnreachableError for another content type, BadAnswerError."""
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and "json" not in kind:
         raise UnreachableError(f"the server answered with {one_line(kind)} instead of JSON")
@@ -88,8 +87,8 @@ def decode_reply(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
 
 
 def one_line(text: str) -> str:
-    """A provider's text as one short line without control characters."""
-    # Cleaning may make it longer, so it is cut last.
+    """Return a text of a provider as one short line without control characters."""
+    # Cleaning may lengthen the text.
     text = clean(" ".join(text[: 4 * MAX_WORDS].split()))
     return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 1]}…"
 
@@ -98,8 +97,8 @@ def _text(reply: Reply) -> str:
     return reply.body[: 4 * MAX_WORDS].decode("utf-8", "replace")
 
 
-def _pause(text: str) -> float | None:
-    """The seconds of a Retry-After header, which has seconds or a date."""
+def _parse_retry_after(text: str) -> float | None:
+    """Return the seconds of a Retry-After header, which has seconds or a date; None if invalid."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return min(float(text), MAX_PAUSE)

@@ -1,4 +1,4 @@
-"""Requests to the server of a provider's object, with what its Secret holds."""
+"""Requests to the server of a target, with the credentials of its Secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Target
     from harbourmaster.providers.replies import Reply
 
-_COMPLAINTS: Final = (
+_MESSAGE_FIELDS: Final = (
     "error",
     "errors",
     "details",
@@ -26,7 +26,7 @@ _COMPLAINTS: Final = (
     "message",
     "reason",
 )
-"""The members of error documents that have messages, the most specific first."""
+"""The fields of error documents that have messages, the most specific first."""
 _LEVELS: Final = 5
 
 
@@ -40,10 +40,10 @@ async def send_request(  # noqa: PLR0913 - what a request has
     params: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> Reply:
-    """The 2xx reply to a request at ``path`` below the server's URL, by default for JSON.
+    """Return the 2xx reply to a request at ``path`` below the server's URL.
 
-    It is repeated if the connection breaks, a POST too: all of them are queries. Raises
-    ProviderError, for any other status with what the server says.
+    A POST is also repeated if the connection breaks, because all requests are queries. Raises
+    ProviderError, for any other status with the message of the server.
     """
     reply = await http.send(
         method,
@@ -59,7 +59,7 @@ async def send_request(  # noqa: PLR0913 - what a request has
 
 
 def endpoint_url(server: str, path: str) -> str:
-    """The URL of ``path`` below the server's URL, which may have a path."""
+    """Return the URL of ``path`` below the server's URL, which may have a path."""
     if "?" in server or "#" in server:
         raise BadProviderError(
             "invalid targetServer: it has a query or a fragment: end it with the path"
@@ -68,7 +68,7 @@ def endpoint_url(server: str, path: str) -> str:
 
 
 def missing_keys_error(target: Target, *keys: str) -> BadCredentialsError:
-    """The error of a Secret without these keys. Its keys may be secret, too, so none is told."""
+    """Return the error of a Secret without these keys; its own keys may be secret, too."""
     if target.secret is None:
         return BadCredentialsError("no secret: set secretKeyRef")
     where, _, name = target.secret_name.partition("/")
@@ -79,7 +79,7 @@ def missing_keys_error(target: Target, *keys: str) -> BadCredentialsError:
 
 
 def credential(target: Target, key: str) -> str:
-    """The value of a key of the Secret, without white space at its ends."""
+    """Return the value of a key of the Secret, without white space at its ends."""
     if target.secret is None or key not in target.secret:
         raise missing_keys_error(target, f"the key {key}")
     try:
@@ -93,30 +93,30 @@ def credential(target: Target, key: str) -> str:
 
 
 def basic_authorization(target: Target) -> str:
-    """The Authorization header for ``user`` and ``password`` of the Secret."""
+    """Return the Authorization header for ``user`` and ``password`` of the Secret."""
     secret = target.secret or {}
     if "user" not in secret or "password" not in secret:
         raise BadCredentialsError("secret key does not contain user and password")
-    # Secrets are often created from output that ends with a line end.
+    # Secrets are often created from texts that end with a line end.
     pair = b":".join(secret[key].rstrip(b"\r\n") for key in ("user", "password"))
     return f"Basic {b64encode(pair).decode()}"
 
 
 def error_message(reply: Reply) -> str | None:
-    """The message of an error document of any of the APIs; None if there is none."""
+    """Return the message of an error document of any of the APIs; None without one."""
     try:
-        return _said(msgspec.json.decode(reply.body), _LEVELS)
+        return _first_message(msgspec.json.decode(reply.body), _LEVELS)
     except UNREADABLE:
         return None
 
 
-def _said(document: object, levels: int) -> str | None:
+def _first_message(document: object, levels: int) -> str | None:
     if isinstance(document, str):
         return document
     if isinstance(document, list) and document and levels:
-        return _said(document[0], levels - 1)
+        return _first_message(document[0], levels - 1)
     if isinstance(document, dict) and levels:
-        for key in _COMPLAINTS:
-            if found := _said(document.get(key), levels - 1):
-                return found
+        for key in _MESSAGE_FIELDS:
+            if message := _first_message(document.get(key), levels - 1):
+                return message
     return None

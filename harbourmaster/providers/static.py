@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Static:
-    """Looks the query up: a number, or a quantity as text (``500m``, ``2Gi``). Sends nothing."""
+    """Constants by query: numbers, or quantities as texts (``500m``, ``2Gi``)."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
     async def ask(self, _http: HttpClient, target: Target, question: Question) -> Answer:
-        """The value, with the time of the question."""
+        """Return the value, with the time of the question."""
         given = (target.static or {}).get(question.query)
         if given is None:
             raise NoValuesError(f"the provider has no value '{one_line(question.query)}'")
