@@ -127,12 +127,12 @@ async def world(request, control_plane):
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
     """A Prometheus whose values a module's tests set."""
-    with scraping(tmp_path_factory.mktemp("prometheus")) as found:
-        yield found
+    with scraping(tmp_path_factory.mktemp("prometheus")) as server:
+        yield server
 
 
 @pytest.fixture
 async def members(planes):
     """The same namespace on all member ``planes``."""
-    async with members_of(planes) as found:
-        yield found
+    async with members_of(planes) as clusters:
+        yield clusters

@@ -465,7 +465,7 @@ async def guarded(control_plane, places, account):
     kubectl, policies = control_plane.kubectl, a_list(guard())
     kubectl("apply", "-f=-", stdin=policies)
     try:
-        open_ = {one["metadata"]["name"] for one in guard()}
+        open_ = {obj["metadata"]["name"] for obj in guard()}
         while open_:
             for attack in attacks(places.uids):
                 told = await account.refusal(*attack[1:5])
@@ -482,23 +482,25 @@ async def guarded(control_plane, places, account):
 
 
 async def test_without_the_guard_every_attack_succeeds(account, places):
-    found = attacks(places.uids)
-    assert len(found) >= 50
-    told = {each[0]: await account.refusal(*each[1:5]) for each in found}
+    attempts = attacks(places.uids)
+    assert len(attempts) >= 50
+    told = {attempt[0]: await account.refusal(*attempt[1:5]) for attempt in attempts}
     assert {name: text for name, text in told.items() if text} == {}
 
 
 @pytest.mark.claim("R11")
 async def test_the_guard_refuses_every_attack_and_nothing_that_the_controller_does(guarded, places):
-    found = attacks(places.uids)
-    told = {each[0]: await guarded.refusal(*each[1:5]) for each in found}
-    assert len(told) == len(found)
+    attempts = attacks(places.uids)
+    told = {attempt[0]: await guarded.refusal(*attempt[1:5]) for attempt in attempts}
+    assert len(told) == len(attempts)
     assert {
         name: told[name]
-        for name, *_, text in found
+        for name, *_, text in attempts
         if "harbourmaster-account-guard-" not in told[name] or text not in told[name]
     } == {}
-    written = {each[0]: await guarded.refusal(*each[1:]) for each in legitimate(places.uids)}
+    written = {
+        attempt[0]: await guarded.refusal(*attempt[1:]) for attempt in legitimate(places.uids)
+    }
     assert len(written) >= 20
     assert {name: text for name, text in written.items() if text} == {}
 

@@ -124,9 +124,9 @@ def test_a_dry_run_shows_the_change_and_stores_nothing(kubectl, server, served_n
     server.add_policies(policy("rules", served_namespace, **RULES))
     manifest = workloads(served_namespace, **OWN)
     listed = create(kubectl, *json.loads(manifest)["items"], is_tried=True)
-    assert [one["kind"] for one in listed] == list(RESOURCES)
-    for one in listed:
-        assert_ruled(pod_spec(one))
+    assert [obj["kind"] for obj in listed] == list(RESOURCES)
+    for obj in listed:
+        assert_ruled(pod_spec(obj))
     assert read(kubectl, manifest) == {}
 
 

@@ -69,15 +69,15 @@ def test_an_invalid_policy_is_denied_with_the_field(kubectl, make, field):
 
 def test_unknown_fields_are_those_that_strict_validation_rejects(kubectl, make):
     term = {"topologyKey": "a", "labelSelector": {"matchLabel": {}}, "matchLabelKeys": ["b"]}
-    found = make(
+    body = make(
         podSelectr={},
         nodeSelecto={"a": "b"},
         namespaceSelector={},
         tolerations=[{"operator": "Exists"}, {"kee": "a", "operator": "Exists"}],
         affinity={"podAffinity": {REQUIRED: [term]}},
     )
-    found["metadata"] |= {"lables": {}, "uid": "u", "creationTimestamp": "2026-03-01T12:00:00Z"}
-    manifest = json.dumps({**found, "statu": {}})
+    body["metadata"] |= {"lables": {}, "uid": "u", "creationTimestamp": "2026-03-01T12:00:00Z"}
+    manifest = json.dumps({**body, "statu": {}})
     created = kubectl("create", "--dry-run=server", "-f=-", stdin=manifest, check=False)
     assert created.returncode == 1
     rejected = re.findall(r'unknown field "([^"]+)"', created.stderr)
@@ -168,12 +168,12 @@ def test_a_broken_policy_warns_and_the_others_hold(kubectl, server, served_names
 def test_a_tenant_cannot_escape_a_policy_that_denies_with_harmless_terms(
     kubectl, server, served_namespace, count, values
 ):
-    found = cluster_policy(served_namespace, affinity=required({"pool": "a"}, {"pool": "b"}))
-    found["metadata"]["annotations"] = {ON_TOO_LARGE: "Deny"}
-    found["spec"]["namespaceSelector"] = {
+    document = cluster_policy(served_namespace, affinity=required({"pool": "a"}, {"pool": "b"}))
+    document["metadata"]["annotations"] = {ON_TOO_LARGE: "Deny"}
+    document["spec"]["namespaceSelector"] = {
         "matchLabels": {"kubernetes.io/metadata.name": served_namespace}
     }
-    server.add_policies(found)
+    server.add_policies(document)
     role = ("--clusterrole=edit", "--user=tenant", f"--namespace={served_namespace}")
     kubectl("create", "rolebinding", "tenant", *role)
     terms = [

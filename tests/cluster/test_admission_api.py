@@ -60,9 +60,9 @@ async def until_annotated(api, path, key):
     """Return the object when a controller has given it the annotation."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            found = await send(api, "GET", path)
-            if key in found["metadata"].get("annotations", {}):
-                return found
+            obj = await send(api, "GET", path)
+            if key in obj["metadata"].get("annotations", {}):
+                return obj
             await asyncio.sleep(0.05)
 
 

@@ -114,9 +114,9 @@ def test_a_node_name_becomes_a_field_of_a_gated_pod(kubectl, server, served_name
 @pytest.mark.parametrize("kind", ["Pod", "Deployment", "Job"])
 def test_young_fields_survive(kubectl, server, served_namespace, namespace, kind):
     server.add_policies(policy("rules", served_namespace, nodeSelector={"example.com/disk": "ssd"}))
-    found = []
-    for each in (namespace, served_namespace):
-        manifest = workload(kind, each, **YOUNG_POD)
+    created = []
+    for place in (namespace, served_namespace):
+        manifest = workload(kind, place, **YOUNG_POD)
         if kind == "Job":
             manifest["spec"]["podFailurePolicy"] = FAILURE_POLICY
             manifest["spec"] |= {
@@ -124,8 +124,8 @@ def test_young_fields_survive(kubectl, server, served_namespace, namespace, kind
                 "completions": 2,
                 "backoffLimitPerIndex": 1,
             }
-        found += create(kubectl, manifest)
-    plain, ruled = found
+        created += create(kubectl, manifest)
+    plain, ruled = created
     assert pod_spec(plain)["initContainers"][0]["restartPolicy"] == "Always"
     assert pod_spec(ruled) == {
         **pod_spec(plain),

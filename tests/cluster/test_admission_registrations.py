@@ -109,7 +109,7 @@ def test_reviews_of_the_old_version_are_answered(kubectl, server, namespace):
         await_rules(kubectl, namespace)
         create(kubectl, *json.loads(manifest)["items"])
     stored = read(kubectl, manifest)
-    assert {kind: pod_spec(one)["nodeSelector"] for kind, one in stored.items()} == dict.fromkeys(
+    assert {kind: pod_spec(obj)["nodeSelector"] for kind, obj in stored.items()} == dict.fromkeys(
         RESOURCES, RULES["nodeSelector"]
     )
 
@@ -166,18 +166,21 @@ def test_deletions_that_are_asked_about_give_no_warning(deletion):
 def abandoned(control_plane, tmp_path_factory):
     """Namespaces by the failure policy of their registrations, whose server is gone."""
     kubectl = control_plane.kubectl
-    found = {each: fresh_namespace(kubectl, f"abandoned-{each}") for each in ("Fail", "Ignore")}
-    policies = [policy("rules", each, **RULES) for each in found.values()]
+    spaces = {
+        policy_name: fresh_namespace(kubectl, f"abandoned-{policy_name}")
+        for policy_name in ("Fail", "Ignore")
+    }
+    policies = [policy("rules", space, **RULES) for space in spaces.values()]
     with Server(tmp_path_factory.mktemp("abandoned"), policies=policies) as own:
         configurations = [
             configuration(namespace, own.url, own.bundle, failurePolicy=failure_policy)
-            for failure_policy, namespace in found.items()
+            for failure_policy, namespace in spaces.items()
         ]
         with registered(kubectl, *configurations):
-            for namespace in found.values():
+            for namespace in spaces.values():
                 await_rules(kubectl, namespace)
             own.kill()
-            yield found
+            yield spaces
 
 
 def test_without_the_server_fail_refuses_a_pod(kubectl, abandoned):

@@ -40,45 +40,45 @@ ALONE = {
 IN_DEFAULT = {"guards", "accountGuard"}
 
 
-def namespace_of(found):
-    return next(each["metadata"]["name"] for each in found if each["kind"] == "Namespace")
+def namespace_of(manifests):
+    return next(obj["metadata"]["name"] for obj in manifests if obj["kind"] == "Namespace")
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
 def test_an_example_renders_what_its_kustomization_does(example):
     expected = list(parsed(kustomize(example)))
-    found = templated(f"--values={example}/values.yaml", namespace=namespace_of(expected))
-    assert sorted_objects(found) == sorted_objects(expected)
+    rendered = templated(f"--values={example}/values.yaml", namespace=namespace_of(expected))
+    assert sorted_objects(rendered) == sorted_objects(expected)
 
 
 @pytest.mark.parametrize("program", HELMS)
 def test_without_values_both_versions_of_helm_render_the_default(program):
-    found = templated(namespace=NAMESPACE, program=program)
-    assert sorted_objects(found) == sorted_objects(objects())
+    rendered = templated(namespace=NAMESPACE, program=program)
+    assert sorted_objects(rendered) == sorted_objects(objects())
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_component_alone_renders_what_it_does_on_the_default(name):
     base = "before-1.30" if name in IN_DEFAULT else "default"
     expected = objects(base, ALONE[name])
-    found = templated(
+    rendered = templated(
         f"--set=components.guards={str(name != 'accountGuard').lower()}",
         f"--set=components.{name}=true",
         "--set=scheduler.image=kube-scheduler",
         namespace=namespace_of(expected),
     )
-    assert sorted_objects(found) == sorted_objects(expected)
+    assert sorted_objects(rendered) == sorted_objects(expected)
 
 
 def test_one_replica_of_each_is_the_component_single_replica():
-    found = templated(
+    rendered = templated(
         "--set=webhook.replicas=1", "--set=controller.replicas=1", namespace=NAMESPACE
     )
-    assert sorted_objects(found) == sorted_objects(objects("default", "single-replica"))
+    assert sorted_objects(rendered) == sorted_objects(objects("default", "single-replica"))
 
 
 def test_values_reach_the_webhook_configurations_of_certmanager():
-    found = templated(
+    configured = templated(
         "--set=certificates=certManager",
         "--set=admission.failurePolicy=Fail,admission.gatedFailurePolicy=Ignore",
         "--set=admission.excludedNamespaces={kube-system,monitoring}",
@@ -87,7 +87,7 @@ def test_values_reach_the_webhook_configurations_of_certmanager():
     expected = list(parsed(rendered("with-certmanager")))
     mutating = ("MutatingWebhookConfiguration", None, "harbourmaster")
     swapped = {"Fail": "Ignore", "Ignore": "Fail"}
-    entries = sorted_objects(found)[mutating]["webhooks"]
+    entries = sorted_objects(configured)[mutating]["webhooks"]
     assert [entry["failurePolicy"] for entry in entries] == [
         swapped[webhook["failurePolicy"]]
         for webhook in sorted_objects(expected)[mutating]["webhooks"]
@@ -154,12 +154,12 @@ def test_make_chart_writes_it_with_the_image_where_releases_expect_it():
         "pullPolicy": None,
         "pullSecrets": [],
     }
-    found = list(parsed(helm("template", ROOT / path).stdout))
+    rendered = list(parsed(helm("template", ROOT / path).stdout))
     images = {
         container["image"]
-        for obj in found
+        for obj in rendered
         if obj["kind"] == "Deployment"
         for container in obj["spec"]["template"]["spec"]["containers"]
     }
     assert images == {image}
-    assert json.dumps(found).count(NAMESPACE) == 0
+    assert json.dumps(rendered).count(NAMESPACE) == 0

@@ -90,8 +90,8 @@ class Release:
 
     def store(self):
         """Store an object of each system; return how to tell whether it is still the same one."""
-        for each in STORED:
-            self.plane.kubectl("create", "--filename=-", stdin=json.dumps(each))
+        for obj in STORED:
+            self.plane.kubectl("create", "--filename=-", stdin=json.dumps(obj))
         return self.stored()
 
     def stored(self):
@@ -99,10 +99,10 @@ class Release:
         return [
             json.loads(
                 self.plane.kubectl(
-                    "get", each["kind"], each["metadata"]["name"], "-n=default", "-o=json"
+                    "get", obj["kind"], obj["metadata"]["name"], "-n=default", "-o=json"
                 ).stdout
             )["metadata"]["uid"]
-            for each in STORED
+            for obj in STORED
         ]
 
     def ready(self, role):
@@ -154,9 +154,9 @@ def test_with_keep_turned_off_the_definitions_go_with_the_release(release):
 
 def test_definitions_of_other_releases_are_taken_over_with_their_objects(release):
     definitions = [
-        each
-        for each in parsed(kustomize(DEPLOY / "crds"))
-        if each["kind"] == "CustomResourceDefinition"
+        definition
+        for definition in parsed(kustomize(DEPLOY / "crds"))
+        if definition["kind"] == "CustomResourceDefinition"
     ]
     for definition in definitions:
         name = "kupid" if "kupid" in definition["spec"]["group"] else "keptn"
@@ -193,9 +193,9 @@ def test_definitions_of_other_releases_are_taken_over_with_their_objects(release
 def test_an_installation_by_make_deploy_becomes_a_release(release):
     text = rendered("default")
     (namespace,) = of_kind(list(parsed(text)), "Namespace")
-    for each in (json.dumps(namespace), text):
+    for document in (json.dumps(namespace), text):
         release.plane.kubectl(
-            "apply", "--server-side", "--force-conflicts", "--filename=-", stdin=each
+            "apply", "--server-side", "--force-conflicts", "--filename=-", stdin=document
         )
     release.plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
     uids = release.store()

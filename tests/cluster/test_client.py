@@ -162,17 +162,17 @@ async def test_a_list_in_pages(admin, namespace):
     names = [f"n{number}" for number in range(7)]
     for name in names:
         await admin.create(CONFIG_MAPS, config_map(name), namespace)
-    found, versions, continued = [], set(), ""
+    listed, versions, continued = [], set(), ""
     options = {"limit": 3, "label_selector": "example.com/kept=yes"}
     while True:
         page = await admin.list(CONFIG_MAPS, namespace, continue_token=continued, **options)
-        found += [decode(item)["metadata"]["name"] for item in page.items]
+        listed += [decode(item)["metadata"]["name"] for item in page.items]
         versions.add(page.resource_version)
         continued = page.continue_token
         if not continued:
             break
         await admin.delete(CONFIG_MAPS, names[-1], namespace, missing_ok=True)
-    assert (found, len(versions)) == (names, 1)
+    assert (listed, len(versions)) == (names, 1)
     page = await admin.list(CONFIG_MAPS, namespace, field_selector="metadata.name=n2")
     assert len(page.items) == 1
 
@@ -182,8 +182,8 @@ async def test_metadata_alone(admin, namespace):
     page = await admin.list(
         CONFIG_MAPS, namespace, metadata_only=True, field_selector="metadata.name=a"
     )
-    (found,) = (decode(item) for item in page.items)
-    assert (found["metadata"]["name"], "data" in found) == ("a", False)
+    (obj,) = (decode(item) for item in page.items)
+    assert (obj["metadata"]["name"], "data" in obj) == ("a", False)
     watched = admin.watch(
         CONFIG_MAPS,
         namespace,
@@ -212,13 +212,13 @@ async def test_a_watch_tells_every_change_then_a_bookmark_and_ends(admin, namesp
     await admin.patch(CONFIG_MAPS, "a", MergePatch({"data": {"x": "é" * 1000}}), namespace)
     await admin.delete(CONFIG_MAPS, "a", namespace)
     last = decode(await admin.create(CONFIG_MAPS, config_map("b"), namespace))
-    found = await events
-    assert [event.type for event in found if event.type != "BOOKMARK"] == [
+    seen = await events
+    assert [event.type for event in seen if event.type != "BOOKMARK"] == [
         "ADDED", "MODIFIED", "DELETED", "ADDED"
     ]  # fmt: skip
     # The last word before the end, so that the next watch misses nothing and repeats nothing.
-    assert found[-1].type == "BOOKMARK"
-    bookmark = decode(found[-1].object)["metadata"]["resourceVersion"]
+    assert seen[-1].type == "BOOKMARK"
+    bookmark = decode(seen[-1].object)["metadata"]["resourceVersion"]
     assert int(bookmark) >= int(last["metadata"]["resourceVersion"])
 
 

@@ -22,8 +22,8 @@ TIMES = {"AGE", "UPDATED", "MOVED"}
 WIDER = {"KeptnEvaluation", "KeptnTask", "KeptnMetric"}
 
 
-def one_kind(each):
-    return f"{each['kind'].lower()}.{each['apiVersion'].partition('/')[0]}"
+def one_kind(obj):
+    return f"{obj['kind'].lower()}.{obj['apiVersion'].partition('/')[0]}"
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +54,16 @@ def shown(output):
 
 
 def test_kubectl_get_shows_the_columns_of_each_kind(kubectl):
-    found = []
+    blocks = []
     for obj in OBJECTS:
         narrow, wide = (
             shown(kubectl("get", one_kind(obj), *flags).stdout)
             for flags in ((), ("--output=wide",))
         )
-        found.append(f"$ kubectl get {obj['kind']}\n{narrow}")
+        blocks.append(f"$ kubectl get {obj['kind']}\n{narrow}")
         if wide != narrow:
-            found.append(f"$ kubectl get {obj['kind']} --output=wide\n{wide}")
-    assert "\n".join(found) == EXPECTED
+            blocks.append(f"$ kubectl get {obj['kind']} --output=wide\n{wide}")
+    assert "\n".join(blocks) == EXPECTED
 
 
 def test_a_table_fits_in_120_columns(kubectl):

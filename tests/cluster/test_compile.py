@@ -49,25 +49,25 @@ async def delegation(control_plane):
     account = "serviceaccount/default"
     kubectl("wait", "--for=create", account, "-n", PROBE_NAMESPACE, WAIT)
     async with session_of(control_plane) as session:
-        found = Delegation(session)
-        yield found
-        await found.remove()
+        delegation = Delegation(session)
+        yield delegation
+        await delegation.remove()
     kubectl("delete", "namespace", PROBE_NAMESPACE)
 
 
 async def bound(delegation, chance, groups, sets, registered):
     """Groups of random sets of policies, in force; the names of the sets, by group."""
-    objects, found = [], {}
+    objects, names = [], {}
     for group in groups:
-        found[group] = [f"{group}.{number}" for number in range(sets)]
+        names[group] = [f"{group}.{number}" for number in range(sets)]
         documents = [
-            chance.policy(f"p{name}-{each}", name)
-            for name in found[group]
-            for each in range(chance.randint(1, 4))
+            chance.policy(f"p{name}-{index}", name)
+            for name in names[group]
+            for index in range(chance.randint(1, 4))
         ]
         objects += delegation.compiled(group, documents, registered)
     await delegation.bind(objects, registered)
-    return found
+    return names
 
 
 @pytest.mark.parametrize(
@@ -98,43 +98,43 @@ async def test_the_api_server_makes_what_the_webhook_makes(
     delegation, registered, groups, sets, count, least
 ):
     chance = Chance(groups[0])
-    found = await bound(delegation, chance, groups, sets, registered)
+    bound_groups = await bound(delegation, chance, groups, sets, registered)
     parts = list(registered.rules)
     tried = await delegation.all_tried(
         (group, chance.choice(parts), chance.labels(), chance.pod(name))
-        for group, names in found.items()
+        for group, names in bound_groups.items()
         for name in names
         for _ in range(count)
     )
-    assert [each for each in tried if each.differs] == []
-    assert sum(each.is_changed and not each.is_large for each in tried) >= least
+    assert [trial for trial in tried if trial.differs] == []
+    assert sum(trial.is_changed and not trial.is_large for trial in tried) >= least
 
 
 @pytest.mark.full
 async def test_most_observed_policies_compile_and_have_the_same_effect(delegation):
     documents, namespaces = [], set()
     for number, case in enumerate(CASES):
-        found = of_set(case["given"]["clusterPolicies"] + case["given"]["policies"], number)
-        for obj in found:
+        policies = of_set(case["given"]["clusterPolicies"] + case["given"]["policies"], number)
+        for obj in policies:
             obj["metadata"]["name"] += f"-{number}"
             namespaces.add(obj["metadata"].get("namespace"))
-        documents += found
+        documents += policies
     objects = delegation.compiled("observed", documents, namespaces=namespaces)
     compiled = {policy.rank[2] for policy in delegation.policies("observed")}
     assert len(compiled) >= len(documents) * 0.6
     await delegation.bind(objects)
     asked = [
-        ("observed", part, *each)
+        ("observed", part, *parts)
         for number, case in enumerate(CASES)
-        for each in observed(case["given"], number)
+        for parts in observed(case["given"], number)
         for part in REGISTERED.rules
     ]
     tried = await delegation.all_tried(asked)
     # The pods of five observed cases are such that no API server takes them.
-    invalid = [each for each in tried if "is invalid" in each.theirs.get(REFUSED, "")]
+    invalid = [trial for trial in tried if "is invalid" in trial.theirs.get(REFUSED, "")]
     assert len(invalid) <= 5 * len(REGISTERED.rules)
-    assert [each for each in tried if each.differs and each not in invalid] == []
-    assert sum(each.is_changed for each in tried) > 100
+    assert [trial for trial in tried if trial.differs and trial not in invalid] == []
+    assert sum(trial.is_changed for trial in tried) > 100
 
 
 @pytest.mark.full
@@ -168,7 +168,7 @@ async def test_exactly_the_pods_beyond_a_bound_are_refused_by_a_policy_that_deni
 async def test_every_fault_in_the_compiler_is_found(delegation):
     chance = Chance(20)
     pods = [(chance.labels(), chance.pod(chance.randrange(6))) for _ in range(150)]
-    documents = [chance.policy(f"p{each}", each % 6) for each in range(24)]
+    documents = [chance.policy(f"p{index}", index % 6) for index in range(24)]
     objects = []
     for number, (name, fault) in enumerate(FAULTS.items()):
         with fault.applied():
@@ -182,7 +182,9 @@ async def test_every_fault_in_the_compiler_is_found(delegation):
         for number, name in enumerate(FAULTS)
         for labels, pod in pods
     )
-    noticed = {list(FAULTS)[index // len(pods)] for index, each in enumerate(tried) if each.differs}
+    noticed = {
+        list(FAULTS)[index // len(pods)] for index, trial in enumerate(tried) if trial.differs
+    }
     assert FAULTS.keys() - noticed == set()
 
 
@@ -225,8 +227,8 @@ def observed(given, number):
 
 def requirements(count, values=1, prefix="k"):
     """So many requirements with so many values each."""
-    found = [f"v{index}" for index in range(values)]
-    return [{"key": f"{prefix}{i}", "operator": "In", "values": found} for i in range(count)]
+    texts = [f"v{index}" for index in range(values)]
+    return [{"key": f"{prefix}{i}", "operator": "In", "values": texts} for i in range(count)]
 
 
 def largest_policies():
@@ -257,9 +259,9 @@ def multiplying():
 
 def largest(excess):
     """A pod spec at the bounds, or with one more of something."""
-    each = OWN_TERMS.requirements // MAX_TERMS
+    size = OWN_TERMS.requirements // MAX_TERMS
     terms = [
-        {"matchExpressions": requirements(each, 4, f"own{index}-")} for index in range(MAX_TERMS)
+        {"matchExpressions": requirements(size, 4, f"own{index}-")} for index in range(MAX_TERMS)
     ]
     if excess == "terms":
         terms.append({"matchExpressions": requirements(1)})

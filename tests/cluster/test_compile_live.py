@@ -31,8 +31,8 @@ def installed(request, tmp_path_factory):
     with plane_for(request, tmp_path_factory, "compiled") as plane:
         plane.add_nodes(1)
         with Installation(plane, arguments={"controller": FLAGS}) as installation:
-            for each in (cluster_policy("ssd", pods={"app": "ssd"}, **SSD), NAMESPACE):
-                plane.kubectl("apply", "-f=-", stdin=json.dumps(each))
+            for document in (cluster_policy("ssd", pods={"app": "ssd"}, **SSD), NAMESPACE):
+                plane.kubectl("apply", "-f=-", stdin=json.dumps(document))
             plane.kubectl("wait", "--for=create", ACCOUNT, "-n", PROBE_NAMESPACE, WAIT)
             yield plane, installation
 

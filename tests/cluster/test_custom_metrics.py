@@ -99,9 +99,9 @@ class MetricsCluster:
 
     def shown(self, namespace, path="*/*", version="v1beta2"):
         """The values of a namespace by name."""
-        found, fault = self.raw(path_of(namespace, path, version))
+        listed, fault = self.raw(path_of(namespace, path, version))
         assert not fault, fault
-        return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
+        return {item["describedObject"]["name"]: item["value"] for item in listed["items"]}
 
     def authority(self):
         """What the APIServices trust, one of each."""
@@ -135,10 +135,10 @@ def test_both_versions_are_available_and_discovered(place):
     are_available(place)
     for name in SERVED:
         version = name.partition(".")[0]
-        found, _ = place.raw(f"/apis/{GROUP}/{version}")
-        assert [resource["name"] for resource in found["resources"]] == [f"{KIND}/*"]
-    found, _ = place.raw("/apis")
-    (group,) = [each for each in found["groups"] if each["name"] == GROUP]
+        listed, _ = place.raw(f"/apis/{GROUP}/{version}")
+        assert [resource["name"] for resource in listed["resources"]] == [f"{KIND}/*"]
+    listed, _ = place.raw("/apis")
+    (group,) = [candidate for candidate in listed["groups"] if candidate["name"] == GROUP]
     assert group["preferredVersion"]["version"] == "v1beta2"
     # What aggregation needs of the schemas of all.
     assert place.raw("/openapi/v2")[0]["paths"]
@@ -171,8 +171,8 @@ def test_what_has_no_value_that_counts_is_not_found(place, space):
     place.measure(space, "new", "5")
     eventually(lambda: place.shown(space), is_right=lambda value: value == {"new": "5"})
     for name in ("none", "old", "absent"):
-        found, fault = place.raw(path_of(space, f"{name}/{name}"))
-        assert found is None
+        answer, fault = place.raw(path_of(space, f"{name}/{name}"))
+        assert answer is None
         assert "NotFound" in fault
 
 
@@ -231,7 +231,9 @@ def test_an_hpa_scales_by_a_metric_and_not_by_its_absence(place, space):
     def condition():
         status = place.kubectl("get", "hpa", "crane", f"-n={space}", "-o=json").stdout
         conditions = json.loads(status)["status"].get("conditions", [])
-        return next((each for each in conditions if each["type"] == "ScalingActive"), {})
+        return next(
+            (condition for condition in conditions if condition["type"] == "ScalingActive"), {}
+        )
 
     scaled_to(3)
     place.kubectl("rollout", "status", "deployment/crane", f"-n={space}", WAIT)
@@ -273,8 +275,8 @@ def test_only_who_may_reads_a_value(place, space):
     are_available(place)
     place.measure(space, "load", "30")
     user = f"jane-{space}"
-    found, fault = place.raw(path_of(space, "load/load"), f"--as={user}")
-    assert found is None
+    answer, fault = place.raw(path_of(space, "load/load"), f"--as={user}")
+    assert answer is None
     assert "Forbidden" in fault
     alias = path_of(space, "load/load", kind=ALIAS)
     may_read(place, space, "alias", user, ALIAS)

@@ -39,10 +39,10 @@ def place(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def spaces(place):
     """Two namespaces, each with a policy and a workload whose check nobody has defined."""
-    found = [place.namespace("harbour"), place.namespace("yard")]
-    for each in found:
-        place.waiting(each, f"of-{each}")
-    return found
+    spaces = [place.namespace("harbour"), place.namespace("yard")]
+    for space in spaces:
+        place.waiting(space, f"of-{space}")
+    return spaces
 
 
 def shows(*texts):
@@ -104,19 +104,19 @@ async def test_who_may_list_nothing_is_told_what_to_ask_for(place, spaces):
 
 @pytest.mark.claim("D3")
 async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces):
-    mine, other = spaces
+    mine, foreign = spaces
     _, token = place.person(mine)
     async with place.pages(token) as pages:
         for path in LISTS:
             answer = await pages.until(path, shows(f"of-{mine}"))
-            assert other not in answer.text
+            assert foreign not in answer.text
         for path in ("/", "/gates?q=of-", "/policies?q=of-"):
-            assert other not in (await pages.get(path)).text
+            assert foreign not in (await pages.get(path)).text
         for path in LISTS:
-            assert (await pages.get(f"{path}?namespace={other}")).status == 403
+            assert (await pages.get(f"{path}?namespace={foreign}")).status == 403
         # What is there and what is not can't be told from each other.
-        there = await pages.get(f"/applications/{other}/of-{other}")
-        absent = await pages.get(f"/applications/{other}/nothing")
+        there = await pages.get(f"/applications/{foreign}/of-{foreign}")
+        absent = await pages.get(f"/applications/{foreign}/nothing")
         assert there.status == absent.status == 403
         assert there.text == absent.text
         # Nodes have no namespace.
@@ -145,15 +145,15 @@ async def test_who_may_list_everywhere_sees_all(place, spaces):
 async def test_a_right_that_is_taken_away_is_gone_in_a_moment_and_one_that_is_given_counts(
     place, spaces
 ):
-    mine, other = spaces
+    mine, foreign = spaces
     name, token = place.person(mine)
     async with place.pages(token) as pages:
         await pages.until("/gates", shows(f"of-{mine}"))
-        place.grant(name, other)
-        await pages.until("/gates", shows(f"of-{mine}", f"of-{other}"))
+        place.grant(name, foreign)
+        await pages.until("/gates", shows(f"of-{mine}", f"of-{foreign}"))
         place.revoke(name, mine)
         await pages.until("/gates", lambda answer: f"of-{mine}" not in answer.text)
-        place.revoke(name, other)
+        place.revoke(name, foreign)
         await pages.until("/gates", lambda answer: answer.status == 403)
 
 
@@ -256,8 +256,8 @@ async def test_nothing_that_a_person_is_or_asks_for_stands_in_the_metrics(place,
         await pages.get("/gates?q=what-i-look-for")
         await pages.get("/nowhere-at-all")
     metrics = place.metrics()
-    for each in (name, "what-i-look-for", "nowhere-at-all", token):
-        assert each not in metrics
+    for word in (name, "what-i-look-for", "nowhere-at-all", token):
+        assert word not in metrics
 
 
 def test_it_is_off_unless_it_is_enabled_and_costs_nothing_then(place):
@@ -271,7 +271,7 @@ def test_it_is_off_unless_it_is_enabled_and_costs_nothing_then(place):
         # Once all that is watched has been listed, these are all that is missing.
         eventually(lambda: len(with_it - place.watches()) <= len(OWN_WATCHES))
         missing = with_it - place.watches()
-        assert {each.removesuffix(" of the dashboard") for each in missing} == OWN_WATCHES
+        assert {text.removesuffix(" of the dashboard") for text in missing} == OWN_WATCHES
     finally:
         place.restart()
         place.listening()

@@ -35,12 +35,12 @@ def demo(tmp_path_factory):
     """A demo that has shown all and runs on; in the end Ctrl-C stops everything."""
     ensure_prometheus()
     directory = tmp_path_factory.mktemp("demo") / "harbour"
-    with demonstrating(directory, "demo", "Ctrl-C stops everything") as found:
-        assert found.matched, found.text
-        yield found
+    with demonstrating(directory, "demo", "Ctrl-C stops everything") as demo:
+        assert demo.matched, demo.text
+        yield demo
         # Here, since the order of tests is random and each needs what runs.
         assert all(living(directory / name) for name in RECORDS)
-        assert found.end() == 0
+        assert demo.end() == 0
         assert not any(living(directory / name) for name in RECORDS)
 
 
@@ -113,11 +113,11 @@ def test_each_dashboard_of_grafana_shows_something(demo, name):
         panel["title"]: filled_in(target["expr"]) for panel in panels for target in panel["targets"]
     }
     deadline = time.monotonic() + 2 * PATIENCE
-    found = set()
+    answered = set()
     # Rates need two samples; what is asked for is there after a few seconds.
-    while len(found) < len(queries) / 4 and time.monotonic() < deadline:
-        found |= {title for title, query in queries.items() if samples(server, query)}
-    assert len(found) >= len(queries) / 4, sorted(queries.keys() - found)
+    while len(answered) < len(queries) / 4 and time.monotonic() < deadline:
+        answered |= {title for title, query in queries.items() if samples(server, query)}
+    assert len(answered) >= len(queries) / 4, sorted(queries.keys() - answered)
 
 
 def samples(server, query):

@@ -22,9 +22,9 @@ def demo(tmp_path_factory):
     """A demo that has shown all and runs on."""
     ensure_prometheus()
     directory = tmp_path_factory.mktemp("demo") / "harbour"
-    with demonstrating(directory, "demo-evaluation", KEPT) as found:
-        assert found.matched, found.text
-        yield found
+    with demonstrating(directory, "demo-evaluation", KEPT) as demo:
+        assert demo.matched, demo.text
+        yield demo
 
 
 def test_a_failed_evaluation_holds_the_pod_back_and_a_met_one_lets_it_run(demo):

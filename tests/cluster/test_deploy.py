@@ -170,17 +170,17 @@ def test_one_replica_of_each_may_be_disrupted(installed, plane):
 
 def versions(plane, *quiet):
     """UID, generation and version of each object; ``quiet`` kinds change without being changed."""
-    found = {}
+    versions = {}
     for obj in objects():
         metadata = obj["metadata"]
         where = [f"--namespace={NAMESPACE}"] if "namespace" in metadata else []
         stored = read(plane, obj["kind"], metadata["name"], *where)["metadata"]
-        found[obj["kind"], metadata["name"]] = (
+        versions[obj["kind"], metadata["name"]] = (
             stored["uid"],
             stored.get("generation"),
             obj["kind"] in quiet or stored["resourceVersion"],
         )
-    return found
+    return versions
 
 
 def test_applying_the_same_again_changes_nothing(installed, plane, make):
@@ -256,13 +256,13 @@ def test_every_component_is_accepted_without_a_warning(
 
 @pytest.mark.parametrize("base", ["default", "with-certmanager"])
 def test_in_gardener_all_of_it_is_accepted_without_a_warning(installed, other_kinds, plane, base):
-    found = objects(base, *COMPONENTS)
-    apply(plane, json.dumps(one(found, "Namespace")))
+    manifests = objects(base, *COMPONENTS)
+    apply(plane, json.dumps(one(manifests, "Namespace")))
     applied = apply(
         plane, rendered(base, *COMPONENTS), "--dry-run=server", "--force-conflicts", "--output=json"
     )
     stored = json.loads(applied)["items"]
-    assert len(stored) == len(found)
+    assert len(stored) == len(manifests)
     # kustomize puts a namespace there.
     for manifest in of_kind(stored, "ValidatingAdmissionPolicy"):
         assert "namespace" not in manifest["metadata"]
@@ -331,8 +331,8 @@ def guarded(installed, plane):
     plane.kubectl("create", "namespace", "guarded")
     plane.kubectl("label", "namespace", "guarded", "example.com/tier=a")
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    found = of_kind(objects("default", "namespace-guard"), *kinds)
-    apply(plane, json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    guards = of_kind(objects("default", "namespace-guard"), *kinds)
+    apply(plane, json.dumps({"apiVersion": "v1", "kind": "List", "items": guards}))
     refused = ("label", "namespace", "guarded", "example.com/tier=b", "--overwrite")
     eventually(
         lambda: (

@@ -89,8 +89,8 @@ def test_outside_a_cluster_each_says_in_one_line_what_it_lacks(run, process, tmp
 
 
 def test_nothing_is_there_but_what_is_locked_and_the_wheel(image, run):
-    found = image.glob("lib/python3.*/site-packages/*.dist-info")
-    names = {path.stem.partition("-")[0].lower() for path in found}
+    folders = image.glob("lib/python3.*/site-packages/*.dist-info")
+    names = {path.stem.partition("-")[0].lower() for path in folders}
     text = (ROOT / "requirements-tracing.txt").read_text()
     locked = {
         line.partition("==")[0].lower().replace("-", "_")

@@ -33,10 +33,10 @@ def test_every_locked_package_is_listed_with_its_version_and_hashes(sbom):
     listed = {}
     for component in sbom["components"]:
         hashes = {
-            each["content"]
+            digest["content"]
             for reference in component["externalReferences"]
-            for each in reference.get("hashes", ())
-            if each["alg"] == "SHA-256"
+            for digest in reference.get("hashes", ())
+            if digest["alg"] == "SHA-256"
         }
         name = re.sub("[-_.]+", "-", component["name"]).lower()
         listed[name] = (component["version"], hashes)
@@ -79,14 +79,14 @@ def test_the_list_tells_nothing_of_the_machine_or_the_day(sbom):
 
 
 def test_an_environment_of_other_versions_is_refused(tmp_path):
-    other = tmp_path / "requirements.txt"
-    other.write_text(f"yarl==0.1 --hash=sha256:{'0' * 64}\n")
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text(f"yarl==0.1 --hash=sha256:{'0' * 64}\n")
     result = subprocess.run(
-        [sys.executable, ROOT / "deploy/sbom.py", other, tmp_path / "sbom.json"],
+        [sys.executable, ROOT / "deploy/sbom.py", requirements, tmp_path / "sbom.json"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode == 1
-    assert result.stderr == f"{other}: not installed here as locked: yarl: make venv\n"
+    assert result.stderr == f"{requirements}: not installed here as locked: yarl: make venv\n"
     assert not (tmp_path / "sbom.json").exists()

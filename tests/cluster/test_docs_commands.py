@@ -83,8 +83,8 @@ def test_the_commands_of_a_page_work(page, tmp_path, request):
     # As the folder of the repository, but what a page writes stays here.
     work = tmp_path / "work"
     work.mkdir()
-    for each in ROOT.iterdir():
-        (work / each.name).symlink_to(each)
+    for entry in ROOT.iterdir():
+        (work / entry.name).symlink_to(entry)
     log = tmp_path / "log"
     with log.open("w") as said:
         # A session of its own, so that nothing that it leaves behind outlives the test.

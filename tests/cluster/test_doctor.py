@@ -17,7 +17,7 @@ async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
     report = await until(doctored, lambda report: report.healthy)
     assert report.summary == "Harbourmaster is healthy."
     assert {finding.severity for finding in report.findings} <= {"ok", "note"}
-    assert {one.check for one in report.findings} == {check.name for check in CHECKS}
+    assert {finding.check for finding in report.findings} == {check.name for check in CHECKS}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -26,7 +26,7 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored
     await until(doctored, lambda report: report.healthy)
     with make(deployed):
         report = await until(doctored, lambda report: named(report, check, severity, words))
-        assert all(remedy in one.remedy for one in named(report, check, severity, words))
+        assert all(remedy in finding.remedy for finding in named(report, check, severity, words))
         assert not report.healthy
         order = [finding.severity for finding in report.findings]
         ranks = ["fault", "warning", "unknown", "note", "ok"]

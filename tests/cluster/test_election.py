@@ -15,10 +15,10 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 @pytest.fixture
 def candidates(control_plane, namespace):
-    found = Candidates(control_plane.kubeconfig, namespace)
-    yield found
-    found.stop()
-    assert found.overlaps() == []
+    candidates = Candidates(control_plane.kubeconfig, namespace)
+    yield candidates
+    candidates.stop()
+    assert candidates.overlaps() == []
 
 
 @pytest.fixture
@@ -63,6 +63,6 @@ def test_a_leader_that_stood_still_does_no_more(candidates):
     steps = [instant for instant, who, what in candidates.lines if who == leader and what == "step"]
     assert max(steps) < woke
     # It goes on as a candidate: with the others gone it leads again.
-    for other in others:
-        candidates.send(other, signal.SIGKILL)
+    for candidate in others:
+        candidates.send(candidate, signal.SIGKILL)
     candidates.until_working(leader, since=time.monotonic())

@@ -29,13 +29,13 @@ def about(resource, number):
 
 
 async def all_events(client):
-    found, token = [], ""
+    items, token = [], ""
     while True:
         page = await client.list(EVENTS, NAMESPACE, continue_token=token)
-        found += [json.loads(bytes(item)) for item in page.items]
+        items += [json.loads(bytes(item)) for item in page.items]
         token = page.continue_token
         if not token:
-            return found
+            return items
 
 
 async def test_3000_events_at_once_are_all_told_in_the_order_of_each_object(control_plane):

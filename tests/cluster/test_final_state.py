@@ -65,9 +65,9 @@ def checked(control_plane, namespace, kubectl):
             item["spec"]["validationActions"] = ["Deny"]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     kubectl("apply", "-f=-", stdin=text)
-    found = Checked(control_plane, namespace)
-    yield found
-    found.connection.close()
+    checked = Checked(control_plane, namespace)
+    yield checked
+    checked.connection.close()
     kubectl("delete", "-f=-", stdin=text)
 
 
@@ -84,20 +84,20 @@ def pod(spec, **metadata):
     }
 
 
-def mutated(found, namespace, documents):
+def mutated(obj, namespace, documents):
     """The pod as the engine makes it."""
     request = {
         "uid": "u",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "namespace": namespace,
         "operation": "CREATE",
-        "object": found,
+        "object": obj,
     }
     snapshot = Snapshot(policy_set(read_policy(document)[0] for document in documents))
     body = json.dumps({"request": request}).encode()
     result, _ = answer(body, Engine(snapshot, AdmissionSettings()))
     operations = decode_patch(json.loads(result)["response"])
-    return jsonpatch.apply_patch(copy.deepcopy(found), operations)
+    return jsonpatch.apply_patch(copy.deepcopy(obj), operations)
 
 
 def one_of(operator, *values, key="example.com/app"):
@@ -112,7 +112,7 @@ def joined(selector, labels):
 
 def drawn(strategy, count):
     """As many examples of a strategy, the same in each run."""
-    found = []
+    examples = []
 
     @settings(
         max_examples=count,
@@ -124,10 +124,10 @@ def drawn(strategy, count):
     )
     @given(strategy)
     def collect(example):
-        found.append(example)
+        examples.append(example)
 
     collect()
-    return found
+    return examples
 
 
 @pytest.mark.full
@@ -169,31 +169,31 @@ def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, 
 
 def terms(count, size):
     """Required node affinity of that many terms with as many requirements each."""
-    one = {"matchExpressions": [requirement(f"k{number}") for number in range(size)]}
-    return node_terms(*[one] * count)
+    term = {"matchExpressions": [requirement(f"k{number}") for number in range(size)]}
+    return node_terms(*[term] * count)
 
 
 def pods_near(count, size):
     """Preferred pod affinity of that many items with as many requirements each."""
-    found = [requirement(f"k{each}", values=["x", "y"]) for each in range(size)]
-    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": found}}
+    requirements = [requirement(f"k{index}", values=["x", "y"]) for index in range(size)]
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": requirements}}
     return apart(*[{"weight": number + 1, "podAffinityTerm": term} for number in range(count)])
 
 
 LARGE = {
     "tolerations": (
-        {"tolerations": [{"key": f"t{each}", "operator": "Exists"} for each in range(1000)]},
-        {"tolerations": [{"key": f"u{each}", "operator": "Exists"} for each in range(4)]},
+        {"tolerations": [{"key": f"t{index}", "operator": "Exists"} for index in range(1000)]},
+        {"tolerations": [{"key": f"u{index}", "operator": "Exists"} for index in range(4)]},
     ),
     "more tolerations": (
-        {"tolerations": [{"key": f"t{each}", "operator": "Exists"} for each in range(4000)]},
-        {"tolerations": [{"key": f"u{each}", "operator": "Exists"} for each in range(4)]},
+        {"tolerations": [{"key": f"t{index}", "operator": "Exists"} for index in range(4000)]},
+        {"tolerations": [{"key": f"u{index}", "operator": "Exists"} for index in range(4)]},
     ),
     "terms": (terms(100, 7), node_terms(expressions(*[requirement("k6"), requirement("z")]))),
     "more terms": (terms(512, 40), terms(20, 10)),
     "values": (
-        node_terms(*[expressions(requirement(values=[f"v{each}" for each in range(3000)]))] * 20),
-        node_terms(expressions(requirement(values=[f"w{each}" for each in range(200)]))),
+        node_terms(*[expressions(requirement(values=[f"v{index}" for index in range(3000)]))] * 20),
+        node_terms(expressions(requirement(values=[f"w{index}" for index in range(200)]))),
     ),
     "items": (pods_near(8, 8), pods_near(9, 4)),
     "more items": (pods_near(90, 90), pods_near(9, 9)),

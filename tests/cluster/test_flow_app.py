@@ -45,9 +45,9 @@ def parts(**more):
 
 def kinds(flow, resource, field, state):
     """The definitions of children in a state."""
-    found = flow.all(resource, {"status": {field: state}})
+    versions = flow.all(resource, {"status": {field: state}})
     key = "taskDefinition" if resource == TASKS else "evaluationDefinition"
-    return sorted(one["spec"][key] for one in found)
+    return sorted(version["spec"][key] for version in versions)
 
 
 async def test_an_app_of_three_passes_its_phases_around_those_of_its_workloads(flow):

@@ -53,8 +53,8 @@ async def test_names_too_long_are_made_fit(flow):
     await flow.until_all(WORKLOAD_VERSIONS, {"status": {"status": "Succeeded"}}, len(LONG))
     await flow.until_all(APP_VERSIONS, {"status": {"status": "Succeeded"}}, len(LONG))
     for resource in (WORKLOADS, WORKLOAD_VERSIONS, APP_VERSIONS, TASKS):
-        assert all(len(one["metadata"]["name"]) <= 253 for one in flow.all(resource))
-    assert all(len(one["metadata"]["name"]) <= 63 for one in flow.all(JOBS))
+        assert all(len(obj["metadata"]["name"]) <= 253 for obj in flow.all(resource))
+    assert all(len(job["metadata"]["name"]) <= 63 for job in flow.all(JOBS))
 
 
 ILLEGAL = {
@@ -79,7 +79,7 @@ async def test_names_that_no_object_can_have_are_told_and_hold_the_pod(flow):
         assert event["type"] == "Warning"
         assert "letters, digits" in event["note"]
     await flow.stay_gated(*ILLEGAL)
-    assert all("series" not in one for one in flow.events(reason="CreateWorkloadFailed"))
+    assert all("series" not in event for event in flow.events(reason="CreateWorkloadFailed"))
     for name in ILLEGAL:
         right = keptn(name, "1.1", app=name)
         template = {"metadata": {"annotations": right}}
@@ -119,7 +119,7 @@ async def test_a_workload_that_never_comes_keeps_its_app_waiting_and_nobody_else
     writes = len(flow.history(APP_VERSIONS, name))
     await flow.pass_through()
     assert len(flow.history(APP_VERSIONS, name)) == writes
-    told = [one for one in flow.events(name) if "nowhere" in one["note"]]
+    told = [event for event in flow.events(name) if "nowhere" in event["note"]]
     assert len(told) == 1
 
 

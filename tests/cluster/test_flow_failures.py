@@ -94,15 +94,15 @@ class Failing(NamedTuple):
         names = {**STATES, "deploy": DEPLOY[level]}
         failed = self.check if level == self.level else "deploy"
         before, after = "Succeeded", "Deprecated"
-        found, state = {}, before
+        states, state = {}, before
         for check, name in names.items():
             state = "Failed" if check == failed else state
-            found[name] = state
+            states[name] = state
             state = after if check == failed else state
         if level == "app":
-            found["promotionStatus"] = after
+            states["promotionStatus"] = after
         return {
-            **found,
+            **states,
             "status": "Failed",
             "currentPhase": self.phase if level == self.level else f"{level.capitalize()}Deploy",
         }
@@ -117,7 +117,7 @@ async def failed(flow, *cases):
         *(manifest for case in cases for manifest in case.manifests()),
     )
     await asyncio.gather(
-        *(flow.until_ended(APP_VERSIONS, one.app_version, "Failed") for one in cases)
+        *(flow.until_ended(APP_VERSIONS, case.app_version, "Failed") for case in cases)
     )
 
 
@@ -164,7 +164,9 @@ async def test_pods_wait_for_checks_that_failed_and_no_restart_lets_them_go(flow
             version = flow.find(WORKLOAD_VERSIONS, case.workload_version)
             assert set(phases(version.get("status", {})).values()) <= {"", "Pending"}
     await flow.until_told("AppPreDeployEvaluationsFailed", "app-pre-evaluation-ledger-1.0")
-    versions = {one["metadata"]["name"]: one["status"] for one in flow.all(APP_VERSIONS)}
+    versions = {
+        version["metadata"]["name"]: version["status"] for version in flow.all(APP_VERSIONS)
+    }
     counts = [len(flow.all(resource)) for resource in (TASKS, EVALUATIONS, JOBS)]
     await asyncio.to_thread(harbour.installation.restart, "controller")
     await flow.stay_gated(*parts)

@@ -167,23 +167,23 @@ VOCABULARIES = {
         # The default.
         ((), "keptn"),
         *(
-            ((f"--lifecycle-event-vocabulary={each}",), each)
-            for each in VOCABULARIES
-            if each != "keptn"
+            ((f"--lifecycle-event-vocabulary={name}",), name)
+            for name in VOCABULARIES
+            if name != "keptn"
         ),
     ],
-    ids=["keptn", *(each for each in VOCABULARIES if each != "keptn")],
+    ids=["keptn", *(name for name in VOCABULARIES if name != "keptn")],
 )
 async def test_a_vocabulary_has_all_of_its_names_and_none_of_the_other(flow, harbour, vocabulary):
     wanted, unwanted, endings = VOCABULARIES[vocabulary]
     async with harbour.configured(flow.client, observabilityTimeout="4s"):
         await every_phase(flow)
     await told(flow, wanted)
-    found = reasons(flow)
-    assert not unwanted & found
-    of_phases = [one for one in found if one.startswith(PHASES)]
+    names = reasons(flow)
+    assert not unwanted & names
+    of_phases = [name for name in names if name.startswith(PHASES)]
     assert not [phase for phase in of_phases if phase.endswith(endings)]
-    assert not [one for one in found if "Promotion" in one]
+    assert not [name for name in names if "Promotion" in name]
 
 
 @BOTH

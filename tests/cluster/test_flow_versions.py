@@ -34,7 +34,7 @@ async def to_version(flow, kind, name, version, **annotations):
 async def until_versions(flow, part, version, count=1):
     """Wait until all pods of a part are released ones of a version."""
 
-    def found():
+    def running():
         pods = flow.pods(part)
         wanted = {"keptn.sh/version": version}
         right = [
@@ -44,7 +44,7 @@ async def until_versions(flow, part, version, count=1):
         ]
         return right if len(right) == len(pods) == count else None
 
-    return await flow.until(found, why=lambda: f"not {count} pods of {part} {version}")
+    return await flow.until(running, why=lambda: f"not {count} pods of {part} {version}")
 
 
 async def test_a_second_version_of_a_statefulset_waits_for_its_own_checks(flow):
@@ -199,7 +199,7 @@ async def test_the_way_back_to_a_version_that_passed_is_free(flow):
     assert version["spec"]["previousVersion"] == "2"
     # The same version of an earlier generation is superseded, though it had succeeded.
     await flow.until_ended(APP_VERSIONS, "ledger-1-6b86b273", "Deprecated")
-    tasks = [one["spec"]["context"]["workloadVersion"] for one in flow.all(TASKS)]
+    tasks = [task["spec"]["context"]["workloadVersion"] for task in flow.all(TASKS)]
     assert sorted(tasks) == ["1", "2"]
     first = flow.find(WORKLOAD_VERSIONS, "ledger-ledger-1")
     assert first["status"]["status"] == "Succeeded"
@@ -251,9 +251,9 @@ async def test_a_workload_outlives_the_replicasets_of_its_older_versions(flow):
     await flow.until(lambda: flow.find(REPLICA_SETS, old["metadata"]["name"]) is None)
     (new,) = flow.all(REPLICA_SETS)
     await flow.pass_through()
-    found = flow.find(WORKLOADS, workload["metadata"]["name"])
-    assert found["metadata"]["uid"] == workload["metadata"]["uid"]
-    owners = [reference["uid"] for reference in found["metadata"]["ownerReferences"]]
+    stored = flow.find(WORKLOADS, workload["metadata"]["name"])
+    assert stored["metadata"]["uid"] == workload["metadata"]["uid"]
+    owners = [reference["uid"] for reference in stored["metadata"]["ownerReferences"]]
     assert owners == [new["metadata"]["uid"]]
     for name in ("0.1", "0.2"):
         version = flow.find(WORKLOAD_VERSIONS, f"ledger-ledger-{name}")

@@ -52,16 +52,18 @@ def pairs(names):
 def reached(flow, resource, name, **status):
     """The resource version with which an object had a status, as a point in the cluster's time."""
     versions = flow.history(resource, name)
-    found = [version for version in versions if status.items() <= version.get("status", {}).items()]
-    return int(found[0]["metadata"]["resourceVersion"])
+    matching = [
+        version for version in versions if status.items() <= version.get("status", {}).items()
+    ]
+    return int(matching[0]["metadata"]["resourceVersion"])
 
 
 def released(flow, pod):
     """The same of the moment at which a pod had no gate any more."""
     versions = flow.history(PODS, pod["metadata"]["name"])
     assert GATE in gates(versions[0])
-    found = next(version for version in versions if not gates(version))
-    return int(found["metadata"]["resourceVersion"])
+    released = next(version for version in versions if not gates(version))
+    return int(released["metadata"]["resourceVersion"])
 
 
 def begun(flow, resource, name):
@@ -133,7 +135,7 @@ async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(
 async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checked):
     flow = checked
     told = [event for event in flow.events() if event["regarding"]["kind"] in OURS]
-    of_phases = [one for one in told if one["reason"].endswith(("Started", "Finished"))]
+    of_phases = [event for event in told if event["reason"].endswith(("Started", "Finished"))]
     by_kind = {
         kind: [phase["reason"] for phase in of_phases if phase["regarding"]["kind"] == kind]
         for kind in OURS
@@ -143,7 +145,7 @@ async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checke
         "KeptnAppVersion": [*pairs(["AppDeploy"]), "AppCompletedFinished"],
         "KeptnWorkloadVersion": [*pairs(WORKLOAD_PHASES), "WorkloadCompletedFinished"],
     }
-    order = [one["reason"] for one in of_phases]
+    order = [event["reason"] for event in of_phases]
     ranks = [
         order.index(reason)
         for reason in (
@@ -158,11 +160,11 @@ async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checke
     ranks[:2] = sorted(ranks[:2])
     assert ranks == sorted(ranks)
     assert {of_phase["type"] for of_phase in of_phases} == {"Normal"}
-    assert all("series" not in one for one in of_phases)
-    assert {(one["related"]["kind"], one["related"]["name"]) for one in of_phases} == {
+    assert all("series" not in event for event in of_phases)
+    assert {(event["related"]["kind"], event["related"]["name"]) for event in of_phases} == {
         ("KeptnApp", "ledger")
     }
-    (message,) = [one["note"] for one in told if one["reason"] == "WorkloadDeployFinished"]
+    (message,) = [event["note"] for event in told if event["reason"] == "WorkloadDeployFinished"]
     assert message == (
         f"Workload Deployment: has finished / Namespace: {flow.namespace}, "
         "Name: ledger-ledger-1.0, Version: 1.0"
@@ -178,7 +180,9 @@ async def test_a_healthy_workload_with_one_task_gives_eleven_events_and_no_warni
     await flow.until_told("AppCompletedFinished")
     await flow.until_told("WorkloadCompletedFinished")
     assert [event for event in flow.events() if event["type"] != "Normal"] == []
-    ours = [one for one in flow.events() if one["reportingController"].startswith("harbourmaster")]
+    ours = [
+        event for event in flow.events() if event["reportingController"].startswith("harbourmaster")
+    ]
     assert sorted(our["reason"] for our in ours) == [
         "AppCompletedFinished",
         "AppDeployFinished",
@@ -264,7 +268,7 @@ async def test_a_pod_gated_before_its_owner_was_known_waits_for_the_checks_of_th
         (pod,) = await flow.until_released("fleet")
         for obj in (free, held, pod):
             assert UNRESOLVED.keys().isdisjoint(obj["metadata"]["annotations"])
-        assert [one["metadata"]["name"] for one in flow.all(WORKLOADS)] == ["fleet-fleet"]
+        assert [obj["metadata"]["name"] for obj in flow.all(WORKLOADS)] == ["fleet-fleet"]
 
 
 async def test_a_pod_without_annotations_is_released(harbour, client):

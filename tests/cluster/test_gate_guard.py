@@ -31,9 +31,9 @@ FOREIGN = "example.com/quota"
 def guarded(namespace, kubectl):
     """The guard in force in the place alone; jane may edit there, and joe may release too."""
     objects = [
-        one
+        obj
         for name in ("admissionpolicy", "releaser")
-        for one in yaml.safe_load_all((GUARD / f"{name}.yaml").read_text())
+        for obj in yaml.safe_load_all((GUARD / f"{name}.yaml").read_text())
     ]
     binding = next(obj for obj in objects if obj["kind"].endswith("Binding"))
     by_name = {"kubernetes.io/metadata.name": namespace}
@@ -65,7 +65,7 @@ class Guarded:
         self._namespace = namespace
 
     def create(self, name, user="jane", *, labels=None, gated=True, scheduler=None, **annotations):
-        found = {
+        texts = {
             key.replace("__", "/").replace("_", "-"): annotation
             for key, annotation in annotations.items()
         }
@@ -75,7 +75,7 @@ class Guarded:
             "metadata": {
                 "name": name,
                 "namespace": self._namespace,
-                "annotations": found,
+                "annotations": texts,
                 "labels": labels or {},
             },
             "spec": {
@@ -108,11 +108,11 @@ OUR_CONTROLLER = "system:serviceaccount:harbourmaster-system:harbourmaster-contr
 
 
 def noted(**annotations):
-    found = {
+    texts = {
         key.replace("__", "/").replace("_", "-"): annotation
         for key, annotation in annotations.items()
     }
-    return {"metadata": {"annotations": found}}
+    return {"metadata": {"annotations": texts}}
 
 
 def labelled(**labels):

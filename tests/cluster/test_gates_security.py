@@ -163,12 +163,12 @@ async def test_s20_what_a_task_brings_along_is_no_path_either(flow, spec):
         assert flow.all(JOBS) == []
     else:
         (job,) = flow.all(JOBS)
-        names = [one["name"] for one in environment(job)]
+        names = [variable["name"] for variable in environment(job)]
         assert "SECURE_DATA" not in names
 
 
-def ended(found):
-    status = (found or {}).get("status", {})
+def ended(job):
+    status = (job or {}).get("status", {})
     return status if status.get("status") in {"Succeeded", "Failed"} else None
 
 
@@ -236,12 +236,12 @@ VARIABLES = {"SECURE_DATA": "s3cr3t", "CMD_ARGS": "", "HOME": "/root", "id": "0"
 def expanded(value):
     """What the kubelet makes of a value: ``$(NAME)`` of a known variable is it, ``$$`` is ``$``."""
 
-    def one(found):
-        if found[0] == "$$":
+    def replace(match):
+        if match[0] == "$$":
             return "$"
-        return VARIABLES.get(found[1], found[0])
+        return VARIABLES.get(match[1], match[0])
 
-    return re.sub(r"\$\$|\$\(([^)]*)\)", one, value)
+    return re.sub(r"\$\$|\$\(([^)]*)\)", replace, value)
 
 
 def environment(job):
@@ -270,8 +270,8 @@ async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
     await flow.until_released("ledger")
     jobs = await flow.until_all(JOBS, {}, 3)
     for job in jobs:
-        names = [one["name"] for one in environment(job)]
-        given = {one["name"]: expanded(one["value"]) for one in environment(job)}
+        names = [variable["name"] for variable in environment(job)]
+        given = {variable["name"]: expanded(variable["value"]) for variable in environment(job)}
         context = json.loads(given["KEPTN_CONTEXT"])
         assert context["metadata"][HOSTILE] == HOSTILE
         if context["objectType"] == "Workload":
@@ -297,9 +297,9 @@ async def test_s28_hostile_names_are_told_and_let_nothing_go(flow, key):
     await flow.until_gated("ledger")
     (event, *_) = await flow.until(
         lambda: [
-            one
-            for one in flow.events(type="Warning")
-            if one["reportingController"].startswith("harbourmaster.dev/")
+            event
+            for event in flow.events(type="Warning")
+            if event["reportingController"].startswith("harbourmaster.dev/")
         ]
     )
     assert "\n" not in event["note"]
@@ -332,9 +332,9 @@ async def test_s29_functions_run_where_pods_must_be_restricted(flow, client, run
     (job,) = await flow.until_all(JOBS, {"spec": {"ttlSecondsAfterFinished": 77}})
     assert job["spec"]["activeDeadlineSeconds"] == 30
     (owner,) = job["metadata"]["ownerReferences"]
-    (one,) = flow.all(TASKS)
-    assert (owner["kind"], owner["uid"]) == ("KeptnTask", one["metadata"]["uid"])
-    (pod,) = [each for each in flow.all(PODS) if "job-name" in each["metadata"]["labels"]]
+    (task,) = flow.all(TASKS)
+    assert (owner["kind"], owner["uid"]) == ("KeptnTask", task["metadata"]["uid"])
+    (pod,) = [obj for obj in flow.all(PODS) if "job-name" in obj["metadata"]["labels"]]
     spec = pod["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert all("projected" not in volume for volume in spec["volumes"])

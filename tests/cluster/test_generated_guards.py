@@ -104,8 +104,10 @@ def owned(manifest, owner, **more):
 
 
 def pod(name, labels=None):
-    found = of_kind("Pod", name, {"containers": [{"name": "task", "image": IMAGE}]}, labels=labels)
-    return {**found, "spec": {**found["spec"], "restartPolicy": "Never"}}
+    manifest = of_kind(
+        "Pod", name, {"containers": [{"name": "task", "image": IMAGE}]}, labels=labels
+    )
+    return {**manifest, "spec": {**manifest["spec"], "restartPolicy": "Never"}}
 
 
 @pytest.fixture
@@ -143,7 +145,7 @@ OTHER_IMAGE = {"spec": {"containers": [{"name": "task", "image": "true:1"}]}}
 
 @pytest.mark.claim("O17")
 async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tenant, checked):
-    names = {key: one["metadata"]["name"] for key, one in checked.items()}
+    names = {key: obj["metadata"]["name"] for key, obj in checked.items()}
     for refused in (
         tenant.patch(WORKLOADS, LEDGER, NO_TASKS),
         tenant.patch(WORKLOADS, LEDGER, {"status": {"currentVersion": "9"}}, STATUS),
@@ -249,8 +251,8 @@ async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flo
 async def test_objects_made_by_hand_work_and_belong_to_their_maker(flow, tenant):
     definition = container_task("by-hand")
     function = task_definition("function", python={"inline": {"code": "print(1)"}})
-    for one in (definition, function):
-        assert tenant.create(one) == ""
+    for obj in (definition, function):
+        assert tenant.create(obj) == ""
     for name in ("by-hand", "function"):
         context = {"appName": "a", "workloadName": "w", "workloadVersion": "1"}
         spec = {"taskDefinition": name, "context": context}
@@ -319,7 +321,7 @@ async def test_a_task_made_by_hand_in_the_place_of_a_generated_one_is_no_result(
     assert tenant.create(forged) == ""
     tenant.patch(TASKS, name, DONE, STATUS)
     others = await flow.until(
-        lambda: [one for one in flow.all(TASKS) if one["metadata"]["name"] != name]
+        lambda: [task for task in flow.all(TASKS) if task["metadata"]["name"] != name]
     )
     assert others[0]["metadata"]["ownerReferences"][0]["kind"] == "KeptnWorkloadVersion"
     await flow.stay_gated("ledger")
@@ -332,8 +334,8 @@ async def test_the_control_plane_deletes_and_orphans_as_before(flow, tenant, che
     assert tenant.run("delete", "keptnworkload", LEDGER, "--cascade=orphan") == ""
 
     def orphaned():
-        found = flow.find(WORKLOAD_VERSIONS, version)
-        return found and "ownerReferences" not in found["metadata"]
+        stored = flow.find(WORKLOAD_VERSIONS, version)
+        return stored and "ownerReferences" not in stored["metadata"]
 
     await flow.until(orphaned)
     assert tenant.patch(WORKLOAD_VERSIONS, version, NO_TASKS) == ""
@@ -360,7 +362,9 @@ async def test_a_job_goes_in_its_time(flow, tenant):
 async def test_a_namespace_with_generated_objects_can_be_deleted(flow, client, checked):
     await client.delete(NAMESPACES, flow.namespace)
     await flow.until(
-        lambda: not any(flow.all(each) for each in (WORKLOADS, WORKLOAD_VERSIONS, TASKS, JOBS)),
+        lambda: (
+            not any(flow.all(resource) for resource in (WORKLOADS, WORKLOAD_VERSIONS, TASKS, JOBS))
+        ),
         why=lambda: "objects are left",
     )
 
@@ -378,14 +382,14 @@ async def test_an_administrator_restores_a_backup_and_a_tenant_does_not(flow, te
     await flow.until_like(TASKS, "restored", {"status": {"jobName": bool}})
 
 
-def fit(found):
+def fit(obj):
     """What a backup has of an object."""
-    kept = {key: found["metadata"][key] for key in ("name", "ownerReferences")}
-    return {**{key: found[key] for key in ("apiVersion", "kind", "spec")}, "metadata": kept}
+    kept = {key: obj["metadata"][key] for key in ("name", "ownerReferences")}
+    return {**{key: obj[key] for key in ("apiVersion", "kind", "spec")}, "metadata": kept}
 
 
-def uid_of(found):
-    return found["metadata"]["uid"]
+def uid_of(obj):
+    return obj["metadata"]["uid"]
 
 
 @pytest.mark.claim("O17")

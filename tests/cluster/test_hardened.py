@@ -81,15 +81,15 @@ def metric(name):
 def users(flow, hardened, tmp_path):
     """Kubeconfigs of an administrator of the namespace, and of a user that reads no Secrets."""
     kubectl, where = hardened.plane.kubectl, f"--namespace={flow.namespace}"
-    found = {}
+    files = {}
     for role in ("admin", "view"):
         kubectl("create", "serviceaccount", role, where)
         account = f"--serviceaccount={flow.namespace}:{role}"
         kubectl("create", "rolebinding", role, f"--clusterrole={role}", account, where)
         token = kubectl("create", "token", role, where).stdout.strip()
-        found[role] = tmp_path / role
-        found[role].write_text(kubeconfig(hardened.plane.kubeconfig, token=token))
-    return found
+        files[role] = tmp_path / role
+        files[role].write_text(kubeconfig(hardened.plane.kubeconfig, token=token))
+    return files
 
 
 @pytest.mark.claim("R12")

@@ -40,19 +40,19 @@ def controlled(throwaway_control_plane):
         return plane, controller
 
     yield start
-    for each in started:
-        assert each.stop() == 0
-        assert each.errors == []
+    for process in started:
+        assert process.stop() == 0
+        assert process.errors == []
 
 
 def absent(controller):
     """The kinds that the metric says are absent, and those that it says are there."""
     with urllib.request.urlopen(f"{controller.health}/metrics") as answer:  # noqa: S310
         text = answer.read().decode()
-    found = re.findall(
+    samples = re.findall(
         r'^harbourmaster_resource_absent\{resource="(\w+)"\} (.*)$', text, re.MULTILINE
     )
-    return tuple({name for name, value in found if float(value) == one} for one in (1, 0))
+    return tuple({name for name, value in samples if float(value) == number} for number in (1, 0))
 
 
 def is_ready(controller):

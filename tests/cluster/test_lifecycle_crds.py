@@ -105,9 +105,9 @@ def test_every_version_of_every_kind_is_served(kinds, plural):
     stored = kinds.read(plural, "cart", stored_version(plural), group)
     assert SPECS[plural].items() <= stored["spec"].items()
     for version in versions(plural):
-        found = kinds.read(plural, "cart", version, group)
-        assert found["apiVersion"] == f"{group}/{version}"
-        assert found["metadata"]["uid"] == stored["metadata"]["uid"]
+        cart = kinds.read(plural, "cart", version, group)
+        assert cart["apiVersion"] == f"{group}/{version}"
+        assert cart["metadata"]["uid"] == stored["metadata"]["uid"]
 
 
 @pytest.mark.parametrize(("plural", "old"), OLD.items())
@@ -116,9 +116,9 @@ def test_old_and_new_manifests_mean_the_same(kinds, plural, old):
     kinds.create(keptn_object(manifest, "old", kinds.namespace, old))
     kinds.create(keptn_object(manifest, "new", kinds.namespace))
     for version in ("v1", old):
-        found, other = (kinds.read(plural, name, version) for name in ("old", "new"))
-        assert found["spec"] == other["spec"]
-        assert SPECS[plural].items() <= found["spec"].items()
+        before, after = (kinds.read(plural, name, version) for name in ("old", "new"))
+        assert before["spec"] == after["spec"]
+        assert SPECS[plural].items() <= before["spec"].items()
 
 
 def test_an_app_version_of_v1_has_its_first_revision_in_old_versions(kinds):
@@ -218,7 +218,7 @@ def test_a_long_list_is_converted(kinds):
     path = f"/apis/{GROUP}/v1alpha3/namespaces/{kinds.namespace}/{APPS}"
     listed = json.loads(kinds.kubectl("get", "--raw", path).stdout)["items"]
     assert len(listed) == 300
-    assert {each["apiVersion"] for each in listed} == {f"{GROUP}/v1alpha3"}
+    assert {obj["apiVersion"] for obj in listed} == {f"{GROUP}/v1alpha3"}
 
 
 def test_what_was_stored_in_an_old_version_is_read_in_every_other(kinds, kubectl):
@@ -239,7 +239,7 @@ def keep_in(kubectl, crd, version):
     result = json.loads(kubectl("get", "crd", crd, "-o=json").stdout)
     patch = [
         {"op": "replace", "path": f"/spec/versions/{index}/storage", "value": name == version}
-        for index, name in enumerate(each["name"] for each in result["spec"]["versions"])
+        for index, name in enumerate(entry["name"] for entry in result["spec"]["versions"])
     ]
     kubectl("patch", "crd", crd, "--type=json", f"--patch={json.dumps(patch)}")
 
@@ -348,11 +348,11 @@ def is_start(head, index):
 
 def test_columns_of_a_task_show_for_whom_it_runs(kinds):
     kinds.create(keptn_object(definition("keptntasks"), "seed", kinds.namespace))
-    found = table(kinds, "keptntasks")
-    assert (found["APPNAME"], found["APPVERSION"]) == (CONTEXT["appName"], CONTEXT["appVersion"])
-    assert found["WORKLOADNAME"] == CONTEXT["workloadName"]
-    assert found["WORKLOADVERSION"] == CONTEXT["workloadVersion"]
-    assert {"JOB NAME", "STATUS"} <= found.keys()
+    row = table(kinds, "keptntasks")
+    assert (row["APPNAME"], row["APPVERSION"]) == (CONTEXT["appName"], CONTEXT["appVersion"])
+    assert row["WORKLOADNAME"] == CONTEXT["workloadName"]
+    assert row["WORKLOADVERSION"] == CONTEXT["workloadVersion"]
+    assert {"JOB NAME", "STATUS"} <= row.keys()
 
 
 def test_short_names_and_wide_columns(kinds):

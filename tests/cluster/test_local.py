@@ -37,7 +37,7 @@ def records(directory):
 
 
 def end(directory, name):
-    (record,) = [one for one in records(directory) if one.name == name]
+    (record,) = [process for process in records(directory) if process.name == name]
     Process.find(record).finish(0)
 
 
@@ -158,9 +158,9 @@ def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(director
 
 def test_the_webhook_has_no_admin_s_way_to_the_api_server(directory, up):
     for name in ("controller", "webhook"):
-        (record,) = [one for one in records(directory[0]) if one.name == name]
+        (record,) = [process for process in records(directory[0]) if process.name == name]
         environment = Path(f"/proc/{record.pid}/environ").read_text().split("\0")
-        assert not [one for one in environment if one.startswith("KUBECONFIG=")]
+        assert not [line for line in environment if line.startswith("KUBECONFIG=")]
         command = Path(f"/proc/{record.pid}/cmdline").read_text()
         assert "kubeconfig" not in command
 

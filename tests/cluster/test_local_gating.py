@@ -49,7 +49,7 @@ def kubectl(directory):
 def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory, kubectl):
     status = harbourmaster("local", "status", f"--dir={directory}", seconds=PATIENCE)
     assert status.returncode == 0
-    (line,) = [one for one in status.stdout.splitlines() if one.startswith("keptn-scheduler ")]
+    (line,) = [text for text in status.stdout.splitlines() if text.startswith("keptn-scheduler ")]
     assert "running, ready" in line
     kubectl("create", "--filename=-", stdin=SHOP)
     kubectl(
@@ -60,7 +60,7 @@ def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory, kubectl):
 
     def pod():
         listed = json.loads(kubectl("get", "pods", "--output=json"))["items"]
-        return next((one for one in listed if "cart" in one["metadata"]["name"]), None)
+        return next((pod for pod in listed if "cart" in pod["metadata"]["name"]), None)
 
     def text():
         conditions = (pod() or {"status": {}})["status"].get("conditions", ())

@@ -103,12 +103,12 @@ async def test_a_redirect_to_the_api_server_is_not_followed(controlled, server, 
 
 
 async def test_a_provider_of_another_namespace_is_none(controlled, server, kubectl, request):
-    other = fresh_namespace(kubectl, f"{request.node.name}-other")
-    there = MetricsNamespace(controlled.client, other)
+    foreign = fresh_namespace(kubectl, f"{request.node.name}-other")
+    there = MetricsNamespace(controlled.client, foreign)
     await there.provider(server.url)
     await controlled.metric()
     assert (
         await controlled.until_fault()
         == f"KeptnMetricsProvider {controlled.namespace}/prometheus not found"
     )
-    delete_namespace(kubectl, other)
+    delete_namespace(kubectl, foreign)

@@ -143,10 +143,10 @@ async def until_refused(client, *, refused):
     The API server asks by the configurations that its watch has brought, a moment later.
     """
     deadline = time.monotonic() + PATIENCE
-    while bool(found := await refusal(client)) != refused:
-        assert time.monotonic() < deadline, found
+    while bool(answer := await refusal(client)) != refused:
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.05)
-    return found
+    return answer
 
 
 async def observed(client):
@@ -221,7 +221,7 @@ async def walk(kubectl, client, directory):
     assert "mpod.keptn.sh" in str(await until_refused(client, refused=True))
     walked = []
     while steps := plan(await observed(client)):
-        step = next(one for one in steps if one.code not in walked)
+        step = next(candidate for candidate in steps if candidate.code not in walked)
         for number, command in enumerate(step.commands, 1):
             play(kubectl, command, directory)
             await alive(client)
@@ -242,8 +242,8 @@ async def walk(kubectl, client, directory):
     ]
     page = await client.list(PODS, LEDGER)
     gates = {
-        one["metadata"]["name"]: one["spec"].get("schedulingGates")
-        for one in map(msgspec.json.decode, page.items)
+        pod["metadata"]["name"]: pod["spec"].get("schedulingGates")
+        for pod in map(msgspec.json.decode, page.items)
     }
     # Our controller, which is not there, judges what is behind our gate.
     assert gates == {"gated": [{"name": "example.com/quota"}, {"name": GATE}]}
@@ -260,26 +260,28 @@ async def test_what_is_found_is_what_was_left(plane):
     async with Client(connect(str(plane.kubeconfig))) as client:
         reported = findings(await observe(Installation(client, DEFAULT_NAMESPACE)))
     by_code = {}
-    for one in reported:
-        by_code.setdefault(one.code, []).append(one)
-    assert [one.object for one in by_code["webhook-broken"]] == [
+    for finding in reported:
+        by_code.setdefault(finding.code, []).append(finding)
+    assert [finding.object for finding in by_code["webhook-broken"]] == [
         "mutatingwebhookconfiguration lifecycle-mutating-webhook-configuration",
         "validatingwebhookconfiguration lifecycle-validating-webhook-configuration",
     ]
     assert "every pod is refused" in by_code["webhook-broken"][0].why
-    assert [one.object for one in by_code["pod-gated"]] == ["pod gated in namespace ledger"]
-    assert [one.object for one in by_code["pod-unscheduled"]] == ["pod waiting in namespace ledger"]
-    assert [one.object for one in by_code["conversion-broken"]] == [
+    assert [finding.object for finding in by_code["pod-gated"]] == ["pod gated in namespace ledger"]
+    assert [finding.object for finding in by_code["pod-unscheduled"]] == [
+        "pod waiting in namespace ledger"
+    ]
+    assert [finding.object for finding in by_code["conversion-broken"]] == [
         "crd keptnapps.lifecycle.keptn.sh"
     ]
-    assert [one.object for one in by_code["chart-deletes-definitions"]] == [
+    assert [finding.object for finding in by_code["chart-deletes-definitions"]] == [
         "helm release kupid in namespace gardener-extension-kupid",
         "helm release keptn in namespace keptn-system",
     ]
     assert "2 definitions with 3 objects" in " ".join(
-        one.why for one in by_code["chart-deletes-definitions"]
+        finding.why for finding in by_code["chart-deletes-definitions"]
     )
-    assert [one.object for one in by_code["policy-refused"]] == [
+    assert [finding.object for finding in by_code["policy-refused"]] == [
         "clusterpodschedulingpolicy refused"
     ]
     (excluded,) = by_code["policy-excluded"]
@@ -288,7 +290,7 @@ async def test_what_is_found_is_what_was_left(plane):
     (kept,) = by_code["namespace-in-use"]
     assert kept.object == "namespace keptn-system"
     assert "1 keptntaskdefinitions" in kept.why
-    assert {one.object.split()[0] for one in by_code["leftover"]} == {
+    assert {finding.object.split()[0] for finding in by_code["leftover"]} == {
         "apiservice",
         "clusterrole",
         "clusterrolebinding",
@@ -299,7 +301,7 @@ async def test_what_is_found_is_what_was_left(plane):
         "service",
         "serviceaccount",
     }
-    assert [one.object for one in by_code["gardener-returns"]] == [
+    assert [finding.object for finding in by_code["gardener-returns"]] == [
         "controllerregistration extension-kupid",
         "managedresource extension-kupid in namespace gardener-extension-kupid",
     ]
@@ -354,16 +356,16 @@ async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
     try:
         assert await waiting(harbour, flow) == {}
         harbour.installation.end("controller")
-        found = await waiting(harbour, flow)
+        pods = await waiting(harbour, flow)
     finally:
         harbour.installation.restart("controller")
         harbour.installation.restart("webhook")
-    assert set(found) == {"ledger", "books"}
-    assert found["ledger"].command is None
-    assert "its check failed" in found["ledger"].why
-    assert "pre-deployment tasks failed (broken)" in found["ledger"].why
-    assert "harbourmaster why pod" in found["ledger"].why
-    assert "patch" in found["books"].command.arguments
+    assert set(pods) == {"ledger", "books"}
+    assert pods["ledger"].command is None
+    assert "its check failed" in pods["ledger"].why
+    assert "pre-deployment tasks failed (broken)" in pods["ledger"].why
+    assert "harbourmaster why pod" in pods["ledger"].why
+    assert "patch" in pods["books"].command.arguments
 
 
 async def waiting(harbour, flow):
@@ -372,7 +374,7 @@ async def waiting(harbour, flow):
         seen = await observe(Installation(client, OURS))
     assert seen.unread == ()
     mine = f" in namespace {flow.namespace}"
-    commands = [each for step in plan(seen) for each in step.commands]
+    commands = [command for step in plan(seen) for command in step.commands]
     assert not any(flow.namespace in command.arguments for command in commands)
     return {
         finding.object.removeprefix("pod ").partition("-")[0]: finding

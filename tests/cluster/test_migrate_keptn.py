@@ -97,7 +97,7 @@ class User:
     def migrate(self):
         """Run the printed commands step by step; return the codes of the steps."""
         walked = []
-        while steps := [one for one in self.report()["plan"] if one["code"] not in walked]:
+        while steps := [step for step in self.report()["plan"] if step["code"] not in walked]:
             for command in steps[0]["commands"]:
                 self.run(command)
             walked.append(steps[0]["code"])
@@ -213,11 +213,11 @@ def user(tmp_path_factory, tmp_path):
         plane.add_nodes(2, {"example.com/pool": "shared"})
         apply_definitions(plane.kubectl)
         plane.restart("kube-controller-manager")
-        found = User(plane, tmp_path)
+        user = User(plane, tmp_path)
         try:
-            yield found
+            yield user
         finally:
-            found.stop()
+            user.stop()
 
 
 def test_the_printed_commands_lead_to_us_and_back_without_a_loss(user):
@@ -276,9 +276,9 @@ def test_the_printed_commands_lead_to_us_and_back_without_a_loss(user):
 def unlike(before, after):
     """What is gone or different, but for what follows versions, and requests that are fulfilled."""
     return [
-        (key, one, after.get(key))
-        for key, one in before.items()
-        if after.get(key) != one
+        (key, value, after.get(key))
+        for key, value in before.items()
+        if after.get(key) != value
         and key[0] not in {"KeptnApp", "KeptnWorkload", "KeptnAppCreationRequest"}
     ]
 

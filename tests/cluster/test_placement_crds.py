@@ -89,25 +89,25 @@ def made(kind, spec, name, namespace):
 def create(kubectl, namespace):
     """Create an object; what kubectl says."""
 
-    def one(kind, spec, name=None):
+    def create(kind, spec, name=None):
         # Global ones of several tests stand side by side.
         name = name or f"a-{uuid.uuid4().hex[:8]}"
         text = json.dumps(made(kind, spec, name, namespace))
         return kubectl("create", "-f=-", "-o=json", stdin=text, check=False)
 
-    return one
+    return create
 
 
 @pytest.fixture
 def refusal(create):
     """Why there can be no such object."""
 
-    def one(*given, **more):
+    def create(*given, **more):
         answer = create(*given, **more)
         assert answer.returncode != 0, answer.stdout
         return answer.stderr
 
-    return one
+    return create
 
 
 def assert_stored(answer):
@@ -132,7 +132,7 @@ def test_what_the_commands_print_is_accepted(kubectl, namespace, tmp_path, capsy
     answers = [
         kubectl("create", "-f=-", stdin=text) for text in (imported, capsys.readouterr().out)
     ]
-    assert [len(each.stdout.splitlines()) for each in answers] == [5, 1]
+    assert [len(answer.stdout.splitlines()) for answer in answers] == [5, 1]
     assert not any("Warning" in answer.stderr for answer in answers)
 
 

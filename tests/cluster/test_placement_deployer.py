@@ -51,12 +51,12 @@ async def test_manifests_are_applied_pruned_and_updated(both, members):
     status = await both.until_running("one")
     assert await first.names() == {"first", "second"}
     assert {obj.name for obj in status.inventory[0].objects} == {"first", "second"}
-    assert all(each.uid for each in status.inventory[0].objects)
+    assert all(entry.uid for entry in status.inventory[0].objects)
     assert is_true(status, "Ready")
     assert status.phase == "Running"
     stored = await both.stored()
-    found = await first.get(CONFIG_MAPS, "first")
-    assert found["metadata"]["labels"][UID_LABEL] == stored["metadata"]["uid"]
+    copy = await first.get(CONFIG_MAPS, "first")
+    assert copy["metadata"]["labels"][UID_LABEL] == stored["metadata"]["uid"]
     await both.update(
         config_map("first", first.namespace, b="2"), config_map("third", first.namespace)
     )
@@ -227,7 +227,7 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     )
     await both.application(*manifests, to="one")
     status = await both.until_running("one")
-    origins = {each.name: each.origin for each in status.inventory[0].objects}
+    origins = {entry.name: entry.origin for entry in status.inventory[0].objects}
     assert origins == {"settings": "Adopted", "made": "Made"}
     await both.schedule("two")
     status = await both.until_running("two")
@@ -267,11 +267,11 @@ async def test_a_move_and_a_deletion_announce_what_they_delete_and_what_stays(bo
         await member.edit(CLAIMS, "data", {"metadata": {"finalizers": None}})
     gone = f"deletes PersistentVolumeClaim {place}/data, ConfigMap {place}/made"
     kept = f"keeps ConfigMap {place}/settings, which existed before"
-    told = [each[-2:] for each in both.events.sent]
+    told = [event[-2:] for event in both.events.sent]
     assert ("Migrating", f"from cluster one to two; on one: {gone}; {kept}") in told
     await both.delete()
     await both.until_gone()
-    told = [each[-2:] for each in both.events.sent]
+    told = [event[-2:] for event in both.events.sent]
     gone = f"{gone}, ConfigMap {place}/settings"
     assert told.count(("Deleting", f"on cluster two: {gone}")) == 1
     assert await first.names() == {"settings"}
@@ -332,9 +332,9 @@ async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_sure
         await world.until_running("two")
         assert await first.names() == {"shared", "old"}
         assert await two.names() == set(names)
-        told = [each for each in world.events.sent if each[-2] == "Released"]
+        told = [event for event in world.events.sent if event[-2] == "Released"]
         assert len(told) == 2
-        assert all("no origin is recorded" in each[-1] for each in told)
+        assert all("no origin is recorded" in event[-1] for event in told)
 
 
 async def test_abort_refuses_what_is_there_without_our_label(both, members):

@@ -112,13 +112,13 @@ async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, member
         await flow.until(lambda status: is_true(status, "Scheduled"))
 
 
-async def only_new_ones_avoid(flow, cluster, other):
+async def only_new_ones_avoid(flow, cluster, elsewhere):
     """A new application goes to the other cluster; the one that is there stays."""
     before = (await flow.stored())["status"]
     assert before["scheduledTo"]["name"] == cluster
     name = f"new-{uuid.uuid4().hex[:8]}"
     await flow.application(config_map(name, "default"), name=name)
-    await flow.until_running(other, name)
+    await flow.until_running(elsewhere, name)
     after = (await flow.stored())["status"]
     assert after["scheduledTo"] == before["scheduledTo"]
     assert after["scheduledTime"] == before["scheduledTime"]
@@ -169,16 +169,16 @@ async def test_a_node_that_is_not_ready_stops_new_placements_only(flow, planes, 
             await flow.until_cluster(lambda status: status.state == "NotReady", "one")
             await only_new_ones_avoid(flow, "one", "two")
             # With another one, half of them are ready.
-            body["metadata"]["name"] = other = f"{node}-b"
+            body["metadata"]["name"] = second_node = f"{node}-b"
             await first.client.create(NODES, body)
             conditions[0]["status"] = "True"
             patch = MergePatch({"status": {"conditions": conditions}})
-            await first.client.patch(NODES, other, patch, subresource="status")
+            await first.client.patch(NODES, second_node, patch, subresource="status")
             status = await flow.until_cluster(lambda status: status.state == "Online", "one")
-            (found,) = [
+            (condition,) = [
                 condition for condition in status.conditions if condition.type == "NodesReady"
             ]
-            assert found.message == f"1 of 2 nodes are ready: node {node} is not ready"
+            assert condition.message == f"1 of 2 nodes are ready: node {node} is not ready"
         finally:
             for name in (node, f"{node}-b"):
                 await first.client.delete(NODES, name, missing_ok=True)
@@ -252,8 +252,10 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         since = next(condition for condition in silent.conditions if condition.type == "Reachable")
         moved = moment((await flow.stored())["status"]["scheduledTime"])
         assert (moved - moment(since.last_transition_time)).total_seconds() >= 3
-        assert [each.cluster for each in status.pending_cleanup] == ["lost"]
-        (message,) = [each.message for each in status.conditions if each.type == "Deployed"]
+        assert [entry.cluster for entry in status.pending_cleanup] == ["lost"]
+        (message,) = [
+            condition.message for condition in status.conditions if condition.type == "Deployed"
+        ]
         assert message == (
             "on cluster two; what is left on cluster lost may run too until it answers"
         )
@@ -263,7 +265,9 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         await flow.until(lambda status: not status.pending_cleanup)
         assert await lost.get(CONFIG_MAPS, name, "default") is None
         status = await flow.until_running("two")
-        (message,) = [each.message for each in status.conditions if each.type == "Deployed"]
+        (message,) = [
+            condition.message for condition in status.conditions if condition.type == "Deployed"
+        ]
         assert message == "on cluster two"
         await flow.delete()
         await flow.until_gone()

@@ -85,7 +85,7 @@ async def test_a_namespace_of_ours_is_kept_while_it_holds_objects_of_others(wide
     stored = await guest.get(NAMESPACES, name)
     assert "deletionTimestamp" not in stored["metadata"]
     assert is_released(stored)
-    (told,) = [each for each in wide.events.sent if each[-2] == "NamespaceKept"]
+    (told,) = [event for event in wide.events.sent if event[-2] == "NamespaceKept"]
     # What belongs to something else there is not counted.
     assert f"Namespace {name} stays on cluster one: it holds " in told[-1]
     assert "ConfigMap theirs" in told[-1]

@@ -70,16 +70,16 @@ def preview(tmp_path, capsys):
 
 
 def test_what_would_change_and_who_would_find_no_node(control_plane, kubectl, shop, preview):
-    def workloads(found):
-        return [workload for workload in found["workloads"] if workload["namespace"] == shop]
+    def workloads(answer):
+        return [workload for workload in answer["workloads"] if workload["namespace"] == shop]
 
     here = policy_for(shop, nodeSelector={BERTH: "here"}, tolerations=[{"operator": "Exists"}])
-    code, found, err = preview(control_plane.kubeconfig, here, "--fail-on=unschedulable")
+    code, answer, err = preview(control_plane.kubeconfig, here, "--fail-on=unschedulable")
     assert (code, err) == (0, "")
-    (one,) = workloads(found)
-    assert (one["kind"], one["name"], one["pods"]) == ("Deployment", "web", 2)
-    assert [change["field"] for change in one["changes"]] == ["tolerations"]
-    assert one["fit"] == {
+    (workload,) = workloads(answer)
+    assert (workload["kind"], workload["name"], workload["pods"]) == ("Deployment", "web", 2)
+    assert [change["field"] for change in workload["changes"]] == ["tolerations"]
+    assert workload["fit"] == {
         "pods": 2,
         "lost": 0,
         "already": 0,
@@ -89,17 +89,17 @@ def test_what_would_change_and_who_would_find_no_node(control_plane, kubectl, sh
     }
 
     away = policy_for(shop, nodeSelector={"example.com/disk": "none"})
-    code, found, err = preview(control_plane.kubeconfig, away, "--fail-on=unschedulable")
+    code, answer, err = preview(control_plane.kubeconfig, away, "--fail-on=unschedulable")
     assert code == 1
     assert "2 pods would no longer fit any node" in err
-    assert workloads(found)[0]["fit"]["lost"] == 2
+    assert workloads(answer)[0]["fit"]["lost"] == 2
 
     # Once it is there, the same policy is no news.
     kubectl("apply", "-f=-", stdin=json.dumps(away))
     try:
-        code, found, _ = preview(control_plane.kubeconfig, away, "--fail-on=changed")
-        assert (code, workloads(found)) == (0, [])
-        assert found["policies"]["changed"] == []
+        code, answer, _ = preview(control_plane.kubeconfig, away, "--fail-on=changed")
+        assert (code, workloads(answer)) == (0, [])
+        assert answer["policies"]["changed"] == []
     finally:
         kubectl("delete", "-f=-", stdin=json.dumps(away))
 
@@ -116,7 +116,7 @@ def test_a_dump_by_kubectl_says_the_same_as_the_cluster(
     assert main(["preview", "-f", str(policy), "--dump", str(dump), "-o", "json"]) == 0
     obj = json.loads(capsys.readouterr().out)
     assert [workload for workload in obj["workloads"] if workload["namespace"] == shop] == [
-        one for one in live["workloads"] if one["namespace"] == shop
+        workload for workload in live["workloads"] if workload["namespace"] == shop
     ]
 
 
@@ -147,8 +147,8 @@ def limited(control_plane, kubectl, namespace, tmp_path):
 
 
 def test_without_rights_it_is_one_line(namespace, preview, limited):
-    code, found, err = preview(limited(), policy_for(namespace, nodeSelector={"a": "b"}))
-    assert (code, found) == (2, None)
+    code, answer, err = preview(limited(), policy_for(namespace, nodeSelector={"a": "b"}))
+    assert (code, answer) == (2, None)
     assert err.startswith("harbourmaster: no preview: missing permission to read policies: ")
     assert err.count("\n") == 1
 
@@ -160,9 +160,9 @@ def test_what_may_not_be_read_is_left_out_and_told(shop, preview, limited):
         "deployments.apps",
     )
     policy = policy_for(shop, nodeSelector={"example.com/disk": "none"})
-    code, found, _ = preview(kubeconfig, policy)
+    code, answer, _ = preview(kubeconfig, policy)
     assert code == 0
-    assert any(note.startswith("nodes could not be read: ") for note in found["notes"])
-    assert any(note.startswith("pods could not be read: ") for note in found["notes"])
-    (one,) = [workload for workload in found["workloads"] if workload["namespace"] == shop]
-    assert (one["pods"], one["fit"]) == (0, None)
+    assert any(note.startswith("nodes could not be read: ") for note in answer["notes"])
+    assert any(note.startswith("pods could not be read: ") for note in answer["notes"])
+    (web,) = [workload for workload in answer["workloads"] if workload["namespace"] == shop]
+    assert (web["pods"], web["fit"]) == (0, None)

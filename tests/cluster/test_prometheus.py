@@ -66,7 +66,7 @@ async def test_it_fetches_and_answers_both_kinds_of_query(tmp_path, berths):
 
     instant, ranged = await asyncio.to_thread(look)
     assert instant["resultType"] == "vector"
-    assert [one["metric"] for one in instant["result"]] == [{"job": "quays"}]
+    assert [series["metric"] for series in instant["result"]] == [{"job": "quays"}]
     assert instant["result"][0]["value"][1] == "8"
     assert ranged["resultType"] == "matrix"
     assert ranged["result"][0]["metric"]["quay"] == "west"

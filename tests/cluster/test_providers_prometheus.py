@@ -76,10 +76,10 @@ async def guarded(url):
 
 async def test_the_value_of_now(prometheus, ask):
     await asyncio.to_thread(prometheus.set, "a_tide", 4, harbour="north")
-    found = await ask('a_tide{harbour="north"}')
-    assert (found.value, found.raw) == ("4", b'"4"')
-    assert found.samples[0].value == 4
-    assert abs(found.samples[0].time - time.time()) < 5
+    answer = await ask('a_tide{harbour="north"}')
+    assert (answer.value, answer.raw) == ("4", b'"4"')
+    assert answer.samples[0].value == 4
+    assert abs(answer.samples[0].time - time.time()) < 5
     assert (await ask("sum(a_tide) / 16")).value == "0.25"
 
 
@@ -93,8 +93,8 @@ async def test_the_value_of_now(prometheus, ask):
 )
 async def test_values_are_written_as_keptn_writes_them(prometheus, ask, value, text):
     await asyncio.to_thread(prometheus.set, "a_depth", value)
-    found = await ask("a_depth")
-    assert (found.value, found.samples[0].value) == (text, value)
+    answer = await ask("a_depth")
+    assert (answer.value, answer.samples[0].value) == (text, value)
 
 
 async def test_the_values_of_a_range(prometheus, ask):
@@ -103,12 +103,12 @@ async def test_the_values_of_a_range(prometheus, ask):
     await asyncio.to_thread(prometheus.set, "a_wave", 5)
     end = round(time.time(), 3)
     begun = round(end - 1.0, 3)
-    found = await ask("a_wave", start=begun, end=end, step=0.25)
-    assert [round(sample.time - begun, 3) for sample in found.samples] == [0, 0.25, 0.5, 0.75, 1.0]
-    assert {sample.value for sample in found.samples} == {3.0, 5.0}
+    answer = await ask("a_wave", start=begun, end=end, step=0.25)
+    assert [round(sample.time - begun, 3) for sample in answer.samples] == [0, 0.25, 0.5, 0.75, 1.0]
+    assert {sample.value for sample in answer.samples} == {3.0, 5.0}
     first = await ask("a_wave", start=begun, end=end)
     assert first.samples == (Sample(begun, 3.0),)
-    assert first.value == found.value == "3"
+    assert first.value == answer.value == "3"
     at = await ask("a_wave", end=begun)
     assert at.samples == (Sample(begun, 3.0),)
 

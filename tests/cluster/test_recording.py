@@ -52,7 +52,7 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
         with registered(kubectl, configuration):
             made = eventually(
                 lambda: create(kubectl, *json.loads(manifest)["items"], is_tried=True),
-                is_right=lambda value: all("nodeSelector" in pod_spec(one) for one in value),
+                is_right=lambda value: all("nodeSelector" in pod_spec(obj) for obj in value),
             )
             # Applied, it carries what was applied, secrets and all, in an annotation.
             kubectl("apply", "-f=-", stdin=manifest)
@@ -67,7 +67,7 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
                     >= RESOURCES.keys()
                 ),
             )
-    assert [one["kind"] for one in made] == list(RESOURCES)
+    assert [obj["kind"] for obj in made] == list(RESOURCES)
     assert not [line for line in lines if CANARY.encode() in line]
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes(b"\n".join(lines))

@@ -97,9 +97,9 @@ def roles(harbour):
 @pytest.fixture
 async def tenant(harbour, client, roles):
     async with harbour.flow(client, "tenant", enabled=False) as flow:
-        found = Tenant(flow, harbour)
-        await found.begin()
-        yield found
+        tenant = Tenant(flow, harbour)
+        await tenant.begin()
+        yield tenant
 
 
 @pytest.fixture
@@ -109,19 +109,19 @@ async def platform(harbour, client, roles):
         harbour.flow(client, "platform", enabled=False) as flow,
         ScriptedPrometheus() as server,
     ):
-        found = Tenant(flow, harbour)
-        found.server = server
+        tenant = Tenant(flow, harbour)
+        tenant.server = server
         server.say["revenue"] = matrix("4242.5", at=BEGIN)
         login = {"user": "platform", "password": "s3cr3t"}
-        await flow.client.create(SECRETS, of_kind("Secret", "login", stringData=login), found.name)
+        await flow.client.create(SECRETS, of_kind("Secret", "login", stringData=login), tenant.name)
         spec = {
             "type": "prometheus",
             "targetServer": server.url,
             "secretKeyRef": {"name": "login", "key": "user"},
         }
-        provider = named("KeptnMetricsProvider", "prom", found.name, spec)
-        await flow.client.create(METRICS_PROVIDERS, provider, found.name)
-        yield found
+        provider = named("KeptnMetricsProvider", "prom", tenant.name, spec)
+        await flow.client.create(METRICS_PROVIDERS, provider, tenant.name)
+        yield tenant
 
 
 def named(kind, name, namespace, spec, api_version=METRICS, **metadata):
@@ -217,10 +217,10 @@ def evaluation(tenant, platform):
 async def test_a_metric_of_another_is_read_by_default(tenant, platform):
     await platform.flow.measure("cpus", "4242.5")
     await tenant.flow.create(*evaluation(tenant, platform))
-    found = await tenant.flow.until_like(
+    finished = await tenant.flow.until_like(
         EVALUATIONS, "steal", {"status": {"overallStatus": "Succeeded"}}
     )
-    assert found["status"]["evaluationStatus"]["cpus"]["value"] == "4242.5"
+    assert finished["status"]["evaluationStatus"]["cpus"]["value"] == "4242.5"
 
 
 @pytest.mark.claim("O14")
@@ -229,10 +229,10 @@ async def test_a_metric_of_another_needs_consent_where_all_do(tenant, platform):
     await platform.flow.measure("cpus", "4242.5")
     await tenant.flow.create(*evaluation(tenant, platform))
     text = refusal(tenant, platform, "keptnmetric", "cpus")
-    found = await tenant.flow.until_like(
+    finished = await tenant.flow.until_like(
         EVALUATIONS, "steal", {"status": {"evaluationStatus": {"cpus": {"message": text}}}}
     )
-    assert "4242.5" not in json.dumps(found)
+    assert "4242.5" not in json.dumps(finished)
     await tenant.flow.until_told("ReferenceRefused", "steal", type="Warning")
     await platform.admin(*shlex.split(command(tenant, platform, "keptnmetric", "cpus"))[1:])
     await tenant.flow.until_like(EVALUATIONS, "steal", {"status": {"overallStatus": "Succeeded"}})

@@ -109,15 +109,15 @@ def start(control_plane, kubectl, home, tmp_path):
         return started[-1]
 
     yield run
-    for each in started:
-        each.stop()
+    for process in started:
+        process.stop()
         # Shown where the test failed.
-        print("".join(each.lines))  # noqa: T201
+        print("".join(process.lines))  # noqa: T201
 
 
 def is_registered(watched):
     secret = watched.secret()
-    configurations = [watched.configuration(each) for each in CONFIGURATIONS]
+    configurations = [watched.configuration(resource) for resource in CONFIGURATIONS]
     if secret is None or not all(configurations):
         return False
     leaf = served_leaf(secret)
@@ -145,8 +145,8 @@ async def test_a_fresh_start_registers_everything(start, watched, home, admin):
         f"harbourmaster-webhook.{home}.svc.cluster.local",
     }
     uid = (await _object(admin, NAMESPACES, home))["metadata"]["uid"]
-    for each in CONFIGURATIONS:
-        configuration = watched.configuration(each)
+    for resource in CONFIGURATIONS:
+        configuration = watched.configuration(resource)
         assert configuration["metadata"]["generation"] == 1
         assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
             uid
@@ -298,11 +298,11 @@ async def test_entries_labels_and_bundles_changed_by_hand_are_repaired(start, wa
                 int(_version(watched.configuration(MUTATING_WEBHOOKS))) > version
             )
         )
-        found = watched.configuration(MUTATING_WEBHOOKS)
-        assert found["webhooks"] == wanted["webhooks"], edit.__name__
-        assert found["metadata"]["ownerReferences"] == wanted["metadata"]["ownerReferences"]
-        assert wanted["metadata"]["labels"].items() <= found["metadata"]["labels"].items()
-    assert found["metadata"]["labels"]["example.com/team"] == "a"
+        stored = watched.configuration(MUTATING_WEBHOOKS)
+        assert stored["webhooks"] == wanted["webhooks"], edit.__name__
+        assert stored["metadata"]["ownerReferences"] == wanted["metadata"]["ownerReferences"]
+        assert wanted["metadata"]["labels"].items() <= stored["metadata"]["labels"].items()
+    assert stored["metadata"]["labels"]["example.com/team"] == "a"
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -399,19 +399,19 @@ def fail_closed(configuration):
 async def test_two_that_start_at_once_make_one_registration(start, watched):
     first, second = start(), start()
     await registered(watched)
-    metrics = [await each.metrics() for each in (first, second)]
+    metrics = [await process.metrics() for process in (first, second)]
     assert sorted("harbourmaster_leader 1.0" in text for text in metrics) == [False, True]
     assert int(_version(watched.secret())) == min(
         version for version, (resource, _) in watched._versions.items() if resource == SECRETS
     )
     leader = (first, second)["harbourmaster_leader 1.0" in metrics[1]]
-    other = second if leader is first else first
+    follower = second if leader is first else first
     # The lease is given back, so the other need not wait for its end.
     assert leader.stop() == 0
     await watched.delete(VALIDATING_WEBHOOKS)
     await watched.until_replaced(VALIDATING_WEBHOOKS)
     assert await registered(watched) < 5
-    assert "harbourmaster_leader 1.0" in await other.metrics()
+    assert "harbourmaster_leader 1.0" in await follower.metrics()
 
 
 async def test_without_registration_nothing_is_touched(start, watched, admin, home):

@@ -35,11 +35,11 @@ def places(kubectl):
     made_ = []
 
     def make(*names):
-        found = [f"repair-{uuid.uuid4().hex[:8]}-{one}" for one in names]
-        for name in found:
+        spaces = [f"repair-{uuid.uuid4().hex[:8]}-{suffix}" for suffix in names]
+        for name in spaces:
             kubectl("create", "namespace", name)
-        made_.extend(found)
-        return found
+        made_.extend(spaces)
+        return spaces
 
     yield make
     kubectl("delete", "clusterpodschedulingpolicies", "repair", "--ignore-not-found")
@@ -73,8 +73,8 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
     command = ("-n", shop, "--timeout=3")
 
     def planned():
-        found = by_name(repair(harbour.plane, *command, "--dry-run")[1])
-        return {name: each["action"] for name, each in found.items()}
+        rows = by_name(repair(harbour.plane, *command, "--dry-run")[1])
+        return {name: row["action"] for name, row in rows.items()}
 
     actions = eventually(planned, is_right=lambda value: len(value) == 5)
     assert actions == {
@@ -88,14 +88,14 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
 
     code, report, said = repair(harbour.plane, *command)
     assert code == 1
-    found = by_name(report)
-    assert {name for name, each in found.items() if each["done"]} == {"cart", "gated"}
-    assert "OnDelete" in found["agent"]["why"]
-    assert "PodDisruptionBudget held allows 0 disruptions" in found["held"]["why"]
+    rows = by_name(report)
+    assert {name for name, row in rows.items() if row["done"]} == {"cart", "gated"}
+    assert "OnDelete" in rows["agent"]["why"]
+    assert "PodDisruptionBudget held allows 0 disruptions" in rows["held"]["why"]
     assert f"Deployment {shop}/cart: rollout complete" in said
     right = {pod["metadata"]["labels"]["app"] for pod in pods(kubectl, shop) if is_right(pod)}
     assert right == {"cart", "gated"}
-    (pending,) = [each for each in pods(kubectl, shop) if each["metadata"]["name"] == "pending"]
+    (pending,) = [pod for pod in pods(kubectl, shop) if pod["metadata"]["name"] == "pending"]
     assert POOL in {toleration.get("key") for toleration in pending["spec"]["tolerations"]}
 
     # Once the budget allows it, the same command restarts the rest.
@@ -155,10 +155,10 @@ async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_
     harbour, kubectl, places
 ):
     """The webhook is really stopped, for at least a minute."""
-    shop, other = places("shop", "other")
+    shop, foreign = places("shop", "other")
     plane, loop = harbour.plane, asyncio.get_running_loop()
     nodes = plane.add_nodes(4, labels={POOL: "a"})
-    apply(kubectl, policy_for("repair", shop, other))
+    apply(kubectl, policy_for("repair", shop, foreign))
     harbour.installation.end("webhook")
     try:
         begin = loop.time()
@@ -169,31 +169,31 @@ async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_
             made(
                 "StatefulSet",
                 "db",
-                other,
+                foreign,
                 replicas=20,
                 serviceName="db",
                 podManagementPolicy="Parallel",
             )
         ]
-        objects += [budget("db", other, 17)]
-        objects += [bare(f"gated-{number}", other, schedulingGates=GATES) for number in range(80)]
+        objects += [budget("db", foreign, 17)]
+        objects += [bare(f"gated-{number}", foreign, schedulingGates=GATES) for number in range(80)]
         await asyncio.to_thread(apply, kubectl, *objects)
-        await asyncio.to_thread(rolled_out, kubectl, shop, *(f"deployment/{one}" for one in apps))
-        await asyncio.to_thread(rolled_out, kubectl, other, "statefulset/db")
-        assert not any(map(is_right, (*pods(kubectl, shop), *pods(kubectl, other))))
+        await asyncio.to_thread(rolled_out, kubectl, shop, *(f"deployment/{app}" for app in apps))
+        await asyncio.to_thread(rolled_out, kubectl, foreign, "statefulset/db")
+        assert not any(map(is_right, (*pods(kubectl, shop), *pods(kubectl, foreign))))
         # The outage lasts as long as it is said to, whatever it takes to create this.
         await asyncio.sleep(max(0, 60 - (loop.time() - begin)))
     finally:
         await asyncio.to_thread(harbour.installation.restart, "webhook")
     await asyncio.to_thread(harbour.installation.await_answer)
-    async with lowest(plane, shop) as first, lowest(plane, other) as second:
+    async with lowest(plane, shop) as first, lowest(plane, foreign) as second:
         code, report, said = await asyncio.to_thread(
             repair, plane, "-A", "--rate=3000", "--timeout=120"
         )
     assert (code, report["left"]) == (0, 0), said
-    found = [*pods(kubectl, shop), *pods(kubectl, other)]
-    assert len(found) == 500
-    assert all(map(is_right, found))
+    listed = [*pods(kubectl, shop), *pods(kubectl, foreign)]
+    assert len(listed) == 500
+    assert all(map(is_right, listed))
     assert {app: count for app, count in first.items() if count < 36} == {}
     assert set(first) == set(apps)
     # The controller of StatefulSets itself was seen to disrupt two pods at one time, not one.

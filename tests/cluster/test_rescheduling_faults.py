@@ -140,8 +140,8 @@ async def without_a_scheduler_room_is_made_once(place):
     await place.clean()
 
 
-def is_unschedulable(found):
-    conditions = found.get("status", {}).get("conditions", ())
+def is_unschedulable(pod):
+    conditions = pod.get("status", {}).get("conditions", ())
     return any(condition.get("reason") == "Unschedulable" for condition in conditions)
 
 
@@ -250,13 +250,13 @@ async def it_stops_at_once_when_it_is_told_to(place):
     switch = {"metadata": {"name": KILL_SWITCH}, "data": {"enabled": "false"}}
     await place.client.create(CONFIG_MAPS, switch, HOME)
     await place.clean()
-    other = await place.critical("d", cpu=2)
+    second_uid = await place.critical("d", cpu=2)
     await asyncio.sleep(3)
     assert place.taken() == {"v1"}
     assert not place.marked()
     await place.client.delete(CONFIG_MAPS, KILL_SWITCH, HOME)
     place.untouched()
-    assert uid != other
+    assert uid != second_uid
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

@@ -76,21 +76,21 @@ class Batch:
         """The cases as they are stored once the scheduler has seen each of their pods."""
         watch = asyncio.create_task(self._pods.run())
         try:
-            settings = {name: one.on(name) for name, one in cases.items()}
+            settings = {name: case.on(name) for name, case in cases.items()}
             nodes = await self._all(self._node(node, node) for node, _, _ in settings.values())
             others = await self._all(
-                self._node(other, settings[name][0])
+                self._node(neighbour, settings[name][0])
                 for name, case in cases.items()
-                for other in case.others_on(name)
+                for neighbour in case.others_on(name)
             )
             present = await self._all(
                 self._present(name, pods) for name, (_, pods, _) in settings.items()
             )
             await self._until_noticed()
-            await self._all(self._incoming(name, one) for name, (_, _, one) in settings.items())
+            await self._all(self._incoming(name, pod) for name, (_, _, pod) in settings.items())
             incoming = await self._until_judged(settings)
             beside = [
-                [each for each in others if each["metadata"]["labels"][PIN] == name]
+                [pod for pod in others if pod["metadata"]["labels"][PIN] == name]
                 for name in settings
             ]
             return list(zip(nodes, beside, present, incoming, strict=True))
@@ -108,11 +108,11 @@ class Batch:
             )
 
     async def _all(self, several):
-        async def one(work):
+        async def create(work):
             async with self._width:
                 return await work
 
-        return await asyncio.gather(*map(one, several))
+        return await asyncio.gather(*map(create, several))
 
     async def _node(self, node, first):
         """A node that is ready from the first; the taint of new ones is taken away."""
@@ -163,31 +163,31 @@ class Batch:
 
     async def _until_judged(self, names):
         def judged():
-            found = [self._pods.store.get(f"{OWN}/{name}") for name in names]
-            return all(one and (_is_bound(one) or _is_refused(one)) for one in found) and found
+            stored = [self._pods.store.get(f"{OWN}/{name}") for name in names]
+            return all(pod and (_is_bound(pod) or _is_refused(pod)) for pod in stored) and stored
 
         return await self._changes.until(judged)
 
     def _bound(self, name):
-        found = self._pods.store.get(f"{OWN}/{name}")
-        return found and _is_bound(found)
+        pod = self._pods.store.get(f"{OWN}/{name}")
+        return pod and _is_bound(pod)
 
 
-def _is_bound(one):
-    return "nodeName" in one["spec"]
+def _is_bound(pod):
+    return "nodeName" in pod["spec"]
 
 
-def _is_refused(one):
-    conditions = one["status"].get("conditions", ())
+def _is_refused(pod):
+    conditions = pod["status"].get("conditions", ())
     return any(
         condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
         for condition in conditions
     )
 
 
-def verdict(node, others, present, one, namespaces):
+def verdict(node, others, present, pod, namespaces):
     """What we say of what is stored; where the pod went does not help us."""
-    waiting = {**one, "spec": {**one["spec"], "nodeName": ""}}
+    waiting = {**pod, "spec": {**pod["spec"], "nodeName": ""}}
     if waiting["spec"].get("topologySpreadConstraints") or others:
         labels = dict(decode_namespace(json.dumps(namespace)) for namespace in namespaces)
         given = (json.dumps(node), map(json.dumps, others), map(json.dumps, present))
@@ -198,7 +198,7 @@ def verdict(node, others, present, one, namespaces):
 
 async def test_verdicts_are_those_of_the_scheduler(plane):
     everything = [*CASES, *fit_domains.CASES]
-    cases = {f"fit-{number}": one for number, one in enumerate(everything)}
+    cases = {f"fit-{number}": case for number, case in enumerate(everything)}
     result = plane.kubectl("get", "namespaces", "--output=json")
     namespaces = json.loads(result.stdout)["items"]
     begun = time.monotonic()

@@ -91,9 +91,9 @@ async def who_takes_the_place_of_the_evicted_waits(place):
     await place.helped(uid, on, await two_taken(place))
     assert len(running(place, on)) == 2
     replacements = [
-        each
-        for each in place.cluster.all(PODS)
-        if each["metadata"]["namespace"] == place.namespace and "nodeName" not in each["spec"]
+        pod
+        for pod in place.cluster.all(PODS)
+        if pod["metadata"]["namespace"] == place.namespace and "nodeName" not in pod["spec"]
     ]
     assert len(replacements) == 2
 
@@ -101,13 +101,13 @@ async def who_takes_the_place_of_the_evicted_waits(place):
 @case("C27-without", manual=True)
 async def without_us_they_take_the_place_again(place):
     on, uid = await crowded(place)
-    before = {each["metadata"]["uid"] for each in running(place, on)}
-    for name in sorted(each["metadata"]["name"] for each in running(place, on))[:2]:
+    before = {pod["metadata"]["uid"] for pod in running(place, on)}
+    for name in sorted(obj["metadata"]["name"] for obj in running(place, on))[:2]:
         await place.delete(name)
         await asyncio.sleep(1)
 
     def are_replaced():
-        uids = {each["metadata"]["uid"] for each in running(place, on)}
+        uids = {pod["metadata"]["uid"] for pod in running(place, on)}
         return len(uids) == 4 and len(uids - before) == 2
 
     await place.cluster.until(are_replaced, why=place.why)
@@ -122,11 +122,11 @@ async def two_taken(place):
 def running(place, on):
     """The pods of a case that have the node and run."""
     return [
-        each
-        for each in place.cluster.all(PODS)
-        if each["metadata"]["namespace"] == place.namespace
-        and each["spec"].get("nodeName") == on
-        and each["status"].get("phase") == "Running"
+        pod
+        for pod in place.cluster.all(PODS)
+        if pod["metadata"]["namespace"] == place.namespace
+        and pod["spec"].get("nodeName") == on
+        and pod["status"].get("phase") == "Running"
     ]
 
 
@@ -190,17 +190,17 @@ async def the_scheduler_s_preemption_may_be_made_faster(place):
     await place.bound(uid, on)
     (victim,) = place.taken()
     seen = place.cluster.history(place.ends_of()[victim].object["metadata"]["uid"])
-    graces = [each.object["metadata"].get("deletionGracePeriodSeconds") for each in seen]
+    graces = [event.object["metadata"].get("deletionGracePeriodSeconds") for event in seen]
     assert [fromkey for fromkey in dict.fromkeys(graces) if fromkey] == [60, 10]
     reasons = {
         condition["reason"]
-        for each in seen
-        for condition in each.object["status"].get("conditions", ())
+        for event in seen
+        for condition in event.object["status"].get("conditions", ())
         if condition["type"] == "DisruptionTarget"
     }
     assert reasons == {"PreemptionByScheduler"}
     asked = place.requests(f"{place.namespace}/pods/{victim}")
-    assert [one["verb"] for one in asked] == ["delete"]
+    assert [request["verb"] for request in asked] == ["delete"]
     assert not place.was_marked()
 
 
@@ -262,10 +262,10 @@ async def who_is_critical_elsewhere_is_not_helped_but_stays(place):
     await place.full(n1, "strong", priorityClassName="system-node-critical")
     await place.full(n2, "v0")
     elsewhere = critical("elsewhere", place.label, selector={"example.com/other": "1"})
-    other = await place.wanted(elsewhere, place.namespace)
+    second = await place.wanted(elsewhere, place.namespace)
     uid = await place.critical(selector={"kubernetes.io/hostname": n1})
     await place.left_alone(uid, "DoesNotFitAnyNode")
-    assert not place.is_bound(other)
+    assert not place.is_bound(second)
 
 
 async def saturated(place):
@@ -287,12 +287,12 @@ async def saturated(place):
     await place.client.create(DAEMON_SETS, daemon_set, "kube-system")
 
     def its_pod():
-        found = [
-            each["metadata"]["uid"]
-            for each in place.cluster.all(PODS)
-            if labels.items() <= each["metadata"].get("labels", {}).items()
+        uids = [
+            pod["metadata"]["uid"]
+            for pod in place.cluster.all(PODS)
+            if labels.items() <= pod["metadata"].get("labels", {}).items()
         ]
-        return found[0] if found else None
+        return uids[0] if uids else None
 
     place.remember()
     return on, await place.cluster.until(its_pod, why=place.why)

@@ -31,7 +31,7 @@ async def of_equal_pods_the_last_one_goes(place):
     await place.full(on, "v0", "v1", "v2", "v3")
     uid = await place.critical()
     await place.helped(uid, on, {"v3"})
-    ((value,),) = [each for each in place.taints_of(on) if each]
+    ((value,),) = [taints for taints in place.taints_of(on) if taints]
     assert value.startswith(OURS)
     assert [uid in text for text in place.reserved(on)][:1] == [True]
     assert place.reason_of("v3") == "EvictionByEvictionAPI"
@@ -101,8 +101,8 @@ async def nobody_goes_who_must_stay(place):
         removable("of-daemon-set", on, owner="DaemonSet"),
         removable("mirror", on, owner=None, annotations={"kubernetes.io/config.mirror": "x"}),
     )
-    other = removable("other-c12", on, annotations={ANNOTATION: ""}, tolerations=[TOLERATED])
-    (other_uid,) = await place.pods(other, namespace="kube-system")
+    second = removable("other-c12", on, annotations={ANNOTATION: ""}, tolerations=[TOLERATED])
+    (other_uid,) = await place.pods(second, namespace="kube-system")
     uid = await place.critical()
     await place.left_alone(uid, "DoesNotFitAnyNode")
     assert "deletionTimestamp" not in place.latest(other_uid)["metadata"]
@@ -167,15 +167,15 @@ async def one_that_takes_long_to_go_gets_less_time(place):
     uid = await place.critical()
     await place.helped(uid, on, {"a"})
     graces = [
-        one.object["metadata"].get("deletionGracePeriodSeconds")
-        for one in place.cluster.history(going)
+        event.object["metadata"].get("deletionGracePeriodSeconds")
+        for event in place.cluster.history(going)
     ]
     # 0 is the kubelet's own, at the end.
     assert [fromkey for fromkey in dict.fromkeys(graces) if fromkey] == [600, 10]
     asked = [
         (request["verb"], request["requestURI"]) for request in place.requests("case-c36b/pods")
     ]
-    assert not [each for each in asked if "eviction" in each[1]]
+    assert not [request for request in asked if "eviction" in request[1]]
     assert place.reason_of("a") == ""
 
 
@@ -227,8 +227,8 @@ async def one_that_must_be_beside_others_takes_no_other_node(place):
 @case("C59")
 async def one_that_spreads_goes_where_fewer_are(place):
     n1, n2 = await cheap_and_dear(place)
-    other = removable("other-c59", n1, None, labels=APP, annotations={ANNOTATION: ""})
-    await place.pods(other, namespace="kube-system")
+    second = removable("other-c59", n1, None, labels=APP, annotations={ANNOTATION: ""})
+    await place.pods(second, namespace="kube-system")
     uid = await place.critical(labels=APP, topologySpreadConstraints=[spread(APP)])
     await place.helped(uid, n2, {"v2"})
 

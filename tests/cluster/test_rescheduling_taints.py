@@ -73,15 +73,15 @@ async def stale_taints_go_wherever_they_are_and_no_others(place):
     n2 = await place.node("n2", taints=[OURS], cordoned=True)
     n3 = await place.node("n3", taints=[OURS], ready=False)
     n4 = await place.node("n4", taints=[FOREIGN])
-    await place.cluster.until(lambda: all(place.cluster.find(NODES, each) for each in (n1, n4)))
+    await place.cluster.until(lambda: all(place.cluster.find(NODES, node) for node in (n1, n4)))
     await place.begin()
     begun = time.monotonic()
     await place.clean()
     assert time.monotonic() - begun < 5
-    taints = [place.cluster.find(NODES, each)["spec"].get("taints", []) for each in (n1, n2, n3)]
+    taints = [place.cluster.find(NODES, node)["spec"].get("taints", []) for node in (n1, n2, n3)]
     assert taints == [others, [], []]
-    for each in (n1, n2, n3):
-        await place.told(place.uid_of_node(each), "StaleReservationRemoved")
+    for node in (n1, n2, n3):
+        await place.told(place.uid_of_node(node), "StaleReservationRemoved")
     await place.passer_by()
     assert len(place.cluster.history(place.uid_of_node(n4))) == 1
 
@@ -90,7 +90,7 @@ def reservation(uid, name, victims, seconds=300):
     """What a controller before ours wrote."""
     now = datetime.now(UTC)
     since, deadline = (
-        (now + timedelta(seconds=each)).strftime("%Y-%m-%dT%H:%M:%SZ") for each in (0, seconds)
+        (now + timedelta(seconds=offset)).strftime("%Y-%m-%dT%H:%M:%SZ") for offset in (0, seconds)
     )
     text = json.dumps(
         [
@@ -114,8 +114,8 @@ async def what_was_begun_is_gone_on_with(place):
     uids = await place.full(on, "a", "b", labels=SLOW)
     uid = await place.critical(cpu=2)
     victims = [
-        {"uid": each, "ns": place.namespace, "name": name}
-        for each, name in zip(uids, "ab", strict=True)
+        {"uid": uid, "ns": place.namespace, "name": name}
+        for uid, name in zip(uids, "ab", strict=True)
     ]
     text, taint = reservation(uid, f"c-{place.label}", victims)
     value = {"metadata": {"annotations": {RESERVATIONS: text}}, "spec": {"taints": [taint]}}
@@ -129,7 +129,7 @@ async def what_was_begun_is_gone_on_with(place):
         (request["verb"], request["requestURI"])
         for request in place.requests(f"{place.label}/pods/")
     ]
-    assert not [each for each in asked if "/pods/a" in each[1]]
+    assert not [request for request in asked if "/pods/a" in request[1]]
     assert place.reason_of("a") == ""
 
 
@@ -225,7 +225,7 @@ async def two_share_a_node_and_its_taint(place):
     last = max(at for at, is_so in enumerate(clean) if not is_so)
     for uid in uids:
         seen = place.cluster.history(uid)
-        bound = next(each.at for each in seen if "nodeName" in each.object["spec"])
+        bound = next(event.at for event in seen if "nodeName" in event.object["spec"])
         assert bound < history[last + 1].at
 
 
@@ -263,9 +263,9 @@ async def pods_need_what_the_scheduler_counts(place):
             cpu = f"{amount - less}m"
             on = await place.node(f"n{number}-{less}", cpu, labels={CASE: label})
             await place.full(on, f"v-{number}-{less}", cpu=cpu)
-            found = critical(label, label)
-            found["spec"] |= shape["spec"]
-            asked[on] = await place.wanted(found)
+            pod = critical(label, label)
+            pod["spec"] |= shape["spec"]
+            asked[on] = await place.wanted(pod)
     for on, uid in asked.items():
         if f"-0-{place.label}" in on:
             await place.bound(uid, on)
@@ -318,19 +318,19 @@ async def where_it_is_switched_off_nodes_are_let_go_and_no_more(place):
 async def a_taint_that_comes_in_between_is_kept(place):
     on = await place.node()
     await place.full(on, "v0", cpu=4)
-    other = {"key": "example.com/other", "value": "v", "effect": "PreferNoSchedule"}
+    foreign = {"key": "example.com/other", "value": "v", "effect": "PreferNoSchedule"}
     added = []
 
     async def intercept(method, path, _body):
         if method == "PATCH" and path.endswith(f"/nodes/{on}") and not added:
             added.append(path)
-            value = {"spec": {"taints": [other]}}
+            value = {"spec": {"taints": [foreign]}}
             await place.client.patch(NODES, on, MergePatch(value))
 
     place.proxy.intercept(intercept)
     uid = await place.critical()
     await place.helped(uid, on, {"v0"})
-    assert place.cluster.find(NODES, on)["spec"]["taints"] == [other]
+    assert place.cluster.find(NODES, on)["spec"]["taints"] == [foreign]
     answers = [request["responseStatus"]["code"] for request in place.requests(f"/nodes/{on}")]
     assert 422 in answers
     both = [
@@ -339,7 +339,7 @@ async def a_taint_that_comes_in_between_is_kept(place):
         if owned_taints(seen.object)
     ]
     assert both
-    assert all(other in each for each in both)
+    assert all(foreign in taints for taints in both)
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

@@ -45,12 +45,12 @@ VERSION = "podtato-head-95a0b0ddca-6b86b273"
 async def running(flow, part, count=1):
     """Wait until an owner's pods run; return them."""
 
-    def found():
+    def running():
         pods = flow.pods(part)
         phases_now = {pod["status"].get("phase") for pod in pods}
         return pods if len(pods) == count and phases_now == {"Running"} else None
 
-    return await flow.until(found, why=lambda: f"{count} pods of {part} do not run")
+    return await flow.until(running, why=lambda: f"{count} pods of {part} do not run")
 
 
 def assert_untouched(flow, pod):
@@ -179,9 +179,14 @@ async def test_simple_deployment_names(flow, scenario):
     await flow.until_released("waiter")
 
     def ended():
-        found = flow.all(WORKLOAD_VERSIONS), flow.all(APP_VERSIONS)
-        names = [one["metadata"]["name"] for each in found for one in each]
-        done = [one for each in found for one in each if one["status"]["status"] == "Succeeded"]
+        kinds = flow.all(WORKLOAD_VERSIONS), flow.all(APP_VERSIONS)
+        names = [version["metadata"]["name"] for versions in kinds for version in versions]
+        done = [
+            version
+            for versions in kinds
+            for version in versions
+            if version["status"]["status"] == "Succeeded"
+        ]
         return names if len(done) == 2 else None
 
     names = await flow.until(ended)
@@ -230,9 +235,9 @@ async def test_podtato_head_application_auto_app_discovery(flow):
         ),
     )
     await flow.until_ended(APP_VERSIONS, VERSION)
-    (found,) = flow.all(APPS)
-    assert found["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "keptn"}
-    assert found["spec"] == {
+    (app,) = flow.all(APPS)
+    assert app["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "keptn"}
+    assert app["spec"] == {
         "revision": 1,
         "version": "95a0b0ddca",
         "workloads": [{"name": name, "version": "0.1.0"} for name in PODTATO],
@@ -275,9 +280,9 @@ async def test_restartable_app(flow):
 
 async def deprecated(flow, name, phase):
     version = await flow.until_ended(APP_VERSIONS, name, "Deprecated")
-    found = phases(version["status"])
-    assert found.pop("currentPhase") == phase
-    assert set(found.values()) == {"Deprecated"}
+    stored = phases(version["status"])
+    assert stored.pop("currentPhase") == phase
+    assert set(stored.values()) == {"Deprecated"}
 
 
 MISSING = {
@@ -314,7 +319,7 @@ async def test_workload_version_missing_definition(flow, kind):
     )
     await flow.until_told(reason, name)
     await flow.stay_gated("waiter")
-    (event,) = [one for one in flow.events(name) if one["reason"] == reason]
+    (event,) = [candidate for candidate in flow.events(name) if candidate["reason"] == reason]
     assert event["type"] == "Warning"
     assert "missing" in event["note"]
     assert "series" not in event

@@ -45,9 +45,12 @@ async def test_simple_deployment_evaluation(flow):
         ),
     )
     await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
-    found = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Succeeded"}}, 2)
-    assert sorted(one["spec"]["checkType"] for one in found) == ["post-eval", "pre-eval"]
-    for obj in found:
+    evaluations = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Succeeded"}}, 2)
+    assert sorted(evaluation["spec"]["checkType"] for evaluation in evaluations) == [
+        "post-eval",
+        "pre-eval",
+    ]
+    for obj in evaluations:
         spec = {key: obj["spec"][key] for key in ("appName", "workload", "workloadVersion")}
         assert spec == {"appName": "waiter", "workload": "waiter-waiter", "workloadVersion": "0.4"}
         assert (obj["spec"]["retries"], obj["spec"]["retryInterval"]) == (10, "5s")
@@ -79,16 +82,19 @@ async def test_app_failing_pre_evaluation_retry(flow):
         "status": "Failed",
         "currentPhase": "AppPreDeployEvaluations",
     }
-    (found,) = flow.all(EVALUATIONS)
-    assert found["spec"]["checkType"] == "pre-eval"
-    assert (found["spec"]["retries"], found["spec"]["retryInterval"]) == (2, "1s")
-    assert (found["spec"].get("workload", ""), found["spec"]["appName"]) == ("", "podtato-head")
-    assert found["status"]["retryCount"] == 2
+    (evaluation,) = flow.all(EVALUATIONS)
+    assert evaluation["spec"]["checkType"] == "pre-eval"
+    assert (evaluation["spec"]["retries"], evaluation["spec"]["retryInterval"]) == (2, "1s")
+    assert (evaluation["spec"].get("workload", ""), evaluation["spec"]["appName"]) == (
+        "",
+        "podtato-head",
+    )
+    assert evaluation["status"]["retryCount"] == 2
     # One interval after each of both measurements.
     counts = [
-        one["status"].get("retryCount", 0)
-        for one in flow.history(EVALUATIONS, found["metadata"]["name"])
-        if "status" in one
+        state["status"].get("retryCount", 0)
+        for state in flow.history(EVALUATIONS, evaluation["metadata"]["name"])
+        if "status" in state
     ]
     assert sorted(set(counts) - {0}) == [1, 2]
 
@@ -110,8 +116,8 @@ async def test_an_evaluation_may_be_met_later_and_stays_met(flow):
     await flow.measure("first", "0")
     await flow.measure("second", "10")
     await flow.until_released("waiter")
-    (found,) = flow.all(EVALUATIONS)
-    assert found["status"]["evaluationStatus"]["first"]["value"] == "10"
+    (evaluation,) = flow.all(EVALUATIONS)
+    assert evaluation["status"]["evaluationStatus"]["first"]["value"] == "10"
 
 
 async def test_two_objectives_for_one_metric_both_count(flow):
@@ -123,9 +129,9 @@ async def test_two_objectives_for_one_metric_both_count(flow):
         definition, deployment("waiter", keptn("waiter", pre_deployment_evaluations="cpus"))
     )
     await flow.until_released("waiter")
-    (found,) = flow.all(EVALUATIONS)
-    assert found["status"]["evaluationStatus"].keys() == {"cpus", "cpus#2"}
-    assert (found["spec"]["retries"], found["spec"]["retryInterval"]) == (0, "1m30s")
+    (evaluation,) = flow.all(EVALUATIONS)
+    assert evaluation["status"]["evaluationStatus"].keys() == {"cpus", "cpus#2"}
+    assert (evaluation["spec"]["retries"], evaluation["spec"]["retryInterval"]) == (0, "1m30s")
 
 
 async def test_a_namespace_that_is_not_allowed_has_no_gates(harbour, client):
@@ -153,7 +159,7 @@ async def test_api_conversion(flow, direction):
     client = flow.client
     for plural, version in OLD.items():
         kind = definition(plural)["spec"]["names"]["kind"]
-        old, stored = (Resource(GROUP, each, plural, kind) for each in (version, "v1"))
+        old, stored = (Resource(GROUP, name, plural, kind) for name in (version, "v1"))
         written, read = (old, stored) if direction == "v1alpha-to-v1" else (stored, old)
         body = keptn_object(definition(plural), "it", flow.namespace, written.version)
         await client.create(written, body, flow.namespace)

@@ -154,11 +154,11 @@ async def test_metrics(flow, harbour):
             {**SPAN, "step": "1mins"},
             {**SPAN, "aggregation": "p91"},
         ):
-            found = metric("bad")
+            manifest = metric("bad")
             with pytest.raises(ApiError, match=r"spec\.range"):
-                await flow.create({**found, "spec": {**found["spec"], "range": span}})
-        found = metric("podtato-head")
-        await flow.create({**found, "spec": {**found["spec"], "range": SPAN}})
+                await flow.create({**manifest, "spec": {**manifest["spec"], "range": span}})
+        manifest = metric("podtato-head")
+        await flow.create({**manifest, "spec": {**manifest["spec"], "range": SPAN}})
         service = "apiservice/v1beta1.custom.metrics.k8s.io"
         await asyncio.to_thread(kubectl, "wait", "--for=condition=Available", service, WAIT)
         await asyncio.to_thread(eventually, shown, is_right=lambda values: values == ["4"])

@@ -167,12 +167,12 @@ async def test_a_task_becomes_the_job_of_the_scenario(flow, scenario):
     annotations = definition["metadata"]["annotations"]
     await flow.create(task("it", "it", annotations=annotations, timeout="30s"))
     await flow.until_ended(TASKS, "it")
-    found = await flow.until_all(JOBS, expected)
-    (owner,) = found[0]["metadata"]["ownerReferences"]
+    jobs = await flow.until_all(JOBS, expected)
+    (owner,) = jobs[0]["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("KeptnTask", "it", True)
     assert len(flow.all(JOBS)) == 1
     status = flow.find(TASKS, "it")["status"]
-    assert status["jobName"] == found[0]["metadata"]["name"]
+    assert status["jobName"] == jobs[0]["metadata"]["name"]
     assert status["startTime"] <= status["endTime"]
 
 
@@ -267,9 +267,9 @@ async def test_app_failing_pre_task_retry_and_timeout(flow):
         version = await flow.until_ended(APP_VERSIONS, f"{name}-0.1.0-6b86b273", "Failed")
         assert phases(version["status"])["currentPhase"] == "AppPreDeployTasks"
         (item,) = version["status"]["preDeploymentTaskStatus"]
-        found = flow.find(TASKS, item["name"])
-        assert {key: found["spec"][key] for key in spec} == spec
-        status = {key: found["status"][key] for key in ("status", "reason", "message")}
+        task = flow.find(TASKS, item["name"])
+        assert {key: task["spec"][key] for key in spec} == spec
+        status = {key: task["status"][key] for key in ("status", "reason", "message")}
         assert status == {"status": "Failed", "reason": reason, "message": message}
 
 
@@ -295,7 +295,9 @@ async def test_app_one_taskdefinition_not_found(flow):
         "status": "Progressing",
         "currentPhase": "AppPreDeployTasks",
     }
-    (event,) = [one for one in flow.events(name) if one["reason"] == "CreateTaskNotFound"]
+    (event,) = [
+        candidate for candidate in flow.events(name) if candidate["reason"] == "CreateTaskNotFound"
+    ]
     assert "series" not in event
     assert "missing" in event["note"]
     await flow.create(container_task("missing"))
@@ -357,8 +359,8 @@ async def test_a_quota_is_reported_and_the_task_waits_for_room(flow, harbour):
     kubectl("wait", "--for=jsonpath={.status.hard}", WAIT, "resourcequota/no-jobs", where)
     await flow.create(container_task("it"), task("it", "it"))
     refused = {"status": "Pending", "reason": "JobRefused"}
-    found = await flow.until_like(TASKS, "it", {"status": refused})
-    assert "exceeded quota: no-jobs" in found["status"]["message"]
+    refused_task = await flow.until_like(TASKS, "it", {"status": refused})
+    assert "exceeded quota: no-jobs" in refused_task["status"]["message"]
     event = await flow.until_told("CreateTaskFailed", "it")
     kubectl("delete", "quota", "no-jobs", where)
     await flow.until_ended(TASKS, "it")

@@ -56,7 +56,7 @@ def webhook(plane, directory, *flags):
     timer.start()
     try:
         lines = (line for line in process.stderr if line.startswith("{"))
-        serving = next(each for each in map(json.loads, lines) if each["event"] == "serving")
+        serving = next(line for line in map(json.loads, lines) if line["event"] == "serving")
         timer.cancel()
         drain.start()
         label = {"example.com/webhook": uuid.uuid4().hex[:8]}
@@ -101,14 +101,14 @@ class GatedNamespace:
         controller, which is not here.
         """
 
-        def found():
+        def listed():
             path = f"/api/v1/namespaces/{self.name}/pods"
             items = Stored(self._kubectl.__self__).ask("GET", path)["items"]
             early = [item for item in items if annotations(item).get(PARENT_KEY) == UNRESOLVED]
-            delete(self._kubectl, *({"apiVersion": "v1", "kind": "Pod", **each} for each in early))
+            delete(self._kubectl, *({"apiVersion": "v1", "kind": "Pod", **pod} for pod in early))
             return [] if early else items
 
-        items = eventually(found, is_right=lambda items: len(items) == count)
+        items = eventually(listed, is_right=lambda items: len(items) == count)
         return [(item["spec"], annotations(item)) for item in items]
 
     def try_pod(self, *, check=True, **spec):

@@ -41,10 +41,10 @@ def controller_flags():
 @pytest.fixture(scope="module")
 def kubeconfig(harbour):
     """The shipped scheduler as an object; the process that plays it is the tests'."""
-    found = account(harbour.plane)
+    kubeconfig = account(harbour.plane)
     kubectl = harbour.plane.kubectl
     kubectl("apply", "--server-side", f"--filename={PART / 'deployment.yaml'}")
-    yield found
+    yield kubeconfig
     kubectl("delete", f"--filename={PART / 'deployment.yaml'}")
 
 
@@ -99,8 +99,8 @@ class SchedulerDeployment:
 
     def scheduler(self, authority):
         """One that has read this file when it started."""
-        found = configuration(self.port, authority)
-        return second_scheduler(self._harbour.plane, found, self._kubeconfig)
+        settings = configuration(self.port, authority)
+        return second_scheduler(self._harbour.plane, settings, self._kubeconfig)
 
     async def create(self, name):
         spec = {"schedulerName": NAME, "containers": [{"name": "ledger", "image": IMAGE}]}
@@ -117,8 +117,12 @@ class SchedulerDeployment:
 
         def said():
             pod = self._flow.find(PODS, name) or {"status": {}}
-            found = pod["status"].get("conditions", ())
-            return [one["message"] for one in found if "x509" in one.get("message", "")]
+            conditions = pod["status"].get("conditions", ())
+            return [
+                condition["message"]
+                for condition in conditions
+                if "x509" in condition.get("message", "")
+            ]
 
         return await self._flow.until(said)
 

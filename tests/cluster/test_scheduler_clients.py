@@ -16,13 +16,13 @@ CLIENT = "harbourmaster-scheduler"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The authority of clients, and a certificate and key of the scheduler."""
-    found = tmp_path_factory.mktemp("clients")
+    folder = tmp_path_factory.mktemp("clients")
     authority = trustme.CA()
     issued = authority.issue_cert("scheduler.example", common_name=CLIENT)
-    authority.cert_pem.write_to_path(str(found / "ca.crt"))
-    issued.cert_chain_pems[0].write_to_path(str(found / "tls.crt"))
-    issued.private_key_pem.write_to_path(str(found / "tls.key"))
-    return found
+    authority.cert_pem.write_to_path(str(folder / "ca.crt"))
+    issued.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
+    issued.private_key_pem.write_to_path(str(folder / "tls.key"))
+    return folder
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def kubeconfig(harbour):
 async def test_pods_are_placed_by_a_scheduler_with_a_certificate_only(
     harbour, flow, kubeconfig, folder
 ):
-    found = configuration(
+    settings = configuration(
         harbour.installation.workloads["controller"].extender_port, authority_of(harbour.plane)
     )
 
@@ -56,15 +56,15 @@ async def test_pods_are_placed_by_a_scheduler_with_a_certificate_only(
         conditions = [
             condition for pod in pods() for condition in pod["status"].get("conditions", ())
         ]
-        return [one.get("message", "") for one in conditions]
+        return [condition.get("message", "") for condition in conditions]
 
-    with second_scheduler(harbour.plane, found, kubeconfig):
+    with second_scheduler(harbour.plane, settings, kubeconfig):
         await flow.create(deployment("ledger", keptn("ledger")))
         await flow.until(
             lambda: any("/scheduler/filter" in message for message in messages()), why=messages
         )
         assert not any("nodeName" in pod["spec"] for pod in pods())
     pair = {"certFile": str(folder / "tls.crt"), "keyFile": str(folder / "tls.key")}
-    found["extenders"][0]["tlsConfig"] |= pair
-    with second_scheduler(harbour.plane, found, kubeconfig):
+    settings["extenders"][0]["tlsConfig"] |= pair
+    with second_scheduler(harbour.plane, settings, kubeconfig):
         await flow.until(lambda: any("nodeName" in pod["spec"] for pod in pods()), why=messages)

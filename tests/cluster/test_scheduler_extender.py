@@ -68,15 +68,22 @@ def port(harbour):
 @pytest.fixture
 def scheduler(harbour, client, kubeconfig, port):
     """The second scheduler, as shipped."""
-    found = configuration(port, authority_of(harbour.plane))
-    with second_scheduler(harbour.plane, found, kubeconfig):
+    settings = configuration(port, authority_of(harbour.plane))
+    with second_scheduler(harbour.plane, settings, kubeconfig):
         yield
 
 
 def condition(pod):
     """What the scheduler says of a pod."""
     conditions = pod["status"].get("conditions", ())
-    return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")
+    return next(
+        (
+            condition.get("message", "")
+            for condition in conditions
+            if condition["type"] == "PodScheduled"
+        ),
+        "",
+    )
 
 
 def is_bound(pod):
@@ -86,11 +93,11 @@ def is_bound(pod):
 async def until_said(flow, part, text):
     """Wait until a scheduler says this of the one pod of an owner, which it did not place."""
 
-    def found():
-        return [one for one in flow.pods(part) if text in condition(one)]
+    def waiting():
+        return [pod for pod in flow.pods(part) if text in condition(pod)]
 
     (pod,) = await flow.until(
-        found, why=lambda: f"{text!r} not in {[condition(one) for one in flow.pods(part)]}"
+        waiting, why=lambda: f"{text!r} not in {[condition(pod) for pod in flow.pods(part)]}"
     )
     assert not is_bound(pod)
     return pod
@@ -99,11 +106,11 @@ async def until_said(flow, part, text):
 async def until_bound(flow, part, count=1):
     """Wait until so many pods of an owner are on nodes; return them."""
 
-    def found():
+    def waiting():
         pods = [pod for pod in flow.pods(part) if is_bound(pod)]
         return pods if len(pods) == count else None
 
-    return await flow.until(found, why=lambda: [condition(pod) for pod in flow.pods(part)])
+    return await flow.until(waiting, why=lambda: [condition(pod) for pod in flow.pods(part)])
 
 
 def told(pod):
@@ -139,8 +146,8 @@ async def test_a_pod_that_waits_for_objects_is_scheduled_once_they_are_there(
     assert not any(is_bound(pod) for part in ("ledger", "bare") for pod in flow.pods(part))
     await flow.create(of_kind("ConfigMap", "settings"))
     for part in ("ledger", "bare"):
-        (found,) = await until_bound(flow, part)
-        assert found["metadata"]["annotations"][WAITED] == "met"
+        (pod,) = await until_bound(flow, part)
+        assert pod["metadata"]["annotations"][WAITED] == "met"
 
 
 async def test_a_pod_waits_and_runs_as_soon_as_its_checks_passed(harbour, scheduler, flow):
@@ -182,7 +189,7 @@ async def test_failed_checks_keep_a_pod_pending_and_their_node_is_recorded(
     text = await described(harbour, pod)
     assert "checks of ledger-ledger-1.0 failed: broken" in text
     assert "Status:           Pending" in text
-    (ended,) = [one for one in flow.all(PODS) if "job-name" in one["metadata"]["labels"]]
+    (ended,) = [pod for pod in flow.all(PODS) if "job-name" in pod["metadata"]["labels"]]
     failed = {"name": ended["spec"]["nodeName"], "reason": "task broken failed"}
     expected = {"status": {"failedNodes": [failed]}}
     version = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", expected)
@@ -214,8 +221,8 @@ async def test_the_node_of_a_pod_that_does_not_start_is_recorded_and_cleared_by_
         "metadata": {"annotations": {CLEAR: lambda mark: mark not in {None, "wanted"}}},
         "status": {"failedNodes": lambda nodes: not nodes},
     }
-    found = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", cleared)
-    assert parse_rfc3339(found["metadata"]["annotations"][CLEAR]) <= datetime.now(UTC)
+    cleared_version = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", cleared)
+    assert parse_rfc3339(cleared_version["metadata"]["annotations"][CLEAR]) <= datetime.now(UTC)
 
 
 async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn_and_the_command_releases_them(
@@ -230,7 +237,7 @@ async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn_and_the_command_r
     observed = await observe(Installation(client, HOME))
     assert mine not in {finding.object for finding in findings(observed)}
     report = await diagnose(client, HOME)
-    assert mine not in {one.subject for one in report.findings}
+    assert mine not in {finding.subject for finding in report.findings}
     name = f"{flow.namespace}/{pod['metadata']['name']}"
     kubeconfig = f"--kubeconfig={harbour.plane.kubeconfig}"
     assert await asyncio.to_thread(main, ["gate", "list", "-n", flow.namespace, kubeconfig]) == 0
@@ -291,7 +298,7 @@ async def test_a_failed_node_is_avoided_though_it_is_preferred(harbour, schedule
     await fail_on(flow, version, name, 600)
     await scale(flow, 3)
     pods = await until_bound(flow, "ledger", 3)
-    assert [one["spec"]["nodeName"] for one in pods].count(name) == 1
+    assert [pod["spec"]["nodeName"] for pod in pods].count(name) == 1
 
 
 async def test_a_failed_node_is_used_again_when_it_expires(harbour, scheduler, flow):
@@ -303,12 +310,12 @@ async def test_a_failed_node_is_used_again_when_it_expires(harbour, scheduler, f
     text = f"task smoke failed on this node before, avoided until {end}"
 
     def refused():
-        return [one for one in flow.pods("ledger") if text in condition(one)]
+        return [pod for pod in flow.pods("ledger") if text in condition(pod)]
 
     (pod,) = await flow.until(refused)
     assert text in await described(harbour, pod)
     pods = await until_bound(flow, "ledger", 2)
-    assert {one["spec"]["nodeName"] for one in pods} == {node}
+    assert {pod["spec"]["nodeName"] for pod in pods} == {node}
     assert format_rfc3339(datetime.now(UTC)) >= end
 
 
@@ -322,7 +329,7 @@ async def test_without_a_controller_nothing_is_scheduled_and_then_everything_goe
         await scale(flow, 2)
 
         def refused():
-            return [one for one in flow.pods("ledger") if "connection refused" in condition(one)]
+            return [pod for pod in flow.pods("ledger") if "connection refused" in condition(pod)]
 
         (pod,) = await flow.until(refused)
         assert not is_bound(pod)
@@ -422,19 +429,19 @@ async def test_bad_questions_get_clear_errors_and_long_ones_answers(harbour, cli
             # The certificate is issued anew for the name.
             while True:
                 try:
-                    status, found = await ask("filter", filter_body(names, annotations={}))
+                    status, passed = await ask("filter", filter_body(names, annotations={}))
                 except aiohttp.ClientConnectorError:
                     await asyncio.sleep(0.1)
                     continue
                 break
-        assert (status, found) == (200, {"NodeNames": names})
-        status, found = await ask("filter", filter_body(names))
-        assert list(found["FailedAndUnresolvableNodes"]) == names
+        assert (status, passed) == (200, {"NodeNames": names})
+        status, passed = await ask("filter", filter_body(names))
+        assert list(passed["FailedAndUnresolvableNodes"]) == names
         for body in (b"{", b'{"Pod":7}', filter_body(NodeNames="n1"), b"[" * 100_000):
-            status, found = await ask("filter", body)
-            assert (status, list(found)) == (200, ["Error"]), body[:40]
-            assert found["Error"].startswith("harbourmaster: ")
-            assert "\n" not in found["Error"]
-        status, found = await ask("preempt", b"{")
-        assert (status, found) == (200, {"NodeNameToMetaVictims": {}})
+            status, passed = await ask("filter", body)
+            assert (status, list(passed)) == (200, ["Error"]), body[:40]
+            assert passed["Error"].startswith("harbourmaster: ")
+            assert "\n" not in passed["Error"]
+        status, passed = await ask("preempt", b"{")
+        assert (status, passed) == (200, {"NodeNameToMetaVictims": {}})
     assert harbour.new_faults() == []

@@ -59,8 +59,8 @@ class ShadowInstallation(Installation):
 async def originals(request):
     """Answer as kupid and Keptn would, unless the script of the object says otherwise."""
     review = await request.json()
-    found = review["request"]["object"]
-    script = found["metadata"]["labels"].get(SCRIPT)
+    obj = review["request"]["object"]
+    script = obj["metadata"]["labels"].get(SCRIPT)
     if script == "nothing":
         return allow(review)
     if request.path.startswith("/kupid"):
@@ -68,7 +68,7 @@ async def originals(request):
         path = "/spec/template/spec/nodeSelector"
         return allow(review, {"op": "add", "path": path, "value": {"disk": disk}})
     at = "/metadata/annotations/keptn.sh~1"
-    version = "9" if script == "version" else found["metadata"]["annotations"]["keptn.sh/version"]
+    version = "9" if script == "version" else obj["metadata"]["annotations"]["keptn.sh/version"]
     gates = [{"name": "keptn-prechecks-gate"}]
     return allow(
         review,
@@ -148,8 +148,8 @@ async def create_all(plane, numbers):
 
     async def work(client):
         for number in left:
-            resource, found, differences = created(number)
-            await client.create(resource, found, SHOP)
+            resource, manifest, differences = created(number)
+            await client.create(resource, manifest, SHOP)
             expected.update(differences)
 
     async with connected(plane.kubeconfig) as client:
@@ -184,9 +184,9 @@ def numbers_in(report):
 @pytest.mark.parametrize("count", [300, 10_000])
 async def test_the_report_lists_exactly_the_differences_that_the_stand_in_makes(plane, count):
     first = count * 100
-    expected, found = await create_all(plane, range(first, first + count))
+    expected, actual = await create_all(plane, range(first, first + count))
     assert len(expected) > 4
-    assert found == expected
+    assert actual == expected
     counts = report_of(plane).counts
     assert counts["unpaired"] == counts["more"] == 0
 
@@ -195,7 +195,7 @@ async def test_objects_are_stored_as_the_stand_in_makes_them(plane):
     await create_all(plane, (0, 4))
     async with connected(plane.kubeconfig) as client:
         stored = [json.loads(await client.get(DEPLOYMENTS, f"d-{n}", SHOP)) for n in (0, 4)]
-    specs = [each["spec"]["template"]["spec"] for each in stored]
+    specs = [obj["spec"]["template"]["spec"] for obj in stored]
     assert [spec.get("nodeSelector") for spec in specs] == [None, {"disk": "ssd"}]
 
 
@@ -209,7 +209,7 @@ async def test_nothing_is_written_but_its_own_objects(plane):
         if is_ours and event["verb"] not in READING:
             written.add((event["verb"], target["resource"], target.get("namespace", "")))
     assert ("patch", "configmaps", NAMESPACE) in written
-    outside = {each for each in written if each[2] != NAMESPACE}
+    outside = {write for write in written if write[2] != NAMESPACE}
     assert {resource for _, resource, _ in outside} <= {"events", *CONFIGURATIONS}
 
 

@@ -68,9 +68,9 @@ async def test_an_image_that_cannot_be_pulled_is_told_once_and_may_recover(flow)
     await pod_with(flow, {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
     await flow.until_like(TASKS, name, {"status": {"message": lambda text: not text}})
     texts = [
-        each["status"].get("message") for each in flow.history(TASKS, name) if "status" in each
+        state["status"].get("message") for state in flow.history(TASKS, name) if "status" in state
     ]
-    assert {each for each in texts if each} == {task["status"]["message"]}
+    assert {text for text in texts if text} == {task["status"]["message"]}
     assert flow.reasons(name).count("TaskPodWaiting") == 1
 
 

@@ -108,7 +108,7 @@ async def test_a_traced_request_to_the_api_server_has_our_review_in_its_trace(
         # What brings no trace is traced by the API server, and so by us.
         await create_pod(plane, "own")
         own = await asyncio.to_thread(server.await_event, "mutated", name="own")
-        other, _ = await collector.until(lambda obj: obj.trace_id.hex() == own["trace_id"])
+        second, _ = await collector.until(lambda obj: obj.trace_id.hex() == own["trace_id"])
     # Between the client's span and ours stand the API server's own.
     assert span.parent_span_id.hex() not in {"", SPAN}
     assert span.trace_state == "vendor=1"
@@ -116,8 +116,8 @@ async def test_a_traced_request_to_the_api_server_has_our_review_in_its_trace(
     assert attributes(span)["harbourmaster.review.uid"] == line["uid"]
     assert line["name"] == "given"
     assert resource["service.name"] == "harbourmaster-webhook"
-    assert other.parent_span_id
-    assert other.trace_id != span.trace_id
+    assert second.parent_span_id
+    assert second.trace_id != span.trace_id
 
 
 @pytest.mark.parametrize(("rate", "is_traced"), [(None, True), (0, False)])

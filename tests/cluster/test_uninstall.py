@@ -133,7 +133,7 @@ def installed(kubectl):
     kubectl("apply", "-f=-", stdin=listed(secret, lease))
     for name in (CONTROLLER, WEBHOOK):
         kubectl("rollout", "status", f"deployment/{name}", f"-n={DEFAULT_NAMESPACE}", WAIT)
-    kubectl("apply", "-f=-", stdin=listed(*(one for _, one in CONFIGURATIONS)))
+    kubectl("apply", "-f=-", stdin=listed(*(obj for _, obj in CONFIGURATIONS)))
     yield
     # After a failure they would still be there, and namespaces could not be deleted.
     kubectl("delete", "apiservices", "--ignore-not-found", *API_SERVICES)
@@ -238,7 +238,7 @@ def test_gated_pods_are_let_go_and_only_our_gate_is_taken(
         "both": ["example.com/quota", "example.com/other"],
         "theirs": ["example.com/quota"],
     }
-    notes = {one["metadata"]["name"]: one["metadata"].get("annotations", {}) for one in items}
+    notes = {item["metadata"]["name"]: item["metadata"].get("annotations", {}) for item in items}
     assert notes == {
         "ours": {"a": "b"},
         "both": {},
@@ -321,10 +321,10 @@ def keys_of_ours(kubectl):
     kinds = kubectl("api-resources", "--verbs=list", "-o=name").stdout.split()
     everything = json.loads(kubectl("get", ",".join(kinds), "-A", "-o=json").stdout)["items"]
     return {
-        (one["kind"], one["metadata"]["name"], key)
-        for one in everything
+        (obj["kind"], obj["metadata"]["name"], key)
+        for obj in everything
         for part in ("labels", "annotations", "finalizers")
-        for key in one["metadata"].get(part, ())
+        for key in obj["metadata"].get(part, ())
         if "harbourmaster.dev/" in key or key == RELEASED
     }
 

@@ -60,7 +60,7 @@ async def test_why_and_the_list_tell_what_each_pod_waits_for(harbour, flow, run)
         deployment("two", waits("deployment/one")),
     )
     held = [*await until_waiting(flow, *TOLD, "two")]
-    names = dict(zip(TOLD, (each["metadata"]["name"] for each in held), strict=False))
+    names = dict(zip(TOLD, (pod["metadata"]["name"] for pod in held), strict=False))
     await until_noted(flow, "GateBlocked", names["failed"], "job/seed: failed")
     kubeconfig = harbour.plane.kubeconfig
     code, out, err = await run(kubeconfig, "gate", "list", "-o", "json")

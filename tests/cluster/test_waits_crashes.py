@@ -90,11 +90,11 @@ async def test_one_watch_by_kind_serves_fifty_pods_and_ends_with_the_last(flow, 
     def watches():
         """The open watches of the API server, by kind."""
         text = harbour.plane.kubectl("get", "--raw=/metrics").stdout
-        found = re.findall(
+        samples = re.findall(
             r'^apiserver_longrunning_requests\{(.*verb="WATCH".*)\} (\S+)$', text, re.MULTILINE
         )
         counts = {"jobs": 0.0, "statefulsets": 0.0, "services": 0.0}
-        for labels, value in found:
+        for labels, value in samples:
             kind = re.search(r'resource="([^"]*)"', labels)[1]
             if kind in counts and 'scope="namespace"' in labels:
                 counts[kind] += float(value)
@@ -102,12 +102,12 @@ async def test_one_watch_by_kind_serves_fifty_pods_and_ends_with_the_last(flow, 
 
     async def until_more(**more):
         expected = {kind: before[kind] + more.get(kind, 0) for kind in before}
-        found = None
+        counts = None
         async with asyncio.timeout(LINGER + PATIENCE):
             # Metrics tell nobody that they changed.
-            while found != expected:
+            while counts != expected:
                 await asyncio.sleep(0.1)
-                found = await asyncio.to_thread(watches)
+                counts = await asyncio.to_thread(watches)
 
     before = await asyncio.to_thread(watches)
     names = [f"p{number}" for number in range(50)]

@@ -83,8 +83,8 @@ def apply(harbour):
             )
 
     yield create
-    for one in reversed(made):
-        name = f"{one['kind']}/{one['metadata']['name']}"
+    for obj in reversed(made):
+        name = f"{obj['kind']}/{obj['metadata']['name']}"
         harbour.plane.kubectl("delete", name, "--wait=false", "--ignore-not-found")
 
 

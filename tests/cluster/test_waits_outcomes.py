@@ -44,8 +44,8 @@ async def label(flow, value):
     await flow.client.patch(NAMESPACES, flow.namespace, patch)
 
 
-def annotations_of(found):
-    return found["metadata"].get("annotations", {})
+def annotations_of(obj):
+    return obj["metadata"].get("annotations", {})
 
 
 async def test_each_way_to_end_a_wait_at_its_time_out(flow, harbour):
@@ -156,9 +156,9 @@ async def test_a_namespace_whose_label_disables_waits_has_none(flow, harbour):
         return gates(value), said.stderr
 
     # The webhook learns of the label by a watch.
-    while (found := await created())[0]:
+    while (answer := await created())[0]:
         pass
-    assert "do not wait for objects" in found[1]
+    assert "do not wait for objects" in answer[1]
     await label(flow, None)
     while not (await created())[0]:
         pass

@@ -72,7 +72,7 @@ def created(installed, count, scheduler="nobody"):
         }
         for _ in range(count)
     ]
-    return [each["metadata"]["name"] for each in create(installed.kubectl, *pods)]
+    return [pod["metadata"]["name"] for pod in create(installed.kubectl, *pods)]
 
 
 def creations(installed):
@@ -89,14 +89,14 @@ def records(installed, names):
     """What the audit log says of the creation of each pod; empty for nothing."""
     wanted = set(names)
 
-    def found():
+    def answers():
         return {
             about["name"]: text
             for about, text in creations(installed)
             if about.get("name") in wanted
         }
 
-    return eventually(found, is_right=lambda value: value.keys() == wanted)
+    return eventually(answers, is_right=lambda value: value.keys() == wanted)
 
 
 @pytest.mark.parametrize(
@@ -194,16 +194,16 @@ def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(in
         node = ("get", "pod", free, "--namespace=default", "-o=jsonpath={.spec.nodeName}")
         eventually(lambda: installed.kubectl(*node).stdout)
         held = pods_of(installed, gated, "late")
-        assert [each["spec"].get("nodeName") for each in held] == [None] * 3
+        assert [pod["spec"].get("nodeName") for pod in held] == [None] * 3
     after = eventually(lambda: released("late"))
-    assert {each["metadata"]["uid"] for each in after} == {each["metadata"]["uid"] for each in held}
+    assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in held}
     # What the webhook would have written is there, except policies, which are recorded.
     for pods, name in ((before, "early"), (after, "late")):
         for pod in pods:
             annotations = pod["metadata"]["annotations"]
             assert annotations["keptn.sh/workload"] == annotations["keptn.sh/app"] == name
             assert PARENT not in annotations
-    versions = {each["metadata"]["annotations"]["keptn.sh/version"] for each in (*before, *after)}
+    versions = {pod["metadata"]["annotations"]["keptn.sh/version"] for pod in (*before, *after)}
     assert len(versions) == 1
     texts = [text for about, text in creations(installed) if about["namespace"] == gated]
     assert [f"lacks what {POLICY} adds" in text for text in texts] == [False] * 3 + [True] * 3

@@ -87,14 +87,16 @@ def test_a_manifest_is_told_what_the_server_makes_of_it(harbour, place, tmp_path
         if kind != "Pod":
             spec = spec["jobTemplate"]["spec"] if kind == "CronJob" else spec
             spec = spec["template"]["spec"]
-        found = {path.rpartition("spec.")[2]: each["value"] for path, each in told(detail).items()}
+        fields = {
+            path.rpartition("spec.")[2]: change["value"] for path, change in told(detail).items()
+        }
         assert spec["nodeSelector"] == {"disk": "ssd", "rack": "1", "zone": "a"}
-        assert {key for key in found if key.startswith("nodeSelector")} == {
+        assert {key for key in fields if key.startswith("nodeSelector")} == {
             f'nodeSelector["{key}"]' for key in spec["nodeSelector"]
         }
-        assert found["schedulerName"] == spec["schedulerName"] == "packer"
-        assert found["tolerations[0]"] in spec["tolerations"]
-        (terms,) = (value for key, value in found.items() if key.endswith("nodeSelectorTerms"))
+        assert fields["schedulerName"] == spec["schedulerName"] == "packer"
+        assert fields["tolerations[0]"] in spec["tolerations"]
+        (terms,) = (value for key, value in fields.items() if key.endswith("nodeSelectorTerms"))
         node = spec["affinity"]["nodeAffinity"]
         assert terms == node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         references = [policy["reference"] for policy in detail["policies"] if policy["matched"]]
@@ -110,7 +112,7 @@ def test_a_running_pod_is_told_who_asks_for_what_it_has(harbour, place):
     name = f"{place}/ledger"
     detail = policies_of(why(plane.kubeconfig, "pod", name, "-o=json"))
     fields = told(detail)
-    asked = {path: each.get("askedBy", []) for path, each in fields.items()}
+    asked = {path: field.get("askedBy", []) for path, field in fields.items()}
     wide, local = f"ClusterPodSchedulingPolicy {place}", f"PodSchedulingPolicy {place}/local"
     assert asked['nodeSelector["disk"]'] == [wide]
     assert asked['nodeSelector["rack"]'] == [local]

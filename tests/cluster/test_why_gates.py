@@ -78,18 +78,18 @@ async def test_an_evaluation_that_fails_is_told_with_query_value_threshold_and_n
     text, gate = await why(pod)
     assert (gate["state"], gate["code"]) == ("waits", "checks-pending")
     assert "waits for pre-deployment evaluations: errors P" in gate["summary"]
-    found = report(gate)
-    assert found["version"] == "1.0"
-    assert found["versionObject"] == "ledger-ledger-1.0"
-    assert found["onExpiry"] == found["deadline"] == ""
-    (check,) = found["checks"]
+    facts = report(gate)
+    assert facts["version"] == "1.0"
+    assert facts["versionObject"] == "ledger-ledger-1.0"
+    assert facts["onExpiry"] == facts["deadline"] == ""
+    (check,) = facts["checks"]
     (evaluation,) = flow.all(EVALUATIONS)
     assert check["object"] == evaluation["metadata"]["name"]
     assert (check["kind"], check["phase"]) == ("evaluation", "WorkloadPreDeployEvaluations")
     assert (check["value"], check["threshold"]) == ("0.2", "<=0.05")
     assert (check["tries"], check["retries"]) == (1, 100)
     assert re.fullmatch(TIME, check["nextTry"])
-    assert check["nextTry"] == found["nextTry"] > check["since"]
+    assert check["nextTry"] == facts["nextTry"] > check["since"]
     (objective,) = check["objectives"]
     assert (objective["query"], objective["provider"]) == ("error-rate", "gauges")
     assert objective["state"] == "Failed"

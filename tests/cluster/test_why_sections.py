@@ -31,7 +31,9 @@ def asked(capsys):
         text = capsys.readouterr().out
         assert await asyncio.to_thread(main, [*command, "-o", "json"]) == 0
         sections = json.loads(capsys.readouterr().out)["sections"]
-        return text, next((each for each in sections if each["name"] == section), None)
+        return text, next(
+            (candidate for candidate in sections if candidate["name"] == section), None
+        )
 
     return ask
 
@@ -52,12 +54,12 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
         await flow.application(deployment("web", name))
         await flow.until_running("here")
         kubectl("wait", f"-n={name}", "--for=create", WAIT, "deployment/web")
-        text, found = await asked(kubeconfig, "placement", "deployment", f"{name}/web")
-        assert (found["state"], found["code"]) == ("fine", "placed")
-        assert found["summary"] == (
+        text, facts = await asked(kubeconfig, "placement", "deployment", f"{name}/web")
+        assert (facts["state"], facts["code"]) == ("fine", "placed")
+        assert facts["summary"] == (
             f"Deployment {name}/web is of application {name}/app, which is placed on 'here'"
         )
-        record = found["detail"]["record"]
+        record = facts["detail"]["record"]
         assert record["decision"]["chosen"] == "here"
         assert record["decision"]["reason"] in text
         selector = "app=web"
@@ -65,11 +67,11 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
         (its,) = json.loads(
             kubectl("get", "pods", f"-n={name}", f"--selector={selector}", "-o=json").stdout
         )["items"]
-        text, found = await asked(
+        text, facts = await asked(
             kubeconfig, "placement", "pod", f"{name}/{its['metadata']['name']}"
         )
         # Its labels are not on its pods, which are found by their owners.
-        assert found["detail"]["placed"] == f"Deployment {name}/web"
+        assert facts["detail"]["placed"] == f"Deployment {name}/web"
         assert "1 of 1 clusters matched" in text
         await flow.delete()
         await flow.until_gone()
@@ -78,8 +80,8 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
 async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane, asked):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     plane.kubectl("create", "namespace", "shop")
-    for each in ("shop", "kube-system"):
-        plane.kubectl("create", "serviceaccount", "default", f"-n={each}", check=False)
+    for space in ("shop", "kube-system"):
+        plane.kubectl("create", "serviceaccount", "default", f"-n={space}", check=False)
     async with connected(plane.kubeconfig) as client:
         made = node("n1", 4, labels={CASE: "why"})
         await client.create(NODES, made)
@@ -99,14 +101,14 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
             where = stored[name]["namespace"]
             return await asked(plane.kubeconfig, "rescheduling", "pod", f"{where}/{name}")
 
-        text, found = await why("dns")
-        assert found["code"] == "room-can-be-made"
-        assert found["summary"].endswith("1 pod would have to move from n1")
-        (candidate,) = found["detail"]["plan"]["candidates"]
+        text, facts = await why("dns")
+        assert facts["code"] == "room-can-be-made"
+        assert facts["summary"].endswith("1 pod would have to move from n1")
+        (candidate,) = facts["detail"]["plan"]["candidates"]
         (victim,) = candidate["victims"]
         assert f"{victim['namespace']}/{victim['name']}" in text
-        _, found = await why("huge")
-        assert (found["state"], found["code"]) == ("fault", "no-room")
+        _, facts = await why("huge")
+        assert (facts["state"], facts["code"]) == ("fault", "no-room")
         assert (await why("idle"))[1] is None
         assert (await why("v0"))[1] is None
 
@@ -120,16 +122,16 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
         )
         annotation = {"metadata": {"annotations": {RESERVATIONS: render([reservation])}}}
         await client.patch(NODES, "n1", MergePatch(annotation))
-        text, found = await why("dns")
-        assert (found["state"], found["code"]) == ("waits", "reserved")
-        assert found["summary"] == "n1 is reserved for it while room is made there"
-        (kept,) = found["detail"]["keptForIt"]
+        text, facts = await why("dns")
+        assert (facts["state"], facts["code"]) == ("waits", "reserved")
+        assert facts["summary"] == "n1 is reserved for it while room is made there"
+        (kept,) = facts["detail"]["keptForIt"]
         assert (kept["node"], kept["evicted"]) == ("n1", ["shop/v0"])
         assert "until 2026-03-01T12:10:00Z" in text
-        _, found = await why("v0")
-        assert found["code"] == "makes-room"
-        assert found["summary"] == "it is evicted to make room for kube-system/dns"
-        _, found = await why("idle")
-        assert (found["state"], found["code"]) == ("note", "kept-away")
-        text, found = await why("v1")
-        assert found is None
+        _, facts = await why("v0")
+        assert facts["code"] == "makes-room"
+        assert facts["summary"] == "it is evicted to make room for kube-system/dns"
+        _, facts = await why("idle")
+        assert (facts["state"], facts["code"]) == ("note", "kept-away")
+        text, facts = await why("v1")
+        assert facts is None

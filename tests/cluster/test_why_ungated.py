@@ -39,16 +39,16 @@ async def test_pods_that_are_older_than_the_opt_in_are_to_be_restarted(harbour, 
         await flow.until_all(PODS, {"spec": {"nodeName": str}})
         (pod,) = flow.all(PODS)
         name = pod["metadata"]["name"]
-        found = await gate("pod", flow.namespace, name)
-        assert (found["code"], found["state"]) == ("not-opted-in", "note")
-        assert found["next"] == f"kubectl annotate namespace {flow.namespace} {OPT_IN}=enabled"
+        facts = await gate("pod", flow.namespace, name)
+        assert (facts["code"], facts["state"]) == ("not-opted-in", "note")
+        assert facts["next"] == f"kubectl annotate namespace {flow.namespace} {OPT_IN}=enabled"
         patch = MergePatch({"metadata": {"annotations": {OPT_IN: "enabled"}}})
         await client.patch(NAMESPACES, flow.namespace, patch)
         for kind, of in (("pod", name), ("deployment", "ledger")):
-            found = await gate(kind, flow.namespace, of)
-            assert (found["code"], found["state"]) == ("admitted-before", "fault")
+            facts = await gate(kind, flow.namespace, of)
+            assert (facts["code"], facts["state"]) == ("admitted-before", "fault")
             restart = f"kubectl -n {flow.namespace} rollout restart deployment/ledger"
-            assert found["next"] == restart
+            assert facts["next"] == restart
 
 
 async def test_an_image_that_changed_without_its_version_is_told(flow, client, gate):
@@ -60,8 +60,8 @@ async def test_an_image_that_changed_without_its_version_is_told(flow, client, g
     image = {"containers": [{**container, "image": CHANGED}]}
     patch = MergePatch({"spec": {"template": {"spec": image}}})
     await client.patch(DEPLOYMENTS, "ledger", patch, flow.namespace)
-    found = await gate("deployment", flow.namespace, "ledger")
-    assert (found["code"], found["state"]) == ("version-not-raised", "fault")
+    facts = await gate("deployment", flow.namespace, "ledger")
+    assert (facts["code"], facts["state"]) == ("version-not-raised", "fault")
     told = f"version 1.0 passed its checks with {container['image']} (ReplicaSet ledger-"
-    assert found["summary"].startswith(told)
-    assert found["summary"].endswith(f"and {CHANGED} starts without checks")
+    assert facts["summary"].startswith(told)
+    assert facts["summary"].endswith(f"and {CHANGED} starts without checks")
