@@ -159,7 +159,7 @@ def version_of_workloads(workloads: Sequence[Workload]) -> str:
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     if len(ordered) == 1:
         return ordered[0].spec.version
-    text = "".join(f"{each.metadata.name}-{each.spec.version}" for each in ordered)
+    text = "".join(f"{workload.metadata.name}-{workload.spec.version}" for workload in ordered)
     return hashlib.sha256(text.encode()).hexdigest()[:_VERSION_LENGTH]
 
 
@@ -168,13 +168,13 @@ def compose_spec(workloads: Sequence[Workload], before: AppSpec | None = None) -
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     entries = {entry.name: entry for entry in map(_entry, ordered)}
     listed = before.workloads if before is not None else ()
-    kept = {each.name: entries[each.name] for each in listed if each.name in entries}
+    kept = {entry.name: entries[entry.name] for entry in listed if entry.name in entries}
     # One listed twice stands once, and the new ones follow in the order of their names.
-    found = tuple({**kept, **{name: entries[name] for name in entries}}.values())
+    listed_entries = tuple({**kept, **{name: entries[name] for name in entries}}.values())
     return AppSpec(
         version=version_of_workloads(ordered),
         revision=before.revision if before is not None else 1,
-        workloads=found,
+        workloads=listed_entries,
     )
 
 

@@ -123,8 +123,8 @@ def facts_in(namespace: str, places: Collection[str], find: Find) -> Facts:
     def metric(reference: MetricReference) -> Metric | None:
         if not reference.namespace:
             return shared_metrics.get(reference.name)
-        found: Metric | None = find(KEPTN_METRICS, f"{reference.namespace}/{reference.name}")
-        return found
+        result: Metric | None = find(KEPTN_METRICS, f"{reference.namespace}/{reference.name}")
+        return result
 
     return Facts(
         tasks=child(TASKS),
@@ -260,7 +260,9 @@ def _definitions(phase: Phase, version: Version) -> Iterable[str]:
 def _check(phase: Phase, definition: str, version: Version, look: _Look) -> CheckReport:
     items: tuple[ItemStatus, ...] = getattr(version.status, phase.items)
     # The first of two counts, as for the controller.
-    item = next((each for each in items if each.definition_name == definition), ItemStatus())
+    item = next(
+        (candidate for candidate in items if candidate.definition_name == definition), ItemStatus()
+    )
     if phase.kind == TASK:
         return _task(phase, definition, item, look.facts)
     return _evaluation(phase, definition, item, look)
@@ -335,17 +337,17 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
     )
 
 
-def _due(found: Evaluation, progress: Progress, look: _Look) -> str:
+def _due(evaluation: Evaluation, progress: Progress, look: _Look) -> str:
     """When it is looked at again; empty where it is over."""
-    if progress.is_over or found.metadata.deletion_timestamp:
+    if progress.is_over or evaluation.metadata.deletion_timestamp:
         return ""
     if not progress.tries:
         return format_rfc3339(look.now)
-    seconds, _ = interval_of(found)
-    last = look.facts.measured.get(found.metadata.name)
+    seconds, _ = interval_of(evaluation)
+    last = look.facts.measured.get(evaluation.metadata.name)
     if last is None:
         try:
-            begun = parse_rfc3339(found.status.start_time)
+            begun = parse_rfc3339(evaluation.status.start_time)
             # The first try is its beginning, and then one comes in each interval.
             last = begun + timedelta(seconds=seconds) * (progress.tries - 1)
         except (ValueError, OverflowError):
@@ -360,11 +362,11 @@ def _objectives(
     facts = look.facts
     wanted = {
         Objective(
-            metric=each.keptn_metric_ref.name,
-            namespace=each.keptn_metric_ref.namespace,
-            target=each.evaluation_target,
-        ): each.keptn_metric_ref
-        for each in (defined.spec.objectives if defined is not None else ())
+            metric=objective.keptn_metric_ref.name,
+            namespace=objective.keptn_metric_ref.namespace,
+            target=objective.evaluation_target,
+        ): objective.keptn_metric_ref
+        for objective in (defined.spec.objectives if defined is not None else ())
     }
     by_key = by_result_key(wanted)
     for key in dict.fromkeys((*by_key, *(progress.results if defined is None else ()))):

@@ -107,7 +107,7 @@ def convert(stored: object, api_version: str) -> JsonObject:
         _reword(converted, _to_hub, str(head))
     elif target == _OLDEST:
         _reword(converted, _to_oldest, str(head))
-    kept = _taken(converted)
+    kept = _take_unconverted(converted)
     _refuse_omitted(head, kept, target, fields)
     missing = [field for field in fields if head.version not in field.versions]
     _restore(converted, kept, missing)
@@ -127,31 +127,31 @@ class _Head(Struct, frozen=True):
 
 
 def _head(stored: object) -> _Head:
-    found = _mapping(stored, "the object")
-    kind, api_version = found.get("kind"), found.get("apiVersion")
+    whole = _mapping(stored, "the object")
+    kind, api_version = whole.get("kind"), whole.get("apiVersion")
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise ConversionError(f"objects of kind {_shown(kind)} cannot be converted")
+        raise ConversionError(f"objects of kind {_short_json(kind)} cannot be converted")
     version = _version(api_version)
-    metadata = dict(_mapping(found.get("metadata"), f"{kind}: metadata"))
-    return _Head(kind, version, {**found, "metadata": metadata})
+    metadata = dict(_mapping(whole.get("metadata"), f"{kind}: metadata"))
+    return _Head(kind, version, {**whole, "metadata": metadata})
 
 
 def _version(api_version: object) -> str:
     group, _, version = str(api_version).partition("/")
     if group != GROUP or version not in VERSIONS:
         raise ConversionError(
-            f"{_shown(api_version)} is not converted here: {GROUP} has {', '.join(VERSIONS)}"
+            f"{_short_json(api_version)} is not converted here: {GROUP} has {', '.join(VERSIONS)}"
         )
     return version
 
 
 def _mapping(value: object, where: str) -> JsonObject:
     if not isinstance(value, dict):
-        raise ConversionError(f"{where}: expected an object, got {_shown(value)}")
+        raise ConversionError(f"{where}: expected an object, got {_short_json(value)}")
     return value
 
 
-def _shown(value: object) -> str:
+def _short_json(value: object) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 64 else f"{text[:61]}..."  # noqa: PLR2004 - for a message
 
@@ -162,10 +162,12 @@ def _reword(converted: JsonObject, word: Callable[[JsonObject, str], JsonObject]
         if status is not None and name in status:
             items = status[name]
             if not isinstance(items, list):
-                raise ConversionError(f"{of}: status.{name}: expected a list, got {_shown(items)}")
+                raise ConversionError(
+                    f"{of}: status.{name}: expected a list, got {_short_json(items)}"
+                )
             status[name] = [
-                word(_mapping(each, f"{of}: status.{name}[{index}]"), prefix)
-                for index, each in enumerate(items)
+                word(_mapping(item, f"{of}: status.{name}[{index}]"), prefix)
+                for index, item in enumerate(items)
             ]
 
 
@@ -179,7 +181,7 @@ def _to_oldest(item: JsonObject, prefix: str) -> JsonObject:
     return {names.get(key, key): value for key, value in item.items()}
 
 
-def _taken(converted: JsonObject) -> JsonObject:
+def _take_unconverted(converted: JsonObject) -> JsonObject:
     """Remove the annotation; a value that is not a JSON object is ignored."""
     metadata = converted["metadata"]
     annotations = metadata.get("annotations")
@@ -256,7 +258,7 @@ def _annotate(converted: JsonObject, left: dict[_Field, Any], head: _Head, targe
         return
     metadata = converted["metadata"]
     annotations = dict(metadata.get("annotations") or {})
-    text = _encoded(converted, left)
+    text = _encode(converted, left)
     if _size(annotations) + len(UNCONVERTED) + len(text.encode()) > MAX_ANNOTATIONS:
         if target == HUB:
             raise ConversionError(
@@ -265,11 +267,11 @@ def _annotate(converted: JsonObject, left: dict[_Field, Any], head: _Head, targe
                 f"{MAX_ANNOTATIONS} bytes; write the object in {HUB}"
             )
         # Reading must go on: one such object would make a whole list unreadable.
-        text = _encoded(converted, dict.fromkeys(left))
+        text = _encode(converted, dict.fromkeys(left))
     metadata["annotations"] = {**annotations, UNCONVERTED: text}
 
 
-def _encoded(converted: JsonObject, left: Mapping[_Field, Any]) -> str:
+def _encode(converted: JsonObject, left: Mapping[_Field, Any]) -> str:
     kept: JsonObject = {}
     for field, value in left.items():
         if value is None:

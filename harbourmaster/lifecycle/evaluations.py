@@ -92,26 +92,26 @@ def evaluation_for(
 
 def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
     """Targets that no value can be compared with; Keptn accepts them, and they fail forever."""
-    found = []
-    for index, each in enumerate(definition.spec.objectives):
+    errors = []
+    for index, objective in enumerate(definition.spec.objectives):
         try:
-            parse_target(each.evaluation_target)
+            parse_target(objective.evaluation_target)
         except ValueError as error:
             at = f"spec.objectives[{index}].evaluationTarget"
-            found.append(invalid(at, shorten(each.evaluation_target), str(error)))
-    return found
+            errors.append(invalid(at, shorten(objective.evaluation_target), str(error)))
+    return errors
 
 
 def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
     """The same, and an interval that the schema lets pass and nobody can use, such as 0.5."""
-    found = target_errors(definition)
+    errors = target_errors(definition)
     text = definition.spec.retry_interval or INTERVAL
     try:
         parse_duration(text)
     except ValueError:
         why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
-        found.append(invalid("spec.retryInterval", shorten(text), why))
-    return [each.as_warning() for each in found]
+        errors.append(invalid("spec.retryInterval", shorten(text), why))
+    return [error.as_warning() for error in errors]
 
 
 def failure_text(evaluation: Evaluation) -> str:
@@ -124,9 +124,9 @@ def failure_text(evaluation: Evaluation) -> str:
     return "\n".join(("evaluation failed", *failed))
 
 
-def interval_of(found: Evaluation) -> tuple[float, str]:
+def interval_of(evaluation: Evaluation) -> tuple[float, str]:
     """Seconds between two measurements, and what is wrong with the interval as it stands."""
-    text = found.spec.retry_interval or INTERVAL
+    text = evaluation.spec.retry_interval or INTERVAL
     try:
         return max(parse_duration(text), SHORTEST), ""
     except ValueError as error:
@@ -149,8 +149,8 @@ def progress_of(status: EvaluationStatus) -> Progress:
     return Progress(
         tries=status.retry_count,
         results={
-            key: Result(each.value, each.status, each.message)
-            for key, each in status.evaluation_status.items()
+            key: Result(measurement.value, measurement.status, measurement.message)
+            for key, measurement in status.evaluation_status.items()
         },
         state=status.overall_status,
     )

@@ -209,7 +209,9 @@ def events_of(
         "documented": documented,
         "both": dict.fromkeys((reason, *documented)),
     }
-    return tuple(_event(each, phase, text, is_warning=is_warning) for each in reasons[vocabulary])
+    return tuple(
+        _event(reason, phase, text, is_warning=is_warning) for reason in reasons[vocabulary]
+    )
 
 
 def documented_event(reason: str, vocabulary: Vocabulary) -> tuple[LifecycleEvent, ...]:

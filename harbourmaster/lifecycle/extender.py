@@ -106,8 +106,8 @@ class FilterQuestion(Struct, frozen=True):
             if self.nodes is not None:
                 return _encode(_FilterResult(nodes={"items": self.nodes}))
             return _encode(_FilterResult(node_names=self.names))
-        named = _named(_bounded(self.nodes)) if self.nodes is not None else {}
-        names = list(named) if self.nodes is not None else _bounded(self._names())
+        named = _by_name(_check_size(self.nodes)) if self.nodes is not None else {}
+        names = list(named) if self.nodes is not None else _check_size(self._names())
         refused = {
             name: given.refusal or given.avoided[name]
             for name in names
@@ -131,15 +131,15 @@ class FilterQuestion(Struct, frozen=True):
 def read_filter(body: bytes) -> FilterQuestion:
     """The question in ``body``. Raises ArgumentsError."""
     try:
-        found = _decode_filter(body)
-        items = found.nodes.items if found.nodes is not None else None
+        arguments = _decode_filter(body)
+        items = arguments.nodes.items if arguments.nodes is not None else None
     except _UNREADABLE as error:
         raise ArgumentsError(f"the body is not a valid ExtenderArgs: {error}") from None
-    if found.pod is None:
+    if arguments.pod is None:
         raise ArgumentsError("the ExtenderArgs contain no pod")
-    if bytes(found.node_names) == _NULL_TEXT and items is None:
+    if bytes(arguments.node_names) == _NULL_TEXT and items is None:
         raise ArgumentsError("the ExtenderArgs contain neither NodeNames nor Nodes")
-    return FilterQuestion(_candidate(found.pod), found.node_names, items)
+    return FilterQuestion(_candidate(arguments.pod), arguments.node_names, items)
 
 
 def filter_error(text: str) -> bytes:
@@ -161,10 +161,10 @@ class PreemptionQuestion(Struct, frozen=True):
         if self.victims is None and not given.avoided and bytes(self.meta_victims) != _NULL_TEXT:
             return b'{"NodeNameToMetaVictims":%b}' % bytes(self.meta_victims)
         if self.victims is not None:
-            found = {name: _meta(raw) for name, raw in self.victims.items()}
+            victims = {name: _meta(raw) for name, raw in self.victims.items()}
         else:
-            found = _decode_meta(self.meta_victims)
-        kept = {name: each for name, each in found.items() if name not in given.avoided}
+            victims = _decode_meta(self.meta_victims)
+        kept = {name: meta for name, meta in victims.items() if name not in given.avoided}
         return _encode({"NodeNameToMetaVictims": kept})
 
 
@@ -193,13 +193,13 @@ def read_preemption(body: bytes) -> PreemptionQuestion:
     )
 
 
-def _bounded(nodes: list[Node]) -> list[Node]:
+def _check_size(nodes: list[Node]) -> list[Node]:
     if len(nodes) > MOST_NODES:
         raise ArgumentsError(f"{len(nodes)} nodes, more than {MOST_NODES}")
     return nodes
 
 
-def _named(nodes: list[Raw]) -> dict[str, Raw]:
+def _by_name(nodes: list[Raw]) -> dict[str, Raw]:
     try:
         return {_decode_node(raw).metadata.name: raw for raw in nodes}
     except _UNREADABLE as error:

@@ -62,12 +62,12 @@ class Start(Struct, frozen=True, gc=False):
 
 def start_failure(start: Start) -> str:
     """Why a pod failed to start; empty if it did not."""
-    found = next((reason for reason in start.reasons if reason in WAITING_REASONS), "")
-    if start.phase != FAILED and not found:
+    waiting_reason = next((reason for reason in start.reasons if reason in WAITING_REASONS), "")
+    if start.phase != FAILED and not waiting_reason:
         return ""
     if start.is_ready or (seconds_between(start.started, start.turned) or 0.0) > STARTING:
         return ""
-    return f"pod {found}" if found else "pod failed"
+    return f"pod {waiting_reason}" if waiting_reason else "pod failed"
 
 
 def is_clear_wanted(version: WorkloadVersion) -> bool:
@@ -85,7 +85,7 @@ def nodes_to_record(
     """
     if is_clear_wanted(version):
         return ()
-    kept = {each.name: each for each in unexpired_nodes(version, now)}
+    kept = {node.name: node for node in unexpired_nodes(version, now)}
     since = moment(version.metadata.annotations.get(CLEAR_KEY))
     for failure in failures:
         end = failure.at + timedelta(seconds=seconds)
@@ -96,7 +96,7 @@ def nodes_to_record(
             kept[failure.node] = FailedNode(
                 name=failure.node, reason=failure.reason, expires=format_rfc3339(end)
             )
-    return tuple(sorted(kept.values(), key=lambda each: (each.expires, each.name))[-MOST:])
+    return tuple(sorted(kept.values(), key=lambda node: (node.expires, node.name))[-MOST:])
 
 
 def unexpired_nodes(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:

@@ -83,11 +83,11 @@ def resolve(
     name = definition.metadata.name
     kinds = _kinds(definition)
     if len(kinds) != 1:
-        found = " and ".join(kinds) if kinds else "none"
+        given = " and ".join(kinds) if kinds else "none"
         return Unusable(
             "InvalidDefinition",
             f"KeptnTaskDefinition {name} must have exactly one of deno, python and container, "
-            f"and has {found}",
+            f"and has {given}",
         )
     if definition.spec.container is not None:
         return TaskContainer(definition.spec.container)
@@ -104,7 +104,7 @@ def _function(task: Task, definition: TaskDefinition, find: Find) -> Function | 
             return Unusable(
                 "CyclicFunctionRef",
                 f"the functionRef of KeptnTaskDefinition {name} leads back to it: "
-                f"{_shown([*chain, name])}",
+                f"{_chain_text([*chain, name])}",
             )
         kinds = _kinds(definition)
         runtime = next((kind for kind in kinds if len(kinds) == 1 and kind != "container"), None)
@@ -139,13 +139,13 @@ def _function(task: Task, definition: TaskDefinition, find: Find) -> Function | 
                 "or functionRef",
             )
         chain.append(name)
-        found = find(reference)
-        if found is None:
+        referred = find(reference)
+        if referred is None:
             return Missing(
                 reference,
                 f"KeptnTaskDefinition {reference}, which {name} refers to, is not found",
             )
-        definition = found
+        definition = referred
 
 
 def spec_of(definition: TaskDefinition) -> RuntimeSpec:
@@ -249,7 +249,7 @@ def _has_code(spec: RuntimeSpec) -> bool:
     )
 
 
-def _shown(chain: list[str]) -> str:
+def _chain_text(chain: list[str]) -> str:
     """The chain, or the ends of a long one."""
     shown = chain if len(chain) <= _SHOWN else [*chain[: _SHOWN - 2], "...", chain[-1]]
     return " > ".join(shown)

@@ -191,14 +191,14 @@ def verdict_on(case: Case) -> GateVerdict:
     if case.pod.is_ending:
         return GateVerdict("ending", "nothing: it is being deleted")
     if not case.place:
-        return _ungated(case.pod)
+        return _verdict_on_ungated_pod(case.pod)
     wait = case.wait
     if case.is_late and (wait.blocked or not wait.is_over):
         return _overdue(case)
     if wait.blocked:
         advice = f"correct it, or to release this pod, run {case.release}"
         return GateVerdict("wait-blocked", f"nothing: {wait.blocked}", advice)
-    checks = _checked(case) if case.pod.has_checks else _DUE
+    checks = _verdict_on_checks(case) if case.pod.has_checks else _DUE
     if wait.is_over:
         return checks
     if checks.code in {"released", "waits-in-scheduler"}:
@@ -206,7 +206,7 @@ def verdict_on(case: Case) -> GateVerdict:
     return checks._replace(text=f"{checks.text}; {_AND_FOR}{wait.text}")
 
 
-def _checked(case: Case) -> GateVerdict:
+def _verdict_on_checks(case: Case) -> GateVerdict:
     """For a pod that waits for its checks, or did."""
     orphaned = "" if case.is_provisional else why_orphaned(case.pod)
     is_settled = not case.is_provisional and not orphaned
@@ -223,7 +223,7 @@ def _checked(case: Case) -> GateVerdict:
         )
     if orphaned:
         return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
-    return _tracked(case)
+    return _verdict_on_tracked_pod(case)
 
 
 def _overdue(case: Case) -> GateVerdict:
@@ -231,7 +231,7 @@ def _overdue(case: Case) -> GateVerdict:
     return GateVerdict("released", f"its release without its checks, which is due: {waited}")
 
 
-def _tracked(case: Case) -> GateVerdict:
+def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
     """For a pod of a known workload that must wait."""
     wait = wait_of(case.version, case.owner)
     if case.version is None:
@@ -248,7 +248,7 @@ def _tracked(case: Case) -> GateVerdict:
     return wait
 
 
-def _ungated(pod: Pod) -> GateVerdict:
+def _verdict_on_ungated_pod(pod: Pod) -> GateVerdict:
     """For a pod that does not wait for us."""
     if pod.gates:
         text = f"the gates of others: {', '.join(pod.gates)}"
@@ -342,9 +342,9 @@ def _phase(
     states = dict.fromkeys(expected, PENDING) | {
         item.definition_name: item.status for item in items
     }
-    failed = sorted(name for name, found in states.items() if found == FAILED)
+    failed = sorted(name for name, state in states.items() if state == FAILED)
     if state == FAILED or failed:
         text = f"nothing: {name} failed ({', '.join(failed) or 'no details'})"
         return GateVerdict("checks-failed", text)
-    left = [f"{name} {found}" for name, found in states.items() if found not in PASSED]
+    left = [f"{name} {state}" for name, state in states.items() if state not in PASSED]
     return GateVerdict("checks-pending", f"{name}: {', '.join(left)}" if left else name)

@@ -95,9 +95,9 @@ def next_event(
 def gate_wait(report: GateReport) -> GateWait | None:
     """What to tell of a pod with this report; None for nothing, as it goes on by itself."""
     check, left = None, None
-    open_items = [each for each in report.items if each.state != "Met"]
+    open_items = [item for item in report.items if item.state != "Met"]
     if report.code in {"checks-failed", "app-failed"}:
-        check = next((each for each in report.checks if each.state == "Failed"), None)
+        check = next((check for check in report.checks if check.state == "Failed"), None)
         reason, text = BLOCKED, report.sentence
         if check is not None:
             text = f"Blocked: {_name(check)} failed and will not be retried{_detail(check)}"
@@ -106,8 +106,8 @@ def gate_wait(report: GateReport) -> GateWait | None:
         reason, text = WAITING if left else APP_MISSING, report.sentence
         text = f"{text}: {report.advice}" if report.advice else text
     elif report.code in {"checks-pending", "waits-for-app"}:
-        grades, checks = list(FAULTS), [each for each in report.checks if each.is_open]
-        check = min(checks, key=lambda each: grades.index(each.fault), default=None)
+        grades, checks = list(FAULTS), [check for check in report.checks if check.is_open]
+        check = min(checks, key=lambda check: grades.index(check.fault), default=None)
         if check is None:
             return None
         tries = f"; try {check.tries} of {check.retries}" if check.tries and check.retries else ""

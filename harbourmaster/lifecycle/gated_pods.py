@@ -178,18 +178,18 @@ decode_object: Final = msgspec.json.Decoder(PodObject).decode
 
 def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
     """A pod from its JSON; ``scheduler``: the one that asks us about its pods, if one does."""
-    found = decode_object(raw)
-    is_gated = any(gate.name == GATE for gate in found.spec.scheduling_gates)
-    if not is_gated and not _is_in(scheduler, found):
-        elsewhere = found.spec.scheduler_name
-        if not _may_wait_in(elsewhere, found):
+    pod = decode_object(raw)
+    is_gated = any(gate.name == GATE for gate in pod.spec.scheduling_gates)
+    if not is_gated and not _is_in(scheduler, pod):
+        elsewhere = pod.spec.scheduler_name
+        if not _may_wait_in(elsewhere, pod):
             elsewhere = ""
-        mistakes = _mistakes(found)
+        mistakes = _mistakes(pod)
         if not mistakes:
             return Pod(elsewhere=elsewhere) if elsewhere else _UNGATED
-        own = found.metadata
+        own = pod.metadata
         return Pod(own.name, own.namespace, own.uid, elsewhere=elsewhere, mistakes=mistakes)
-    return _whole(found, scheduler)
+    return _whole(pod, scheduler)
 
 
 def decode_whole(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
@@ -197,10 +197,10 @@ def decode_whole(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
     return _whole(decode_object(raw), scheduler)
 
 
-def _whole(found: PodObject, scheduler: str) -> Pod:
-    gates = tuple(gate.name for gate in found.spec.scheduling_gates)
-    is_in_scheduler = GATE not in gates and _is_in(scheduler, found)
-    metadata = found.metadata
+def _whole(pod: PodObject, scheduler: str) -> Pod:
+    gates = tuple(gate.name for gate in pod.spec.scheduling_gates)
+    is_in_scheduler = GATE not in gates and _is_in(scheduler, pod)
+    metadata = pod.metadata
     return Pod(
         name=metadata.name,
         namespace=metadata.namespace,
@@ -216,8 +216,8 @@ def _whole(found: PodObject, scheduler: str) -> Pod:
         gates=gates,
         is_in_scheduler=is_in_scheduler,
         wait_conditions=waits_of(metadata.annotations),
-        refusal=_refusal(found) if is_in_scheduler else "",
-        mistakes=_mistakes(found),
+        refusal=_refusal(pod) if is_in_scheduler else "",
+        mistakes=_mistakes(pod),
     )
 
 
@@ -274,12 +274,12 @@ def _is_in(scheduler: str, pod: PodObject) -> bool:
     return bool(scheduler) and pod.spec.scheduler_name == scheduler and _may_wait(pod)
 
 
-def _may_wait_in(other: str, pod: PodObject) -> bool:
+def _may_wait_in(scheduler: str, pod: PodObject) -> bool:
     """Whether admission may have given the pod another scheduler than our settings name.
 
     Only Keptn's own keys indicate that.
     """
-    if other in {"", _DEFAULT_SCHEDULER} or not _may_wait(pod):
+    if scheduler in {"", _DEFAULT_SCHEDULER} or not _may_wait(pod):
         return False
     keys = (*pod.metadata.annotations, *pod.metadata.labels)
     return any(key == PARENT_KEY or key.startswith(_KEPTN) for key in keys)
@@ -309,5 +309,5 @@ def _refusal(pod: PodObject) -> str:
     return ""
 
 
-def _ours(found: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in found.items() if key.startswith(_PREFIXES) or key in _KEYS}
+def _ours(pairs: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in pairs.items() if key.startswith(_PREFIXES) or key in _KEYS}

@@ -162,36 +162,36 @@ def literal(text: str) -> str:
     return _DOLLARS.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    dollars = found[0].removesuffix("(")
-    return f"{dollars * 2 if found[1] or len(dollars) > 1 else dollars}{found[1]}"
+def _escape(match: re.Match[str]) -> str:
+    dollars = match[0].removesuffix("(")
+    return f"{dollars * 2 if match[1] or len(dollars) > 1 else dollars}{match[1]}"
 
 
 def _keptn_annotations(task: Task) -> dict[str, str]:
     context = task.spec.context
-    found = {"keptn.sh/app": context.app_name, "keptn.sh/task-name": task.metadata.name}
+    annotations = {"keptn.sh/app": context.app_name, "keptn.sh/task-name": task.metadata.name}
     if context.workload_name:
         return {
-            **found,
+            **annotations,
             "keptn.sh/workload": context.workload_name,
             "keptn.sh/version": context.workload_version,
         }
-    return {**found, "keptn.sh/version": context.app_version}
+    return {**annotations, "keptn.sh/version": context.app_version}
 
 
 def _account(definition: TaskDefinition) -> dict[str, Any]:
     """Whose rights the pod has: without an account of its own it gets no token unasked."""
     spec = definition.spec
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if spec.service_account is not None and spec.service_account.name:
-        found["serviceAccountName"] = spec.service_account.name
+        fields["serviceAccountName"] = spec.service_account.name
     if spec.automount_service_account_token is not None:
-        found["automountServiceAccountToken"] = spec.automount_service_account_token.type
-    elif not found:
-        found["automountServiceAccountToken"] = False
+        fields["automountServiceAccountToken"] = spec.automount_service_account_token.type
+    elif not fields:
+        fields["automountServiceAccountToken"] = False
     if spec.image_pull_secrets:
-        found["imagePullSecrets"] = [{"name": secret.name} for secret in spec.image_pull_secrets]
-    return found
+        fields["imagePullSecrets"] = [{"name": secret.name} for secret in spec.image_pull_secrets]
+    return fields
 
 
 def _pod(
@@ -210,7 +210,7 @@ def _pod(
         "env": _environment(program, context, path if config_map else literal(program.url)),
     }
     if runners.is_restricted:
-        container["securityContext"] = _restricted(runners)
+        container["securityContext"] = _restricted_context(runners)
     resources = {"requests": runners.requests, "limits": runners.limits}
     if given := {name: dict(part) for name, part in resources.items() if part}:
         container["resources"] = given
@@ -225,18 +225,18 @@ def _pod(
 
 def _environment(program: Function, context: dict[str, Any], script: str) -> list[dict[str, Any]]:
     """In Keptn's order."""
-    found: list[dict[str, Any]] = []
+    variables: list[dict[str, Any]] = []
     if program.parameters:
-        found.append({"name": "DATA", "value": literal(parameters_text(program.parameters))})
-    found += [context, {"name": "CMD_ARGS", "value": literal(program.command)}]
+        variables.append({"name": "DATA", "value": literal(parameters_text(program.parameters))})
+    variables += [context, {"name": "CMD_ARGS", "value": literal(program.command)}]
     if program.secret:
         key = {"name": program.secret, "key": "SECURE_DATA"}
-        found.append({"name": "SECURE_DATA", "valueFrom": {"secretKeyRef": key}})
-    found.append({"name": "SCRIPT", "value": script})
-    return found
+        variables.append({"name": "SECURE_DATA", "valueFrom": {"secretKeyRef": key}})
+    variables.append({"name": "SCRIPT", "value": script})
+    return variables
 
 
-def _restricted(runners: Runners) -> dict[str, Any]:
+def _restricted_context(runners: Runners) -> dict[str, Any]:
     """What a namespace under the restricted Pod Security Standard asks for.
 
     The user is a number: the kubelet cannot tell that a name is not root's.
@@ -256,7 +256,7 @@ def _own(spec: Mapping[str, Any], context: dict[str, Any], policy: str) -> dict[
     The policy is for a container that does not say itself what to keep.
     """
     before: list[dict[str, Any]] = spec.get("env") or []
-    env = [context if each.get("name") == CONTEXT else each for each in before]
+    env = [context if variable.get("name") == CONTEXT else variable for variable in before]
     kept = {} if spec.get("terminationMessagePath") else {"terminationMessagePolicy": policy}
     return {**kept, **spec, "env": env if context in env else [*env, context]}
 

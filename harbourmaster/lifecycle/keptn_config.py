@@ -60,11 +60,11 @@ def choose_config(configs: Collection[Config], namespaces: Sequence[str]) -> Cho
     """
     first = min(
         (config for config in configs if config.metadata.namespace in namespaces),
-        key=lambda each: (
-            each.metadata.namespace != namespaces[0],
-            each.metadata.creation_timestamp,
-            each.metadata.namespace,
-            each.metadata.name,
+        key=lambda config: (
+            config.metadata.namespace != namespaces[0],
+            config.metadata.creation_timestamp,
+            config.metadata.namespace,
+            config.metadata.name,
         ),
         default=None,
     )
@@ -72,7 +72,7 @@ def choose_config(configs: Collection[Config], namespaces: Sequence[str]) -> Cho
         return ChosenConfig(first, first)
     if not (adopted := first.metadata.annotations.get(ADOPTS, "")):
         return ChosenConfig(first, first)
-    counts = next((each for each in configs if each.metadata.key == adopted), None)
+    counts = next((config for config in configs if config.metadata.key == adopted), None)
     return ChosenConfig(first, counts, adopted)
 
 

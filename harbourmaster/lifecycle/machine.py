@@ -90,12 +90,12 @@ def _run_checks(
     creations: list[Creation] = []
     for definition in dict.fromkeys(getattr(version.spec, phase.checks)):
         old = before.get(definition)
-        found = _followed(phase, old, definition, inputs, format_rfc3339(now))
-        if isinstance(found, Creation):
-            creations.append(found)
-            found = old or ItemStatus(definition_name=definition)
-        after.append(found)
-        notices += _changes(phase, old, found, inputs)
+        item = _follow_item(phase, old, definition, inputs, format_rfc3339(now))
+        if isinstance(item, Creation):
+            creations.append(item)
+            item = old or ItemStatus(definition_name=definition)
+        after.append(item)
+        notices += _changes(phase, old, item, inputs)
     state = overall_state([item.status for item in after], len(after))
     if state == FAILED and not rules.is_blocking:
         state = WARNING
@@ -107,7 +107,7 @@ def _run_checks(
     )
 
 
-def _followed(
+def _follow_item(
     phase: Phase, old: ItemStatus | None, definition: str, inputs: Inputs, now: str
 ) -> ItemStatus | Creation:
     """The item as it is now, or the child that it needs."""
@@ -162,19 +162,19 @@ def _changes(
 
 def _deploy_app(version: AppVersion, status: AppVersionStatus, inputs: Inputs) -> Step:
     """Follow the workloads (keptn-spec 3.3). One that never comes is waited for without end."""
-    before = {each.workload: each.status for each in status.workload_status}
+    before = {state.workload: state.status for state in status.workload_status}
     notices: list[PhaseNotice] = []
     for entry in dict.fromkeys(version.spec.workloads):
         if entry not in inputs.workloads and before.get(entry) != PENDING:
             text = f"could not find KeptnWorkloadVersion for KeptnWorkload: {entry.name}"
             notices.append(PhaseNotice(phase="ReconcileWorkload", state="NotFound", text=text))
-    found = tuple(
+    states = tuple(
         WorkloadState(workload=entry, status=inputs.workloads.get(entry) or PENDING)
         for entry in version.spec.workloads
     )
-    state = overall_state([each.status for each in found], len(found))
+    state = overall_state([state.status for state in states], len(states))
     return Step(
-        status=replace(status, workload_status=found, workload_overall_status=state),
+        status=replace(status, workload_status=states, workload_overall_status=state),
         state=state,
         notices=tuple(notices),
     )
@@ -224,7 +224,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
             continue
         is_idle = bool(phase.kind) and not getattr(version.spec, phase.checks)
         if status.current_phase != phase.name:
-            status = _entered(phase, version, status, rules)
+            status = _enter(phase, version, status, rules)
             notices.append(PhaseNotice(phase=phase.name, state="Started", is_minor=is_idle))
         step = _run(phase, version, status, inputs, rules, now)
         status = step.status
@@ -239,7 +239,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
             )
         if step.state == FAILED:
             notices.append(PhaseNotice(phase=phase.name, state="Failed"))
-            status = _failed(status, phases[number + 1 :], format_rfc3339(now))
+            status = _fail(status, phases[number + 1 :], format_rfc3339(now))
             return VersionStep(status=status, notices=tuple(notices))
         notices.append(PhaseNotice(phase=phase.name, state="Finished", is_minor=is_idle))
     ended = replace(
@@ -248,7 +248,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
     return VersionStep(status=ended, notices=tuple(notices))
 
 
-def _entered(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:
+def _enter(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:
     status = replace(status, current_phase=phase.name)
     if rules.carrier is None or phase.name in status.phase_trace_ids:
         return status
@@ -268,7 +268,7 @@ def _run(
     raise TypeError(f"{type(status).__name__} is not a status of a {type(version).__name__}")
 
 
-def _failed(status: Status, later: Iterable[Phase], now: str) -> Status:
+def _fail(status: Status, later: Iterable[Phase], now: str) -> Status:
     """The end of a version; the promotion counts as a later phase also where nobody runs it."""
     deprecated = {phase.state: DEPRECATED for phase in later}
     return replace(status, status=FAILED, end_time=now, **deprecated)

@@ -442,5 +442,9 @@ def is_generated(obj: Version | Task | Evaluation, owner: str = "") -> bool:
 
     Only the controller may set owners of these kinds that control an object (decision D18).
     """
-    found = obj.metadata.controller
-    return found is not None and found.group == LIFECYCLE_GROUP and owner in {"", found.uid}
+    controller = obj.metadata.controller
+    return (
+        controller is not None
+        and controller.group == LIFECYCLE_GROUP
+        and owner in {"", controller.uid}
+    )

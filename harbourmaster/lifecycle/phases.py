@@ -107,7 +107,7 @@ def phases_of(version: Version) -> tuple[Phase, ...]:
 
 def has_checks(version: Version) -> bool:
     """Whether it names a task or an evaluation of its own."""
-    return any(getattr(version.spec, each.checks) for each in phases_of(version) if each.checks)
+    return any(getattr(version.spec, phase.checks) for phase in phases_of(version) if phase.checks)
 
 
 def state_of(status: Status, phase: Phase) -> str:

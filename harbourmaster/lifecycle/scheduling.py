@@ -124,7 +124,9 @@ def _permission(
         return FREE
     conditions = waits_of(pod.annotations)
     if conditions is not None and pod.annotations.get(WAITED_KEY) != MET:
-        shown = _listed([item.text for item in conditions.items]) or "its annotation names none"
+        shown = (
+            _first_names([item.text for item in conditions.items]) or "its annotation names none"
+        )
         return Permission(_cut(f"{_FOR_OBJECTS}{shown}"))
     if described is None or not has_checks:
         return FREE
@@ -216,7 +218,7 @@ def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime
         return told in answered
     if told not in (answered or {PASSED}):
         return False
-    ends = {each.expires for each in unexpired_nodes(version, now)}
+    ends = {node.expires for node in unexpired_nodes(version, now)}
     return not ends.issuperset(_UNTIL.findall(message))
 
 
@@ -229,10 +231,10 @@ def deadline_of(version: WorkloadVersion, seconds: float) -> datetime | None:
 def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") -> dict[str, str]:
     """The nodes on which this version has failed, as long as that counts."""
     return {
-        each.name: _answering(
-            f"{_cut(each.reason)} on this node before, avoided until {each.expires}", told
+        node.name: _answering(
+            f"{_cut(node.reason)} on this node before, avoided until {node.expires}", told
         )
-        for each in unexpired_nodes(version, now)
+        for node in unexpired_nodes(version, now)
     }
 
 
@@ -248,13 +250,15 @@ def _cut(text: str) -> str:
 def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
     name = version.metadata.name
     if has_failed(version):
-        shown = _listed([_named(check) for check in _checks(version) if check.status == FAILED])
+        shown = _first_names(
+            [_name_of(check) for check in _checks(version) if check.status == FAILED]
+        )
         return f"pre-deployment checks of {name} failed{f': {shown}' if shown else ''}"
-    begun = {_named(each) for each in _checks(version)}
-    waiting = [_named(each) for each in _checks(version) if each.status not in HAVE_PASSED]
+    begun = {_name_of(check) for check in _checks(version)}
+    waiting = [_name_of(check) for check in _checks(version) if check.status not in HAVE_PASSED]
     asked = (*version.spec.pre_deployment_tasks, *version.spec.pre_deployment_evaluations)
     waiting += [name for name in asked if name not in begun]
-    shown = _listed(waiting) or "they have not begun"
+    shown = _first_names(waiting) or "they have not begun"
     end = deadline_of(version, deadline)
     if end is not None and now >= end:
         late = f"were not done by {format_rfc3339(end)}: {shown}"
@@ -274,11 +278,11 @@ def _checks(version: WorkloadVersion) -> Iterator[ItemStatus]:
     yield from version.status.pre_deployment_evaluation_task_status
 
 
-def _named(item: ItemStatus) -> str:
+def _name_of(item: ItemStatus) -> str:
     return item.definition_name or item.name
 
 
-def _listed(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN])
     more = len(names) - _SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

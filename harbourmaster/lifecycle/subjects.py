@@ -101,20 +101,20 @@ def state_of(obj: Finishable) -> str:
 def span_attributes(obj: Finishable) -> dict[str, str]:
     """What its span says; empty values are left out."""
     if isinstance(obj, AppVersion):
-        found = {"app.name": obj.spec.app_name, **_of_version(obj, "app")}
+        attributes = {"app.name": obj.spec.app_name, **_of_version(obj, "app")}
     elif isinstance(obj, WorkloadVersion):
         names = {"app.name": obj.spec.app, "workload.name": obj.spec.workload_name}
-        found = {**names, **_of_version(obj, "workload")}
+        attributes = {**names, **_of_version(obj, "workload")}
     else:
         kind = "task" if isinstance(obj, Task) else "evaluation"
         keys = ("app.name", "app.version", "workload.name", "workload.version")
-        found = {
+        attributes = {
             **dict(zip(keys, owners_of(obj), strict=True)),
             f"{kind}.name": obj.metadata.name,
             f"{kind}.type": obj.spec.check_type,
             f"{kind}.status": state_of(obj),
         }
-    return {f"keptn.deployment.{key}": value for key, value in found.items() if value}
+    return {f"keptn.deployment.{key}": value for key, value in attributes.items() if value}
 
 
 def _of_version(version: Version, level: str) -> dict[str, str]:

@@ -83,8 +83,8 @@ _decode_event: Final = msgspec.json.Decoder(_JobEvent).decode
 
 def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
     """A pod from its JSON; one that no Job controls is kept empty."""
-    found = decode_object(raw)
-    metadata = found.metadata
+    pod = decode_object(raw)
+    metadata = pod.metadata
     owner, is_ending = metadata.controller, bool(metadata.deletion_timestamp)
     if owner is None or owner.kind != "Job":
         return TaskPod()
@@ -93,9 +93,9 @@ def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
         job=owner.name,
         job_uid=owner.uid,
         created=metadata.creation_timestamp,
-        fault=_fault_of(found.status, is_ending=is_ending),
+        fault=_fault_of(pod.status, is_ending=is_ending),
         is_ending=is_ending,
-        phase=found.status.phase,
+        phase=pod.status.phase,
     )
 
 
@@ -103,7 +103,9 @@ def decode_refused(raw: msgspec.Raw | bytes) -> TaskPod:
     """The pod that a Job could not create, from the JSON of its event FailedCreate."""
     event = _decode_event(raw)
     text = event.message.removeprefix("(combined from similar events): ")
-    fault = _waiting(FAILED_CREATE, text.removeprefix("Error creating: "), "its Job has no pod")
+    fault = _waiting_fault(
+        FAILED_CREATE, text.removeprefix("Error creating: "), "its Job has no pod"
+    )
     return TaskPod(created=event.last_timestamp or "", fault=fault)
 
 
@@ -155,18 +157,18 @@ def _fault_of(status: PodStatus, *, is_ending: bool) -> TaskFault | None:
         for container in containers
         for state in (container.state, container.last_state)
     ]
-    end = next((each for each in ends if each is not None and _is_failure(each, is_ending)), None)
-    for each in containers:
-        waiting = each.state.waiting
+    end = next((end for end in ends if end is not None and _is_failure(end, is_ending)), None)
+    for container in containers:
+        waiting = container.state.waiting
         if is_ending or waiting is None or waiting.reason in _STARTING:
             continue
         if end is None or waiting.reason != "RunContainerError":
-            return _waiting(waiting.reason, waiting.message)
+            return _waiting_fault(waiting.reason, waiting.message)
     if end is not None:
-        return _failed(end)
+        return _failure_fault(end)
     for condition in status.conditions:
         if (condition.type, condition.status) == ("PodScheduled", "False") and not is_ending:
-            return _waiting(condition.reason, condition.message)
+            return _waiting_fault(condition.reason, condition.message)
     return None
 
 
@@ -176,7 +178,7 @@ def _is_failure(end: ContainerTerminated, is_ending: bool) -> bool:
     return end.exit_code != 0 and not (is_ending and is_killed)
 
 
-def _failed(end: ContainerTerminated) -> TaskFault:
+def _failure_fault(end: ContainerTerminated) -> TaskFault:
     reason = "" if end.reason in {"", "Error"} else f" ({end.reason})"
     last = " ".join(end.message.split())
     # The error is usually in the last lines.
@@ -186,7 +188,7 @@ def _failed(end: ContainerTerminated) -> TaskFault:
     return TaskFault(POD_FAILED, ": ".join(part for part in parts if part))
 
 
-def _waiting(reason: str, message: str, what: str = "its pod waits") -> TaskFault:
+def _waiting_fault(reason: str, message: str, what: str = "its pod waits") -> TaskFault:
     kind = _CLASSES.get(reason, reason)
     parts = (what, reason, _head(message), _ADVICE.get(kind, ""))
     return TaskFault(kind, ": ".join(part for part in parts if part))

@@ -144,8 +144,8 @@ def inherited_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]
 def owner_reference(parent: Version) -> dict[str, Any]:
     """The reference by which a version owns its tasks and evaluations."""
     kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
-    found: dict[str, Any] = msgspec.to_builtins(parent.metadata.as_controller(API, kind))
-    return found
+    reference: dict[str, Any] = msgspec.to_builtins(parent.metadata.as_controller(API, kind))
+    return reference
 
 
 def normal_duration(text: str) -> str:

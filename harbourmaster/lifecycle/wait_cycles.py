@@ -51,8 +51,9 @@ def wait_cycles(
             if item not in waited_for:
                 report = reports.get(item)
                 is_met = report is not None and report.state == "Met"
-                found = () if is_met else _waited_for(item, by_workload, by_label, targets)
-                waited_for[item] = sorted(found)
+                waited_for[item] = sorted(
+                    () if is_met else _waited_for(item, by_workload, by_label, targets)
+                )
                 steps += 1 + len(waited_for[item])
                 if steps > MAX_STEPS:
                     return {}
@@ -83,7 +84,7 @@ def _waited_for(
         service = targets.named(resources.SERVICES, item.name)
         labels = service.selector if service is not None else {}
     if labels:
-        return set.intersection(*(by_label.get(each, set()) for each in labels.items()))
+        return set.intersection(*(by_label.get(label, set()) for label in labels.items()))
     return by_label.get((_NAME, item.name), ()) if item.kind == "pod" else ()
 
 
@@ -91,19 +92,19 @@ def _cycles(
     edges: Mapping[_Workload, Sequence[Collection[_Workload]]],
 ) -> dict[_Workload, str]:
     """The text of the cycle of each node that is part of one."""
-    found: dict[_Workload, str] = {}
+    cycles: dict[_Workload, str] = {}
     steps = 0
     for start in edges:
-        if start in found or steps > MAX_STEPS:
+        if start in cycles or steps > MAX_STEPS:
             continue
         path, taken = _path_back(start, edges)
         steps += taken
-        names = ["/".join(each) for each in path]
-        for index, each in enumerate(path):
+        names = ["/".join(workload) for workload in path]
+        for index, workload in enumerate(path):
             turned = [names[at % len(names)] for at in range(index, index + len(names[:_SHOWN]))]
             last = names[index] if len(names) <= _SHOWN else f"... ({len(names)} in all)"
-            found.setdefault(each, f"a cycle of waits: {' -> '.join((*turned, last))}")
-    return found
+            cycles.setdefault(workload, f"a cycle of waits: {' -> '.join((*turned, last))}")
+    return cycles
 
 
 def _path_back(
@@ -112,16 +113,16 @@ def _path_back(
     """The shortest way from a node to itself, empty where there is none; and the steps it took."""
     before: dict[_Workload, _Workload] = {}
     unseen, steps = [start], 0
-    for each in unseen:
-        for following in chain.from_iterable(edges.get(each, ())):
+    for workload in unseen:
+        for following in chain.from_iterable(edges.get(workload, ())):
             steps += 1
             if following == start:
-                way = [each]
+                way = [workload]
                 while way[-1] != start:
                     way.append(before[way[-1]])
                 return tuple(reversed(way)), steps
             if following not in before:
-                before[following] = each
+                before[following] = workload
                 unseen.append(following)
             if steps > MAX_STEPS:
                 return (), steps

@@ -83,9 +83,9 @@ class WaitReport(NamedTuple):
 
 def items_text(items: Iterable[ItemReport]) -> str:
     """The first of these items with what is wrong with them."""
-    found = list(items)
-    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return "; ".join(f"{each.item}: {each.text}" for each in found[:NAMED]) + more
+    reports = list(items)
+    more = f"; and {len(reports) - NAMED} more" if len(reports) > NAMED else ""
+    return "; ".join(f"{report.item}: {report.text}" for report in reports[:NAMED]) + more
 
 
 def resources_of(item: WaitItem, kinds: Mapping[str, Resource]) -> tuple[Resource, ...]:
@@ -104,20 +104,20 @@ def report_on(
     if resource is None:
         text = f'kind "{item.kind}" cannot be waited for: add it to lifecycle.waitKinds'
         return ItemReport(item.text, "Blocked", text)
-    for each in resources_of(item, kinds):
-        if (obstacle := targets.obstacle(each)) is not None:
+    for needed in resources_of(item, kinds):
+        if (obstacle := targets.obstacle(needed)) is not None:
             return _behind(item, obstacle)
     if item.label is not None:
-        found = targets.labelled(resource, *item.label)
+        labelled = targets.labelled(resource, *item.label)
         return report_on_label(
-            item, [not unmet_text(item, resource, each, targets) for each in found]
+            item, [not unmet_text(item, resource, target, targets) for target in labelled]
         )
     target = targets.named(resource, item.name)
     if target is None:
         if item.is_optional:
             return ItemReport(item.text, "Met")
-        known = islice(targets.all(resource), _COMPARED if suggests else 0)
-        near = did_you_mean(item.name, [each.name for each in known])
+        compared = islice(targets.all(resource), _COMPARED if suggests else 0)
+        near = did_you_mean(item.name, [known.name for known in compared])
         return ItemReport(item.text, "Pending", f"{MISSING}: {near}" if near else MISSING)
     text = unmet_text(item, resource, target, targets)
     if not text:
@@ -145,7 +145,7 @@ def unmet_text(item: WaitItem, resource: Resource, target: Target, targets: Targ
         return "" if field == item.value else f"{item.path} is not {item.value}"
     if resource == resources.SERVICES:
         slices = targets.labelled(resources.SLICES, SERVICE_LABEL, target.name)
-        return "" if any(each.is_ready for each in slices) else "has no ready endpoint"
+        return "" if any(slice_.is_ready for slice_ in slices) else "has no ready endpoint"
     return "" if target.is_ready else target.text
 
 
@@ -157,15 +157,15 @@ def wait_report(
     if conditions is None or pod.has_waited:
         return WaitReport()
     items = tuple(
-        reports.get(each) or ItemReport(each.text, "Unknown", LOOKED_UP.text)
-        for each in conditions.items
+        reports.get(item) or ItemReport(item.text, "Unknown", LOOKED_UP.text)
+        for item in conditions.items
     )
     # What is not known may have been met in time.
-    is_known = all(each.state != "Unknown" for each in items)
+    is_known = all(item.state != "Unknown" for item in items)
     left = conditions.timeout - age if conditions.timeout and is_known else None
     is_expired = left is not None and left <= 0
     limit = f"longer than {format_duration(conditions.timeout)} ({TIMEOUT_KEY})"
-    blocked = next((items_text([each]) for each in items if each.state == "Blocked"), cycle)
+    blocked = next((items_text([item]) for item in items if item.state == "Blocked"), cycle)
     if conditions.faults:
         blocked = conditions.faults[0]
     elif pod.annotations.get(WAITED_KEY) == TIMED_OUT:

@@ -48,11 +48,11 @@ def target_of(
 
     Raises msgspec.DecodeError.
     """
-    found = _Found(msgspec.json.decode(raw))
-    metadata = found.part("metadata")
+    obj = _JsonObject(msgspec.json.decode(raw))
+    metadata = obj.part("metadata")
     is_kept = metadata.text("name") in whole and memoryview(raw).nbytes <= MAX_DOCUMENT
-    conditions = {str(row.get("type")): row for row in found.part("status").rows("conditions")}
-    is_ready, text = _READY.get(resource, _exists)(found, conditions)
+    conditions = {str(row.get("type")): row for row in obj.part("status").rows("conditions")}
+    is_ready, text = _READY.get(resource, _exists)(obj, conditions)
     failed = conditions.get("Failed", {})
     is_failed = resource == resources.JOBS and failed.get("status") == "True"
     if is_failed:
@@ -66,10 +66,10 @@ def target_of(
         text="" if is_ready and not is_failed else text,
         is_failed=is_failed,
         conditions={
-            name: (str(each.get("status", "")), str(each.get("reason", "")))
-            for name, each in conditions.items()
+            name: (str(condition.get("status", "")), str(condition.get("reason", "")))
+            for name, condition in conditions.items()
         },
-        selector=_selector(found) if resource == resources.SERVICES else {},
+        selector=_selector(obj) if resource == resources.SERVICES else {},
         is_ending=bool(metadata.text("deletionTimestamp")),
         document=bytes(raw) if is_kept else b"",
     )
@@ -80,29 +80,29 @@ def field_of(document: bytes, path: str) -> str | None:
 
     ``path`` has dots; numbers are indexes.
     """
-    found: Any = msgspec.json.decode(document)
+    value: Any = msgspec.json.decode(document)
     for part in path.split("."):
-        if isinstance(found, list) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
-        elif isinstance(found, dict) and part in found:
-            found = found[part]
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
         else:
             return None
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-class _Found:
+class _JsonObject:
     """A map of unknown content: what has another type than asked for is empty."""
 
-    def __init__(self, found: object) -> None:
-        self.fields: dict[str, Any] = found if isinstance(found, dict) else {}
+    def __init__(self, obj: object) -> None:
+        self.fields: dict[str, Any] = obj if isinstance(obj, dict) else {}
 
-    def part(self, name: str) -> _Found:
-        return _Found(self.fields.get(name))
+    def part(self, name: str) -> _JsonObject:
+        return _JsonObject(self.fields.get(name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         field = self.fields.get(name)
-        return [each for each in field if isinstance(each, dict)] if isinstance(field, list) else []
+        return [row for row in field if isinstance(row, dict)] if isinstance(field, list) else []
 
     def text(self, name: str) -> str:
         field = self.fields.get(name)
@@ -116,58 +116,62 @@ class _Found:
 _Conditions = dict[str, dict[str, Any]]
 
 
-def _exists(_found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
+def _exists(_found: _JsonObject, _conditions: _Conditions) -> tuple[bool, str]:
     return True, ""
 
 
-def _has(name: str, text: str) -> Callable[[_Found, _Conditions], tuple[bool, str]]:
-    def check(_found: _Found, conditions: _Conditions) -> tuple[bool, str]:
+def _has(name: str, text: str) -> Callable[[_JsonObject, _Conditions], tuple[bool, str]]:
+    def check(_found: _JsonObject, conditions: _Conditions) -> tuple[bool, str]:
         return conditions.get(name, {}).get("status") == "True", text
 
     return check
 
 
-def _deployment(found: _Found, conditions: _Conditions) -> tuple[bool, str]:
+def _deployment(obj: _JsonObject, conditions: _Conditions) -> tuple[bool, str]:
     is_available = conditions.get("Available", {}).get("status") == "True"
-    return _replicas(found, "availableReplicas", is_available=is_available)
+    return _replicas(obj, "availableReplicas", is_available=is_available)
 
 
-def _stateful_set(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
-    return _replicas(found, "availableReplicas")
+def _stateful_set(obj: _JsonObject, _conditions: _Conditions) -> tuple[bool, str]:
+    return _replicas(obj, "availableReplicas")
 
 
-def _replicas(found: _Found, field: str, *, is_available: bool | None = None) -> tuple[bool, str]:
-    wanted, there = found.part("spec").number("replicas", 1), found.part("status").number(field)
+def _replicas(
+    obj: _JsonObject, field: str, *, is_available: bool | None = None
+) -> tuple[bool, str]:
+    wanted, there = obj.part("spec").number("replicas", 1), obj.part("status").number(field)
     if is_available is None:
         is_available = there >= wanted
-    return _observed(found, is_available, f"has {there} of {wanted} replicas available")
+    return _if_observed(obj, is_available, f"has {there} of {wanted} replicas available")
 
 
-def _daemon_set(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
-    status = found.part("status")
+def _daemon_set(obj: _JsonObject, _conditions: _Conditions) -> tuple[bool, str]:
+    status = obj.part("status")
     wanted, there = status.number("desiredNumberScheduled"), status.number("numberAvailable")
-    return _observed(found, there >= wanted, f"has {there} of {wanted} pods available")
+    return _if_observed(obj, there >= wanted, f"has {there} of {wanted} pods available")
 
 
-def _observed(found: _Found, is_available: bool, text: str) -> tuple[bool, str]:
-    generation = found.part("metadata").number("generation")
-    if found.part("status").number("observedGeneration") < generation:
+def _if_observed(obj: _JsonObject, is_available: bool, text: str) -> tuple[bool, str]:
+    generation = obj.part("metadata").number("generation")
+    if obj.part("status").number("observedGeneration") < generation:
         return False, "is not observed yet since its last change"
     return is_available, text
 
 
-def _slice(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
+def _slice(obj: _JsonObject, _conditions: _Conditions) -> tuple[bool, str]:
     # An endpoint that says nothing is ready.
-    ready = (_Found(row.get("conditions")).fields.get("ready") for row in found.rows("endpoints"))
-    return any(each is not False for each in ready), ""
+    ready = (
+        _JsonObject(row.get("conditions")).fields.get("ready") for row in obj.rows("endpoints")
+    )
+    return any(is_ready is not False for is_ready in ready), ""
 
 
-def _selector(found: _Found) -> dict[str, str]:
-    selector = found.part("spec").part("selector").fields
+def _selector(obj: _JsonObject) -> dict[str, str]:
+    selector = obj.part("spec").part("selector").fields
     return {key: str(value) for key, value in selector.items()}
 
 
-_READY: Final[Mapping[Resource, Callable[[_Found, _Conditions], tuple[bool, str]]]] = {
+_READY: Final[Mapping[Resource, Callable[[_JsonObject, _Conditions], tuple[bool, str]]]] = {
     resources.JOBS: _has("Complete", "is not complete"),
     resources.DEPLOYMENTS: _deployment,
     resources.STATEFUL_SETS: _stateful_set,

@@ -57,7 +57,7 @@ class AppReconciler:
         if app is None or app.metadata.deletion_timestamp:
             return None
         try:
-            return await self._see_to(app)
+            return await self._reconcile_app(app)
         except NotFoundError:
             # Deleted meanwhile; the watch brings it.
             return None
@@ -66,7 +66,7 @@ class AppReconciler:
                 return None
             raise
 
-    async def _see_to(self, app: App) -> float | None:
+    async def _reconcile_app(self, app: App) -> float | None:
         namespace, name = app.metadata.namespace, app.metadata.name
         todo = plan_app(app, self._versions.by_index(BY_APP, (namespace, name)))
         if not is_name(todo.name):
@@ -79,7 +79,7 @@ class AppReconciler:
             return LOOK_AGAIN
         if todo.create:
             try:
-                is_there = await self._created(app, todo)
+                is_there = await self._create_version(app, todo)
             except (InvalidError, ForbiddenError) as error:
                 if not is_end_of_namespace(error):
                     self._signals.emit(app, "CreateAppVersion", "Failed", error.message)
@@ -95,7 +95,7 @@ class AppReconciler:
             await write_status(self._client, APPS, app.metadata, status)
         return None
 
-    async def _created(self, app: App, todo: AppPlan) -> bool:
+    async def _create_version(self, app: App, todo: AppPlan) -> bool:
         """Create the version with the current context; False if the name is taken."""
         namespace, name = app.metadata.namespace, app.metadata.name
         # Read live: an app and its context are applied together, and the watch may be behind.
@@ -104,8 +104,8 @@ class AppReconciler:
             wish = new_version(app, context)
             version = await create(self._client, APP_VERSIONS, wish, namespace)
         except AlreadyExistsError:
-            found = await fetch(self._client, APP_VERSIONS, AppVersion, todo.name, namespace)
-            return found is not None and not plan_app(app, [found]).is_blocked
+            existing = await fetch(self._client, APP_VERSIONS, AppVersion, todo.name, namespace)
+            return existing is not None and not plan_app(app, [existing]).is_blocked
         self._signals.report_created(version)
         return True
 

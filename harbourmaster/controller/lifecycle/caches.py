@@ -113,7 +113,7 @@ class LifecycleCaches(Caches):
                 BY_APP: lambda found: [(found.metadata.namespace, found.spec.app_name)],
                 BY_CHILD: _children,
                 BY_DEFINITION: _definitions,
-                BY_LISTED: _listed,
+                BY_LISTED: _workload_versions_of_app,
             },
         )
         self.creation_requests = self.cache(
@@ -202,65 +202,68 @@ def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:
     return without_code(_decode_task_definition(raw))
 
 
-def _parent(found: model.Task) -> list[str]:
-    controller = found.metadata.controller
+def _parent(task: model.Task) -> list[str]:
+    controller = task.metadata.controller
     return [controller.uid] if controller is not None else []
 
 
-def _owner_of_version(found: model.WorkloadVersion) -> list[tuple[str, str, str]]:
-    owner = found.spec.resource_reference
-    return [(found.metadata.namespace, owner.kind, owner.name)]
+def _owner_of_version(version: model.WorkloadVersion) -> list[tuple[str, str, str]]:
+    owner = version.spec.resource_reference
+    return [(version.metadata.namespace, owner.kind, owner.name)]
 
 
-def _owner_of_owner(found: Owner) -> list[tuple[str, str, str]]:
-    metadata = found.metadata
+def _owner_of_owner(owner: Owner) -> list[tuple[str, str, str]]:
+    metadata = owner.metadata
     return [
         (metadata.namespace, reference.kind, reference.name)
         for reference in metadata.owner_references
     ]
 
 
-def _listed(found: model.AppVersion) -> list[tuple[str, str]]:
-    if found.status.is_finished:
+def _workload_versions_of_app(version: model.AppVersion) -> list[tuple[str, str]]:
+    if version.status.is_finished:
         return []
-    spec = found.spec
+    spec = version.spec
     return [
-        (found.metadata.namespace, names_of(spec.app_name, workload.name, workload.version).version)
+        (
+            version.metadata.namespace,
+            names_of(spec.app_name, workload.name, workload.version).version,
+        )
         for workload in spec.workloads
     ]
 
 
-def _children(found: model.Version) -> list[str]:
-    if found.status.is_finished:
+def _children(version: model.Version) -> list[str]:
+    if version.status.is_finished:
         return []
     return [
-        f"{found.metadata.namespace}/{item.name}"
-        for phase in phases_of(found)
+        f"{version.metadata.namespace}/{item.name}"
+        for phase in phases_of(version)
         if phase.kind
-        for item in getattr(found.status, phase.items)
+        for item in getattr(version.status, phase.items)
         if item.name
     ]
 
 
-def _definitions(found: model.Version) -> set[str]:
-    if found.status.is_finished:
+def _definitions(version: model.Version) -> set[str]:
+    if version.status.is_finished:
         return set()
     return {
         name
-        for phase in phases_of(found)
+        for phase in phases_of(version)
         if phase.kind
-        for name in getattr(found.spec, phase.checks)
+        for name in getattr(version.spec, phase.checks)
     }
 
 
-def _job_of_task(found: model.Task) -> list[str]:
-    status = found.status
-    return [f"{found.metadata.namespace}/{status.job_name}"] if status.job_name else []
+def _job_of_task(task: model.Task) -> list[str]:
+    status = task.status
+    return [f"{task.metadata.namespace}/{status.job_name}"] if status.job_name else []
 
 
-def _definition_of_task(found: model.Task) -> list[str]:
-    return [] if found.status.end_time else [found.spec.task_definition]
+def _definition_of_task(task: model.Task) -> list[str]:
+    return [] if task.status.end_time else [task.spec.task_definition]
 
 
-def _definition_of_evaluation(found: model.Evaluation) -> list[str]:
-    return [] if found.status.end_time else [found.spec.evaluation_definition]
+def _definition_of_evaluation(evaluation: model.Evaluation) -> list[str]:
+    return [] if evaluation.status.end_time else [evaluation.spec.evaluation_definition]

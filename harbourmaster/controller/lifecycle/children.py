@@ -63,8 +63,8 @@ class Children:
 
     def cause(self, version: Version, task: str) -> str:
         """What the status of a task of a version says, to go on with; empty if it is not cached."""
-        found = self._context.caches.tasks.store.get(f"{version.metadata.namespace}/{task}")
-        return f": {found.status.message}" if found is not None and found.status.message else ""
+        cached = self._context.caches.tasks.store.get(f"{version.metadata.namespace}/{task}")
+        return f": {cached.status.message}" if cached is not None and cached.status.message else ""
 
     def definitions(self, version: Version) -> frozenset[tuple[str, str]]:
         """Kind of child and name of each existing definition that the version lists."""
@@ -74,11 +74,11 @@ class Children:
             if phase.kind
             for name in getattr(version.spec, phase.checks)
         }
-        return frozenset(each for each in wanted if self._definition(version, *each) is not None)
+        return frozenset(pair for pair in wanted if self._definition(version, *pair) is not None)
 
     async def states(self, version: Version) -> dict[tuple[str, str], str]:
         """The states of the unfinished children, by kind and name, without deleted ones."""
-        found = {}
+        states = {}
         for phase in phases_of(version):
             if not phase.kind or state_of_phase(version.status, phase) in PASSED:
                 continue
@@ -87,8 +87,8 @@ class Children:
                     child = await self._child(phase.kind, version.metadata.namespace, item.name)
                     # Another of that name would be no result of this version's check.
                     if child is not None and is_generated(child, version.metadata.uid):
-                        found[phase.kind, item.name] = state_of(child)
-        return found
+                        states[phase.kind, item.name] = state_of(child)
+        return states
 
     async def create(
         self, version: Version, creation: Creation, carrier: Mapping[str, str]
@@ -115,11 +115,11 @@ class Children:
             else:
                 child = _DECODERS[phase.kind](stored)
                 self._context.signals.report_created(child)
-                self._tell_ignored(version, phase.kind, creation.definition)
+                self._report_ignored(version, phase.kind, creation.definition)
                 return Child(name, state_of(child))
         raise AssertionError("the last attempt returns or raises")
 
-    def _tell_ignored(self, version: Version, kind: str, name: str) -> None:
+    def _report_ignored(self, version: Version, kind: str, name: str) -> None:
         """Report a definition of the namespace that does not hide the shared one."""
         chosen, namespace = self._definition(version, kind, name), version.metadata.namespace
         own = self._definitions[kind].store.get(f"{namespace}/{name}")

@@ -33,30 +33,30 @@ class ConfigReconciler:
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """After any change, all whose status is outdated."""
         del keys
-        choice = self._chosen()
-        for found in list(self._store.values()):
-            if status_text(found, choice, self._namespaces) != found.status:
-                yield found.metadata.key
+        choice = self._choose()
+        for config in list(self._store.values()):
+            if status_text(config, choice, self._namespaces) != config.status:
+                yield config.metadata.key
 
     async def reconcile(self, key: str) -> None:
         """Write the status if it differs. Raises ApiError."""
-        found = self._store.get(key)
-        if found is None:
+        config = self._store.get(key)
+        if config is None:
             return
-        choice = self._chosen()
-        status = status_text(found, choice, self._namespaces)
-        if status == found.status:
+        choice = self._choose()
+        status = status_text(config, choice, self._namespaces)
+        if status == config.status:
             return
         try:
-            await write_status(self._context.client, KEPTN_CONFIGS, found.metadata, status)
+            await write_status(self._context.client, KEPTN_CONFIGS, config.metadata, status)
         except NotFoundError:
             return
         # Only after a new status: once for each reason, however often the object is read.
-        is_told = found is choice.first or found is choice.counts
-        is_told |= waits_for_adoption(found, choice, self._namespaces)
-        if is_told and not is_in_force(status):
+        is_concerned = config is choice.first or config is choice.counts
+        is_concerned |= waits_for_adoption(config, choice, self._namespaces)
+        if is_concerned and not is_in_force(status):
             text = status.removeprefix(f"{IN_FORCE}, but ")
-            self._context.signals.emit(found, "ReconcileConfig", "Failed", text, warning=True)
+            self._context.signals.emit(config, "ReconcileConfig", "Failed", text, warning=True)
 
-    def _chosen(self) -> ChosenConfig:
+    def _choose(self) -> ChosenConfig:
         return choose_config(self._store.values(), self._namespaces)

@@ -42,12 +42,12 @@ class ConfigurationHolder:
         self._listeners.append(listener)
 
     def _refresh(self, _keys: frozenset[str]) -> None:
-        found = choose_config(self._store.values(), self._namespaces).counts
-        configuration, problems = read_configuration(found)
+        config = choose_config(self._store.values(), self._namespaces).counts
+        configuration, problems = read_configuration(config)
         if configuration == self._current:
             return
         self._current = configuration
-        source = found.metadata.key if found is not None else "the defaults"
+        source = config.metadata.key if config is not None else "the defaults"
         self._log.info("configuration changed", source=source, problems=problems)
         for listener in self._listeners:
             listener(configuration)

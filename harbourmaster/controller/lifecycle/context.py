@@ -38,5 +38,5 @@ class Context:
 
     def definition_namespaces(self, namespace: str) -> tuple[str, ...]:
         """Where the definitions for an object of ``namespace`` are looked up, in order."""
-        found = (namespace, self.namespace, *self.settings.definition_namespaces)
-        return tuple(dict.fromkeys(found))
+        namespaces = (namespace, self.namespace, *self.settings.definition_namespaces)
+        return tuple(dict.fromkeys(namespaces))

@@ -84,8 +84,8 @@ def start(runtime: Runtime) -> Runnables:
     excluded = frozenset(runtime.excluded_namespaces)
 
     def has_gates(name: str) -> bool:
-        found = namespaces_now.get(name)
-        return found is not None and found.is_annotated and name not in excluded
+        namespace = namespaces_now.get(name)
+        return namespace is not None and namespace.is_annotated and name not in excluded
 
     # Before any controller, so that every listener of a KeptnConfig finds what it says.
     configuration = ConfigurationHolder(caches, namespaces)

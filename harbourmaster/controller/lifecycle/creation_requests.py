@@ -57,17 +57,17 @@ class CreationRequestReconciler:
         if request is None or request.metadata.deletion_timestamp:
             return None
         try:
-            return await self._see_to(request)
+            return await self._reconcile_request(request)
         except ForbiddenError as error:
             if is_end_of_namespace(error):
                 return None
-            self._failed(request, error.message)
+            self._report_failure(request, error.message)
             raise
 
-    async def _see_to(self, request: AppCreationRequest) -> float | None:
+    async def _reconcile_request(self, request: AppCreationRequest) -> float | None:
         namespace, name = request.metadata.namespace, request.spec.app_name
         if not is_name(name):
-            self._failed(request, f'"{name}" is not a valid app name')
+            self._report_failure(request, f'"{name}" is not a valid app name')
             return None
         # Read live: an app that a person created must not be taken for a missing one.
         app = await fetch(self._client, APPS, App, name, namespace)
@@ -78,7 +78,7 @@ class CreationRequestReconciler:
             try:
                 await self._fulfil(request, app)
             except InvalidError as error:
-                self._failed(request, error.message)
+                self._report_failure(request, error.message)
                 # An existing app may have changed meanwhile.
                 if app is not None:
                     raise
@@ -112,7 +112,7 @@ class CreationRequestReconciler:
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
         """The app's current workloads: the watch may be behind."""
-        found: list[Workload] = []
+        workloads: list[Workload] = []
         token = ""
         while True:
             try:
@@ -120,21 +120,21 @@ class CreationRequestReconciler:
             except GoneError:
                 if not token:
                     raise
-                found, token = [], ""
+                workloads, token = [], ""
                 continue
-            found += [
-                each
-                for each in readable(page.items, _decode, self._skip)
-                if each.spec.app == app and not each.metadata.deletion_timestamp
+            workloads += [
+                workload
+                for workload in readable(page.items, _decode, self._skip)
+                if workload.spec.app == app and not workload.metadata.deletion_timestamp
             ]
             token = page.continue_token
             if not token:
-                return found
+                return workloads
 
     def _skip(self, metadata: reading.Metadata, error: Exception) -> None:
         text = f"skipped, because it cannot be read: {error}: correct or delete it"
         about = Metadata(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
         self._context.signals.emit(Reference(WORKLOADS, about), "ReadWorkload", "Failed", text)
 
-    def _failed(self, request: AppCreationRequest, text: str) -> None:
+    def _report_failure(self, request: AppCreationRequest, text: str) -> None:
         self._context.signals.emit(request, "CreateApp", "Failed", text)

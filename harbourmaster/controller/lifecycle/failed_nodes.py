@@ -74,20 +74,20 @@ class FailedNodeReconciler:
         if self._written.hide(version.metadata):
             return None
         try:
-            failures = [*self._of_pods(version), *await self._of_tasks(version)]
+            failures = [*self._failures_of_pods(version), *await self._failures_of_tasks(version)]
             now = self._now()
             nodes = nodes_to_record(version, failures, seconds=self._seconds, now=now)
             if nodes != version.status.failed_nodes:
                 version = await self._record(version, nodes)
             if is_clear_wanted(version):
                 operations = annotation_operations(version.metadata, CLEAR_KEY, format_rfc3339(now))
-                await self._patched(version.metadata, operations)
+                await self._patch(version.metadata, operations)
         except NotFoundError:
             # Deleted meanwhile; the watch brings it.
             return None
         return seconds_to_expiry(nodes, now)
 
-    def _of_pods(self, version: WorkloadVersion) -> Iterator[NodeFailure]:
+    def _failures_of_pods(self, version: WorkloadVersion) -> Iterator[NodeFailure]:
         if self._started is None:
             return
         metadata = version.metadata
@@ -95,20 +95,20 @@ class FailedNodeReconciler:
             if pod.failure is not None:
                 yield pod.failure
 
-    async def _of_tasks(self, version: WorkloadVersion) -> list[NodeFailure]:
-        found = []
+    async def _failures_of_tasks(self, version: WorkloadVersion) -> list[NodeFailure]:
+        failures = []
         asked = self._asked.get(version.metadata.key, {})
         for task in self._tasks.by_index(BY_PARENT, version.metadata.uid):
             if not self._counts(task):
                 continue
             uid = task.metadata.uid
             if uid not in asked:
-                asked[uid] = await self._of_job(task)
+                asked[uid] = await self._failure_of_job(task)
                 self._asked[version.metadata.key] = asked
             failure = asked[uid]
             if failure is not None:
-                found.append(failure)
-        return found
+                failures.append(failure)
+        return failures
 
     def _counts(self, task: Task) -> bool:
         """Whether it is a check before the deployment that failed, and not too long ago."""
@@ -119,12 +119,12 @@ class FailedNodeReconciler:
             return False
         return (self._now() - parse_rfc3339(status.end_time)).total_seconds() < self._seconds
 
-    async def _of_job(self, task: Task) -> NodeFailure | None:
+    async def _failure_of_job(self, task: Task) -> NodeFailure | None:
         page = await self._client.list(
             PODS, task.metadata.namespace, label_selector=f"job-name={task.status.job_name}"
         )
-        found = readable(page.items, failed_node, self._skip)
-        pods = [each for each in found if each is not None]
+        nodes = readable(page.items, failed_node, self._skip)
+        pods = [failed for failed in nodes if failed is not None]
         if not pods:
             return None
         _, node = max(pods)
@@ -135,9 +135,9 @@ class FailedNodeReconciler:
         self, version: WorkloadVersion, nodes: tuple[FailedNode, ...]
     ) -> WorkloadVersion:
         operations = [{"op": "add", "path": "/status/failedNodes", "value": nodes}]
-        return await self._patched(version.metadata, operations, subresource="status")
+        return await self._patch(version.metadata, operations, subresource="status")
 
-    async def _patched(
+    async def _patch(
         self, metadata: Metadata, operations: list[dict[str, Any]], subresource: str | None = None
     ) -> WorkloadVersion:
         stored = await patch_object(

@@ -108,8 +108,8 @@ class FunctionMaps:
         ``adopt`` takes over a ConfigMap without an owner, as Keptn leaves them. ``source`` is the
         definition whose inline code has the digest ``code``; only the digest is cached.
         """
-        found = self._store.get(f"{owner.namespace}/{name}")
-        if found is None or not _is_right(found, owner, kind, code if source else digest(code)):
+        cached = self._store.get(f"{owner.namespace}/{name}")
+        if cached is None or not _is_right(cached, owner, kind, code if source else digest(code)):
             code = await self._inline(source) if source else code
             await self._make(owner, kind, name, code, adopt=adopt)
 
@@ -121,11 +121,11 @@ class FunctionMaps:
         The content of each version is checked once, because people may edit it.
         """
         key = f"{definition.namespace}/{name}"
-        found = self._store.get(key)
+        cached = self._store.get(key)
         if (
-            found is None
-            or self._checked.get(key) != found.metadata.resource_version
-            or not _is_right(found, definition, kind, code)
+            cached is None
+            or self._checked.get(key) != cached.metadata.resource_version
+            or not _is_right(cached, definition, kind, code)
         ):
             code = await self._inline(definition)
             self._checked[key] = await self._make(definition, kind, name, code, adopt=adopt)
@@ -133,8 +133,8 @@ class FunctionMaps:
     async def _inline(self, definition: Metadata) -> str:
         """The inline code of a definition as it is stored now. Raises ApiError."""
         name, namespace = definition.name, definition.namespace
-        found = _decode_definition(await self._client.get(TASK_DEFINITIONS, name, namespace))
-        code = inline_code(spec_of(found))
+        stored = _decode_definition(await self._client.get(TASK_DEFINITIONS, name, namespace))
+        code = inline_code(spec_of(stored))
         if not code:
             raise NotFoundError(f"KeptnTaskDefinition {name} has no inline code any more")
         return code
@@ -169,12 +169,14 @@ class FunctionMaps:
         return decode_function_map(answer).metadata.resource_version
 
 
-def _differences(found: _Full, wanted: dict[str, Any], owner: Metadata) -> list[dict[str, Any]]:
+def _differences(
+    config_map: _Full, wanted: dict[str, Any], owner: Metadata
+) -> list[dict[str, Any]]:
     """The operations that give a ConfigMap its content, its annotation and its owner."""
-    metadata, controller = found.metadata, found.metadata.controller
+    metadata, controller = config_map.metadata, config_map.metadata.controller
     marks: dict[str, str] = wanted["metadata"]["annotations"]
     parts: dict[str, Any] = {}
-    if found.data != wanted["data"]:
+    if config_map.data != wanted["data"]:
         parts["/data"] = wanted["data"]
     if not marks.items() <= metadata.annotations.items():
         parts["/metadata/annotations"] = {**metadata.annotations, **marks}
@@ -183,14 +185,14 @@ def _differences(found: _Full, wanted: dict[str, Any], owner: Metadata) -> list[
     return [{"op": "add", "path": path, "value": part} for path, part in parts.items()]
 
 
-def _is_right(found: FunctionMap, owner: Metadata, kind: str, code_digest: str) -> bool:
-    references = found.metadata.owner_references
+def _is_right(config_map: FunctionMap, owner: Metadata, kind: str, code_digest: str) -> bool:
+    references = config_map.metadata.owner_references
     controller = next((reference for reference in references if reference.controller), None)
     return (
         controller is not None
         and _belongs(controller, owner, kind)
         and controller.uid == owner.uid
-        and found.metadata.annotations.digest == code_digest
+        and config_map.metadata.annotations.digest == code_digest
     )
 
 

@@ -159,31 +159,31 @@ def _latest(objects: Iterable[T]) -> list[T]:
 
 
 def _durations(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
-    found = {}
-    for each in _latest(version for version in versions if version.status.end_time):
-        seconds = seconds_between(each.status.start_time, each.status.end_time)
+    durations = {}
+    for version in _latest(version for version in versions if version.status.end_time):
+        seconds = seconds_between(version.status.start_time, version.status.end_time)
         if seconds is not None:
-            found[_deployment(each)] = seconds
-    return found
+            durations[_deployment(version)] = seconds
+    return durations
 
 
 def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
     """Since the end of the previous version; of its several runs, the latest before the start."""
     ends: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     later = []
-    for each in versions:
-        namespace, name = each.metadata.namespace, _name(each)
-        if each.status.end_time:
-            ends[namespace, name, each.spec.version].append(each.status.end_time)
-        if each.spec.previous_version and each.status.start_time:
-            later.append(((namespace, name, each.spec.previous_version), each))
-    found = {}
-    for before, each in nlargest(SHOWN, later, key=lambda pair: pair[1].status.start_time)[::-1]:
-        gaps = (seconds_between(end, each.status.start_time) for end in ends.get(before, ()))
+    for version in versions:
+        namespace, name = version.metadata.namespace, _name(version)
+        if version.status.end_time:
+            ends[namespace, name, version.spec.version].append(version.status.end_time)
+        if version.spec.previous_version and version.status.start_time:
+            later.append(((namespace, name, version.spec.previous_version), version))
+    intervals = {}
+    for before, version in nlargest(SHOWN, later, key=lambda pair: pair[1].status.start_time)[::-1]:
+        gaps = (seconds_between(end, version.status.start_time) for end in ends.get(before, ()))
         past = [gap for gap in gaps if gap is not None and gap >= 0]
         if past:
-            found[_deployment(each)] = min(past)
-    return found
+            intervals[_deployment(version)] = min(past)
+    return intervals
 
 
 def _deployment(version: Version) -> tuple[str, ...]:

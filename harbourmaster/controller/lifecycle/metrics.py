@@ -163,15 +163,15 @@ class LifecycleMetrics(Collector):
         self, kind: str, labels: tuple[str, ...], seconds: float, anchor: tuple[str, str]
     ) -> None:
         """Count an object that has ended after ``seconds``; its series goes with ``anchor``."""
-        found = self._finished[kind]
-        series = found.get(labels)
+        by_labels = self._finished[kind]
+        series = by_labels.get(labels)
         if series is None:
-            if len(found) >= min(self._sweep_at[kind], _LIMIT):
+            if len(by_labels) >= min(self._sweep_at[kind], _LIMIT):
                 self._sweep(kind)
-            if len(found) >= _LIMIT:
-                del found[_oldest_of_largest_namespace(found)]
-            series = found[labels] = _Series(anchor[1].partition("/")[0])
-        found.move_to_end(labels)
+            if len(by_labels) >= _LIMIT:
+                del by_labels[_oldest_of_largest_namespace(by_labels)]
+            series = by_labels[labels] = _Series(anchor[1].partition("/")[0])
+        by_labels.move_to_end(labels)
         series.anchors.add(anchor)
         series.duration.observe(max(seconds, 0.0))
 
@@ -179,12 +179,12 @@ class LifecycleMetrics(Collector):
         """Drop the series of deleted objects."""
         if self._source is None:
             return
-        found = self._finished[kind]
-        for labels, series in list(found.items()):
+        by_labels = self._finished[kind]
+        for labels, series in list(by_labels.items()):
             series.anchors = {anchor for anchor in series.anchors if self._source.exists(anchor)}
             if not series.anchors:
-                del found[labels]
-        self._sweep_at[kind] = 2 * len(found) + _SPARE
+                del by_labels[labels]
+        self._sweep_at[kind] = 2 * len(by_labels) + _SPARE
 
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""
@@ -213,16 +213,18 @@ class LifecycleMetrics(Collector):
             f"keptn_{kind}_duration_seconds", "Duration of ended objects.", labels=(*labels, SCOPE)
         )
         latest = reversed(self._finished[kind].items())
-        for values, series in in_turn(latest, lambda each: each[1].namespace)[:_HISTOGRAMS]:
-            found = series.duration
-            family.add_metric((*values, _SCOPE_NAME), found.buckets(), found.total)
+        for values, series in in_turn(latest, lambda item: item[1].namespace)[:_HISTOGRAMS]:
+            duration = series.duration
+            family.add_metric((*values, _SCOPE_NAME), duration.buckets(), duration.total)
         return family
 
 
-def _oldest_of_largest_namespace(found: Mapping[tuple[str, ...], _Series]) -> tuple[str, ...]:
-    sizes = Tally(series.namespace for series in found.values())
+def _oldest_of_largest_namespace(by_labels: Mapping[tuple[str, ...], _Series]) -> tuple[str, ...]:
+    sizes = Tally(series.namespace for series in by_labels.values())
     largest = max(sizes.values())
-    return next(labels for labels, each in found.items() if sizes[each.namespace] == largest)
+    return next(
+        labels for labels, series in by_labels.items() if sizes[series.namespace] == largest
+    )
 
 
 _NOTHING: Final = GaugeValues({}, {}, {}, 0)
@@ -261,9 +263,9 @@ def _gauge(
     name: str,
     text: str,
     labels: tuple[str, ...],
-    found: Mapping[tuple[str, ...], float] | None,
+    samples: Mapping[tuple[str, ...], float] | None,
 ) -> Metric:
     family = GaugeMetricFamily(name, text, labels=(*labels, SCOPE))
-    for values, value in (found or {}).items():
+    for values, value in (samples or {}).items():
         family.add_metric((*values, _SCOPE_NAME), value)
     return family

@@ -38,37 +38,38 @@ class MistakeReconciler(Generic[T]):
         self._resource = cache.resource
         self._store = cache.store
         self._find = find
-        self._told: dict[str, list[Obstacle]] = {}
+        self._reported: dict[str, list[Obstacle]] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those with a mistake that was not reported."""
         for key in list(self._store.keys()) if keys is None else keys:
-            found = self._store.get(key)
-            mistakes = [] if found is None else self._find(found)
+            obj = self._store.get(key)
+            mistakes = [] if obj is None else self._find(obj)
             if not mistakes:
-                self._told.pop(key, None)
-            elif mistakes != self._told.get(key):
+                self._reported.pop(key, None)
+            elif mistakes != self._reported.get(key):
                 yield key
 
     async def reconcile(self, key: str) -> None:
         """Report what is new."""
-        found = self._store.get(key)
-        if found is None:
+        obj = self._store.get(key)
+        if obj is None:
             return
-        told, mistakes = self._told.get(key, []), self._find(found)
-        self._told[key] = mistakes
+        reported, mistakes = self._reported.get(key, []), self._find(obj)
+        self._reported[key] = mistakes
         for mistake in mistakes:
-            if mistake not in told:
-                about = Reference(self._resource, found.metadata)
+            if mistake not in reported:
+                about = Reference(self._resource, obj.metadata)
                 self._signals.emit(about, mistake.phase, mistake.state, mistake.text, warning=True)
 
 
 def report_definition_mistakes(context: Context) -> MistakeReconciler[EvaluationDefinition]:
     """On targets of KeptnEvaluationDefinitions that cannot be parsed."""
 
-    def find(found: EvaluationDefinition) -> list[Obstacle]:
+    def find(definition: EvaluationDefinition) -> list[Obstacle]:
         return [
-            Obstacle("EvaluationTarget", "Invalid", str(error)) for error in target_errors(found)
+            Obstacle("EvaluationTarget", "Invalid", str(error))
+            for error in target_errors(definition)
         ]
 
     return MistakeReconciler(context, context.caches.evaluation_definitions, find)

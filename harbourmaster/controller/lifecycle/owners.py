@@ -154,28 +154,28 @@ async def is_superseded(
             return await _is_old_replica_set(client, pod.namespace, owner)
         if not is_parent(owner):
             return False
-        found = await _get(client, pod.namespace, owner)
+        live = await _get(client, pod.namespace, owner)
     except OwnerGoneError:
         return True
     if owner.kind == STATEFUL_SET:
-        if not has_version and _is_below_partition(pod, found.spec):
+        if not has_version and _is_below_partition(pod, live.spec):
             return False
-        revision, wanted = pod.labels.get(REVISION_LABEL), found.status.update_revision
-        is_current = found.status.observed_generation == found.metadata.generation
+        revision, wanted = pod.labels.get(REVISION_LABEL), live.status.update_revision
+        is_current = live.status.observed_generation == live.metadata.generation
         return is_current and bool(revision and wanted) and revision != wanted
     return _is_older(
-        pod.labels.get(GENERATION_LABEL), found.metadata.annotations.get(_TEMPLATE_GENERATION)
+        pod.labels.get(GENERATION_LABEL), live.metadata.annotations.get(_TEMPLATE_GENERATION)
     )
 
 
 async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerReference) -> bool:
-    found = await _get(client, namespace, owner)
-    above = parent_of(found.metadata.owner_references)
+    replica_set = await _get(client, namespace, owner)
+    above = parent_of(replica_set.metadata.owner_references)
     if above is None:
         return False
     key = _REVISIONS[above.kind]
     return _is_older(
-        found.metadata.annotations.get(key),
+        replica_set.metadata.annotations.get(key),
         (await _get(client, namespace, above)).metadata.annotations.get(key),
     )
 
@@ -189,12 +189,12 @@ def _is_below_partition(pod: Pod, spec: OwnerSpec) -> bool:
 async def _get(client: Client, namespace: str, owner: OwnerReference) -> LiveOwner:
     gone = f"{owner.kind} {owner.name}"
     try:
-        found = _decode(await client.get(SUPPORTED[owner.kind], owner.name, namespace))
+        live = _decode(await client.get(SUPPORTED[owner.kind], owner.name, namespace))
     except NotFoundError as error:
         raise OwnerGoneError(gone) from error
-    if owner.uid and found.metadata.uid != owner.uid:
+    if owner.uid and live.metadata.uid != owner.uid:
         raise OwnerGoneError(gone)
-    return found
+    return live
 
 
 def _is_older(text: str | None, than: str | None) -> bool:

@@ -161,20 +161,20 @@ class PodWorkloads:
     async def _workload(self, pod: Pod, wish: DesiredWorkload) -> Workload:
         namespace, name = pod.namespace, wish.names.workload
         key = f"{namespace}/{name}"
-        found = self._workloads.get(key)
-        if found is not None:
-            return found
+        workload = self._workloads.get(key)
+        if workload is not None:
+            return workload
         making = create(self._client, WORKLOADS, new_workload(wish, namespace), namespace)
         try:
-            found = await _attempt(CREATE_WORKLOAD, making)
+            workload = await _attempt(CREATE_WORKLOAD, making)
         except AlreadyExistsError:
-            found = await fetch(self._client, WORKLOADS, Workload, name, namespace)
-            if found is None:
+            workload = await fetch(self._client, WORKLOADS, Workload, name, namespace)
+            if workload is None:
                 raise
         else:
-            self._signals.report_created(found)
-        self._workloads.put(key, found)
-        return found
+            self._signals.report_created(workload)
+        self._workloads.put(key, workload)
+        return workload
 
     def _is_turn(self, pod: Pod, wish: DesiredWorkload) -> bool:
         """Whether the workload may be given to a version that was not created yet.
@@ -186,22 +186,20 @@ class PodWorkloads:
         return _turn(pod, wish) not in self._turns
 
     async def _follow(self, workload: Workload, wish: DesiredWorkload) -> Workload:
-        answer = await self._patched(
-            WORKLOADS, workload.metadata, follow_operations(workload, wish)
-        )
-        found = msgspec.json.decode(answer, type=Workload)
-        self._workloads.put(workload.metadata.key, found)
-        return found
+        answer = await self._patch(WORKLOADS, workload.metadata, follow_operations(workload, wish))
+        followed = msgspec.json.decode(answer, type=Workload)
+        self._workloads.put(workload.metadata.key, followed)
+        return followed
 
     async def _record(self, version: WorkloadVersion, owner: OwnerReference) -> WorkloadVersion:
         """Record one more owner of the version's pods."""
         operations = owner_operations(version, (*recorded_owners(version), owner.uid))
-        answer = await self._patched(WORKLOAD_VERSIONS, version.metadata, operations)
-        found = msgspec.json.decode(answer, type=WorkloadVersion)
-        self._versions.put(version.metadata.key, found)
-        return found
+        answer = await self._patch(WORKLOAD_VERSIONS, version.metadata, operations)
+        recorded = msgspec.json.decode(answer, type=WorkloadVersion)
+        self._versions.put(version.metadata.key, recorded)
+        return recorded
 
-    async def _patched(
+    async def _patch(
         self, resource: Resource, metadata: Metadata, operations: list[dict[str, Any]]
     ) -> bytes:
         patching = patch_object(self._client, resource, metadata, operations)

@@ -183,8 +183,10 @@ class Signals:
         ``is_minor`` gives no event (keptn-spec 5.1).
         """
         self._spans.record_phase_state(obj, phase, state, is_warning=bool(warning))
-        found = events.events_of(phase, state, _one_line(text), self._vocabulary, warning=warning)
-        self._send(obj, phase, found, is_minor=is_minor)
+        reported = events.events_of(
+            phase, state, _one_line(text), self._vocabulary, warning=warning
+        )
+        self._send(obj, phase, reported, is_minor=is_minor)
 
     @_harmless
     def report_wait(self, about: ObjectReference, wait: GateWait) -> None:
@@ -204,8 +206,8 @@ class Signals:
     def report_deprecated(self, obj: model.Version) -> None:
         """Report that ``obj`` is superseded; it has its new status."""
         self._spans.record_deprecation(obj)
-        found = events.documented_event(events.DEPRECATED, self._vocabulary)
-        self._send(obj, events.DEPRECATED, found)
+        reported = events.documented_event(events.DEPRECATED, self._vocabulary)
+        self._send(obj, events.DEPRECATED, reported)
 
     @_harmless
     def report_late_checks(self, version: model.WorkloadVersion, text: str) -> None:
@@ -237,7 +239,7 @@ class Signals:
         self,
         obj: HasMetadata,
         phase: str,
-        found: Iterable[events.LifecycleEvent],
+        reported: Iterable[events.LifecycleEvent],
         *,
         is_minor: bool = False,
     ) -> None:
@@ -253,23 +255,23 @@ class Signals:
         }
         annotations = {key: clean(value) for key, value in annotations.items()}
         version = clean(about.version)
-        for each in found:
-            note = events.message(each, clean(metadata.namespace), clean(metadata.name), version)
-            kind: EventType = "Warning" if each.is_warning else "Normal"
+        for event in reported:
+            note = events.message(event, clean(metadata.namespace), clean(metadata.name), version)
+            kind: EventType = "Warning" if event.is_warning else "Normal"
             # As in the status of an object that has ended.
-            end = {"phase": events.COMPLETED} if each.reason == events.COMPLETED else {}
+            end = {"phase": events.COMPLETED} if event.reason == events.COMPLETED else {}
             if not is_minor:
                 self._channels.events.emit(
                     reference(resource, metadata),
                     kind,
-                    each.reason,
+                    event.reason,
                     note,
                     ACTION,
                     related=self._app(metadata.namespace, about.app, obj),
                     annotations=annotations | end,
                 )
             self._channels.cloud_events.put(
-                each.title,
+                event.title,
                 {
                     "message": note,
                     "resource": {
@@ -287,10 +289,10 @@ class Signals:
 
     def _app(self, namespace: str, name: str, obj: HasMetadata) -> ObjectReference | None:
         """The KeptnApp that ``obj`` belongs to, if it is there."""
-        found = self._apps.get(f"{namespace}/{name}") if name else None
-        if found is None or isinstance(obj, model.App):
+        app = self._apps.get(f"{namespace}/{name}") if name else None
+        if app is None or isinstance(obj, model.App):
             return None
-        return reference(resources.APPS, found.metadata)
+        return reference(resources.APPS, app.metadata)
 
 
 def _one_line(text: str) -> str:

@@ -167,8 +167,8 @@ class SpanMaker:
         if phase and version is not None:
             parent = self._ids(version, phase).carrier
         elif isinstance(child, Task):
-            found = child.spec.context.metadata.get(TRACEPARENT)
-            parent = {TRACEPARENT: found} if found else {}
+            traceparent = child.spec.context.metadata.get(TRACEPARENT)
+            parent = {TRACEPARENT: traceparent} if traceparent else {}
         return root_ids(parent, child.metadata.uid)
 
     def _version_of(self, child: Task | Evaluation) -> Version | None:
@@ -199,15 +199,15 @@ def _scope(obj: Finishable) -> str:
 def _attributes(obj: Finishable, version: Version | None) -> dict[str, str]:
     """Ours, and the metadata of the version, which cannot replace ours (keptn-spec 5.4)."""
     metadata = context_metadata(version) if version is not None else {}
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     left = _MOST_BYTES
     for key, value in islice(metadata.items(), _MOST_METADATA):
         name, text = clean(key), clean(value)
         size = len(f"{name}{text}".encode())
         if name and size <= left:
             left -= size
-            found.setdefault(name, text)
-    return found | {key: clean(value) for key, value in span_attributes(obj).items()}
+            attributes.setdefault(name, text)
+    return attributes | {key: clean(value) for key, value in span_attributes(obj).items()}
 
 
 def _begin(obj: Finishable) -> float:
@@ -215,5 +215,5 @@ def _begin(obj: Finishable) -> float:
 
 
 def _seconds(text: str) -> float:
-    found = moment(text)
-    return found.timestamp() if found is not None else 0.0
+    time = moment(text)
+    return time.timestamp() if time is not None else 0.0

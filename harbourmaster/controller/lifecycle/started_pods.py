@@ -39,11 +39,11 @@ def selector(scheduler: str) -> str:
 
 def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
     """A pod from its JSON."""
-    found = decode_object(raw)
-    status, metadata = found.status, found.metadata
+    pod = decode_object(raw)
+    status, metadata = pod.status, pod.metadata
     reason = start_failure(_start(status))
     # A pod that is deleted while it starts ends as failed too.
-    if not reason or not found.spec.node_name or metadata.deletion_timestamp:
+    if not reason or not pod.spec.node_name or metadata.deletion_timestamp:
         return _SOUND
     owner = supported_owner(metadata.owner_references)
     # A pod of a DaemonSet cannot run on another node.
@@ -56,7 +56,7 @@ def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
     return StartedPod(
         namespace=metadata.namespace,
         version=names_of_pod(described).version,
-        failure=NodeFailure(found.spec.node_name, reason, at),
+        failure=NodeFailure(pod.spec.node_name, reason, at),
     )
 
 
@@ -67,10 +67,10 @@ def versions_of_started(pod: StartedPod) -> list[tuple[str, str]]:
 
 def failed_node(raw: msgspec.Raw | bytes) -> tuple[str, str] | None:
     """The creation time and node of a Job's failed pod; None for any other pod."""
-    found = decode_object(raw)
-    if found.status.phase != "Failed" or not found.spec.node_name:
+    pod = decode_object(raw)
+    if pod.status.phase != "Failed" or not pod.spec.node_name:
         return None
-    return found.metadata.creation_timestamp, found.spec.node_name
+    return pod.metadata.creation_timestamp, pod.spec.node_name
 
 
 def _start(status: PodStatus) -> Start:

@@ -33,40 +33,40 @@ class TaskDefinitionReconciler:
         self._log = get_logger("task-definitions")
         self._written = OwnWrites()
         # The last report on a definition, so that it is not repeated at each attempt.
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Definitions with a ConfigMap, or with a status that names one."""
         for key in list(self._store.keys()) if keys is None else keys:
-            found = self._store.get(key)
-            if found is None:
+            definition = self._store.get(key)
+            if definition is None:
                 self._forget(key)
-            elif config_map_of(found) or found.status.function.config_map:
+            elif config_map_of(definition) or definition.status.function.config_map:
                 yield key
 
     async def reconcile(self, key: str) -> None:
         """Bring the ConfigMap and the status up to date. Raises ApiError."""
-        found = self._store.get(key)
-        if found is None or found.metadata.deletion_timestamp:
+        definition = self._store.get(key)
+        if definition is None or definition.metadata.deletion_timestamp:
             self._forget(key)
             return
-        if self._written.hide(found.metadata):
+        if self._written.hide(definition.metadata):
             return
-        name = config_map_of(found)
-        if inline_code(spec_of(found)):
-            if not await self._made(key, found, name):
+        name = config_map_of(definition)
+        if inline_code(spec_of(definition)):
+            if not await self._ensure_config_map(key, definition, name):
                 return
-        elif not self._maps.exists(found.metadata.namespace, name):
+        elif not self._maps.exists(definition.metadata.namespace, name):
             # Its arrival wakes us.
             name = ""
-        self._told.pop(key, None)
-        if name != found.status.function.config_map:
+        self._reported.pop(key, None)
+        if name != definition.status.function.config_map:
             status = TaskDefinitionStatus(function=FunctionStatus(config_map=name))
-            await write_status(self._client, TASK_DEFINITIONS, found.metadata, status)
-            self._written.note(found.metadata)
+            await write_status(self._client, TASK_DEFINITIONS, definition.metadata, status)
+            self._written.note(definition.metadata)
 
-    async def _made(self, key: str, definition: TaskDefinition, name: str) -> bool:
+    async def _ensure_config_map(self, key: str, definition: TaskDefinition, name: str) -> bool:
         metadata = definition.metadata
         self._names[key] = name
         adopt = definition.status.function.config_map == name
@@ -75,26 +75,26 @@ class TaskDefinitionReconciler:
             await self._maps.check(metadata, DEFINITION, name, code, adopt=adopt)
         except ClashError as error:
             # The deletion of the other ConfigMap wakes us.
-            self._tell(key, metadata, name, str(error))
+            self._report(key, metadata, name, str(error))
             return False
         except ApiError as error:
             if is_end_of_namespace(error):
                 return False
             if is_lasting(error):
-                self._tell(key, metadata, name, one_line(error.message))
+                self._report(key, metadata, name, one_line(error.message))
             raise
         return True
 
-    def _tell(self, key: str, metadata: Metadata, name: str, text: str) -> None:
-        if self._told.get(key) == text:
+    def _report(self, key: str, metadata: Metadata, name: str, text: str) -> None:
+        if self._reported.get(key) == text:
             return
-        self._told[key] = text
+        self._reported[key] = text
         about = Reference(CONFIG_MAPS, Metadata(name=name, namespace=metadata.namespace))
         self._signals.emit(about, "ReconcileTask", "Failed", text)
         self._log.warning("function cannot be stored", definition=key, error=text)
 
     def _forget(self, key: str) -> None:
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
         self._written.forget(key)
         name = self._names.pop(key, None)
         if name is not None:

@@ -70,8 +70,8 @@ _decode: Final = msgspec.json.Decoder(TaskJob).decode
 
 def decode_job(raw: msgspec.Raw | bytes) -> TaskJob:
     """A Job from its JSON."""
-    found = _decode(raw)
-    return _OF_OTHERS if found.task is _NOBODY else found
+    job = _decode(raw)
+    return _OF_OTHERS if job.task is _NOBODY else job
 
 
 class TaskPods(Store[TaskPod]):

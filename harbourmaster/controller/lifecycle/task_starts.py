@@ -95,7 +95,7 @@ class TaskStarter:
         mirror = self._caches.task_definitions
         return self._caches.definition(mirror, name, self._namespaces(task))
 
-    async def fetched(self, name: str, namespace: str) -> TaskJob | None:
+    async def fetch_job(self, name: str, namespace: str) -> TaskJob | None:
         """A Job as the API server has it. Raises ApiError."""
         if not is_name(name):
             return None
@@ -104,7 +104,7 @@ class TaskStarter:
         except NotFoundError:
             return None
 
-    async def refused(self, job: TaskJob) -> tuple[TaskPod, ...]:
+    async def fetch_refused_pods(self, job: TaskJob) -> tuple[TaskPod, ...]:
         """The pods that the Job could not create, as far as its events say so: nothing else does.
 
         They are listed, not watched: API servers have no watch cache of events, so a watch would
@@ -135,15 +135,15 @@ class TaskStarter:
         if definition is None:
             namespaces = ", ".join(self._namespaces(task))
             text = f"KeptnTaskDefinition {wanted} is not found in {namespaces}"
-            return await self._missed(task, Missing(wanted, text))
+            return await self._wait_for_definition(task, Missing(wanted, text))
         program = resolve(task, definition, partial(self.definition, task))
         if isinstance(program, Missing):
-            return await self._missed(task, program)
+            return await self._wait_for_definition(task, program)
         if isinstance(program, Unusable):
             return program
         config_map = ""
         if isinstance(program, Function):
-            place = await self._place(task, program)
+            place = await self._ensure_code(task, program)
             if not isinstance(place, str):
                 return place
             config_map = place
@@ -151,9 +151,9 @@ class TaskStarter:
         def job(named: Task) -> dict[str, Any]:
             return job_for(named, definition, program, self._runners, config_map=config_map)
 
-        return await self._made(task, job, record)
+        return await self._create_job(task, job, record)
 
-    async def _missed(self, task: Task, missing: Missing) -> TaskWait | None:
+    async def _wait_for_definition(self, task: Task, missing: Missing) -> TaskWait | None:
         """Wait for the definition, unless it exists and only the watch is behind."""
         known = task.status.reason == NO_DEFINITION
         if not known and is_name(missing.name) and await self._is_there(task, missing.name):
@@ -169,7 +169,7 @@ class TaskStarter:
             return True
         return False
 
-    async def _made(
+    async def _create_job(
         self,
         task: Task,
         job: Callable[[Task], dict[str, Any]],
@@ -189,34 +189,34 @@ class TaskStarter:
             try:
                 await self._client.create(JOBS, job(task), task.metadata.namespace)
             except AlreadyExistsError:
-                found = await self.fetched(name, task.metadata.namespace)
-                if found is None or not found.is_of(task) or found.metadata.deletion_timestamp:
+                stored = await self.fetch_job(name, task.metadata.namespace)
+                if stored is None or not stored.is_of(task) or stored.metadata.deletion_timestamp:
                     is_named = False
                     continue
             except ApiError as error:
                 if is_final(error):
                     return Unusable("JobInvalid", error.message)
-                return _refused(error)
+                return _wait_after_refusal(error)
             return StartedTask(name)
         text = f"Jobs of other owners have all {_NAMES} names that this task's Job can have"
         return TaskWait("JobClash", text, "Failed", requeue_after=_PATIENCE)
 
-    async def _place(self, task: Task, program: Function) -> str | TaskWait | None:
+    async def _ensure_code(self, task: Task, program: Function) -> str | TaskWait | None:
         """The ConfigMap with the code, in the task's namespace; empty where a URL has it.
 
         None if the namespace is being deleted.
         """
         try:
             if program.bearer.metadata.namespace == task.metadata.namespace:
-                return await self._own_place(program)
-            return await self._copied(task, program)
+                return await self._ensure_own_code(program)
+            return await self._copy_code(task, program)
         except ClashError as error:
             # The deletion of a ConfigMap that is not ours wakes nobody.
             return TaskWait("FunctionClash", str(error), "Failed", requeue_after=_PATIENCE)
         except ApiError as error:
-            return _refused(error)
+            return _wait_after_refusal(error)
 
-    async def _own_place(self, program: Function) -> str | TaskWait:
+    async def _ensure_own_code(self, program: Function) -> str | TaskWait:
         bearer, name = program.bearer.metadata, program.config_map
         if program.code:
             own = function_name(bearer.name)
@@ -229,7 +229,7 @@ class TaskStarter:
             return name
         return name if await self._maps.code(bearer.namespace, name) else _no_code(program)
 
-    async def _copied(self, task: Task, program: Function) -> str | TaskWait:
+    async def _copy_code(self, task: Task, program: Function) -> str | TaskWait:
         """A copy, for this task alone, of the code of a definition in another namespace."""
         code = program.code
         source = program.bearer.metadata if code else None
@@ -256,7 +256,7 @@ def _no_code(program: Function) -> TaskWait:
     )
 
 
-def _refused(error: ApiError) -> TaskWait | None:
+def _wait_after_refusal(error: ApiError) -> TaskWait | None:
     """The wait after a refusal; None at the end of the namespace. Raises passing errors."""
     if is_end_of_namespace(error):
         return None

@@ -86,7 +86,7 @@ class TaskReconciler:
             pods = () if is_told else pods
             if not is_told or outcome is not None:
                 # Events are read until they tell why, and at the end: it may be another reason.
-                pods = (*pods, *await self._starter.refused(job))
+                pods = (*pods, *await self._starter.fetch_refused_pods(job))
         fault = task_pods.newest_fault(pods)
         if outcome is None:
             # The end of a Job that is being deleted wakes its task.
@@ -106,24 +106,24 @@ class TaskReconciler:
         name, metadata = task.status.job_name, task.metadata
         if not name:
             return None
-        found = self._caches.jobs.store.get(f"{metadata.namespace}/{name}")
-        if found is None or not found.is_of(task):
+        job = self._caches.jobs.store.get(f"{metadata.namespace}/{name}")
+        if job is None or not job.is_of(task):
             # The watch may be behind, and a task whose Job seems to be gone would run twice.
-            found = await self._starter.fetched(name, metadata.namespace)
-        return found if found is not None and found.is_of(task) else None
+            job = await self._starter.fetch_job(name, metadata.namespace)
+        return job if job is not None and job.is_of(task) else None
 
     def _kept_job(self, task: Task) -> TaskJob | None:
         """The Job of a finished task, if it has no time to live."""
         store = self._caches.jobs.store
-        found = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
+        job = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
         if (
-            found is None
-            or not found.is_of(task)
-            or found.metadata.deletion_timestamp
-            or found.spec.ttl_seconds_after_finished is not None
+            job is None
+            or not job.is_of(task)
+            or job.metadata.deletion_timestamp
+            or job.spec.ttl_seconds_after_finished is not None
         ):
             return None
-        return found
+        return job
 
     async def _release(self, task: Task, job: TaskJob | None) -> None:
         """Give a finished Job its time to live, now that its result is recorded."""

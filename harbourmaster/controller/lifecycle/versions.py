@@ -54,16 +54,16 @@ class PhaseRunner(Generic[V]):
         self._decode: Callable[[bytes], V] = msgspec.json.Decoder(kind).decode
         self._children = Children(context)
         self._own_writes = OwnWrites()
-        self._said: dict[str, dict[str, tuple[PhaseNotice, str]]] = {}
+        self._reported: dict[str, dict[str, tuple[PhaseNotice, str]]] = {}
 
-    def unfinished(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_unfinished(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys (None: all) whose version is unfinished."""
         for key in list(self._store.keys()) if keys is None else keys:
-            found = self._store.get(key)
-            if found is None or found.status.is_finished:
+            version = self._store.get(key)
+            if version is None or version.status.is_finished:
                 self._own_writes.forget(key)
-                self._said.pop(key, None)
-            elif not found.metadata.deletion_timestamp:
+                self._reported.pop(key, None)
+            elif not version.metadata.deletion_timestamp:
                 yield key
 
     def current(self, key: str) -> V | None:
@@ -71,12 +71,12 @@ class PhaseRunner(Generic[V]):
 
         That includes a version that we have changed until the watch brings the change.
         """
-        found = self._store.get(key)
-        if found is None or found.status.is_finished or found.metadata.deletion_timestamp:
+        version = self._store.get(key)
+        if version is None or version.status.is_finished or version.metadata.deletion_timestamp:
             return None
-        return None if self._own_writes.hide(found.metadata) else found
+        return None if self._own_writes.hide(version.metadata) else version
 
-    def tell_once(
+    def report_once(
         self, version: V, topic: str, notice: PhaseNotice | None, cause: str = ""
     ) -> None:
         """Report what no status shows, unless it was the last report on the topic.
@@ -84,18 +84,18 @@ class PhaseRunner(Generic[V]):
         It is reported again for another ``cause``, and after a None, which says that it is over.
         """
         key = version.metadata.key
-        said = self._said.setdefault(key, {})
+        said = self._reported.setdefault(key, {})
         if notice is None:
             said.pop(topic, None)
         elif said.get(topic) != (notice, cause):
             said[topic] = (notice, cause)
-            self._tell(version, notice)
+            self._report(version, notice)
         if not said:
-            del self._said[key]
+            del self._reported[key]
 
-    def has_told(self, version: V, topic: str) -> bool:
+    def has_reported(self, version: V, topic: str) -> bool:
         """Whether the last report on the topic still holds."""
-        return topic in self._said.get(version.metadata.key, {})
+        return topic in self._reported.get(version.metadata.key, {})
 
     async def advance(
         self,
@@ -122,7 +122,10 @@ class PhaseRunner(Generic[V]):
                 await self._create(version, outcome, made, failures)
                 world = replace(
                     world,
-                    made={(each.phase.name, each.definition): made[each] for each in made},
+                    made={
+                        (creation.phase.name, creation.definition): made[creation]
+                        for creation in made
+                    },
                     refused=frozenset(
                         (failure.phase.name, failure.definition) for failure in failures
                     ),
@@ -136,10 +139,10 @@ class PhaseRunner(Generic[V]):
         except NotFoundError:
             return None
         for creation in made:
-            self.tell_once(written, _topic(creation), None)
+            self.report_once(written, _topic(creation), None)
         for creation, error in failures.items():
             if is_lasting(error) and not is_end_of_namespace(error):
-                self.tell_once(written, _topic(creation), _refusal(creation, error))
+                self.report_once(written, _topic(creation), _refusal(creation, error))
         for error in failures.values():
             if not is_end_of_namespace(error):
                 raise error
@@ -150,11 +153,11 @@ class PhaseRunner(Generic[V]):
         if not version.status.start_time:
             status = replace(version.status, start_time=format_rfc3339(self._context.now()))
             with contextlib.suppress(NotFoundError):
-                await self._patched(version, "/status", status, "status")
+                await self._patch(version, "/status", status, "status")
 
     async def patch(self, version: V, path: str, value: object) -> V:
         """Set a field of the spec; returns the changed version. Raises ApiError."""
-        return await self._patched(version, path, value, None)
+        return await self._patch(version, path, value, None)
 
     async def _create(
         self,
@@ -179,14 +182,14 @@ class PhaseRunner(Generic[V]):
     async def _write(self, version: V, outcome: VersionStep) -> V:
         if outcome.status == version.status:
             return version
-        written = await self._patched(version, "/status", outcome.status, "status")
+        written = await self._patch(version, "/status", outcome.status, "status")
         for notice in outcome.notices:
-            self._tell(written, notice)
+            self._report(written, notice)
         if written.status.is_finished:
             self._context.signals.report_completed(written)
         return written
 
-    async def _patched(self, version: V, path: str, value: object, subresource: str | None) -> V:
+    async def _patch(self, version: V, path: str, value: object, subresource: str | None) -> V:
         metadata: Metadata = version.metadata
         operation = {"op": "add", "path": path, "value": value}
         stored = await patch_object(
@@ -198,7 +201,7 @@ class PhaseRunner(Generic[V]):
             self._own_writes.note(metadata)
         return written
 
-    def _tell(self, version: V, notice: PhaseNotice) -> None:
+    def _report(self, version: V, notice: PhaseNotice) -> None:
         signals = self._context.signals
         if not notice.about:
             text = notice.text + self._children.cause(version, notice.failed_task)
@@ -210,9 +213,13 @@ class PhaseRunner(Generic[V]):
                 warning=notice.warning,
                 is_minor=notice.is_minor,
             )
-        elif (found := self._children.evaluation(version, notice.about)) is not None:
+        elif (evaluation := self._children.evaluation(version, notice.about)) is not None:
             signals.emit(
-                found, notice.phase, notice.state, failure_text(found), warning=notice.warning
+                evaluation,
+                notice.phase,
+                notice.state,
+                failure_text(evaluation),
+                warning=notice.warning,
             )
 
     def _rules(self) -> Rules:
@@ -246,7 +253,7 @@ class AppVersionReconciler:
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose version is unfinished."""
-        return self._versions.unfinished(keys)
+        return self._versions.map_unfinished(keys)
 
     async def reconcile(self, key: str) -> float | None:
         """Bring a version as far as it goes. Raises ApiError."""

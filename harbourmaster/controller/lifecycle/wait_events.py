@@ -49,7 +49,7 @@ class WaitEventReconciler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._caches = context.caches
-        self._told: dict[str, ReportedWait] = {}
+        self._reported: dict[str, ReportedWait] = {}
         self._free_at = 0.0
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
@@ -57,7 +57,7 @@ class WaitEventReconciler:
         if keys is not None:
             return keys
         pods = self._caches.pods.store.values()
-        return {"/".join(each) for pod in pods for each in versions_of_pod(pod)[:1]}
+        return {"/".join(version) for pod in pods for version in versions_of_pod(pod)[:1]}
 
     async def reconcile(self, key: str) -> float | None:
         """Send the next event; returns the seconds to the one after it. Raises ApiError."""
@@ -72,9 +72,9 @@ class WaitEventReconciler:
                 await self._annotate(pod, key.partition("/")[2])
             self._context.signals.report_wait(about, wait)
             self._free_at = clock() + INTERVAL
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
         if step.told is not None:
-            self._told[key] = step.told
+            self._reported[key] = step.told
         return 0.0 if step.due else step.requeue_after
 
     def _look(self, key: str, now: float) -> tuple[GateWait | None, _Subjects, EventStep]:
@@ -88,7 +88,7 @@ class WaitEventReconciler:
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
         if first.wait_conditions is not None:
-            items = caches.wait_watches.explained(first)
+            items = caches.wait_watches.explained_reports(first)
             # Pods that are about to go are in no cycle, and they are many at once.
             is_open = any(item.state != "Met" for item in items.values())
             cycles = caches.wait_watches.cycles(namespace) if is_open else {}
@@ -98,18 +98,18 @@ class WaitEventReconciler:
         if wait is None:
             return None, {}, EventStep()
         held = [pod for pod in pods if _is_held(pod)]
-        found = (shown_owner(each.owner_references) for each in held)
-        owners = {owner.uid: owner for owner in found if owner is not None}.values()
+        shown_owners = (shown_owner(pod.owner_references) for pod in held)
+        owners = {owner.uid: owner for owner in shown_owners if owner is not None}.values()
         visible = [self._visible_owner(namespace, owner) for owner in owners]
         subjects: _Subjects = {about.uid: (about, None) for about in visible}
         subjects |= {pod.uid: (reference(PODS, pod.metadata), pod) for pod in held}
-        return wait, subjects, next_event(wait, tuple(subjects), self._told.get(key), now)
+        return wait, subjects, next_event(wait, tuple(subjects), self._reported.get(key), now)
 
     def _visible_owner(self, namespace: str, owner: OwnerReference) -> ObjectReference:
         """The owner at which users look: of a ReplicaSet, its own."""
-        found = self._caches.replica_sets.store.get(f"{namespace}/{owner.name}")
-        if owner.kind == REPLICA_SET and found is not None:
-            owner = parent_of(found.metadata.owner_references) or owner
+        replica_set = self._caches.replica_sets.store.get(f"{namespace}/{owner.name}")
+        if owner.kind == REPLICA_SET and replica_set is not None:
+            owner = parent_of(replica_set.metadata.owner_references) or owner
         return ObjectReference(owner.api_version, owner.kind, owner.name, namespace, owner.uid)
 
     def _facts(self, version: WorkloadVersion) -> Facts:

@@ -126,23 +126,23 @@ class WaitWatches:
         """How the items of the pods of a namespace stand."""
         return self._reports.get(namespace, {})
 
-    def explained(self, pod: Pod) -> Mapping[WaitItem, ItemReport]:
+    def explained_reports(self, pod: Pod) -> Mapping[WaitItem, ItemReport]:
         """The same of a pod for people: the first missing objects with what may be meant."""
         known = self.reports(pod.namespace)
         items = pod.wait_conditions.items if pod.wait_conditions is not None else ()
-        found = {item: known[item] for item in items if item in known}
-        missing = (each for each, report in found.items() if report.text == MISSING)
+        explained_reports = {item: known[item] for item in items if item in known}
+        missing = (item for item, report in explained_reports.items() if report.text == MISSING)
         targets = WatchedTargets(self, pod.namespace)
-        for each in list(islice(missing, NAMED)):
-            found[each] = report_on(each, self._kinds, targets, suggests=True)
-        return found
+        for item in list(islice(missing, NAMED)):
+            explained_reports[item] = report_on(item, self._kinds, targets, suggests=True)
+        return explained_reports
 
     def cycles(self, namespace: str) -> Mapping[tuple[str, str], str]:
         """The cycles of waits in a namespace by workload, as ``wait_cycles`` gives them."""
         if namespace not in self._cycles:
             workloads = islice(self._workloads.get(namespace, {}).values(), _COMPARED)
-            found = (self._pods.store.get(next(iter(workload))) for workload in workloads)
-            pods = [each for each in found if each is not None]
+            first_pods = (self._pods.store.get(next(iter(workload))) for workload in workloads)
+            pods = [pod for pod in first_pods if pod is not None]
             targets = WatchedTargets(self, namespace)
             self._cycles[namespace] = wait_cycles(pods, self.reports(namespace), targets)
         return self._cycles[namespace]
@@ -187,7 +187,7 @@ class WaitWatches:
             "metrics": self._metrics,
             # All that is asked of them is whether they exist.
             "metadata_only": resource in {resources.CONFIG_MAPS, resources.SECRETS} and not whole,
-            "on_state": lambda: self._look_at(self._items.get(place, ())),
+            "on_state": lambda: self._report_items(self._items.get(place, ())),
         }
         decode = partial(target_of, resource, whole=whole)
         indexes = {BY_LABEL: _labels} if resource in {resources.PODS, resources.SLICES} else None
@@ -229,7 +229,7 @@ class WaitWatches:
             self._excess[namespace][held] = None
             return
         self._admit(held)
-        self._look(held)
+        self._report_item(held)
 
     def _admit(self, held: _Held) -> None:
         """Have watched what an item names."""
@@ -261,19 +261,21 @@ class WaitWatches:
             self._due.set()
         if not self._costly[namespace]:
             del self._costly[namespace]
-        following = next((each for each in excess if not is_costly or _is_costly(each[1])), None)
+        following = next(
+            (waiting for waiting in excess if not is_costly or _is_costly(waiting[1])), None
+        )
         if following is not None:
             del excess[following]
             self._admit(following)
             # Nothing else wakes its pods, if it is met already.
-            self._look_at((following,))
+            self._report_items((following,))
         if not excess:
             self._excess.pop(namespace, None)
 
     def _places(self, held: _Held) -> Iterator[_Place]:
         namespace, item = held
-        for each in resources_of(item, self._kinds):
-            yield each, namespace if each.namespaced else None
+        for resource in resources_of(item, self._kinds):
+            yield resource, namespace if resource.namespaced else None
 
     def _targets_changed(self, place: _Place, watch: _Watch, keys: frozenset[str]) -> None:
         marks: set[Hashable] = set()
@@ -283,20 +285,22 @@ class WaitWatches:
                 marks.update(_marks(place[0], target) if target is not None else ())
             if now is not None:
                 watch.known[key] = now
-        held = {each for mark in marks for each in self._marked.get((place, mark), ())}
+        held = {held for mark in marks for held in self._marked.get((place, mark), ())}
         for namespace, _ in held:
             self._cycles.pop(namespace, None)
-        self._look_at(held, keys)
+        self._report_items(held, keys)
 
-    def _look_at(self, items: Iterable[_Held], keys: Collection[str] | None = None) -> None:
+    def _report_items(self, items: Iterable[_Held], keys: Collection[str] | None = None) -> None:
         """Report on the items, and tell of those that stand differently."""
-        changed = [held for held in items if self._look(held, keys)]
+        changed = [held for held in items if self._report_item(held, keys)]
         pods = self._pods.store
-        found = frozenset(pod.key for held in changed for pod in pods.by_index(BY_ITEM, held))
-        for listener in self._listeners if found else ():
-            listener(found)
+        keys_of_pods = frozenset(
+            pod.key for held in changed for pod in pods.by_index(BY_ITEM, held)
+        )
+        for listener in self._listeners if keys_of_pods else ():
+            listener(keys_of_pods)
 
-    def _look(self, held: _Held, keys: Collection[str] | None = None) -> bool:
+    def _report_item(self, held: _Held, keys: Collection[str] | None = None) -> bool:
         """Report on an item; returns whether it stands differently.
 
         ``keys`` are those of the objects that changed; None for all.
@@ -306,18 +310,18 @@ class WaitWatches:
         report = None
         cache = self.watched(resources.PODS, namespace) if item.label is not None else None
         if item.label is not None and cache is not None:
-            found = self._labelled[held]
+            is_met_by_pod = self._labelled[held]
             if keys is None:
-                found.clear()
+                is_met_by_pod.clear()
                 alike = cache.store.by_index(BY_LABEL, item.label)
-                keys = [f"{namespace}/{each.name}" for each in alike]
+                keys = [f"{namespace}/{target.name}" for target in alike]
             for key in keys:
                 pod = cache.store.get(key)
-                found.pop(key, None)
+                is_met_by_pod.pop(key, None)
                 if pod is not None and pod.labels.get(item.label[0]) == item.label[1]:
-                    found[key] = not unmet_text(item, resources.PODS, pod, targets)
+                    is_met_by_pod[key] = not unmet_text(item, resources.PODS, pod, targets)
             if targets.obstacle(resources.PODS) is None:
-                report = report_on_label(item, found.values())
+                report = report_on_label(item, is_met_by_pod.values())
         report = report or report_on(item, self._kinds, targets)
         before = self._reports[namespace].get(item)
         self._reports[namespace][item] = report

@@ -92,43 +92,47 @@ class Watches:
         definitions: Reflector[Any]
         for children in (caches.tasks, caches.evaluations):
             for name, cache in versions.items():
-                self._on(children, name, self._indexed(cache, BY_CHILD))
-            self._on(children, WAIT_EVENTS, self._indexed(caches.workload_versions, BY_CHILD))
+                self._on(children, name, self._objects_by_index(cache, BY_CHILD))
+            self._on(
+                children, WAIT_EVENTS, self._objects_by_index(caches.workload_versions, BY_CHILD)
+            )
             self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
         for definitions in (caches.task_definitions, caches.evaluation_definitions):
             for name, cache in versions.items():
-                self._on(definitions, name, self._indexed(cache, BY_DEFINITION, _name))
+                self._on(definitions, name, self._objects_by_index(cache, BY_DEFINITION, _name))
         self._on(caches.task_definitions, TASKS, self._tasks_of_definitions)
         self._on(
             caches.config_maps,
             TASK_DEFINITIONS,
-            self._indexed(caches.task_definitions, BY_CONFIG_MAP),
+            self._objects_by_index(caches.task_definitions, BY_CONFIG_MAP),
         )
         self._on(caches.config_maps, TASKS, self._tasks_of_maps)
         self._on(
             caches.evaluation_definitions,
             EVALUATIONS,
-            self._indexed(caches.evaluations, BY_DEFINITION, _name),
+            self._objects_by_index(caches.evaluations, BY_DEFINITION, _name),
         )
         self._on(caches.metrics, EVALUATIONS, self._evaluations_of_consent)
-        self._on(caches.jobs, TASKS, self._indexed(caches.tasks, BY_JOB))
+        self._on(caches.jobs, TASKS, self._objects_by_index(caches.tasks, BY_JOB))
         self._on(caches.jobs, TASKS, self._tasks_of_jobs)
         self._on(caches.task_pods, TASKS, self._tasks_of_pods)
-        self._on(caches.workload_versions, GATES, self._released)
-        self._on(caches.workloads, GATES, self._gated(workload_mark))
+        self._on(caches.workload_versions, GATES, self._pods_to_decide)
+        self._on(caches.workloads, GATES, self._waiting_pods(workload_mark))
         for of_app in (caches.apps, caches.creation_requests):
-            self._on(of_app, GATES, self._gated(app_mark))
+            self._on(of_app, GATES, self._waiting_pods(app_mark))
         # By what should be there, so that one that was deleted is made anew.
         self._on(
-            caches.workload_versions, WORKLOADS, self._indexed(caches.workloads, BY_CURRENT, _place)
+            caches.workload_versions,
+            WORKLOADS,
+            self._objects_by_index(caches.workloads, BY_CURRENT, _place),
         )
-        self._on(caches.app_versions, APPS, self._indexed(caches.apps, BY_CURRENT, _place))
+        self._on(caches.app_versions, APPS, self._objects_by_index(caches.apps, BY_CURRENT, _place))
         # One that came late may have to be deprecated by now.
         self._on(caches.app_versions, APPS, self._apps_of_versions)
         self._on(
             caches.workload_versions,
             APP_VERSIONS,
-            self._indexed(caches.app_versions, BY_LISTED, _place),
+            self._objects_by_index(caches.app_versions, BY_LISTED, _place),
         )
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
@@ -137,7 +141,7 @@ class Watches:
             (STATEFUL_SET, caches.stateful_sets),
             (DAEMON_SET, caches.daemon_sets),
         ):
-            self._on(cache, WORKLOAD_VERSIONS, partial(self._owned, kind))
+            self._on(cache, WORKLOAD_VERSIONS, partial(self._versions_of_owners, kind))
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
@@ -161,19 +165,19 @@ class Watches:
         self, controller: str, translate: Callable[[frozenset[str]], Iterable[str]]
     ) -> Callable[[frozenset[str]], None]:
         def wake(keys: frozenset[str]) -> None:
-            found = self._controllers.get(controller)
-            if found is not None:
-                found.changed(translate(keys))
+            target = self._controllers.get(controller)
+            if target is not None:
+                target.changed(translate(keys))
 
         return wake
 
-    def _indexed(
+    def _objects_by_index(
         self, cache: Reflector[Any], index: str, place: Callable[[str], object] = str
     ) -> Callable[[frozenset[str]], Iterable[str]]:
         """The objects under whose index value the places of the changed keys stand."""
         store = cache.store
         return lambda keys: [
-            found.metadata.key for key in keys for found in store.by_index(index, place(key))
+            obj.metadata.key for key in keys for obj in store.by_index(index, place(key))
         ]
 
     def _tasks_of_definitions(self, keys: Iterable[str]) -> Iterable[str]:
@@ -183,9 +187,9 @@ class Watches:
         unseen = list(names)
         while unseen:
             referring = caches.task_definitions.store.by_index(BY_REFERENCE, unseen.pop())
-            found = {each.metadata.name for each in referring} - names
-            names |= found
-            unseen += found
+            new_names = {definition.metadata.name for definition in referring} - names
+            names |= new_names
+            unseen += new_names
         for name in names:
             for task in caches.tasks.store.by_index(BY_DEFINITION, name):
                 yield task.metadata.key
@@ -194,21 +198,21 @@ class Watches:
         """The evaluations by metrics that allow other namespaces than before."""
         changed, caches = set(), self._caches
         for key in keys:
-            found = caches.metrics.store.get(key)
-            allowed = consenting(found.metadata.annotations) if found is not None else frozenset()
+            metric = caches.metrics.store.get(key)
+            allowed = consenting(metric.metadata.annotations) if metric is not None else frozenset()
             if allowed != self._consents.pop(key, frozenset()):
                 changed.add(_place(key))
             if allowed:
                 self._consents[key] = allowed
-        for each in caches.evaluation_definitions.store.values() if changed else ():
-            references = [objective.keptn_metric_ref for objective in each.spec.objectives]
+        for definition in caches.evaluation_definitions.store.values() if changed else ():
+            references = [objective.keptn_metric_ref for objective in definition.spec.objectives]
             if any((reference.namespace, reference.name) in changed for reference in references):
-                users = caches.evaluations.store.by_index(BY_DEFINITION, each.metadata.name)
+                users = caches.evaluations.store.by_index(BY_DEFINITION, definition.metadata.name)
                 yield from (user.metadata.key for user in users)
 
     def _tasks_of_maps(self, keys: frozenset[str]) -> Iterable[str]:
-        found = self._indexed(self._caches.task_definitions, BY_CONFIG_MAP)
-        return self._tasks_of_definitions(found(keys))
+        definitions_of_maps = self._objects_by_index(self._caches.task_definitions, BY_CONFIG_MAP)
+        return self._tasks_of_definitions(definitions_of_maps(keys))
 
     def _tasks_of_jobs(self, keys: frozenset[str]) -> Iterable[str]:
         for key in keys:
@@ -227,7 +231,9 @@ class Watches:
                 if task.status.reason != reason:
                     yield task.metadata.key
 
-    def _gated(self, mark: Callable[[str], str]) -> Callable[[frozenset[str]], Iterable[str]]:
+    def _waiting_pods(
+        self, mark: Callable[[str], str]
+    ) -> Callable[[frozenset[str]], Iterable[str]]:
         """The pods that wait for it, found by their mark in the index."""
         store = self._caches.pods.store
         return lambda keys: [
@@ -247,49 +253,51 @@ class Watches:
             if pod is not None and pod.failure is not None:
                 yield f"{pod.namespace}/{pod.version}"
 
-    def _released(self, keys: frozenset[str]) -> Iterable[str]:
+    def _pods_to_decide(self, keys: frozenset[str]) -> Iterable[str]:
         """The pods of versions that came, went, or let others go than before."""
         changed = []
         for key in keys:
-            found = self._caches.workload_versions.store.get(key)
+            version = self._caches.workload_versions.store.get(key)
             before = self._approvals.pop(key, None)
-            if found is not None:
-                after = self._decisive(found)
+            if version is not None:
+                after = self._decisive_fields(version)
                 self._approvals[key] = after
                 if after == before:
                     continue
             changed.append(key)
-        return self._gated(str)(frozenset(changed))
+        return self._waiting_pods(str)(frozenset(changed))
 
-    def _decisive(self, version: WorkloadVersion) -> tuple[object, ...]:
+    def _decisive_fields(self, version: WorkloadVersion) -> tuple[object, ...]:
         """What decides on the pods of a version; those in a scheduler are told of more."""
-        found = (approval(version).is_given, recorded_owners(version))
+        decisive = (approval(version).is_given, recorded_owners(version))
         if not self._caches.has_scheduler:
-            return found
+            return decisive
         status = version.status
         begun = (is_checking(version), status.start_time)
-        return (*found, has_failed(version), *begun, status.failed_nodes)
+        return (*decisive, has_failed(version), *begun, status.failed_nodes)
 
     def _apps_of_versions(self, keys: frozenset[str]) -> Iterable[str]:
         for key in keys:
-            found = self._caches.app_versions.store.get(key)
-            if found is not None:
-                yield f"{found.metadata.namespace}/{found.spec.app_name}"
+            version = self._caches.app_versions.store.get(key)
+            if version is not None:
+                yield f"{version.metadata.namespace}/{version.spec.app_name}"
 
     def _unfinished_of_workloads(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
         for key in keys:
-            for found in store.by_index(BY_WORKLOAD, _place(key)):
-                if not found.status.is_finished:
-                    yield found.metadata.key
+            for version in store.by_index(BY_WORKLOAD, _place(key)):
+                if not version.status.is_finished:
+                    yield version.metadata.key
 
     def _versions_of_gated(self, keys: frozenset[str]) -> Iterable[str]:
         for key in keys:
             pod = self._caches.pods.store.get(key)
-            yield from ("/".join(each) for each in versions_of_pod(pod)[:1]) if pod else ()
+            yield from ("/".join(version) for version in versions_of_pod(pod)[:1]) if pod else ()
 
     def _waiting_for_app_child(self, keys: frozenset[str]) -> Iterable[str]:
-        return self._waiting_for_app(self._indexed(self._caches.app_versions, BY_CHILD)(keys))
+        return self._waiting_for_app(
+            self._objects_by_index(self._caches.app_versions, BY_CHILD)(keys)
+        )
 
     def _waiting_for_app(self, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
@@ -297,31 +305,32 @@ class Watches:
             app: AppVersion | None = self._caches.app_versions.store.get(key)
             if app is None:
                 continue
-            for found in store.by_index(BY_APP, (app.metadata.namespace, app.spec.app_name)):
-                if not found.status.current_phase:
-                    yield found.metadata.key
+            for version in store.by_index(BY_APP, (app.metadata.namespace, app.spec.app_name)):
+                if not version.status.current_phase:
+                    yield version.metadata.key
 
-    def _owned(self, kind: str, keys: Iterable[str]) -> Iterable[str]:
+    def _versions_of_owners(self, kind: str, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
         for key in keys:
             namespace, name = _place(key)
-            found = {
-                each.metadata.key: each
-                for each in store.by_index(BY_OWNER, (namespace, kind, name))
+            versions = {
+                version.metadata.key: version
+                for version in store.by_index(BY_OWNER, (namespace, kind, name))
             }
             owner = self._caches.replica_sets.store.get(key) if kind == REPLICA_SET else None
             if owner is not None:
                 recorded = store.by_index(BY_UID, owner.metadata.uid)
-                found.update({each.metadata.key: each for each in recorded})
-            yield from (each for each, version in found.items() if not version.status.is_finished)
+                versions.update({version.metadata.key: version for version in recorded})
+            yield from (key for key, version in versions.items() if not version.status.is_finished)
 
     def _deploying_by_rollout(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.replica_sets.store
         for key in keys:
             namespace, _, name = key.partition("/")
             owned: tuple[Owner, ...] = store.by_index(BY_OWNER, (namespace, ROLLOUT, name))
-            yield from self._owned(
-                REPLICA_SET, [f"{each.metadata.namespace}/{each.metadata.name}" for each in owned]
+            yield from self._versions_of_owners(
+                REPLICA_SET,
+                [f"{namespace}/{replica_set.metadata.name}" for replica_set in owned],
             )
 
 

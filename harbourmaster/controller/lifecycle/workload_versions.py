@@ -61,11 +61,11 @@ class DeploymentCheck:
                 f"{reference.kind} {reference.name} owns the pods, and only these kinds can be "
                 f"followed: {known}"
             )
-        owners = self._recorded(version)
+        owners = self._recorded_owners(version)
         if not owners and live:
-            found = await self._live(version)
-            if found is not None and found.metadata.uid in recorded_owners(version):
-                owners = [found]
+            owner = await self._live(version)
+            if owner is not None and owner.metadata.uid in recorded_owners(version):
+                owners = [owner]
         if not owners:
             missing = f"{reference.kind} {reference.name} not found"
             return False, f"{missing}; waiting for it to be created"
@@ -73,14 +73,18 @@ class DeploymentCheck:
             return False, ""
         if reference.kind == REPLICA_SET:
             return True, ""
-        found = await self._live(version)
-        return found is not None and self._is_deployed(version, found), ""
+        owner = await self._live(version)
+        return owner is not None and self._is_deployed(version, owner), ""
 
-    def _recorded(self, version: WorkloadVersion) -> list[Owner]:
+    def _recorded_owners(self, version: WorkloadVersion) -> list[Owner]:
         """The existing owners of pods of this version."""
         reference, uids = version.spec.resource_reference, recorded_owners(version)
         if reference.kind == REPLICA_SET:
-            return [each for uid in uids for each in self._replica_sets.by_index(BY_UID, uid)]
+            return [
+                replica_set
+                for uid in uids
+                for replica_set in self._replica_sets.by_index(BY_UID, uid)
+            ]
         _, mirror = self._mirrors[reference.kind]
         named = mirror.get(f"{version.metadata.namespace}/{reference.name}")
         return [named] if named is not None and named.metadata.uid in uids else []
@@ -89,11 +93,11 @@ class DeploymentCheck:
         """The other ReplicaSets of the same Deployment or Rollout."""
         metadata = replica_set.metadata
         for owner in metadata.owner_references:
-            for each in self._replica_sets.by_index(
+            for sibling in self._replica_sets.by_index(
                 BY_OWNER, (metadata.namespace, owner.kind, owner.name)
             ):
-                if each.metadata.uid != metadata.uid:
-                    yield each
+                if sibling.metadata.uid != metadata.uid:
+                    yield sibling
 
     async def _live(self, version: WorkloadVersion) -> Owner | None:
         reference = version.spec.resource_reference
@@ -114,7 +118,7 @@ class DeploymentCheck:
             wanted, ready = status.desired_number_scheduled, status.number_ready
             updated = status.updated_number_scheduled
         else:
-            wanted, ready = _wanted(owner), status.available_replicas
+            wanted, ready = _desired_replicas(owner), status.available_replicas
             updated = status.updated_replicas
         return is_deployed(
             Rollout(
@@ -132,7 +136,7 @@ class DeploymentCheck:
 
         At zero it is done only where no other ReplicaSet has taken its place.
         """
-        metadata, status, wanted = owner.metadata, owner.status, _wanted(owner)
+        metadata, status, wanted = owner.metadata, owner.status, _desired_replicas(owner)
         argo = next(
             (reference for reference in metadata.owner_references if reference.kind == ROLLOUT),
             None,
@@ -143,7 +147,7 @@ class DeploymentCheck:
             wanted=wanted,
             ready=status.available_replicas if argo is None else wanted,
             updated=wanted,
-            is_superseded=wanted == 0 and any(map(_wanted, self._siblings(owner))),
+            is_superseded=wanted == 0 and any(map(_desired_replicas, self._siblings(owner))),
         )
         if argo is None or not is_deployed(own):
             return is_deployed(own)
@@ -165,7 +169,7 @@ class DeploymentCheck:
         return workload is not None and workload.spec.version != version.spec.version
 
 
-def _wanted(owner: Owner) -> int:
+def _desired_replicas(owner: Owner) -> int:
     """The API's default for no number is one."""
     return 1 if owner.spec.replicas is None else owner.spec.replicas
 
@@ -189,7 +193,7 @@ class WorkloadVersionReconciler:
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose version is unfinished."""
-        return self._versions.unfinished(keys)
+        return self._versions.map_unfinished(keys)
 
     async def reconcile(self, key: str) -> float | None:
         """Bring a version as far as it goes. Raises ApiError."""
@@ -198,32 +202,35 @@ class WorkloadVersionReconciler:
             return None
         if not version.status.current_phase:
             app = self._app_version(version)
-            told = None if may_begin(app) else app_obstacle(app)
+            notice = None if may_begin(app) else app_obstacle(app)
             cause = app.metadata.uid if app is not None else ""
-            self._versions.tell_once(version, _APP, told, cause)
+            self._versions.report_once(version, _APP, notice, cause)
             if app is None or not may_begin(app):
                 await self._versions.note_waiting(version)
                 return None
-            version = self._inheriting(with_app_metadata(await self._traced(version, app), app))
+            version = self._with_inherited_nodes(
+                with_app_metadata(await self._with_trace(version, app), app)
+            )
         return await self._versions.advance(version, Inputs(), partial(self._look, version))
 
     def _app_version(self, version: WorkloadVersion) -> AppVersion | None:
         app = (version.metadata.namespace, version.spec.app)
         return app_version_of(version, self._app_versions.by_index(BY_APP, app))
 
-    def _inheriting(self, version: WorkloadVersion) -> WorkloadVersion:
+    def _with_inherited_nodes(self, version: WorkloadVersion) -> WorkloadVersion:
         """The version with the failed nodes of the previous one, if settings keep them."""
         settings = self._context.scheduler
         if not settings.enabled or not settings.keep_failed_nodes:
             return version
         spec, namespace = version.spec, version.metadata.namespace
-        others = self._context.caches.workload_versions.store.by_index(
+        versions = self._context.caches.workload_versions.store.by_index(
             BY_WORKLOAD, (namespace, spec.workload_name)
         )
-        before = next((each for each in others if each.spec.version == spec.previous_version), None)
+        previous = (v for v in versions if v.spec.version == spec.previous_version)
+        before = next(previous, None)
         return with_inherited_nodes(version, before, self._context.now())
 
-    async def _traced(self, version: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
+    async def _with_trace(self, version: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
         """The version with the trace of its app in its spec, if there is one."""
         trace = trace_of(app)
         if not self._signals.is_tracing or version.spec.trace_id or not trace:
@@ -233,15 +240,15 @@ class WorkloadVersionReconciler:
     async def _look(self, version: WorkloadVersion) -> bool:
         """Whether the pods are ready; a reason why that is unknown is reported once."""
         is_deployed, complaint = await self._deployed.look(
-            version, live=not self._versions.has_told(version, _OWNER)
+            version, live=not self._versions.has_reported(version, _OWNER)
         )
-        told = None
+        notice = None
         if complaint:
-            told = PhaseNotice(
+            notice = PhaseNotice(
                 phase=WORKLOAD_DEPLOY.name,
                 state="ReconcileError",
                 text=complaint,
                 warning=True,
             )
-        self._versions.tell_once(version, _OWNER, told)
+        self._versions.report_once(version, _OWNER, notice)
         return is_deployed

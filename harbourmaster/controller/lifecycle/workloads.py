@@ -61,26 +61,28 @@ class WorkloadReconciler:
             return None
         name = version_of(workload)
         if not is_name(name):
-            self._failed(workload, f'"{name}" is not a valid object name: change the version')
+            self._report_failure(
+                workload, f'"{name}" is not a valid object name: change the version'
+            )
             return None
         try:
-            return await self._see_to(workload, name)
+            return await self._reconcile_workload(workload, name)
         except ForbiddenError as error:
             if is_end_of_namespace(error):
                 return None
-            self._failed(workload, error.message)
+            self._report_failure(workload, error.message)
             raise
         except NotFoundError:
             # Deleted meanwhile; the watch brings it.
             return None
 
-    async def _see_to(self, workload: Workload, name: str) -> float | None:
+    async def _reconcile_workload(self, workload: Workload, name: str) -> float | None:
         version = self._versions.get(f"{workload.metadata.namespace}/{name}")
         if version is None:
             try:
-                version = await self._created(workload, name)
+                version = await self._create_version(workload, name)
             except InvalidError as error:
-                self._failed(workload, error.message)
+                self._report_failure(workload, error.message)
                 return None
         if (
             version is None
@@ -90,7 +92,7 @@ class WorkloadReconciler:
             return LOOK_AGAIN
         spec = workload.spec
         if not is_version_of(version, spec.app, workload.metadata.name, spec.version):
-            self._failed(
+            self._report_failure(
                 workload,
                 f"KeptnWorkloadVersion {name} is of the workload {version.spec.workload_name} "
                 f"in the version {version.spec.version}",
@@ -98,7 +100,7 @@ class WorkloadReconciler:
             return None
         if is_of_pods(workload) and not is_generated(version):
             if is_by_hand(version, workload):
-                self._failed(workload, f"KeptnWorkloadVersion {name} is {BY_HAND}")
+                self._report_failure(workload, f"KeptnWorkloadVersion {name} is {BY_HAND}")
                 return None
             # Its deletion brings another one, of pods.
             metadata = version.metadata
@@ -112,7 +114,7 @@ class WorkloadReconciler:
             await write_status(self._client, WORKLOADS, workload.metadata, status)
         return None
 
-    async def _created(self, workload: Workload, name: str) -> WorkloadVersion | None:
+    async def _create_version(self, workload: Workload, name: str) -> WorkloadVersion | None:
         """The version, created now or before; None if it was deleted meanwhile."""
         namespace = workload.metadata.namespace
         try:
@@ -123,5 +125,5 @@ class WorkloadReconciler:
         self._signals.report_created(version)
         return version
 
-    def _failed(self, workload: Workload, text: str) -> None:
+    def _report_failure(self, workload: Workload, text: str) -> None:
         self._signals.emit(workload, "CreateWorkloadVersion", "Failed", text)

@@ -100,8 +100,8 @@ def test_how_long_nodes_count():
 
 
 def test_a_version_begins_with_the_nodes_of_the_one_before():
-    found = with_inherited_nodes(version(), version(node("old", minutes=0), node("n2")), NOW)
-    assert found.status.failed_nodes == (node("n2"),)
+    nodes = with_inherited_nodes(version(), version(node("old", minutes=0), node("n2")), NOW)
+    assert nodes.status.failed_nodes == (node("n2"),)
     assert with_inherited_nodes(version(), None, NOW) == version()
     assert with_inherited_nodes(version(), version(), NOW) == version()
 

@@ -111,9 +111,9 @@ def test_what_is_told_of_an_app_that_lets_nothing_begin():
 
 
 def test_the_app_hands_on_its_metadata():
-    found = with_app_metadata(WORKLOAD, app(metadata={"team": "a"}))
-    assert found.status.app_context_metadata == {"team": "a"}
-    assert found.spec == WORKLOAD.spec
+    metadata = with_app_metadata(WORKLOAD, app(metadata={"team": "a"}))
+    assert metadata.status.app_context_metadata == {"team": "a"}
+    assert metadata.spec == WORKLOAD.spec
 
 
 def test_the_app_hands_on_the_trace_of_its_deployment_or_else_its_own():
