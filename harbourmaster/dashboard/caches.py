@@ -177,6 +177,7 @@ class DashboardCaches(Caches):
         return self.cache(
             resource,
             known_policy,
+            name=f"{resource.plural} of the dashboard",
             undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
         )
 
