@@ -44,7 +44,7 @@ class Runnables(Struct, frozen=True, kw_only=True):
     on_leading: tuple[Callable[..., None], ...] = ()
     """Called with the keyword ``leading`` when this process begins or ends to lead."""
     on_stopping: tuple[Callable[[], None], ...] = ()
-    shared_caches: dict[str, Reflector[Any]] = {}
+    shared_caches: dict[str, Any] = {}
     """The caches that the dashboard reads, by its names for them."""
     more_caches: tuple[Reflector[Any], ...] = ()
     """The caches besides those that the controllers read."""

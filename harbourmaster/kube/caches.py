@@ -36,10 +36,6 @@ class Caches:
         """All caches."""
         return tuple(self._all)
 
-    def shared(self, sources: Mapping[str, str]) -> dict[str, Reflector[Any]]:
-        """Caches for the dashboard by its names for them, given the names of attributes here."""
-        return {source: getattr(self, name) for source, name in sources.items()}
-
     def definition(self, cache: Reflector[D], name: str, namespaces: Iterable[str]) -> D | None:
         """Return the object of that name that counts, by ``choose_definition``."""
         return choose_definition(cache.store.get(f"{place}/{name}") for place in namespaces)

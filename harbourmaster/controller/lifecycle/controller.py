@@ -57,19 +57,6 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.WAIT_EVENTS: WaitEventReconciler,
 }
 """All but that of gated pods, which is also given its queue."""
-_SHARED: Final = {
-    "app_versions": "app_versions",
-    "workloads": "workloads",
-    "workload_versions": "workload_versions",
-    "tasks": "tasks",
-    "task_definitions": "task_definitions",
-    "evaluations": "evaluations",
-    "evaluation_definitions": "evaluation_definitions",
-    "metrics": "metrics",
-    "gated_pods": "pods",
-    "waits": "waits",
-}
-"""What the dashboard calls our caches."""
 
 
 def start(runtime: Runtime) -> Runnables:
@@ -142,7 +129,18 @@ def start(runtime: Runtime) -> Runnables:
         controllers=(*by_name.values(), *extender.controllers),
         background=(channels.run, caches.wait_watches.run, *extender.background),
         on_leading=(note_leading,),
-        shared_caches=caches.shared(_SHARED),
+        shared_caches={
+            "app_versions": caches.app_versions,
+            "workloads": caches.workloads,
+            "workload_versions": caches.workload_versions,
+            "tasks": caches.tasks,
+            "task_definitions": caches.task_definitions,
+            "evaluations": caches.evaluations,
+            "evaluation_definitions": caches.evaluation_definitions,
+            "metrics": caches.metrics,
+            "gated_pods": caches.pods,
+            "waits": caches.wait_watches,
+        },
     )
 
 

@@ -38,9 +38,10 @@ def start(runtime: Runtime, queries: QueryService) -> Runnables:
     controller = PlacementController(runtime, queries)
     return Runnables(
         controllers=(*controller.deciding, *controller.deployment.controllers),
-        shared_caches=controller.caches.shared(
-            {"applications": "applications", "clusters": "clusters"}
-        ),
+        shared_caches={
+            "applications": controller.caches.applications,
+            "clusters": controller.caches.clusters,
+        },
     )
 
 
