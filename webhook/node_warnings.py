@@ -11,8 +11,8 @@ from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, merged_fields
 from harbourmaster.policies.requirements import SCOPES, constraints_of
+from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.unmet import unmet
-from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

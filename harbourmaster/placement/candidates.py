@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.filters import (
         Outage,
     )
-    from harbourmaster.placement.measuring import Measuring
+    from harbourmaster.placement.measurements import Measuring
     from harbourmaster.placement.model import (
         Cloud,
         Cluster,

@@ -18,7 +18,7 @@ from harbourmaster.placement.constraints import (
     parse_metric,
 )
 from harbourmaster.placement.lexer import ConstraintError
-from harbourmaster.placement.measuring import Measured
+from harbourmaster.placement.measurements import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Candidate(Struct, frozen=True, gc=False):
     uid: str
     unready: str
     labels: Mapping[str, str]
-    measured: Measured
+    measured: Measurement
     label: str
     """Its name among the candidates, with the namespace if these are of several."""
     custom_resources: frozenset[str] = frozenset()

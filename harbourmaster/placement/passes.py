@@ -10,7 +10,7 @@ from msgspec import Struct
 from harbourmaster.placement.candidates import backend_candidate, cluster_candidate
 from harbourmaster.placement.decision import CandidateVerdict
 from harbourmaster.placement.filters import Candidate, Compiled, mismatch, mismatches
-from harbourmaster.placement.measuring import Measuring
+from harbourmaster.placement.measurements import Measuring
 from harbourmaster.placement.rules import Rules
 from harbourmaster.placement.scores import ranked, score
 

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harbourmaster.placement.filters import Candidate
-    from harbourmaster.placement.measuring import Measured
+    from harbourmaster.placement.measurements import Measurement
 
 TOLERANCE: Final = 1e-12
 """Scores that differ by less are equal: sums of the same numbers may, by their rounding."""
 
 
-def score(measured: Measured, stickiness: float = 0.0) -> float:
+def score(measured: Measurement, stickiness: float = 0.0) -> float:
     """The weighted mean of the metrics; ``stickiness`` is that of the current target, else 0."""
     if not measured.terms:
         return stickiness

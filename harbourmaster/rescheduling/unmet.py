@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from harbourmaster.policies.requirements import EXPRESSIONS, describe
 from harbourmaster.rescheduling import taints
+from harbourmaster.rescheduling.decoding import decode_node
 from harbourmaster.rescheduling.fit import NOT_SELECTED, static_reasons
 from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, Taint, Toleration
 from harbourmaster.rescheduling.reservation import is_ours
-from harbourmaster.rescheduling.wire import decode_node
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator

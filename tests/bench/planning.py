@@ -17,9 +17,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 import msgspec  # noqa: E402
 
 from harbourmaster.rescheduling.cluster import Cluster  # noqa: E402
+from harbourmaster.rescheduling.decoding import decode_budget, decode_node, decode_pod  # noqa: E402
 from harbourmaster.rescheduling.planner import plan, plan_in_slices  # noqa: E402
 from harbourmaster.rescheduling.plans import PlannerSettings  # noqa: E402
-from harbourmaster.rescheduling.wire import decode_budget, decode_node, decode_pod  # noqa: E402
 from helpers.planning import NOW, critical  # noqa: E402
 
 NODES, PODS = 5000, 30

@@ -24,7 +24,7 @@ from harbourmaster.api.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from harbourmaster.controller.rescheduling.evictions import Evictions
+from harbourmaster.controller.rescheduling.eviction_client import Evictions
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import (

@@ -17,7 +17,7 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.rescheduling.wire import decode_namespace
+from harbourmaster.rescheduling.decoding import decode_namespace
 from helpers import fit_domains
 from helpers.changes import Changes
 from helpers.controller import connected

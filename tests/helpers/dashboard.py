@@ -22,9 +22,9 @@ from harbourmaster.kube.access import User
 from harbourmaster.placement.model import Application, ReportedCluster
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import Policy
+from harbourmaster.rescheduling.decoding import decode_node
 from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
 from harbourmaster.rescheduling.reservation import taint_value
-from harbourmaster.rescheduling.wire import decode_node
 from harbourmaster.serving.site import Site
 from helpers.dashboard_lifecycle import LifecycleStores
 

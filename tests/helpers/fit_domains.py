@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
+from harbourmaster.rescheduling.decoding import decode_node, decode_pending, decode_present
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.topology import Topology
-from harbourmaster.rescheduling.wire import decode_node, decode_pending, decode_present
 from helpers.fitting import OTHER, a_case, expression, finished, leaving, pod
 
 AREA, RACK = "@node.example.com/area", "@node.example.com/rack"

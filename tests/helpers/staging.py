@@ -18,7 +18,7 @@ from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.placement.samples import Sampler
+from harbourmaster.controller.placement.samples import SampleReconciler
 from harbourmaster.controller.placement.scheduler import Scheduler
 from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.runtime import Runtime
@@ -90,7 +90,7 @@ class Stage:
         controller = self.controller
         self.woken = []
         self.told = []
-        self.sampler = Sampler(
+        self.sampler = SampleReconciler(
             controller._samples,
             self.answers,
             home=HOME,

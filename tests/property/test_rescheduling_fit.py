@@ -15,6 +15,12 @@ from harbourmaster.api.selectors import Matcher
 from harbourmaster.cli.lines import answer_lines
 from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.rescheduling.anti_affinity import rivals
+from harbourmaster.rescheduling.decoding import (
+    decode_budget,
+    decode_namespace,
+    decode_node,
+    decode_pod,
+)
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.model import (
     HostPort,
@@ -26,7 +32,6 @@ from harbourmaster.rescheduling.model import (
     Toleration,
 )
 from harbourmaster.rescheduling.requests import Asking, Container, Resources, effective
-from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES
 from helpers.properties import cases

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.preview.model import Fit
 from harbourmaster.rescheduling.anti_affinity import Rivals, rivals
+from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons, used
 from harbourmaster.rescheduling.model import Node, PendingPod, Toleration
-from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

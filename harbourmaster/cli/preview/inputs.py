@@ -24,7 +24,7 @@ from harbourmaster.cli.preview.model import ChangedWorkload, PreviewedPolicies
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.rescheduling.wire import decode_namespace, decode_node, decode_present
+from harbourmaster.rescheduling.decoding import decode_namespace, decode_node, decode_present
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.serving.settings import StartError
 from harbourmaster.webhook.engine import Engine

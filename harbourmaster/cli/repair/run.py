@@ -33,7 +33,7 @@ from harbourmaster.kube import errors
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.rescheduling.wire import decode_budget, decode_present
+from harbourmaster.rescheduling.decoding import decode_budget, decode_present
 from harbourmaster.serving.settings import StartError
 from harbourmaster.webhook.engine import Engine
 

@@ -14,13 +14,13 @@ from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.lines import answer_file
-from harbourmaster.rescheduling.fit import fits
-from harbourmaster.rescheduling.wire import (
+from harbourmaster.rescheduling.decoding import (
     decode_namespace,
     decode_node,
     decode_pending,
     decode_present,
 )
+from harbourmaster.rescheduling.fit import fits
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

@@ -26,7 +26,7 @@ from harbourmaster.cli.live.files import Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.reschedule.state import ObservedCluster, survey
 from harbourmaster.cli.terminal import print_out
-from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
+from harbourmaster.controller.rescheduling.settings import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE

@@ -9,9 +9,14 @@ from harbourmaster.cli.live.files import Dump
 from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.cluster import Cluster
+from harbourmaster.rescheduling.decoding import (
+    decode_budget,
+    decode_namespace,
+    decode_node,
+    decode_pod,
+)
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.plans import Circumstances
-from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import CLUSTERS, MAGNUM_CLUSTERS
 from harbourmaster.api.times import format_rfc3339, moment
-from harbourmaster.controller.placement.scheduler import Deciding
+from harbourmaster.controller.placement.scheduler import PlacementReconciler
 from harbourmaster.controller.placement.writes import is_news, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.backends import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.scheduler import SchedulingContext
     from harbourmaster.controller.placement.snapshots import TimedPass
     from harbourmaster.placement.filters import Candidate
-    from harbourmaster.placement.measuring import Measured
+    from harbourmaster.placement.measurements import Measurement
     from harbourmaster.placement.model import Project, ReportedStatus
     from harbourmaster.placement.passes import Pass
 
@@ -73,7 +73,7 @@ def reported(
     return replace(after, metrics=reports)
 
 
-def _condition(measured: Measured, generation: int) -> Condition:
+def _condition(measured: Measurement, generation: int) -> Condition:
     status, reason, message = TRUE, "MetricsAvailable", ""
     if measured.fault:
         status, reason, message = FALSE, measured.faults[0][1].reason, measured.fault[:_LONGEST]
@@ -88,7 +88,7 @@ def _condition(measured: Measured, generation: int) -> Condition:
     )
 
 
-def _reports(measured: Measured, time: str) -> tuple[MetricReport, ...]:
+def _reports(measured: Measurement, time: str) -> tuple[MetricReport, ...]:
     """Those with values, else those without: a target is measured as a whole."""
     known = tuple(
         MetricReport(
@@ -123,7 +123,7 @@ def _is_news(
     return told is None or abs(now - told) >= FRESH
 
 
-class CloudScheduler(Deciding[ReportedCluster]):
+class CloudScheduler(PlacementReconciler[ReportedCluster]):
     """Finds a cloud for each Cluster that wants one, and reports the metrics of Clusters."""
 
     resource = CLUSTERS
@@ -168,7 +168,7 @@ def _with_metrics(found: ReportedCluster, status: ReportedStatus, seen: Pass) ->
     return status
 
 
-class ProjectScheduler(Deciding[MagnumCluster]):
+class ProjectScheduler(PlacementReconciler[MagnumCluster]):
     """Finds a project for each MagnumCluster that has none."""
 
     resource = MAGNUM_CLUSTERS

@@ -11,7 +11,7 @@ from harbourmaster.controller.placement.backends import CloudScheduler, ProjectS
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
 from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
-from harbourmaster.controller.placement.samples import Sampler, Samples
+from harbourmaster.controller.placement.samples import SampleReconciler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
 from harbourmaster.controller.placement.snapshots import Snapshots
 from harbourmaster.controller.runtime import Runnables
@@ -103,7 +103,7 @@ class PlacementController:
     def _start_sampler(self, queue: WorkQueue) -> Reconciler:
         # What an earlier term knew is outdated.
         self._snapshots.outdate()
-        return Sampler(
+        return SampleReconciler(
             self._samples,
             self._queries,
             home=self._runtime.namespace,

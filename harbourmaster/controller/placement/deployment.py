@@ -16,7 +16,7 @@ from harbourmaster.controller.placement.context import (
 from harbourmaster.controller.placement.deployment_memory import DeploymentMemory
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.controller.placement.members import Members
-from harbourmaster.controller.placement.monitor import Monitor
+from harbourmaster.controller.placement.monitor import ClusterReconciler
 from harbourmaster.controller.placement.session import BusyError
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.confirmation import is_waiting
@@ -39,7 +39,7 @@ _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _BUSY: Final = 5.0
 
 
-class Deployer:
+class ApplicationReconciler:
     """Reconciles one Application; keys are ``namespace/name``; ``wake`` has one looked at again."""
 
     def __init__(self, context: DeploymentContext, wake: Callable[[str], None]) -> None:
@@ -140,8 +140,8 @@ class DeploymentControllers:
             now=now,
             since=since,
         )
-        self._monitor: Monitor | None = None
-        self._deployer: Deployer | None = None
+        self._monitor: ClusterReconciler | None = None
+        self._deployer: ApplicationReconciler | None = None
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
         self._clusters = made(CLUSTERS, self._start_monitor, workers=8)
         self._applications = made(DEPLOYER, self._start_deployer, workers=settings.workers)
@@ -152,11 +152,11 @@ class DeploymentControllers:
         self.caches.applications.subscribe(self._users_changed)
 
     def _start_monitor(self, _queue: WorkQueue) -> Reconciler:
-        self._monitor = Monitor(self._context)
+        self._monitor = ClusterReconciler(self._context)
         return self._monitor
 
     def _start_deployer(self, queue: WorkQueue) -> Reconciler:
-        self._deployer = Deployer(self._context, queue.add)
+        self._deployer = ApplicationReconciler(self._context, queue.add)
         return self._deployer
 
     def _cluster_changed(self, key: str) -> None:

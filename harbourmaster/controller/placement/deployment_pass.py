@@ -17,9 +17,9 @@ from harbourmaster.controller.placement.deployment_memory import RESYNC, Applied
 from harbourmaster.controller.placement.secret_copies import read_copies
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
+from harbourmaster.placement.cleanup_texts import describe_cleanup
 from harbourmaster.placement.copied_secrets import Copies
 from harbourmaster.placement.deployed import FORCE, record_of
-from harbourmaster.placement.leaving import leaving
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
 from harbourmaster.placement.rollout import (
     APPLY,
@@ -267,7 +267,9 @@ class DeploymentPass:
                 session = self._session(cluster)
                 if self._is_ending and cluster not in self._memory.announced:
                     self._memory.announced.add(cluster)
-                    self.writer.report("Deleting", f"on cluster {cluster}: {leaving(action.refs)}")
+                    self.writer.report(
+                        "Deleting", f"on cluster {cluster}: {describe_cleanup(action.refs)}"
+                    )
                 await self._do(DELETE, cluster, session, partial(self._delete, action))
 
     async def _do(

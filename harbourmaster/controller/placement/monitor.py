@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 5
 
 
-class Monitor:
+class ClusterReconciler:
     """Reconciles one Cluster; keys are ``namespace/name``."""
 
     def __init__(self, context: DeploymentContext) -> None:

@@ -170,7 +170,7 @@ def _of_user(found: Reading | Values, query: MetricQuery, user: ReadingKey) -> R
     return MetricFault("InvalidMetric", f"'{query.provider[1]}' has no value {text}: {value}")
 
 
-class Sampler:
+class SampleReconciler:
     """Reconciles one query; ``wake`` queues a key, ``tell`` gets namespaces with new readings."""
 
     def __init__(

@@ -80,7 +80,7 @@ class SchedulingContext:
         return max((when - self.now()).total_seconds(), SHORTEST)
 
 
-class Deciding(Generic[T]):
+class PlacementReconciler(Generic[T]):
     """Decides about the objects of one cache; keys are ``namespace/name``."""
 
     resource: ClassVar[Resource]
@@ -149,7 +149,7 @@ class Deciding(Generic[T]):
             emit("Warning", now.reason, now.message)
 
 
-class Scheduler(Deciding[Application]):
+class Scheduler(PlacementReconciler[Application]):
     """Chooses a cluster for each Application."""
 
     resource = APPLICATIONS

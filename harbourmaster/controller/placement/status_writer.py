@@ -10,9 +10,13 @@ from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
+from harbourmaster.placement.cleanup_texts import (
+    describe_abandoned,
+    describe_cleanup,
+    describe_move,
+)
 from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from harbourmaster.placement.leaving import given_up, leaving, moving
 from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
 
 if TYPE_CHECKING:
@@ -125,7 +129,7 @@ class StatusWriter:
                 changes.append(self._condition(READY, FALSE, reason, ""))
             self._change(changes)
         if reason == "Migrating":
-            self.report(reason, moving(before, record.scheduled_to))
+            self.report(reason, describe_move(before, record.scheduled_to))
         elif reason == "Migrated":
             self.report(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
@@ -134,11 +138,11 @@ class StatusWriter:
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
                 f"on {record.scheduled_to} (failure {record.migration.failures}); "
-                f"on {before.scheduled_to}: {leaving(before.objects(before.scheduled_to))}"
+                f"on {before.scheduled_to}: {describe_cleanup(before.objects(before.scheduled_to))}"
             )
             self.report(reason, text, "Warning")
         elif reason in _CLEANING:
-            for text in given_up(before, record):
+            for text in describe_abandoned(before, record):
                 self.report(reason, text, "Warning")
 
     def _change(self, changes: list[Condition]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.controller.rescheduling.caches import observation_of
-from harbourmaster.controller.rescheduling.reservations import WriteResult
+from harbourmaster.controller.rescheduling.node_writer import WriteResult
 from harbourmaster.rescheduling.flow import apply_event
 from harbourmaster.rescheduling.flow_events import Abandoned, Adopted
 from harbourmaster.rescheduling.flow_inputs import Observation
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
+    from harbourmaster.controller.rescheduling.flow_planner import FlowPlanner
     from harbourmaster.controller.rescheduling.flows import Flows
-    from harbourmaster.controller.rescheduling.planning import Planning
-    from harbourmaster.controller.rescheduling.reservations import NodeWrites
+    from harbourmaster.controller.rescheduling.node_writer import NodeWriter
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.reservation import Held, Reservation
 
@@ -32,20 +32,20 @@ _SETTLED: Final = frozenset((WriteResult.DONE, WriteResult.NOTHING, WriteResult.
 _WAITING: Final = frozenset((Observation.WAITING, Observation.QUIET, Observation.NOMINATED))
 
 
-class Adoption:
+class ReservationAdopter:
     """Keeps the reservations on nodes as the flows want them."""
 
     def __init__(
         self,
         context: ReschedulingContext,
         flows: Flows,
-        planning: Planning,
-        reservations: NodeWrites,
+        planner: FlowPlanner,
+        node_writer: NodeWriter,
     ) -> None:
         self._context = context
         self._flows = flows
-        self._planning = planning
-        self._reservations = reservations
+        self._planner = planner
+        self._node_writer = node_writer
 
     @property
     def is_on(self) -> bool:
@@ -92,7 +92,7 @@ class Adoption:
         shown = {each.uid for each in parse(node.reservations)}
         extra = (shown | released.keys()) - self._kept(name).keys()
         is_stale = bool(extra - released.keys()) or (not shown and bool(self._owned(node)))
-        written = await self._reservations.write(name, lambda held: self._arranged(held, extra))
+        written = await self._node_writer.write(name, lambda held: self._arranged(held, extra))
         if written in _SETTLED:
             flows.note_gone(name, extra, self._context.clock())
         if written is WriteResult.DONE and (extra or is_stale):
@@ -123,7 +123,7 @@ class Adoption:
         ]
         present = {each.uid for each in found}
         missing = [
-            self._planning.record(flow)
+            self._planner.record(flow)
             for uid, flow in kept.items()
             if uid not in present and not isinstance(flow.state, Reserving)
         ]

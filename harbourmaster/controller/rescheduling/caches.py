@@ -16,9 +16,14 @@ from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.reading import readable
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
+from harbourmaster.rescheduling.decoding import (
+    decode_budget,
+    decode_namespace,
+    decode_node,
+    decode_pod,
+)
 from harbourmaster.rescheduling.flow_inputs import observe
 from harbourmaster.rescheduling.model import PendingPod
-from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable

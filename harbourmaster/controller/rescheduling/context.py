@@ -13,6 +13,7 @@ from harbourmaster.api.resources import LEASES, PODS
 from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.lease import decode_lease, encode_lease
+from harbourmaster.rescheduling.decoding import decode_pod
 from harbourmaster.rescheduling.limits import (
     FAIR_SHARE,
     HOUR,
@@ -23,7 +24,6 @@ from harbourmaster.rescheduling.limits import (
     Recent,
 )
 from harbourmaster.rescheduling.model import DOMAIN
-from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,10 +12,16 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
 from harbourmaster.controller.rescheduling.context import History, ReschedulingContext
-from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH, LeaderTerm, key_of
 from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
 from harbourmaster.controller.rescheduling.notices import Notices
-from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
+from harbourmaster.controller.rescheduling.reconciler import (
+    NODE,
+    POD,
+    SWITCH,
+    ReschedulingReconciler,
+    key_of,
+)
+from harbourmaster.controller.rescheduling.settings import criteria_of, planner_settings
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.deadline import elapsed
 from harbourmaster.kube.event_series import Allowance
@@ -75,7 +81,7 @@ def start(runtime: Runtime) -> Runnables:
     stopping = asyncio.Event()
     controller = Controller(
         RESCHEDULING,
-        lambda queue: LeaderTerm(context, queue, stopping.is_set),
+        lambda queue: ReschedulingReconciler(context, queue, stopping.is_set),
         metrics,
         workers=_WORKERS,
         reflectors=caches.reflectors,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
+from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.rescheduling.flow import Times
 from harbourmaster.rescheduling.limits import AttemptBackoff, EvictionLimits
-from harbourmaster.rescheduling.model import TAINT_KEY
-from harbourmaster.rescheduling.plans import Mode, NonDrainable, ScoreOrder
+from harbourmaster.rescheduling.model import TAINT_KEY, Criteria
+from harbourmaster.rescheduling.plans import (
+    Mode,
+    NonDrainable,
+    PlannerSettings,
+    ScoreOrder,
+)
 
 _SPARE: Final = 30.0
 """Seconds that a pod may take beyond its grace period."""
@@ -194,3 +201,39 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
     def backoff(self) -> AttemptBackoff:
         """How long to wait after a failed attempt."""
         return AttemptBackoff(first=self.backoff_seconds, limit=max(600.0, self.backoff_seconds))
+
+
+def criteria_of(settings: ReschedulingSettings) -> Criteria:
+    """Return what makes a pod critical."""
+    selector = None
+    if settings.critical_selector is not None:
+        selector = compile_selector(msgspec.convert(settings.critical_selector, LabelSelector))
+    return Criteria(
+        namespaces=frozenset(settings.system_namespaces),
+        classes=frozenset(settings.critical_classes),
+        selector=selector,
+        taint_key=settings.taint_key,
+    )
+
+
+def planner_settings(settings: ReschedulingSettings, namespace: str) -> PlannerSettings:
+    """Return the settings of plans; no pod of our own ``namespace`` is ever evicted."""
+    return PlannerSettings(
+        allow_pdb_violation=settings.allow_pdb_violation,
+        non_drainable=settings.non_drainable,
+        grace_limit=settings.grace_period_limit_seconds,
+        max_victims=settings.max_victims_per_pod,
+        max_victim_priority=settings.max_victim_priority,
+        protected_namespaces=frozenset((*settings.protected_namespaces, namespace)),
+        score_order=settings.score_order,
+        seed=_seed(settings),
+        prefer_relocatable=settings.prefer_relocatable,
+        taint_key=settings.taint_key,
+        mode=settings.mode,
+    )
+
+
+def _seed(settings: ReschedulingSettings) -> int:
+    if settings.score_order != "random":
+        return 0
+    return random.getrandbits(32) if settings.seed is None else settings.seed

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import VOLUME_CLAIMS, VOLUMES
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.policies.model import NodeSelector
 from harbourmaster.rescheduling.constraints import node_terms
-from harbourmaster.rescheduling.wire import claim_text
+from harbourmaster.rescheduling.decoding import claim_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

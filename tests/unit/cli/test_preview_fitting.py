@@ -10,8 +10,8 @@ import pytest
 from harbourmaster.cli.preview.compare import Difference
 from harbourmaster.cli.preview.fitting import Places
 from harbourmaster.rescheduling.anti_affinity import rivals
+from harbourmaster.rescheduling.decoding import decode_node, decode_pending, decode_present
 from harbourmaster.rescheduling.fit import fits
-from harbourmaster.rescheduling.wire import decode_node, decode_pending, decode_present
 from helpers.previewing import HOST, bare, ready_node
 from helpers.rescheduling.objects import container
 

@@ -21,7 +21,7 @@ from harbourmaster.cli.repair.plan import (
 )
 from harbourmaster.cli.repair.run import Pace
 from harbourmaster.policies.index import policy_set
-from harbourmaster.rescheduling.wire import decode_budget, decode_present
+from harbourmaster.rescheduling.decoding import decode_budget, decode_present
 from harbourmaster.webhook.cases import DEFAULTS
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.snapshot import Namespace, Snapshot

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from harbourmaster.rescheduling import unmet as module
+from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.model import NodeTerm
 from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, unmet
-from harbourmaster.rescheduling.wire import decode_pending
 from helpers import fit_nodes
 from helpers.fit_cases import CASES
 from helpers.fit_nodes import needing, taint, term

@@ -21,7 +21,7 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import run_together
 from harbourmaster.controller.enforcement import decode as decode_asked
-from harbourmaster.controller.rescheduling.rules import criteria_of
+from harbourmaster.controller.rescheduling.settings import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.freshness import age_limit, read_metric
 from harbourmaster.evaluation.model import Metric, Provider
@@ -39,9 +39,9 @@ from harbourmaster.policies.enforcement import (
 )
 from harbourmaster.policies.metadata_validation import SUPPORTED_VALUES
 from harbourmaster.rescheduling import reservation
+from harbourmaster.rescheduling.decoding import decode_budget, decode_pod
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
 from harbourmaster.rescheduling.taints import tolerates_reservation
-from harbourmaster.rescheduling.wire import decode_budget, decode_pod
 from harbourmaster.webhook.policy_objects import decode_policy
 
 if TYPE_CHECKING:

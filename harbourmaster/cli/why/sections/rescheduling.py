@@ -14,12 +14,12 @@ from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.model import Line, Section, from_text
-from harbourmaster.controller.rescheduling.rules import criteria_of
+from harbourmaster.controller.rescheduling.settings import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
+from harbourmaster.rescheduling.decoding import decode_pod
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import decode_held
-from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,11 +16,11 @@ from harbourmaster.cli.why.policy_lines import NO_POLICY, shown
 from harbourmaster.cli.why.sections.policies import origins_in
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS, label_path
+from harbourmaster.rescheduling.decoding import decode_node, decode_pending
 from harbourmaster.rescheduling.fit import static_reasons
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
 from harbourmaster.rescheduling.node_affinity import matches
 from harbourmaster.rescheduling.unmet import parts
-from harbourmaster.rescheduling.wire import decode_node, decode_pending
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import WhyContext

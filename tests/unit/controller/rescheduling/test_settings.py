@@ -7,8 +7,11 @@ import pytest
 
 from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import Switch
-from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
-from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.settings import (
+    ReschedulingSettings,
+    criteria_of,
+    planner_settings,
+)
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 

@@ -9,8 +9,8 @@ import pytest
 from harbourmaster.api.resources import NODES, PODS, VOLUME_CLAIMS, VOLUMES
 from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
+from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
-from harbourmaster.rescheduling.wire import decode_pending
 from helpers.evicting import leading, told, until
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}

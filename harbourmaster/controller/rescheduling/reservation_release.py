@@ -14,7 +14,7 @@ from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
-from harbourmaster.controller.rescheduling.reservations import NodeWrites, WriteResult
+from harbourmaster.controller.rescheduling.node_writer import NodeWriter, WriteResult
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.kube.reading import log_skipped
@@ -46,17 +46,17 @@ _decode_review: Final = msgspec.json.Decoder(_Review).decode
 
 def start(runtime: Runtime) -> Runnables:
     """Start a controller that only releases what rescheduling may have reserved."""
-    off = SwitchedOff(runtime.client, runtime.settings.rescheduling)
+    off = ReservationReleaseReconciler(runtime.client, runtime.settings.rescheduling)
     return Runnables(controllers=(Controller(RESCHEDULING, lambda _queue: off, runtime.metrics),))
 
 
-class SwitchedOff:
+class ReservationReleaseReconciler:
     """One look at all nodes at the beginning of each term."""
 
     def __init__(self, client: Client, settings: ReschedulingSettings) -> None:
         self._client = client
         self._key = settings.taint_key
-        self._reservations = NodeWrites(client)
+        self._node_writer = NodeWriter(client)
         self._log = get_logger(RESCHEDULING)
 
     def map_changes(self, keys: Iterable[str] | None) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class SwitchedOff:
         if not await self._may():
             return None
         for name in await self._kept():
-            written = await self._reservations.write(name, self._emptied)
+            written = await self._node_writer.write(name, self._emptied)
             if written is WriteResult.DONE:
                 self._log.info("released node", node=name)
         return None

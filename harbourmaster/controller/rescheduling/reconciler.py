@@ -6,17 +6,17 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.controller.rescheduling.adoption import Adoption
+from harbourmaster.controller.rescheduling.adoption import ReservationAdopter
 from harbourmaster.controller.rescheduling.endings import FlowEndings
-from harbourmaster.controller.rescheduling.evicting import VictimEvictor
-from harbourmaster.controller.rescheduling.evictions import Evictions
+from harbourmaster.controller.rescheduling.eviction_client import EvictionClient
+from harbourmaster.controller.rescheduling.flow_planner import FlowPlanner
 from harbourmaster.controller.rescheduling.flows import Flows
+from harbourmaster.controller.rescheduling.node_writer import NodeWriter
 from harbourmaster.controller.rescheduling.observer import FlowObserver
-from harbourmaster.controller.rescheduling.planning import Planning
-from harbourmaster.controller.rescheduling.qualifying import Qualifying
-from harbourmaster.controller.rescheduling.reservations import NodeWrites
-from harbourmaster.controller.rescheduling.shortening import Shortening
-from harbourmaster.controller.rescheduling.verifying import PlanFault, PlanVerifier
+from harbourmaster.controller.rescheduling.plan_verifier import PlanFault, PlanVerifier
+from harbourmaster.controller.rescheduling.preemption_shortener import PreemptionShortener
+from harbourmaster.controller.rescheduling.qualification import Qualification
+from harbourmaster.controller.rescheduling.victim_evictor import VictimEvictor
 from harbourmaster.rescheduling.flow import Action, advance
 from harbourmaster.rescheduling.flow_events import (
     ClusterChanged,
@@ -53,7 +53,7 @@ def key_of(kind: str, name: str = "") -> str:
     return f"{kind} {name}"
 
 
-class LeaderTerm:
+class ReschedulingReconciler:
     """The reconciler. What it needs of earlier terms is stored on the nodes."""
 
     def __init__(
@@ -64,23 +64,23 @@ class LeaderTerm:
         self._queue = queue
         self._flows = Flows(context.caches, context.notices)
         self._observer = FlowObserver(context, self._flows)
-        evictions = Evictions(context.client)
-        reservations = NodeWrites(context.client, context.sleep)
+        evictions = EvictionClient(context.client)
+        reservations = NodeWriter(context.client, context.sleep)
         self._verifier = PlanVerifier(context, self._flows, evictions)
-        self._shortening = Shortening(context, evictions)
+        self._shortener = PreemptionShortener(context, evictions)
         self._evictor = VictimEvictor(context, self._flows, evictions)
         self._knows_budgets = False
-        self._qualifying = Qualifying(context, context.clock())
-        self._planning = Planning(
+        self._qualification = Qualification(context, context.clock())
+        self._planner = FlowPlanner(
             context,
             self._flows,
             reservations,
             self._verifier,
             self._observer,
-            self._qualifying,
+            self._qualification,
             self._wake_pod,
         )
-        self._adoption = Adoption(context, self._flows, self._planning, reservations)
+        self._adopter = ReservationAdopter(context, self._flows, self._planner, reservations)
         self._endings = FlowEndings(context, self._flows, self._wake)
         self._reported_at = -REPORT_SECONDS
         self._counted: set[str] = set()
@@ -111,10 +111,10 @@ class LeaderTerm:
                 self._knows_budgets = True
             return await self._pod(name)
         if kind == NODE:
-            for flow in await self._adoption.settle(name):
+            for flow in await self._adopter.settle(name):
                 self._wake_pod(flow.key)
         elif kind == PLANS:
-            await self._planning.plan_all()
+            await self._planner.plan_all()
         elif kind == HOUSEKEEPING:
             return self._housekeep()
         return None
@@ -133,11 +133,11 @@ class LeaderTerm:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSING):
                 for name in {node for (node, _), gone in self._flows.released.items() if not gone}:
-                    await self._adoption.settle(name)
+                    await self._adopter.settle(name)
 
     def _everything(self) -> Iterator[str]:
-        for node in list(self._adoption.marked()):
-            self._adoption.adopt(node)
+        for node in list(self._adopter.marked()):
+            self._adopter.adopt(node)
             yield key_of(NODE, node.name)
         for pending in list(self._context.caches.cluster.pending.values()):
             if pending.pod.is_critical:
@@ -171,7 +171,7 @@ class LeaderTerm:
             for flow in self._flows.on(name):
                 yield key_of(POD, flow.key)
         is_released = any(each == name for each, _ in self._flows.released)
-        if name in kept or is_released or (node is not None and self._adoption.has_ours(node)):
+        if name in kept or is_released or (node is not None and self._adopter.has_ours(node)):
             yield key_of(NODE, name)
 
     async def _pod(self, key: str) -> float | None:
@@ -219,7 +219,7 @@ class LeaderTerm:
         pending = self._context.caches.pending(flow.key)
         match following.action:
             case Action.QUALIFY if pending is not None:
-                requeue_after = await self._qualifying.wait(flow, pending)
+                requeue_after = await self._qualification.wait(flow, pending)
                 if requeue_after is None and self._flows.is_current(flow):
                     self._flows.apply(flow, Qualified(), now)
                 return requeue_after
@@ -227,7 +227,7 @@ class LeaderTerm:
                 self._queue.add(key_of(PLANS))
                 return self._context.settings.housekeeping_interval_seconds
             case Action.RESERVE:
-                why = await self._planning.reserve(flow)
+                why = await self._planner.reserve(flow)
                 if why:
                     self._endings.replan(flow, why)
             case Action.VERIFY if pending is not None:
@@ -245,7 +245,7 @@ class LeaderTerm:
         pending = self._context.caches.pending(flow.key)
         is_its = self._observer.of(flow) is Observation.NOMINATED and not flow.is_live
         if self._context.settings.shorten_preemption and is_its and pending is not None:
-            await self._shortening.shorten(pending)
+            await self._shortener.shorten(pending)
 
     async def _verify(self, flow: EvictionFlow, pending: PendingPod) -> None:
         context, budgets = self._context, self._context.history.budgets
@@ -271,7 +271,7 @@ class LeaderTerm:
         checked = self._flows.apply(flow, result, now)
         # Who follows us must know of all of it before they go.
         if {victim.uid for victim in checked.victims} != {victim.uid for victim in flow.victims}:
-            await self._planning.renew(checked)
+            await self._planner.renew(checked)
         if any(result.tokens):
             await context.save_budgets()
         if self._flows.is_current(checked):
@@ -297,11 +297,11 @@ class LeaderTerm:
         now = context.clock()
         flows.sweep(now)
         for flow in list(flows.by_key.values()):
-            if isinstance(flow.state, NoFit | WaitingForFit) and self._planning.is_old(flow):
+            if isinstance(flow.state, NoFit | WaitingForFit) and self._planner.is_old(flow):
                 flows.apply(flow, ClusterChanged(), now)
-        self._planning.forget_but({each.uid for each in flows.by_key.values()})
+        self._planner.forget_but({each.uid for each in flows.by_key.values()})
         self._evictor.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
-        self._shortening.sweep()
+        self._shortener.sweep()
         waiting = context.caches.cluster.pending.keys()
         self._counted &= waiting
         context.history.attempts.forget_but(waiting)
@@ -318,7 +318,7 @@ class LeaderTerm:
             self._observer.of(each) in {Observation.WAITING, Observation.NOMINATED}
             for each in self._flows.by_key.values()
         )
-        is_open = context.history.breaker.is_open(now) or bool(self._qualifying.why_open)
+        is_open = context.history.breaker.is_open(now) or bool(self._qualification.why_open)
         context.notices.totals(
             waiting, len(self._flows.nodes()), context.history.budgets.left(now), is_open=is_open
         )

@@ -14,9 +14,9 @@ from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.context import MANY_BUSY
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.kube.lease import decode_lease
+from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.limits import Renewals, too_many_not_ready
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
-from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
@@ -44,7 +44,7 @@ class _Pod(Struct, frozen=True):
 _decode_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
-class Qualifying:
+class Qualification:
     """The checks of one term, which began at ``begun``."""
 
     def __init__(self, context: ReschedulingContext, begun: float) -> None:

@@ -10,10 +10,11 @@ from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.flows import UNTRUSTED
-from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.controller.rescheduling.verifying import costs
+from harbourmaster.controller.rescheduling.node_writer import WriteResult
+from harbourmaster.controller.rescheduling.plan_verifier import costs
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling import planner
+from harbourmaster.rescheduling.decoding import decode_node
 from harbourmaster.rescheduling.fit import static_reasons
 from harbourmaster.rescheduling.flow_events import (
     Disqualified,
@@ -27,17 +28,16 @@ from harbourmaster.rescheduling.flow_inputs import Observation
 from harbourmaster.rescheduling.flow_states import ActivePlan
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, reserve
-from harbourmaster.rescheduling.wire import decode_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
+    from harbourmaster.controller.rescheduling.node_writer import NodeWriter
     from harbourmaster.controller.rescheduling.observer import FlowObserver
-    from harbourmaster.controller.rescheduling.qualifying import Qualifying
-    from harbourmaster.controller.rescheduling.reservations import NodeWrites
-    from harbourmaster.controller.rescheduling.verifying import PlanVerifier
+    from harbourmaster.controller.rescheduling.plan_verifier import PlanVerifier
+    from harbourmaster.controller.rescheduling.qualification import Qualification
     from harbourmaster.rescheduling.flow_states import EvictionFlow
     from harbourmaster.rescheduling.plans import CandidateNode, Plan
 
@@ -48,25 +48,25 @@ _SHARE: Final = 0.05
 _UNSAFE: Final = frozenset((WriteResult.REFUSED, WriteResult.BUSY))
 
 
-class Planning:
+class FlowPlanner:
     """Chooses nodes, one plan at a time; ``wake`` queues a pod."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a term that it works with
         self,
         context: ReschedulingContext,
         flows: Flows,
-        reservations: NodeWrites,
+        node_writer: NodeWriter,
         verifier: PlanVerifier,
         observer: FlowObserver,
-        qualifying: Qualifying,
+        qualification: Qualification,
         wake: Callable[[str], None],
     ) -> None:
         self._context = context
         self._flows = flows
-        self._reservations = reservations
+        self._node_writer = node_writer
         self._verifier = verifier
         self._observer = observer
-        self._qualifying = qualifying
+        self._qualification = qualification
         self._wake = wake
         self._planned_at: dict[str, tuple[object, float]] = {}
         """The stamp of the cluster and the time of each pod's last plan, by uid."""
@@ -169,7 +169,7 @@ class Planning:
         if context.settings.dry_run:
             await self._report_dry_run(flow, candidate)
             return
-        is_closed = await self._qualifying.wait(flow, pending) is not None
+        is_closed = await self._qualification.wait(flow, pending) is not None
         now = context.clock()
         if not flows.is_current(flow):
             return
@@ -238,7 +238,7 @@ class Planning:
             return not static_reasons(pod, node, taint_key=key)
 
         one = self.record(flow)
-        return await self._reservations.write(
+        return await self._node_writer.write(
             flow.node, lambda held: reserve(held, one, key), accept=accept
         )
 
@@ -262,7 +262,7 @@ class Planning:
         """Write what has changed of a flow's record. Raises ApiError."""
         key = self._context.settings.taint_key
         one = self.record(flow)
-        return await self._reservations.write(flow.node, lambda held: reserve(held, one, key))
+        return await self._node_writer.write(flow.node, lambda held: reserve(held, one, key))
 
     async def _report_dry_run(self, flow: EvictionFlow, candidate: CandidateNode) -> None:
         """A dry run: the evictions are tried, and a plan that differs from the last is reported."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
-    from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.controller.rescheduling.eviction_client import EvictionClient
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.answers import Reply
     from harbourmaster.rescheduling.plans import Victim
@@ -55,7 +55,9 @@ _Result: TypeAlias = Evicted | EvictionDelayed | VictimSpared | PlanRefusal
 class VictimEvictor:
     """Carries out the evictions of flows."""
 
-    def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
+    def __init__(
+        self, context: ReschedulingContext, flows: Flows, evictions: EvictionClient
+    ) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions

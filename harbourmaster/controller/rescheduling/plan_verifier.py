@@ -19,18 +19,18 @@ from harbourmaster.rescheduling.answers import (
     pause,
     read,
 )
+from harbourmaster.rescheduling.decoding import decode_pod
 from harbourmaster.rescheduling.flow_events import Checked, VerificationDelayed
 from harbourmaster.rescheduling.flow_inputs import Observation
 from harbourmaster.rescheduling.flow_states import Verifying
 from harbourmaster.rescheduling.model import Pod
 from harbourmaster.rescheduling.victims import VIOLATING
-from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
-    from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.controller.rescheduling.eviction_client import EvictionClient
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.kube.reading import Metadata
     from harbourmaster.rescheduling.flow_states import EvictionFlow
@@ -53,7 +53,9 @@ class PlanFault(Struct, frozen=True):
 class PlanVerifier:
     """Verifies the plan of a flow before anything is evicted."""
 
-    def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
+    def __init__(
+        self, context: ReschedulingContext, flows: Flows, evictions: EvictionClient
+    ) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions

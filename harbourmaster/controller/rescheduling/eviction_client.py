@@ -29,7 +29,7 @@ _MERGE: Final = "application/strategic-merge-patch+json"
 _JSON: Final = "application/json"
 
 
-class Evictions:
+class EvictionClient:
     """Calls about victims, each with the UID of the chosen pod; no call is repeated."""
 
     def __init__(self, client: Client, now: Callable[[], datetime] = utc_now) -> None:

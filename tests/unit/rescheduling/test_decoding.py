@@ -7,6 +7,14 @@ import pytest
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.selectors import EVERYTHING, Matcher
+from harbourmaster.rescheduling.decoding import (
+    decode_budget,
+    decode_namespace,
+    decode_node,
+    decode_pending,
+    decode_pod,
+    decode_present,
+)
 from harbourmaster.rescheduling.model import (
     Budget,
     Criteria,
@@ -19,14 +27,6 @@ from harbourmaster.rescheduling.model import (
     SpreadConstraint,
     Taint,
     Toleration,
-)
-from harbourmaster.rescheduling.wire import (
-    decode_budget,
-    decode_namespace,
-    decode_node,
-    decode_pending,
-    decode_pod,
-    decode_present,
 )
 
 ON_NODE = {"nodeName": "n1"}

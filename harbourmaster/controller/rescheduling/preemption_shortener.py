@@ -18,7 +18,7 @@ from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
-    from harbourmaster.controller.rescheduling.evictions import Evictions
+    from harbourmaster.controller.rescheduling.eviction_client import EvictionClient
     from harbourmaster.rescheduling.model import PendingPod, Pod
 
 _CONDITION: Final = "DisruptionTarget"
@@ -43,14 +43,14 @@ class _Pod(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Pod).decode
 
 
-class Shortening:
+class PreemptionShortener:
     """Gives victims of a preemption less time, by DELETE alone.
 
     An eviction would change their condition, by which the scheduler knows of its preemption; it
     would take a second victim (0, finding 3).
     """
 
-    def __init__(self, context: ReschedulingContext, evictions: Evictions) -> None:
+    def __init__(self, context: ReschedulingContext, evictions: EvictionClient) -> None:
         self._context = context
         self._evictions = evictions
         self._done: set[str] = set()

@@ -26,7 +26,7 @@ STATIC = "static"
 _NO_CLUSTER = Metadata()
 
 
-class Measured(Struct, frozen=True, gc=False):
+class Measurement(Struct, frozen=True, gc=False):
     """The terms of a score, or its faults; neither for a target without metrics.
 
     ``weighted`` is the sum of the terms, ``weight`` that of their weights. For each name,
@@ -57,7 +57,7 @@ class Measuring:
         own: Iterable[MetricReference],
         inherited: Iterable[MetricReference] = (),
         cluster: Metadata = _NO_CLUSTER,
-    ) -> Measured:
+    ) -> Measurement:
         """Measure a target; for a metric that is own and inherited, the own weight counts.
 
         ``cluster`` has the labels of a cluster, and no name for other targets.
@@ -152,9 +152,9 @@ def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
     return (value - low) / (high - low)
 
 
-def _weighed(terms: tuple[Term, ...]) -> Measured:
+def _weighed(terms: tuple[Term, ...]) -> Measurement:
     if not terms:
-        return Measured()
+        return Measurement()
     # Sums that don't depend on the order of the metrics.
     try:
         weighted = math.fsum(each.normalised * each.weight for each in terms)
@@ -169,12 +169,12 @@ def _weighed(terms: tuple[Term, ...]) -> Measured:
     # The own ones come last.
     for each in sorted(terms, key=lambda term: not term.inherited):
         by_name[each.metric] = each
-    return Measured(terms, by_name=by_name, weighted=weighted, weight=weight)
+    return Measurement(terms, by_name=by_name, weighted=weighted, weight=weight)
 
 
-def _failed(faults: Sequence[tuple[str, MetricFault]]) -> Measured:
+def _failed(faults: Sequence[tuple[str, MetricFault]]) -> Measurement:
     told = "; ".join(dict.fromkeys(str(fault) for _, fault in faults))
-    return Measured(faults=tuple(faults), fault=told)
+    return Measurement(faults=tuple(faults), fault=told)
 
 
 def _invalid(text: str) -> MetricFault:

@@ -18,7 +18,7 @@ NAMED: Final = 8
 _CLAIM: Final = ("", "PersistentVolumeClaim")
 
 
-def leaving(objects: Inventory) -> str:
+def describe_cleanup(objects: Inventory) -> str:
     """What is deleted, volumes first, and what stays, in one line."""
     found = sorted(for_deletion(objects), key=lambda ref: (ref.group, ref.kind) != _CLAIM)
     texts = {
@@ -31,15 +31,15 @@ def leaving(objects: Inventory) -> str:
     return "; ".join(parts) or "deletes nothing"
 
 
-def moving(before: Record, to: str) -> str:
+def describe_move(before: Record, to: str) -> str:
     """What becomes of an application that moves to a cluster."""
     others = [each for each in before.inventory.items() if each[0] != to]
     parts = [f"from cluster {before.running_on or ', '.join(before.inventory)} to {to}"]
-    parts += [f"on {name}: {leaving(objects)}" for name, objects in others]
+    parts += [f"on {name}: {describe_cleanup(objects)}" for name, objects in others]
     return "; ".join(parts)
 
 
-def given_up(before: Record, after: Record) -> Iterator[str]:
+def describe_abandoned(before: Record, after: Record) -> Iterator[str]:
     """What becomes of the objects on clusters that do not answer, or have no Cluster any more."""
     forgotten = set(before.clusters) - set(after.clusters)
     for name in sorted(forgotten or set(before.inventory) - set(after.inventory)):
@@ -47,7 +47,7 @@ def given_up(before: Record, after: Record) -> Iterator[str]:
         if forgotten:
             yield f"Cluster {name} does not exist, so these stay there: {_named(objects)}"
         else:
-            yield f"once cluster {name} is reachable: {leaving(objects)}"
+            yield f"once cluster {name} is reachable: {describe_cleanup(objects)}"
 
 
 def _named(refs: Sequence[ObjectRef]) -> str:

@@ -33,7 +33,7 @@ class WriteResult(Enum):
     BUSY = "others keep changing the node"
 
 
-class NodeWrites:
+class NodeWriter:
     """Writes on nodes."""
 
     def __init__(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from harbourmaster.placement.cleanup_texts import (
+    NAMED,
+    describe_abandoned,
+    describe_cleanup,
+    describe_move,
+)
 from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
-from harbourmaster.placement.leaving import NAMED, given_up, leaving, moving
 from harbourmaster.placement.rollout import Record
 
 
@@ -19,7 +24,7 @@ THEIRS = ref("ConfigMap", "theirs", ADOPTED)
 
 
 def test_volumes_come_first_and_what_existed_before_is_kept():
-    assert leaving((CONFIG, CLAIM, THEIRS, WEB)) == (
+    assert describe_cleanup((CONFIG, CLAIM, THEIRS, WEB)) == (
         "deletes PersistentVolumeClaim shop/data, Deployment shop/web, ConfigMap shop/a; "
         "keeps ConfigMap shop/theirs, which existed before"
     )
@@ -27,12 +32,14 @@ def test_volumes_come_first_and_what_existed_before_is_kept():
 
 def test_what_has_no_origin_is_not_promised():
     text = "deletes ConfigMap shop/old, unless others created them"
-    assert leaving((ref("ConfigMap", "old", ""),)) == text
-    assert leaving(()) == "deletes nothing"
+    assert describe_cleanup((ref("ConfigMap", "old", ""),)) == text
+    assert describe_cleanup(()) == "deletes nothing"
 
 
 def test_many_objects_are_counted():
-    found = leaving(tuple(ref("ConfigMap", f"n{number:03}") for number in range(NAMED + 5)))
+    found = describe_cleanup(
+        tuple(ref("ConfigMap", f"n{number:03}") for number in range(NAMED + 5))
+    )
     assert found.count("ConfigMap") == NAMED
     assert found.endswith(" and 5 more")
 
@@ -43,7 +50,7 @@ def test_a_move_names_what_goes_from_each_other_cluster():
         running_on="one",
         inventory={"one": (CLAIM, THEIRS), "two": (CONFIG,), "zero": (WEB,)},
     )
-    assert moving(before, "two") == (
+    assert describe_move(before, "two") == (
         "from cluster one to two; on one: deletes PersistentVolumeClaim shop/data; keeps "
         "ConfigMap shop/theirs, which existed before; on zero: deletes Deployment shop/web"
     )
@@ -52,10 +59,10 @@ def test_a_move_names_what_goes_from_each_other_cluster():
 def test_a_cluster_that_is_given_up_is_told_with_what_is_there():
     before = Record(inventory={"one": (WEB,)}, pending={"lost": (CLAIM, CONFIG)})
     later = Record(pending={"one": (WEB,), "lost": (CLAIM, CONFIG)})
-    assert list(given_up(before, later)) == [
+    assert list(describe_abandoned(before, later)) == [
         "once cluster one is reachable: deletes Deployment shop/web"
     ]
     text = "these stay there: PersistentVolumeClaim shop/data, ConfigMap shop/a"
-    assert list(given_up(later, Record(pending={"one": (WEB,)}))) == [
+    assert list(describe_abandoned(later, Record(pending={"one": (WEB,)}))) == [
         f"Cluster lost does not exist, so {text}"
     ]
