@@ -44,7 +44,7 @@ def trust_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
     return encode(sorted(known, key=_age))
 
 
-def published(
+def authority_publication(
     now: datetime,
     data: Mapping[str, bytes],
     observed: Collection[bytes],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.field_errors import quote
 from harbourmaster.api.names import dns_subdomain, label_value
 from harbourmaster.policies import keys
 from harbourmaster.policies.label_validation import label_selector, label_selector_values
@@ -207,7 +207,7 @@ def _contradictory_keys(
 
 
 def _shown(text: str) -> str:
-    return _cut(quoted(text), _SHOWN_CHARACTERS)
+    return _cut(quote(text), _SHOWN_CHARACTERS)
 
 
 def _cut(text: str, length: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.field_errors import quote
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
 from harbourmaster.policies.model import (
@@ -52,7 +52,7 @@ class OwnedFields(Struct, frozen=True):
 
 def label_path(key: str) -> str:
     """Where a label of the node selector stands."""
-    return f"{NODE_SELECTOR}[{quoted(key)}]"
+    return f"{NODE_SELECTOR}[{quote(key)}]"
 
 
 def list_path(name: str, slot: str) -> str:

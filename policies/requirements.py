@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.field_errors import quote
 from harbourmaster.api.names import MAX_LABEL
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _described(key: str, operator: str, values: frozenset[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    return text if text.isprintable() else quoted(text)
+    return text if text.isprintable() else quote(text)
 
 
 def _bounds(constraints: Sequence[Constraint], wanted: str) -> Iterator[int]:

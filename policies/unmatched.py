@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.api.field_errors import quoted
+from harbourmaster.api.field_errors import quote
 from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.policies.enforcement import AUDIT, MODE_KEY
 from harbourmaster.policies.model import PolicySpec
@@ -68,7 +68,7 @@ def why_unmatched(
         if found is not None:
             return found
     elif compiled.namespace != subject.namespace:
-        where = f"of the namespace {quoted(compiled.namespace)} only"
+        where = f"of the namespace {quote(compiled.namespace)} only"
         return Mismatch(ELSEWHERE, f"is {where}", f"{subject.whose} is in {subject.namespace}")
     found = first_mismatch(
         compiled.pods, spec.pod_selector, "spec.podSelector", subject.labels, subject.whose
@@ -93,20 +93,20 @@ def first_mismatch(
     for part, at, key, wants in _parts(selector or LabelSelector(), path):
         alone = compile_selector(part)
         if alone is not None and not alone.matches(labels):
-            has = f"{whose} has {quoted(labels[key])}" if key in labels else _without(whose, key)
+            has = f"{whose} has {quote(labels[key])}" if key in labels else _without(whose, key)
             return Mismatch(at, f"wants {wants}", has)
     return Mismatch(path, "does not match", whose)
 
 
 def _without(whose: str, key: str) -> str:
-    return f"{whose} has no label {key if key.isprintable() else quoted(key)}"
+    return f"{whose} has no label {key if key.isprintable() else quote(key)}"
 
 
 def _parts(selector: LabelSelector, path: str) -> Iterator[tuple[LabelSelector, str, str, str]]:
     """Each part as a selector of its own, its path, its key, and what it asks for in words."""
     for key, value in (selector.match_labels or {}).items():
-        at = f"{path}.matchLabels[{quoted(key)}]"
-        yield LabelSelector(match_labels={key: value}), at, key, quoted(value)
+        at = f"{path}.matchLabels[{quote(key)}]"
+        yield LabelSelector(match_labels={key: value}), at, key, quote(value)
     for index, asked in enumerate(selector.match_expressions or ()):
         at = f"{path}.matchExpressions[{index}]"
         yield LabelSelector(match_expressions=[asked]), at, asked.key or "", _wanted(asked)
@@ -114,9 +114,9 @@ def _parts(selector: LabelSelector, path: str) -> Iterator[tuple[LabelSelector, 
 
 def _wanted(asked: LabelSelectorRequirement) -> str:
     key = asked.key or ""
-    text = f"{key if key.isprintable() else quoted(key)} {asked.operator}"
+    text = f"{key if key.isprintable() else quote(key)} {asked.operator}"
     values = asked.values or []
     if not values:
         return text
-    shown = [*map(quoted, values[:_SHOWN]), *(["..."] if len(values) > _SHOWN else [])]
+    shown = [*map(quote, values[:_SHOWN]), *(["..."] if len(values) > _SHOWN else [])]
     return f"{text} [{', '.join(shown)}]"

@@ -78,7 +78,7 @@ def required(path: str, detail: str = "") -> FieldError:
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
     """Say that a value breaks a rule."""
-    return FieldError(path, "Invalid value", rendered(value), detail)
+    return FieldError(path, "Invalid value", render_value(value), detail)
 
 
 def forbidden(path: str, detail: str) -> FieldError:
@@ -88,11 +88,11 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 def unsupported(path: str, value: str, supported: Iterable[str]) -> FieldError:
     """Say that a value is not one of the supported values."""
-    listed = ", ".join(map(quoted, supported))
-    return FieldError(path, "Unsupported value", quoted(value), f"supported values: {listed}")
+    listed = ", ".join(map(quote, supported))
+    return FieldError(path, "Unsupported value", quote(value), f"supported values: {listed}")
 
 
-def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
+def check_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
     """Check the name of an object; an empty one is valid.
 
     ``same_namespace`` adds to the text that no namespace may stand before the name.
@@ -105,15 +105,15 @@ def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterat
         yield invalid(path, name, text + rest)
 
 
-def warned_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
+def warn_of_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
     """The same as a warning, but for a name that is a path, which might lead elsewhere."""
-    faults = invalid_name(path, name, same_namespace=same_namespace)
+    faults = check_name(path, name, same_namespace=same_namespace)
     return faults if "/" in name else (fault.as_warning() for fault in faults)
 
 
 def refusal(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> str:
     """All errors of an object in one line, as the API server says it of its own kinds."""
-    return f"{kind}.{group} {quoted(name)} is invalid: {reason(errors)}"
+    return f"{kind}.{group} {quote(name)} is invalid: {reason(errors)}"
 
 
 def reason(errors: Sequence[FieldError]) -> str:
@@ -122,25 +122,25 @@ def reason(errors: Sequence[FieldError]) -> str:
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def rendered(value: object) -> str:
+def render_value(value: object) -> str:
     """Write a value on one line: strings quoted, numbers bare, absent fields left out."""
     match value:
         case str():
-            return quoted(value)
+            return quote(value)
         case bool() | None:
             return msgspec.json.encode(value).decode()
         case Struct():
-            return rendered(msgspec.to_builtins(value))
+            return render_value(msgspec.to_builtins(value))
         case dict():
-            fields = (f"{name}: {rendered(v)}" for name, v in value.items() if v is not None)
+            fields = (f"{name}: {render_value(v)}" for name, v in value.items() if v is not None)
             return f"{{{', '.join(fields)}}}"
         case list():
-            return f"[{', '.join(map(rendered, value))}]"
+            return f"[{', '.join(map(render_value, value))}]"
         case _:
             return str(value)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Quote a string as Go does, with everything escaped that does not print."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'

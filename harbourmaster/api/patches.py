@@ -63,7 +63,7 @@ class JsonPatch(Struct, frozen=True):
         """What the request says besides."""
         return {}
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The body of the request."""
         return _encoded(self.operations)
 
@@ -80,7 +80,7 @@ class MergePatch(Struct, frozen=True):
         """What the request says besides."""
         return {}
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The body of the request."""
         return _encoded(self.value)
 
@@ -105,7 +105,7 @@ class ApplyPatch(Struct, frozen=True):
         query = {"fieldManager": self.field_manager}
         return {**query, "force": "true"} if self.force else query
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The body of the request."""
         return _encoded(self.value)
 

@@ -172,7 +172,7 @@ class Manager:
 
         async def work() -> None:
             runtime.placement_since = election.marks.get(PLACEMENT_SINCE, "")
-            await self._lead(election.guarded)
+            await self._lead(election.guard)
 
         await election.run(work)
 

@@ -14,10 +14,10 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import (
     forbidden,
     invalid,
-    quoted,
+    quote,
     required,
     unsupported,
-    warned_name,
+    warn_of_name,
 )
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.times import parse_rfc3339
@@ -105,7 +105,7 @@ def _check_metric(metric: Metric) -> Iterator[FieldError]:
     at = "spec.provider.name"
     if not spec.provider.name:
         yield required(at, "name the KeptnMetricsProvider that is asked").as_warning()
-    yield from warned_name(at, spec.provider.name)
+    yield from warn_of_name(at, spec.provider.name)
     yield from _check_query("spec.query", spec.query)
     at = "spec.fetchIntervalSeconds"
     if spec.fetch_interval_seconds < 0:
@@ -147,7 +147,7 @@ def _check_provider(provider: Provider) -> Iterator[FieldError]:
         yield from _check_server(spec.target_server)
     yield from (error.as_warning() for error in _check_secret(spec, kind))
     if spec.secret_key_ref is not None:
-        yield from warned_name("spec.secretKeyRef.name", spec.secret_key_ref.name)
+        yield from warn_of_name("spec.secretKeyRef.name", spec.secret_key_ref.name)
     yield from _check_kafka(spec, kind)
     yield from _check_static(spec, kind)
 
@@ -156,8 +156,8 @@ def _unknown_type_error(provider: Provider) -> FieldError:
     if provider.spec.type:
         return unsupported("spec.type", provider.spec.type, PROVIDER_TYPES)
     # v1alpha2 has no types.
-    listed = ", ".join(map(quoted, PROVIDER_TYPES))
-    name = quoted(provider.metadata.name)
+    listed = ", ".join(map(quote, PROVIDER_TYPES))
+    name = quote(provider.metadata.name)
     return required("spec.type", f"the name {name} is not a provider type: give one of {listed}")
 
 
@@ -388,8 +388,8 @@ def _check_template(query: str) -> Iterator[FieldError]:
 def _check_reference(at: str, reference: ObjectReference) -> Iterator[FieldError]:
     if not reference.name:
         yield required(f"{at}.name", "name an object").as_warning()
-    yield from warned_name(f"{at}.name", reference.name, same_namespace=False)
-    yield from warned_name(f"{at}.namespace", reference.namespace, same_namespace=False)
+    yield from warn_of_name(f"{at}.name", reference.name, same_namespace=False)
+    yield from warn_of_name(f"{at}.namespace", reference.namespace, same_namespace=False)
 
 
 def _not_an_object_error(at: str, value: Any) -> FieldError:  # noqa: ANN401 - as it was sent

@@ -251,7 +251,7 @@ class Client:
             "PATCH",
             resource.path(namespace, name, subresource),
             {**patch.query, **_dry(dry_run)},
-            patch.encoded(),
+            patch.encode(),
             patch.content_type,
         )
         return await self._object(request)

@@ -23,7 +23,7 @@ _UNWIND: Final = 0.5
 """Seconds for work to end if the process was stopped past the deadline."""
 
 
-def elapsed() -> float:
+def read_boottime() -> float:
     """Seconds of a clock that is never set and also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -77,7 +77,7 @@ class Watchdog:
         self,
         on_stuck: Callable[[], None] = end_process,
         *,
-        clock: Callable[[], float] = elapsed,
+        clock: Callable[[], float] = read_boottime,
     ) -> None:
         self._on_stuck = on_stuck
         self._clock = clock

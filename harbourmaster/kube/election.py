@@ -22,23 +22,23 @@ from msgspec.structs import replace
 from harbourmaster.api.resources import LEASES
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.backoff import Backoff
-from harbourmaster.kube.deadline import Watchdog, elapsed, run_while
+from harbourmaster.kube.deadline import Watchdog, read_boottime, run_while
 from harbourmaster.kube.errors import ApiError, BadAnswerError, ConflictError, NotFoundError
 from harbourmaster.kube.lease import (
     LeaseWait,
     StepDown,
     Timing,
-    acquired,
+    acquire,
     decide,
     decide_as_leader,
     decode_lease,
     encode_lease,
-    marked,
+    mark,
     micro_time,
     new_lease,
     observe,
-    released,
-    renewed,
+    release,
+    renew,
 )
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
@@ -91,7 +91,7 @@ class LeaderElection:
         labels: Mapping[str, str] | None = None,
         marks: Mapping[str, bool] | None = None,
         watchdog: Watchdog | None = None,
-        clock: Callable[[], float] = elapsed,
+        clock: Callable[[], float] = read_boottime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -132,11 +132,11 @@ class LeaderElection:
         """The annotations of the Lease as it was stored last."""
         return self._last.annotations
 
-    def guarded(self, coroutine: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
+    def guard(self, coroutine: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
         """Await ``coroutine`` step by step, and cancel it before a step after the deadline.
 
-        Work itself is run so. Tasks that it starts are stopped with it, but after a standstill of
-        the process each may do a step before: start them guarded, or let them ask ``is_leader``.
+        Work runs like this. Its tasks are stopped with it, but after a standstill of the process
+        each may do a step before: start them by ``guard``, or let them check ``is_leader``.
         """
         return run_while(lambda: self._clock() < self._deadline, coroutine)
 
@@ -183,10 +183,10 @@ class LeaderElection:
         action = decide(self._seen, self.identity, now, self._written)
         if isinstance(action, LeaseWait):
             return False
-        base = marked(found or self._blank, self._marks, format_rfc3339(self._now()))
+        base = mark(found or self._blank, self._marks, format_rfc3339(self._now()))
         seconds, at = self._timing.whole_duration, self._stamp()
         try:
-            await self._write(base, acquired(base.spec, self.identity, seconds, at))
+            await self._write(base, acquire(base.spec, self.identity, seconds, at))
         except (ConflictError, NotFoundError):
             # Another candidate was faster.
             return False
@@ -198,14 +198,14 @@ class LeaderElection:
         async def call() -> None:
             await work()
 
-        async def guarded() -> None:
+        async def work_while_allowed() -> None:
             await run_while(self._may_step, call())
 
         self._watchdog.arm(self._deadline + self._timing.grace)
         self._leading, self._told_to_end, self._ended_itself = True, False, False
         self._on_state(True)
         self._log.info("became leader")
-        worker = asyncio.create_task(guarded())
+        worker = asyncio.create_task(work_while_allowed())
         renewal = asyncio.create_task(self._keep_renewing())
         try:
             loss = await self._until_over(worker, renewal)
@@ -300,7 +300,7 @@ class LeaderElection:
         return None
 
     async def _rewrite(self, lease: Lease) -> None:
-        await self._write(lease, renewed(lease.spec, self._timing.whole_duration, self._stamp()))
+        await self._write(lease, renew(lease.spec, self._timing.whole_duration, self._stamp()))
 
     async def _read(self) -> Lease | None:
         found = await self._calls.read()
@@ -336,7 +336,7 @@ class LeaderElection:
         if lease is None or lease.holder != self.identity:
             return True
         try:
-            await self._calls.store(lease, released(lease.spec, self._stamp()))
+            await self._calls.store(lease, release(lease.spec, self._stamp()))
         except (ConflictError, NotFoundError):
             # A late write of our own may have come between.
             return False

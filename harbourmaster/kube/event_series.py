@@ -67,13 +67,13 @@ def occurrence(
     return Occurrence(
         regarding,
         kind,
-        shortened(reason, MAX_TEXT),
-        shortened(note, MAX_NOTE),
-        shortened(action, MAX_TEXT),
+        shorten(reason, MAX_TEXT),
+        shorten(note, MAX_NOTE),
+        shorten(action, MAX_TEXT),
     )
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """``text`` in at most ``limit`` bytes of UTF-8, with a mark where it was cut."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= limit:

@@ -31,7 +31,7 @@ from harbourmaster.kube.event_series import (
     Series,
     SeriesTable,
     occurrence,
-    shortened,
+    shorten,
 )
 from harbourmaster.kube.lease import micro_time
 from harbourmaster.telemetry.logging import get_logger
@@ -99,7 +99,7 @@ class EventRecorder:
         reporter = f"{namespace}/{instance}" if namespace else instance
         self._reporter = {
             "reportingController": f"harbourmaster.dev/{controller}",
-            "reportingInstance": shortened(reporter, MAX_TEXT),
+            "reportingInstance": shorten(reporter, MAX_TEXT),
         }
         self._queue_size = queue_size
         self._lanes = [_Lane() for _ in range(lanes)]

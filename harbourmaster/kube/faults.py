@@ -57,30 +57,30 @@ def after_fault(
 class WatchMetrics(Protocol):
     """The metrics of a reflector; ``resource`` is its name."""
 
-    def listed(self, resource: str, objects: int, seconds: float) -> None:
+    def count_list(self, resource: str, objects: int, seconds: float) -> None:
         """Record a complete list with its number of readable objects."""
 
-    def events(self, resource: str, count: int) -> None:
+    def count_events(self, resource: str, count: int) -> None:
         """Count received events, including bookmarks."""
 
-    def failed(self, resource: str, kind: str) -> None:
+    def count_failure(self, resource: str, kind: str) -> None:
         """Count a failed list or watch; ``kind`` is the class of the error."""
 
-    def undecodable(self, resource: str) -> None:
+    def count_undecodable(self, resource: str) -> None:
         """Count an object that could not be decoded."""
 
 
 class NoWatchMetrics:
     """Counts nothing."""
 
-    def listed(self, resource: str, objects: int, seconds: float) -> None:
+    def count_list(self, resource: str, objects: int, seconds: float) -> None:
         """Do nothing."""
 
-    def events(self, resource: str, count: int) -> None:
+    def count_events(self, resource: str, count: int) -> None:
         """Do nothing."""
 
-    def failed(self, resource: str, kind: str) -> None:
+    def count_failure(self, resource: str, kind: str) -> None:
         """Do nothing."""
 
-    def undecodable(self, resource: str) -> None:
+    def count_undecodable(self, resource: str) -> None:
         """Do nothing."""

@@ -224,13 +224,13 @@ def decide_as_leader(lease: Lease | None, identity: str) -> Acquire | Renew | St
     return Renew() if lease.holder == identity else StepDown(lease.holder)
 
 
-def acquired(spec: LeaseSpec, identity: str, seconds: int, at: str) -> LeaseSpec:
+def acquire(spec: LeaseSpec, identity: str, seconds: int, at: str) -> LeaseSpec:
     """``spec`` taken over by ``identity``, if it is not in its name already.
 
     ``at`` is the time, as the API writes it.
     """
     if spec.holder_identity == identity:
-        return renewed(spec, seconds, at)
+        return renew(spec, seconds, at)
     before = spec.lease_transitions or 0
     is_new = spec == _NO_SPEC
     return msgspec.structs.replace(
@@ -243,7 +243,7 @@ def acquired(spec: LeaseSpec, identity: str, seconds: int, at: str) -> LeaseSpec
     )
 
 
-def renewed(spec: LeaseSpec, seconds: int, at: str) -> LeaseSpec:
+def renew(spec: LeaseSpec, seconds: int, at: str) -> LeaseSpec:
     """``spec`` with the same holder, at work since the same time."""
     return msgspec.structs.replace(
         spec,
@@ -254,7 +254,7 @@ def renewed(spec: LeaseSpec, seconds: int, at: str) -> LeaseSpec:
     )
 
 
-def released(spec: LeaseSpec, at: str) -> LeaseSpec:
+def release(spec: LeaseSpec, at: str) -> LeaseSpec:
     """``spec`` given back, so that the next one need not wait."""
     return msgspec.structs.replace(
         spec,
@@ -265,7 +265,7 @@ def released(spec: LeaseSpec, at: str) -> LeaseSpec:
     )
 
 
-def marked(lease: Lease, marks: Mapping[str, bool], at: str) -> Lease:
+def mark(lease: Lease, marks: Mapping[str, bool], at: str) -> Lease:
     """The Lease with an annotation for each mark that is set, and without one for any other.
 
     The value is since when it is set: ``at``, unless the annotation has a time already.

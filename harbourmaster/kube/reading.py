@@ -138,4 +138,4 @@ class Reader(Generic[T]):
         if self._faults.get(key) != text:
             self._log.error("object dropped, decoding failed", key=key, error=text)
         self._faults[key] = self._faults_of_list[key] = text
-        self._metrics.undecodable(self._name)
+        self._metrics.count_undecodable(self._name)

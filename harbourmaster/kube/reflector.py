@@ -199,7 +199,7 @@ class Reflector(Generic[T]):
         self._reader.end_list()
         self._absences = 0
         changed = self.store.replace_all(objects)
-        self._metrics.listed(self.name, len(objects), self._clock() - started)
+        self._metrics.count_list(self.name, len(objects), self._clock() - started)
         if self.absent:
             self.absent = False
             self._log.info("resource available")
@@ -303,7 +303,7 @@ class Reflector(Generic[T]):
         """Tell what came since the last time."""
         self._flushing = None
         self.last_contact = self._clock()
-        self._metrics.events(self.name, self._events)
+        self._metrics.count_events(self.name, self._events)
         self._events = 0
         changed, self._changed = self._changed, set()
         # A stream that ends without an event counts as a fault.
@@ -318,7 +318,7 @@ class Reflector(Generic[T]):
         self._failures += 1
         if plan.relist:
             self._version = ""
-        self._metrics.failed(self.name, type(error).__name__)
+        self._metrics.count_failure(self.name, type(error).__name__)
         if not plan.quiet:
             self._failed_listing = listing
             self._note_fault(error)

@@ -30,32 +30,32 @@ _SHARE: Final = 3
 class QueueMetrics(Protocol):
     """The metrics of a queue; ``queue`` is its name."""
 
-    def depth(self, queue: str, keys: int) -> None:
+    def set_depth(self, queue: str, keys: int) -> None:
         """Set the number of waiting keys."""
 
-    def retried(self, queue: str) -> None:
+    def count_retry(self, queue: str) -> None:
         """Count a key that is retried after a fault."""
 
-    def waited(self, queue: str, seconds: float) -> None:
+    def observe_wait(self, queue: str, seconds: float) -> None:
         """Record how long a key waited, in seconds."""
 
-    def worked(self, queue: str, seconds: float) -> None:
+    def observe_work(self, queue: str, seconds: float) -> None:
         """Record how long a key was processed, in seconds."""
 
 
 class NoQueueMetrics:
     """Counts nothing."""
 
-    def depth(self, queue: str, keys: int) -> None:
+    def set_depth(self, queue: str, keys: int) -> None:
         """Do nothing."""
 
-    def retried(self, queue: str) -> None:
+    def count_retry(self, queue: str) -> None:
         """Do nothing."""
 
-    def waited(self, queue: str, seconds: float) -> None:
+    def observe_wait(self, queue: str, seconds: float) -> None:
         """Do nothing."""
 
-    def worked(self, queue: str, seconds: float) -> None:
+    def observe_work(self, queue: str, seconds: float) -> None:
         """Do nothing."""
 
 
@@ -98,7 +98,7 @@ class WorkQueue:
         if self._shut_down or key in self._dirty:
             return
         self._dirty[key] = _now()
-        self._metrics.depth(self.name, len(self._dirty))
+        self._metrics.set_depth(self.name, len(self._dirty))
         if key not in self._active:
             self._make_ready(key)
             self._changed.set()
@@ -136,8 +136,8 @@ class WorkQueue:
         if keys:
             self._ready[namespace] = keys
         now = _now()
-        self._metrics.waited(self.name, now - self._dirty.pop(key))
-        self._metrics.depth(self.name, len(self._dirty))
+        self._metrics.observe_wait(self.name, now - self._dirty.pop(key))
+        self._metrics.set_depth(self.name, len(self._dirty))
         self._active[key] = now
         return key
 
@@ -145,7 +145,7 @@ class WorkQueue:
         """Give ``key`` back. Raises ValueError where nobody has it."""
         if key not in self._active:
             raise ValueError(f"no worker has {key}")
-        self._metrics.worked(self.name, _now() - self._active.pop(key))
+        self._metrics.observe_work(self.name, _now() - self._active.pop(key))
         if key in self._dirty:
             self._make_ready(key)
         self._changed.set()
@@ -154,7 +154,7 @@ class WorkQueue:
         """Have ``key`` looked at again after a wait that grows until ``forget``."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self._metrics.retried(self.name)
+        self._metrics.count_retry(self.name)
         self.add_after(key, self._backoff.delay(failures, self._chance()))
 
     def forget(self, key: str) -> None:

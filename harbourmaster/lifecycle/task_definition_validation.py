@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import FieldError, invalid, required, warned_name
+from harbourmaster.api.field_errors import FieldError, invalid, required, warn_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,9 +57,9 @@ def _function(
     if reference and reference == definition.metadata.name:
         text = "a definition cannot run itself"
         yield invalid(f"{at}.functionRef.name", reference, text).as_warning()
-    yield from warned_name(f"{at}.functionRef.name", reference)
-    yield from warned_name(f"{at}.configMapRef.name", config_map)
-    yield from warned_name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)
+    yield from warn_of_name(f"{at}.functionRef.name", reference)
+    yield from warn_of_name(f"{at}.configMapRef.name", config_map)
+    yield from warn_of_name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)
 
 
 def _limits(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
@@ -78,6 +78,6 @@ def _limits(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
 
 def _names(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
     if spec.service_account:
-        yield from warned_name("spec.serviceAccount.name", spec.service_account.name)
+        yield from warn_of_name("spec.serviceAccount.name", spec.service_account.name)
     for index, secret in enumerate(spec.image_pull_secrets):
-        yield from warned_name(f"spec.imagePullSecrets[{index}].name", secret.name)
+        yield from warn_of_name(f"spec.imagePullSecrets[{index}].name", secret.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.api.field_errors import forbidden, invalid, invalid_name, required, unsupported
+from harbourmaster.api.field_errors import check_name, forbidden, invalid, required, unsupported
 from harbourmaster.api.urls import http_url
 from harbourmaster.placement.model import MetricsProvider, ProviderSpec
 
@@ -115,6 +115,6 @@ def _server(at: str, server: Server) -> Iterator[FieldError]:
         at = f"{at}.secretKeyRef"
         if not secret.name:
             yield required(f"{at}.name", "name a Secret")
-        yield from invalid_name(f"{at}.name", secret.name, same_namespace=False)
+        yield from check_name(f"{at}.name", secret.name, same_namespace=False)
         if not secret.key:
             yield required(f"{at}.key", "name a key of the Secret")

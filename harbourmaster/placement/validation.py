@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from harbourmaster.api.field_errors import (
     FieldError,
+    check_name,
     forbidden,
     invalid,
-    invalid_name,
     required,
     unsupported,
 )
@@ -95,7 +95,7 @@ def _cluster(found: Cluster) -> Iterator[FieldError]:
         at = "spec.kubeconfigSecretRef"
         if not secret.name:
             yield required(f"{at}.name", "name a Secret of the same namespace")
-        yield from invalid_name(f"{at}.name", secret.name)
+        yield from check_name(f"{at}.name", secret.name)
         if not secret.key:
             yield required(f"{at}.key", "name a key of the Secret")
     yield from _custom_resources("spec.customResources", spec.custom_resources or ())
@@ -148,7 +148,7 @@ def _metric(found: Metric) -> Iterator[FieldError]:
     at = "spec.provider"
     if not spec.provider.name:
         yield required(f"{at}.name", "name the provider that is asked")
-    yield from invalid_name(f"{at}.name", spec.provider.name, same_namespace=False)
+    yield from check_name(f"{at}.name", spec.provider.name, same_namespace=False)
     if not spec.provider.metric.strip():
         yield required(f"{at}.metric", "say what the provider calls the metric")
     try:
@@ -265,7 +265,7 @@ def _metrics(
             text = f"a metric's name has at most {LONGEST_NAME} characters"
             yield invalid(f"{here}.name", each.name, text)
         else:
-            yield from invalid_name(f"{here}.name", each.name, same_namespace=False)
+            yield from check_name(f"{here}.name", each.name, same_namespace=False)
         if not (math.isfinite(each.weight) and each.weight >= 0):
             yield invalid(f"{here}.weight", each.weight, "must be a number, 0 or above")
         if (each.name, each.scope) in seen:
@@ -282,7 +282,7 @@ def _cloud_reference(kind: str, name: str) -> Iterator[FieldError]:
         yield unsupported(f"{at}.kind", kind, kinds)
     if not name:
         yield required(f"{at}.name", "name the cloud")
-    yield from invalid_name(f"{at}.name", name, same_namespace=False)
+    yield from check_name(f"{at}.name", name, same_namespace=False)
 
 
 def _backoff(backoff: RetryPolicy) -> Iterator[FieldError]:

@@ -38,7 +38,7 @@ CROWD: Final = 512
 class QueryObserver(Protocol):
     """Gets the outcome of each query."""
 
-    def answered(self, provider: str, outcome: str, seconds: float) -> None:
+    def count_answer(self, provider: str, outcome: str, seconds: float) -> None:
         """Count a query; ``provider`` is a type or UNKNOWN, ``outcome`` ANSWERED or a reason."""
 
 
@@ -139,7 +139,7 @@ class QueryClient:
         if self._observer is not None:
             kind = target.type if target.type in self._providers else UNKNOWN
             outcome = result.reason if isinstance(result, ProviderError) else ANSWERED
-            self._observer.answered(kind, outcome, loop.time() - start)
+            self._observer.count_answer(kind, outcome, loop.time() - start)
         if isinstance(result, ProviderError):
             raise result
         return result

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.field_errors import rendered
+from harbourmaster.api.field_errors import render_value
 from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
 from harbourmaster.serving.documents import parse_documents
 
@@ -82,10 +82,10 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
     kind = "integer or string" if is_number else schema.get("type", "")
     is_truth = isinstance(value, bool) and kind not in {"boolean", ""}
     if is_truth or not isinstance(value, _TYPES.get(kind, object)):
-        yield at, f"Invalid value: {rendered(value)}: must be of the type {kind}"
+        yield at, f"Invalid value: {render_value(value)}: must be of the type {kind}"
         return
     for name in _broken(value, schema):
-        yield at, f"Invalid value: {rendered(value)}: {name} is {rendered(schema[name])}"
+        yield at, f"Invalid value: {render_value(value)}: {name} is {render_value(schema[name])}"
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from schema_errors(item, schema.get("items", {}), f"{at}[{index}]")

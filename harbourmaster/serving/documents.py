@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from msgspec import Struct
 
-from harbourmaster.api.field_errors import rendered
+from harbourmaster.api.field_errors import render_value
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
 
@@ -90,7 +90,9 @@ class _Loader(yaml.CSafeLoader):
         found = super().construct_mapping(node, deep=deep)
         if None in found:
             raise DocumentError(f"line {node.start_mark.line + 1}: a key is null")
-        return {each if isinstance(each, str) else rendered(each): found[each] for each in found}
+        return {
+            each if isinstance(each, str) else render_value(each): found[each] for each in found
+        }
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)

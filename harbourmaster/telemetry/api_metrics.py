@@ -39,7 +39,7 @@ class AnswerCounters:
         self._answers = Counter(*answers, labels, registry=registry)
         self._durations = Histogram(*durations, labels[:1], buckets=buckets, registry=registry)
 
-    def answered(self, what: str, outcome: str, seconds: float) -> None:
+    def count_answer(self, what: str, outcome: str, seconds: float) -> None:
         """Count the answer to a request of the kind ``what``, or that there was none."""
         self._answers.labels(what, outcome).inc()
         self._durations.labels(what).observe(seconds)
@@ -60,7 +60,7 @@ class RequestCounters(AnswerCounters):
 
     def note(self, verb: str, status: int, seconds: float) -> None:
         """Count a request; ``status`` 0 means no response."""
-        self.answered(verb, str(status) if status else NO_ANSWER, seconds)
+        self.count_answer(verb, str(status) if status else NO_ANSWER, seconds)
 
 
 class WatchState(Protocol):
@@ -107,19 +107,19 @@ class WatchCollector(Collector):
         self._watches = watches
         self._clock = clock
 
-    def listed(self, resource: str, objects: int, seconds: float) -> None:  # noqa: ARG002
+    def count_list(self, resource: str, objects: int, seconds: float) -> None:  # noqa: ARG002
         """Count a complete list."""
         self._lists.labels(resource).inc()
 
-    def events(self, resource: str, count: int) -> None:
+    def count_events(self, resource: str, count: int) -> None:
         """Count events."""
         self._events.labels(resource).inc(count)
 
-    def failed(self, resource: str, kind: str) -> None:
+    def count_failure(self, resource: str, kind: str) -> None:
         """Count a failed list or watch; ``kind`` is the class of its error."""
         self._failures.labels(resource, kind).inc()
 
-    def undecodable(self, resource: str) -> None:
+    def count_undecodable(self, resource: str) -> None:
         """Count an object that could not be decoded."""
         self._undecodable.labels(resource).inc()
 

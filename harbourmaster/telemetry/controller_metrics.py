@@ -56,19 +56,19 @@ class QueueCounters:
             "harbourmaster_workqueue_work_seconds", "Duration of a reconcile.", label
         )
 
-    def depth(self, queue: str, keys: int) -> None:
+    def set_depth(self, queue: str, keys: int) -> None:
         """Set the number of waiting keys."""
         self._depth.labels(queue).set(keys)
 
-    def retried(self, queue: str) -> None:
+    def count_retry(self, queue: str) -> None:
         """Count a key that is to be tried again."""
         self._retries.labels(queue).inc()
 
-    def waited(self, queue: str, seconds: float) -> None:
+    def observe_wait(self, queue: str, seconds: float) -> None:
         """Count the wait of a key."""
         self._wait.labels(queue).observe(seconds)
 
-    def worked(self, queue: str, seconds: float) -> None:
+    def observe_work(self, queue: str, seconds: float) -> None:
         """Count the work on a key."""
         self._work.labels(queue).observe(seconds)
 

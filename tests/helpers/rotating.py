@@ -19,7 +19,7 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.overlap import Await, Write, decide
 from harbourmaster.certs.rotation import Keep
-from harbourmaster.certs.secret import encode, published, read_authorities, trust_bundle
+from harbourmaster.certs.secret import authority_publication, encode, read_authorities, trust_bundle
 from helpers.authorities import accepts
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Rotation:
     def _reconcile(self, instant):
         now = at(instant)
         observed = [history[-1][1] if history else b"" for history in self.bundles]
-        self.since = published(now, self.data, observed, self.since)
+        self.since = authority_publication(now, self.data, observed, self.since)
         action = decide(now, self.data, (NAME,), self.since, self.lifetimes)
         if isinstance(action, Write):
             self.secret.append((instant, action.data))
@@ -194,7 +194,7 @@ def settle(now, data, names, lifetimes):
     """Let a controller and clients without any lag go on until there is nothing to do."""
     since = None
     for _ in range(6):
-        since = published(now, data, [trust_bundle(data, now)], since)
+        since = authority_publication(now, data, [trust_bundle(data, now)], since)
         match decide(now, data, names, since, lifetimes):
             case Keep():
                 return now, data

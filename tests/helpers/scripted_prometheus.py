@@ -26,7 +26,7 @@ class Said:
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.cut = cut
 
-    def encoded(self):
+    def encode(self):
         length = {} if self.cut else {"Content-Length": len(self.body)}
         lines = [f"{name}: {value}" for name, value in {**self.headers, **length}.items()]
         head = "\r\n".join([f"HTTP/1.1 {self.status} Said", *lines, "", ""])
@@ -128,7 +128,7 @@ class _Wire(asyncio.Protocol):
             path, _, query = first.split(" ")[1].partition("?")
             said = self._server.answer(path, body or query.encode(), headers)
             if said is not None:
-                self._transport.write(said.encoded())
+                self._transport.write(said.encode())
                 if said.cut:
                     self._transport.close()
 

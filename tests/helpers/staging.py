@@ -217,7 +217,7 @@ class Stage:
     # What the reconcilers have for a client
 
     async def patch(self, resource, name, patch, _namespace=None, *, subresource=None):
-        value = msgspec.json.decode(patch.encoded())
+        value = msgspec.json.decode(patch.encode())
         if fault := self.faults.get(name):
             raise fault
         obj = self.objects.get((resource, name))

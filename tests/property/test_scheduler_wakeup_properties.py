@@ -99,7 +99,7 @@ class Scene:
         self.store.put("prod/cart-1", decode_pod(msgspec.json.encode(self.pod), "keptn-scheduler"))
 
     async def patch(self, _resource, _name, patch, _namespace):
-        after = jsonpatch.apply_patch(self.pod, msgspec.json.decode(patch.encoded()))
+        after = jsonpatch.apply_patch(self.pod, msgspec.json.decode(patch.encode()))
         # The API server takes no notice of what changes nothing.
         if after != self.pod:
             self.pod = after

@@ -62,15 +62,15 @@ def cluster_families() -> list[Metric]:
     """Return the metrics of the controller; the webhook has those of no single controller."""
     metrics = create_controller_metrics("1", ["registration"])
     metrics.watches.follow([Mirror()], float)
-    metrics.watches.listed("pods", 1, 1.0)
-    metrics.watches.events("pods", 1)
-    metrics.watches.failed("pods", "GoneError")
-    metrics.watches.undecodable("pods")
+    metrics.watches.count_list("pods", 1, 1.0)
+    metrics.watches.count_events("pods", 1)
+    metrics.watches.count_failure("pods", "GoneError")
+    metrics.watches.count_undecodable("pods")
     metrics.api_calls.note("get", 200, 0.1)
-    metrics.queues.depth("registration", 1)
-    metrics.queues.retried("registration")
-    metrics.queues.waited("registration", 1.0)
-    metrics.queues.worked("registration", 1.0)
+    metrics.queues.set_depth("registration", 1)
+    metrics.queues.count_retry("registration")
+    metrics.queues.observe_wait("registration", 1.0)
+    metrics.queues.observe_work("registration", 1.0)
     metrics.certificate_expiry.labels("leaf").set(1)
     metrics.reconcile_errors.labels("registration", "ConflictError").inc()
     metrics.events.labels("created").inc()
@@ -108,7 +108,7 @@ def measuring_families() -> list[Metric]:
     # The constructors of the other metrics do the same.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
-    QueryMetrics(registry).answered("prometheus", "Answered", 0.1)
+    QueryMetrics(registry).count_answer("prometheus", "Answered", 0.1)
     create_lateness(registry).observe(0.1)
     results = AnalysisResults({("a",) * len(ANALYSIS): 1.0}, {("a",) * len(OBJECTIVE): 1.0})
     AnalysisCollector(registry).set_source(lambda: results)
@@ -126,7 +126,7 @@ def placement_families() -> list[Metric]:
     """Return the metrics of placement."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = PlacementMetrics(registry := CollectorRegistry())
-    metrics.answered("Application", "Placed", 0.001)
+    metrics.count_answer("Application", "Placed", 0.001)
     metrics.moved("BetterScore")
     application = DeployedApplication(metadata=Metadata(name="shop"))
     cluster = MemberCluster(metadata=Metadata(name="m1"))

@@ -128,7 +128,7 @@ class Extender:
                     )
                 found = failed(verb, REFUSED, text)
                 closes = refusal.close
-            self._metrics.answered(verb, found.outcome, perf_counter() - began)
+            self._metrics.count_answer(verb, found.outcome, perf_counter() - began)
             self._tell(verb, found)
             reply = json_response(found.body)
             if closes:

@@ -114,7 +114,7 @@ class PlacementReconciler(Generic[T]):
 
     def _count(self, decision: Decision, began: float) -> None:
         seconds = time.perf_counter() - began
-        self._context.metrics.answered(self.resource.kind, decision.outcome, seconds)
+        self._context.metrics.count_answer(self.resource.kind, decision.outcome, seconds)
 
     async def _write(self, found: T, status: Struct, stored: Metadata | None = None) -> bool:
         """Write what differs in the status; False where the object is gone.

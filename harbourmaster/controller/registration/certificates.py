@@ -16,7 +16,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
 from harbourmaster.certs.overlap import Lifetimes, Write, decide
-from harbourmaster.certs.secret import published, read_authorities
+from harbourmaster.certs.secret import authority_publication, read_authorities
 from harbourmaster.controller.objects import data_of, decode_object, reference
 from harbourmaster.controller.registration.configurations import RESYNC
 from harbourmaster.kube.errors import NotFoundError
@@ -87,7 +87,10 @@ class CertificateReconciler:
         CABundleReconciler may repair it before this class reconciles again.
         """
         now = self._clock()
-        if published(now, data_of(self._secret()), self._ca_bundles.bundles(), None) is None:
+        if (
+            authority_publication(now, data_of(self._secret()), self._ca_bundles.bundles(), None)
+            is None
+        ):
             self._unpublished_at = now
 
     async def reconcile(self) -> float:
@@ -100,7 +103,7 @@ class CertificateReconciler:
         data = data_of(secret) if secret is not None else await self._read_adopted()
         since = _published_since(secret)
         unbroken = since if since is not None and since >= self._unpublished_at else None
-        seen = published(now, data, self._ca_bundles.bundles(), unbroken)
+        seen = authority_publication(now, data, self._ca_bundles.bundles(), unbroken)
         action = self._pending_write(secret) or self._decide(now, data, seen)
         if isinstance(action, Write):
             delay = self._publication_delay(now, secret, data, action)

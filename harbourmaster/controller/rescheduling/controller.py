@@ -23,7 +23,7 @@ from harbourmaster.controller.rescheduling.reconciler import (
 )
 from harbourmaster.controller.rescheduling.settings import criteria_of, planner_settings
 from harbourmaster.controller.runtime import Runnables
-from harbourmaster.kube.deadline import elapsed
+from harbourmaster.kube.deadline import read_boottime
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder
 
@@ -62,7 +62,7 @@ def start(runtime: Runtime) -> Runnables:
         switch=settings.kill_switch,
     )
     notices = Notices(
-        events, ReschedulingMetrics(metrics.registry), elapsed, dry_run=settings.dry_run
+        events, ReschedulingMetrics(metrics.registry), read_boottime, dry_run=settings.dry_run
     )
     context = ReschedulingContext(
         client=client,
@@ -73,7 +73,7 @@ def start(runtime: Runtime) -> Runnables:
         planning=planner_settings(settings, runtime.namespace),
         notices=notices,
         history=History(settings),
-        clock=elapsed,
+        clock=read_boottime,
         now=time.time,
         chance=random.random,
         sleep=asyncio.sleep,

@@ -100,7 +100,7 @@ class MortalClient(Client):
     async def patch(self, resource, name, patch, namespace=None, **options):
         send = partial(super().patch, resource, name, patch, namespace, **options)
         path = resource.path(namespace, name, options.get("subresource"))
-        return await self._write("patch", path, json.loads(patch.encoded()), send)
+        return await self._write("patch", path, json.loads(patch.encode()), send)
 
     async def delete(self, resource, name, namespace=None, **options):
         send = partial(super().delete, resource, name, namespace, **options)

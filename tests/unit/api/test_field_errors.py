@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.field_errors import (
+    check_name,
     forbidden,
     invalid,
-    invalid_name,
     refusal,
     required,
     unsupported,
@@ -113,17 +113,17 @@ def test_all_faults_are_told_in_one_line():
 
 @pytest.mark.parametrize("name", ["", "a", "a-1.b", "x" * 253])
 def test_names_that_objects_can_have(name):
-    assert list(invalid_name("spec.name", name)) == []
+    assert list(check_name("spec.name", name)) == []
 
 
 @pytest.mark.parametrize(
     "name", ["a/b", "..", "a..b", "A", "a b", "-a", "a.", "ä", "a\n", "x" * 254]
 )
 def test_names_that_none_can_have(name):
-    (near,) = invalid_name("spec.name", name)
+    (near,) = check_name("spec.name", name)
     assert near.message.endswith(
         "an object in the same namespace: lower case letters, digits, '-' "
         "and '.', and no namespace before it"
     )
-    (far,) = invalid_name("spec.name", name, same_namespace=False)
+    (far,) = check_name("spec.name", name, same_namespace=False)
     assert far.message.endswith("an object: lower case letters, digits, '-' and '.'")

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
-from harbourmaster.certs.secret import published, read_authorities, trust_bundle
+from harbourmaster.certs.secret import authority_publication, read_authorities, trust_bundle
 from helpers.authorities import foreign_authority, pem
 from helpers.handshakes import strict_client
 
@@ -91,33 +91,36 @@ def test_openssl_reads_every_certificate_of_a_bundle(data):
 def test_publication_begins_when_the_last_bundle_has_the_next_authority(data, issuing):
     whole = trust_bundle(data, NOW)
     later = NOW + timedelta(days=1)
-    assert published(later, data, [whole, issuing.certificate], None) is None
-    assert published(later, data, [whole, b""], None) is None
-    assert published(later, data, [whole, whole], None) == later
-    assert published(later + SECOND, data, [whole, whole], later) == later
+    assert authority_publication(later, data, [whole, issuing.certificate], None) is None
+    assert authority_publication(later, data, [whole, b""], None) is None
+    assert authority_publication(later, data, [whole, whole], None) == later
+    assert authority_publication(later + SECOND, data, [whole, whole], later) == later
 
 
 def test_publication_ends_when_one_bundle_loses_it(data, issuing):
     whole = trust_bundle(data, NOW)
-    assert published(NOW, data, [whole, issuing.certificate], NOW) is None
+    assert authority_publication(NOW, data, [whole, issuing.certificate], NOW) is None
 
 
 def test_a_publication_ahead_of_the_clock_or_before_the_making_begins_anew(data):
     whole = trust_bundle(data, NOW)
     later = NOW + timedelta(days=2)
     for since in (later + SECOND, NOW):
-        assert published(later, data, [whole], since) == later
+        assert authority_publication(later, data, [whole], since) == later
 
 
 def test_without_a_next_authority_or_a_webhook_nothing_is_published(data, issuing):
-    assert published(NOW, {"ca.crt": issuing.certificate}, [issuing.certificate], NOW) is None
-    assert published(NOW, data, [], NOW) is None
+    assert (
+        authority_publication(NOW, {"ca.crt": issuing.certificate}, [issuing.certificate], NOW)
+        is None
+    )
+    assert authority_publication(NOW, data, [], NOW) is None
 
 
 def test_a_bundle_with_much_before_the_next_authority_has_it_too(data, upcoming):
     many = b"".join(create_authority(NOW).certificate for _ in range(10))
     later = NOW + timedelta(days=1)
-    assert published(later, data, [many + upcoming.certificate], None) == later
+    assert authority_publication(later, data, [many + upcoming.certificate], None) == later
 
 
 def test_certificates_are_written_as_they_were_read(data):

@@ -19,10 +19,10 @@ def test_counters_of_controllers_begin_at_zero(metrics):
 
 def test_what_was_told_is_counted(metrics):
     queues = metrics.queues
-    queues.depth("q", 3)
-    queues.retried("q")
-    queues.waited("q", 0.02)
-    queues.worked("q", 2)
+    queues.set_depth("q", 3)
+    queues.count_retry("q")
+    queues.observe_wait("q", 0.02)
+    queues.observe_work("q", 2)
     metrics.registration.repairs.labels("Kind", "rules").inc()
     metrics.events.labels("created").inc()
     text = text_of(metrics)

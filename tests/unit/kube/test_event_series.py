@@ -15,7 +15,7 @@ from harbourmaster.kube.event_series import (
     Series,
     SeriesTable,
     occurrence,
-    shortened,
+    shorten,
 )
 from helpers.properties import cases
 
@@ -50,7 +50,7 @@ def test_a_reference_is_written_with_the_fields_that_it_has():
 @given(st.text(), st.integers(3, 40))
 @settings(max_examples=cases(200))
 def test_a_cut_text_fits_and_is_text(text, limit):
-    cut = shortened(text, limit)
+    cut = shorten(text, limit)
     assert len(cut.encode()) <= limit
     assert cut == text or cut.endswith("…") or "?" in cut
     assert text.startswith(cut.removesuffix("…")) or "?" in cut

@@ -18,17 +18,17 @@ from harbourmaster.kube.lease import (
     Renew,
     StepDown,
     Timing,
-    acquired,
+    acquire,
     decide,
     decide_as_leader,
     decode_lease,
     encode_lease,
-    marked,
+    mark,
     micro_time,
     new_lease,
     observe,
-    released,
-    renewed,
+    release,
+    renew,
 )
 
 ME, OTHER = "me_1", "other_2"
@@ -136,31 +136,31 @@ def test_a_leader_goes_on_only_in_its_own_name(found, action):
 
 
 def test_taking_over_counts_a_transition():
-    taken = acquired(lease(lease_transitions=6, strategy="Oldest").spec, ME, 4, NOW)
+    taken = acquire(lease(lease_transitions=6, strategy="Oldest").spec, ME, 4, NOW)
     assert taken == LeaseSpec(ME, 4, NOW, NOW, 7, strategy="Oldest")
 
 
 def test_the_first_holder_is_no_transition():
-    assert acquired(LeaseSpec(), ME, 4, NOW) == LeaseSpec(ME, 4, NOW, NOW, 0)
+    assert acquire(LeaseSpec(), ME, 4, NOW) == LeaseSpec(ME, 4, NOW, NOW, 0)
 
 
 @pytest.mark.parametrize("transitions", [None, -3])
 def test_a_missing_count_begins_at_one(transitions):
-    assert acquired(lease(lease_transitions=transitions).spec, ME, 4, NOW).lease_transitions == 1
+    assert acquire(lease(lease_transitions=transitions).spec, ME, 4, NOW).lease_transitions == 1
 
 
 def test_renewing_keeps_when_and_how_often_it_was_acquired():
-    spec = renewed(lease(ME, lease_transitions=6).spec, 5, NOW)
+    spec = renew(lease(ME, lease_transitions=6).spec, 5, NOW)
     assert spec == LeaseSpec(ME, 5, THEN, NOW, 6)
 
 
 def test_acquiring_what_is_in_our_name_renews_it():
     spec = lease(ME, lease_transitions=6).spec
-    assert acquired(spec, ME, 5, NOW) == renewed(spec, 5, NOW)
+    assert acquire(spec, ME, 5, NOW) == renew(spec, 5, NOW)
 
 
 def test_giving_back_leaves_nobody_and_one_second():
-    spec = released(lease(ME, lease_transitions=6).spec, NOW)
+    spec = release(lease(ME, lease_transitions=6).spec, NOW)
     assert spec == LeaseSpec("", 1, NOW, NOW, 6)
     assert json.loads(encode_lease(Lease({}, spec)))["spec"]["holderIdentity"] == ""
 
@@ -169,7 +169,7 @@ def test_what_others_put_into_a_lease_goes_back_with_it():
     metadata = {"name": "a", "resourceVersion": "7", "labels": {"x": "y"}, "unknown": [1]}
     body = json.dumps({"metadata": metadata, "spec": {"strategy": "S", "preferredHolder": "p"}})
     found = decode_lease(body.encode())
-    sent = json.loads(encode_lease(Lease(found.metadata, acquired(found.spec, ME, 4, NOW))))
+    sent = json.loads(encode_lease(Lease(found.metadata, acquire(found.spec, ME, 4, NOW))))
     assert sent["apiVersion"] == "coordination.k8s.io/v1"
     assert sent["kind"] == "Lease"
     assert sent["metadata"] == metadata
@@ -212,12 +212,12 @@ def test_what_is_no_lease_is_an_error(body):
 )
 def test_a_mark_says_since_when_it_is_set(before, after):
     found = Lease({"name": "x", "annotations": before})
-    assert marked(found, {"ours": True, "gone": False}, "T2").annotations == after
+    assert mark(found, {"ours": True, "gone": False}, "T2").annotations == after
 
 
 def test_marks_that_are_as_wanted_change_nothing():
     found = Lease({"name": "x", "annotations": {"ours": "2026-03-01T12:00:00Z"}})
-    assert marked(found, {"ours": True, "gone": False}, "T2") is found
+    assert mark(found, {"ours": True, "gone": False}, "T2") is found
 
 
 def test_a_new_lease_has_our_labels():

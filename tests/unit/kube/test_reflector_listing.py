@@ -331,10 +331,10 @@ async def test_lists_events_and_faults_are_counted(api):
         await asyncio.sleep(1)
     kinds = [(name, *args[:2]) for name, *args in counts.seen]
     assert kinds == [
-        ("listed", "things", 2),
-        ("undecodable", "things"),
-        ("events", "things", 2),
-        ("failed", "things", "GoneError"),
-        ("undecodable", "things"),
-        ("listed", "things", 2),
+        ("count_list", "things", 2),
+        ("count_undecodable", "things"),
+        ("count_events", "things", 2),
+        ("count_failure", "things", "GoneError"),
+        ("count_undecodable", "things"),
+        ("count_list", "things", 2),
     ]

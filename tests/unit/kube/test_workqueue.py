@@ -378,11 +378,11 @@ async def test_the_queue_tells_its_depth_its_waits_and_its_work():
     queue.done("a")
     queue.retry("a")
     assert counts.seen == [
-        ("depth", "things", 1),
-        ("waited", "things", 3),
-        ("depth", "things", 0),
-        ("worked", "things", 2),
-        ("retried", "things"),
+        ("set_depth", "things", 1),
+        ("observe_wait", "things", 3),
+        ("set_depth", "things", 0),
+        ("observe_work", "things", 2),
+        ("count_retry", "things"),
     ]
 
 

@@ -61,7 +61,7 @@ class RecordedQueries:
     def __init__(self):
         self.outcomes = []
 
-    def answered(self, provider, outcome, seconds):
+    def count_answer(self, provider, outcome, seconds):
         self.outcomes.append((provider, outcome, seconds))
 
 
@@ -196,7 +196,7 @@ async def test_a_turn_that_comes_as_its_caller_is_cancelled_is_for_the_next():
     class Cancels:
         """Cancels the caller that has just been given a turn."""
 
-        def answered(self, *_):
+        def count_answer(self, *_):
             second.cancel()
 
     provider = Scripted()

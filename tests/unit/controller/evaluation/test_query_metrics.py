@@ -19,9 +19,9 @@ def registry():
 
 def test_questions_are_counted_by_provider_and_outcome(registry):
     metrics = QueryMetrics(registry)
-    metrics.answered("prometheus", "Answered", 0.02)
-    metrics.answered("prometheus", "Answered", 0.02)
-    metrics.answered("prometheus", "TimedOut", 20.0)
+    metrics.count_answer("prometheus", "Answered", 0.02)
+    metrics.count_answer("prometheus", "Answered", 0.02)
+    metrics.count_answer("prometheus", "TimedOut", 20.0)
 
     def count(**labels):
         return registry.get_sample_value(PROVIDER_QUERIES, labels)
@@ -33,8 +33,8 @@ def test_questions_are_counted_by_provider_and_outcome(registry):
 
 def test_their_time_is_measured_by_provider(registry):
     metrics = QueryMetrics(registry)
-    metrics.answered("static", "Answered", 0.02)
-    metrics.answered("static", "TimedOut", 20.0)
+    metrics.count_answer("static", "Answered", 0.02)
+    metrics.count_answer("static", "TimedOut", 20.0)
 
     def value(suffix, **labels):
         name = f"{PROVIDER_QUERY_DURATION}_{suffix}"
