@@ -83,7 +83,7 @@ class ControllerProcess:
                 client=self.client,
                 caches=self.caches,
                 settings=MetricsSettings(),
-                questions=self.questions,
+                queries=self.questions,
                 events=self.events,
                 now=lambda: self.now,
                 references=self.references,
@@ -165,7 +165,7 @@ class ControllerProcess:
     @property
     def is_asking(self):
         run = self.analyses._runs.get("prod/release")
-        return run is not None and bool(run.asked)
+        return run is not None and bool(run.running)
 
     def state(self):
         return json.dumps(self.status)

@@ -65,7 +65,7 @@ class World:
             client=self.client,
             caches=self.caches,
             settings=MetricsSettings(),
-            questions=self.questions,
+            queries=self.questions,
             events=self.events,
             now=lambda: self.now,
             lateness=self.lateness,

@@ -1,3 +1,3 @@
-"""Evaluations: one reconciler for each kind."""
+"""The reconcilers of metrics, analyses and evaluations."""
 
 from __future__ import annotations

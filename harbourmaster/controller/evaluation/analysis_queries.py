@@ -1,4 +1,4 @@
-"""The query of an objective, its provider, and the one value that results (keptn-spec 4.3, 4.5)."""
+"""The queries of an analysis, and the value of each (keptn-spec 4.3, 4.5)."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 T = TypeVar("T", AnalysisDefinition, AnalysisValueTemplate, Provider)
 
 METRIC_PATH: Final = "metricPath"
-"""The argument that says which of Elasticsearch's numbers is meant."""
+"""The argument that selects one of Elasticsearch's numbers."""
 _BY_PATH: Final = "elastic"
 _SERIES: Final = frozenset(("prometheus", "thanos", "cortex"))
-"""Types that give values over time, of which the first one counts."""
+"""The types that return values over time, of which the first one counts."""
 
 
 class AnalysisQuery(Struct, frozen=True):
-    """One objective's question. ``provider`` is that object."""
+    """The question of an objective, and the provider that answers it."""
 
     provider: Provider
     question: Question
 
-    def is_like(self, other: AnalysisQuery) -> bool:
-        """Whether the answer would be the same, as far as our objects say."""
+    def is_like(self, query: AnalysisQuery) -> bool:
+        """Return whether ``query`` has the same question for the same provider."""
         return (
-            self.question == other.question
-            and self.provider.metadata.uid == other.provider.metadata.uid
-            and self.provider.spec == other.provider.spec
+            self.question == query.question
+            and self.provider.metadata.uid == query.provider.metadata.uid
+            and self.provider.spec == query.provider.spec
         )
 
     @property
@@ -60,11 +60,11 @@ class AnalysisQuery(Struct, frozen=True):
 
 
 class UnaskableError(Exception):
-    """One line: what must be changed before anybody can be asked."""
+    """A query that cannot be sent before an object changes; the text is one line."""
 
 
 class RefusedError(UnaskableError):
-    """A reference into another namespace that does not consent; the text says how it can."""
+    """A reference into another namespace lacks consent; the text has the command for it."""
 
 
 def query_for(
@@ -76,20 +76,20 @@ def query_for(
     *,
     mode: ReferenceMode,
 ) -> AnalysisQuery:
-    """The question of the template ``reference``; names are looked up in ``namespace``.
+    """Return the query of the template ``reference``. Raises UnaskableError, and RefusedError.
 
-    That is the definition's, for templates and for their providers (keptn-spec 4.5). Raises
-    UnaskableError, and RefusedError.
+    ``namespace`` is that of the definition, which is the default for templates and for their
+    providers (keptn-spec 4.5).
     """
-    place = reference.namespace or namespace
-    to_template = Reference(ANALYSIS_VALUE_TEMPLATES, place, reference.name, namespace)
-    template = followed(caches.templates, to_template, mode)
-    wanted = template.spec.provider
-    # A name without a namespace is looked up where the definition is.
-    origin = template.metadata.namespace if wanted.namespace else namespace
-    place = wanted.namespace or namespace
-    to_provider = Reference(METRICS_PROVIDERS, place, wanted.name, origin)
-    provider = followed(caches.providers, to_provider, mode)
+    to_template = Reference(
+        ANALYSIS_VALUE_TEMPLATES, reference.namespace or namespace, reference.name, namespace
+    )
+    template = resolve_reference(caches.templates, to_template, mode)
+    target = template.spec.provider
+    # A name without a namespace refers to the namespace of the definition.
+    origin = template.metadata.namespace if target.namespace else namespace
+    to_provider = Reference(METRICS_PROVIDERS, target.namespace or namespace, target.name, origin)
+    provider = resolve_reference(caches.providers, to_provider, mode)
     kind = provider.type
     if kind not in PROVIDERS:
         raise UnaskableError(f"unsupported provider: {kind}")
@@ -104,40 +104,40 @@ def query_for(
     return AnalysisQuery(provider, Question(query=text, start=begin, end=end, path=path))
 
 
-def followed(cache: Reflector[T], to: Reference, mode: ReferenceMode) -> T:
-    """The object pointed to. Raises RefusedError without its consent, else UnaskableError."""
-    found = cache.store.get(f"{to.namespace}/{to.name}")
-    if not to.is_allowed(mode, None if found is None else found.metadata.annotations):
+def resolve_reference(cache: Reflector[T], to: Reference, mode: ReferenceMode) -> T:
+    """Return the object. Raises RefusedError without its consent, UnaskableError without it."""
+    obj = cache.store.get(f"{to.namespace}/{to.name}")
+    if not to.is_allowed(mode, None if obj is None else obj.metadata.annotations):
         raise RefusedError(to.refusal)
-    if found is None:
+    if obj is None:
         kind = to.resource.kind.lower()
         raise UnaskableError(f"{kind} {to.namespace}/{to.name} not found")
-    return found
+    return obj
 
 
-async def measured(questions: QueryService, query: AnalysisQuery) -> str:
-    """The value as text: one that is not finite is a value as well. Raises ProviderError."""
+async def fetch_value(service: QueryService, query: AnalysisQuery) -> str:
+    """Return the value as text, also NaN and infinities. Raises ProviderError."""
     try:
         if query.provider.type in _SERIES:
-            return await _first(questions, query)
-        return (await questions.ask(query.provider, query.question)).value
+            return await _fetch_first_value(service, query)
+        return (await service.ask(query.provider, query.question)).value
     except NotFiniteError as error:
         text = str(error)
-        return next((each for each in ("+Inf", "-Inf") if each in text), "NaN")
+        return next((infinity for infinity in ("+Inf", "-Inf") if infinity in text), "NaN")
 
 
-async def _first(questions: QueryService, query: AnalysisQuery) -> str:
-    """The first value within the time, minute by minute.
+async def _fetch_first_value(service: QueryService, query: AnalysisQuery) -> str:
+    """Return the first value within the timeframe, of one for each minute.
 
-    Where it is at the very beginning, nothing that comes later needs to be read.
+    A value at the beginning is the first one, so that no others need to be read.
     """
     question = query.question
     begin, end = question.start or 0.0, question.end or 0.0
     try:
-        found = (await questions.ask(query.provider, question)).samples[0]
+        sample = (await service.ask(query.provider, question)).samples[0]
     except NoValuesError:
-        found = None
-    if found is None or found.time > begin:
+        sample = None
+    if sample is None or sample.time > begin:
         stepped = replace(question, step=range_step(begin, end))
-        found = (await questions.ask(query.provider, stepped)).samples[0]
-    return format_shortest(found.value)
+        sample = (await service.ask(query.provider, stepped)).samples[0]
+    return format_shortest(sample.value)

@@ -1,7 +1,7 @@
-"""Runs each Analysis once, until its verdict (keptn-spec 4.5).
+"""Runs each Analysis once until its result is known (keptn-spec 4.5).
 
-A query never holds up a worker: its answer has the Analysis looked at again. What is known so far
-stands in the status, so another process goes on from there.
+No worker waits for a query: its answer queues the Analysis again. The values so far are in the
+status, so that another process continues.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from harbourmaster.api.resources import ANALYSES, ANALYSIS_DEFINITIONS
 from harbourmaster.controller.evaluation.analysis_queries import (
     RefusedError,
     UnaskableError,
-    followed,
-    measured,
+    fetch_value,
     query_for,
+    resolve_reference,
 )
 from harbourmaster.controller.evaluation.collectors import AnalysisMetricValues
 from harbourmaster.controller.lifecycle.writes import write_status
@@ -62,39 +62,40 @@ REFUSED: Final = "ReferenceRefused"
 
 
 class _Failure(NamedTuple):
-    """Why there is no value. ``due`` is when to try again; None for: when objects change."""
+    """The reason why a template has no value."""
 
     text: str
     query: AnalysisQuery | None = None
     due: datetime | None = None
+    """The time of the next try; None waits for a change of objects."""
     attempts: int = 0
-    is_passing: bool = False
+    is_temporary: bool = False
     reason: str = UNMEASURED
 
 
 class _Run:
-    """An analysis in progress: values, failures and unanswered queries by template."""
+    """An analysis in progress: values, failures and running queries by template."""
 
     def __init__(self, uid: str, values: dict[ObjectReference, StoredValue]) -> None:
         self.uid = uid
         self.values = values
         self.failures: dict[ObjectReference, _Failure] = {}
-        self.asked: dict[ObjectReference, tuple[AnalysisQuery, asyncio.Task[str]]] = {}
+        self.running: dict[ObjectReference, tuple[AnalysisQuery, asyncio.Task[str]]] = {}
 
-    def withdraw(self, reference: ObjectReference) -> None:
-        """Want no answer any more."""
-        asked = self.asked.pop(reference, None)
-        if asked is not None:
-            asked[1].cancel()
+    def cancel(self, reference: ObjectReference) -> None:
+        """Cancel the running query of a template, if there is one."""
+        running = self.running.pop(reference, None)
+        if running is not None:
+            running[1].cancel()
 
-    def abandon(self) -> None:
-        """Want no answer at all any more."""
-        for reference in list(self.asked):
-            self.withdraw(reference)
+    def cancel_all(self) -> None:
+        """Cancel all running queries."""
+        for reference in list(self.running):
+            self.cancel(reference)
 
 
 class AnalysisReconciler:
-    """Reconciles one Analysis; keys are ``namespace/name``; ``wake`` has one looked at again."""
+    """Reconciles Analyses by the key ``namespace/name``; ``wake`` queues a key."""
 
     def __init__(self, context: MetricContext, wake: Callable[[str], None]) -> None:
         self._context = context
@@ -106,152 +107,151 @@ class AnalysisReconciler:
         context.results.set_source(AnalysisMetricValues(self._store).read)
 
     async def close(self) -> None:
-        """Want no answers any more, and show no results: another process may lead."""
+        """Cancel all queries, and show no results, as another process may lead."""
         self._context.results.set_source(None)
         for key in list(self._runs):
             self._forget(key)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those without a verdict, and those to be forgotten."""
+        """Yield the keys of analyses that are not completed, and of those with state to drop."""
         for key in list(self._store.keys()) if keys is None else keys:
-            found = self._store.get(key)
-            if key in self._runs or found is None or not _is_over(found):
+            analysis = self._store.get(key)
+            if key in self._runs or analysis is None or not _is_over(analysis):
                 yield key
 
     async def reconcile(self, key: str) -> float | None:
-        """One step further. Raises ApiError."""
-        found = self._store.get(key)
-        if found is None or _is_over(found):
+        """Take the next step; return the seconds until a retry is due. Raises ApiError."""
+        analysis = self._store.get(key)
+        if analysis is None or _is_over(analysis):
             self._forget(key)
-            if found is None:
+            if analysis is None:
                 self._written.forget(key)
             return None
-        if self._written.hide(found.metadata):
+        if self._written.hide(analysis.metadata):
             return None
         run = self._runs.get(key)
-        if run is not None and run.uid != found.metadata.uid:
+        if run is not None and run.uid != analysis.metadata.uid:
             self._forget(key)
         try:
-            return await self._advance(found)
+            return await self._advance(analysis)
         except NotFoundError:
-            # Gone, and the watch is about to tell.
+            # It was deleted; the watch event is pending.
             return None
 
-    async def _advance(self, found: Analysis) -> float | None:
-        status = found.status
+    async def _advance(self, analysis: Analysis) -> float | None:
+        status = analysis.status
         timeframe = status.timeframe
         if not timeframe.from_:
             try:
-                timeframe = resolve_timeframe(found.spec.timeframe, self._context.now())
+                timeframe = resolve_timeframe(analysis.spec.timeframe, self._context.now())
             except ValueError as error:
-                await self._wait(found, Timeframe(), BAD_TIMEFRAME, str(error))
+                await self._wait(analysis, Timeframe(), BAD_TIMEFRAME, str(error))
                 return None
-        wanted = found.spec.analysis_definition
-        origin = found.metadata.namespace
-        to = Reference(ANALYSIS_DEFINITIONS, wanted.namespace or origin, wanted.name, origin)
+        reference = analysis.spec.analysis_definition
+        origin = analysis.metadata.namespace
+        to = Reference(ANALYSIS_DEFINITIONS, reference.namespace or origin, reference.name, origin)
         try:
-            definition = followed(self._context.caches.definitions, to, self._context.references)
+            definition = resolve_reference(
+                self._context.caches.definitions, to, self._context.references
+            )
         except UnaskableError as error:
-            # Its arrival, and its consent, are changes that wake us.
+            # Changes of the definition, also of its consent, queue the analysis.
             if isinstance(error, RefusedError):
-                self._forget(found.metadata.key)
-                await self._wait(found, timeframe, REFUSED, str(error), refused=wanted)
+                self._forget(analysis.metadata.key)
+                await self._wait(analysis, timeframe, REFUSED, str(error), refused=reference)
             else:
-                await self._wait(found, timeframe, UNDEFINED, str(error))
+                await self._wait(analysis, timeframe, UNDEFINED, str(error))
             return None
         if status.state != PROGRESSING or status.timeframe != timeframe:
-            # Before anything is asked: another process is to ask about the same time.
+            # Before the first query: another process must use the same timeframe.
             await self._write(
-                found,
+                analysis,
                 AnalysisStatus(
                     timeframe=timeframe, state=PROGRESSING, stored_values=status.stored_values
                 ),
             )
             return None
-        return await self._measure(found, definition)
+        return await self._measure(analysis, definition)
 
     async def _wait(
         self,
-        found: Analysis,
+        analysis: Analysis,
         timeframe: Timeframe,
         reason: str,
         text: str,
         refused: ObjectReference | None = None,
     ) -> None:
-        """Say once for what it waits, and in the status over which time it will look.
-
-        A refused reference is in the status as well.
-        """
-        state, stored = found.status.state or PENDING, from_status(found.status.stored_values)
+        """Write the timeframe, and a refused reference, and emit an event if the status changes."""
+        state, stored = analysis.status.state or PENDING, from_status(analysis.status.stored_values)
         if refused is not None:
             stored = {refused: StoredValue(objective_reference=refused, err_msg=text)}
         status = AnalysisStatus(
             timeframe=timeframe, state=state, stored_values=by_status_key(stored)
         )
-        if status != found.status:
-            await self._write(found, status)
-            self._tell(found, "Warning", reason, text)
+        if status != analysis.status:
+            await self._write(analysis, status)
+            self._emit(analysis, "Warning", reason, text)
 
-    async def _measure(self, found: Analysis, definition: AnalysisDefinition) -> float | None:
-        """Ask for what is missing; the verdict when nothing is."""
-        run = self._run(found)
-        needed = template_references(definition.spec.objectives)
-        for reference in [each for each in run.asked if each not in needed]:
-            run.withdraw(reference)
-        values, waits = {}, []
-        for reference in needed:
-            value = self._value(found, definition, run, reference)
+    async def _measure(self, analysis: Analysis, definition: AnalysisDefinition) -> float | None:
+        """Start the missing queries; write the result if all values are known."""
+        run = self._get_run(analysis)
+        references = template_references(definition.spec.objectives)
+        for reference in [running for running in run.running if running not in references]:
+            run.cancel(reference)
+        values, requeue_after = {}, []
+        for reference in references:
+            value = self._value(analysis, definition, run, reference)
             if value is None:
                 continue
             values[reference] = value
             failure = run.failures.get(reference)
             if value.err_msg and failure is not None and failure.due is not None:
-                waits.append((failure.due - self._context.now()).total_seconds())
-        if run.asked:
-            # An answer wakes us.
+                requeue_after.append((failure.due - self._context.now()).total_seconds())
+        if run.running:
+            # Its answer queues the analysis.
             return None
         if any(value.err_msg for value in values.values()):
-            await self._keep(found, run, values)
+            await self._write_values(analysis, run, values)
         else:
-            await self._complete(found, definition, values)
-        return min(waits, default=None)
+            await self._complete(analysis, definition, values)
+        return min(requeue_after, default=None)
 
     def _value(
         self,
-        found: Analysis,
+        analysis: Analysis,
         definition: AnalysisDefinition,
         run: _Run,
         reference: ObjectReference,
     ) -> StoredValue | None:
-        """What is known of a template's value, or why it isn't; None while somebody is asked."""
+        """Return the value of a template or its error; None while its query runs."""
         try:
             query = query_for(
                 reference,
                 definition.metadata.namespace,
-                found.spec.args,
-                found.status.timeframe,
+                analysis.spec.args,
+                analysis.status.timeframe,
                 self._context.caches,
                 mode=self._context.references,
             )
         except UnaskableError as error:
-            run.withdraw(reference)
+            run.cancel(reference)
             reason = UNMEASURED
             if isinstance(error, RefusedError):
                 run.values.pop(reference, None)
                 reason = REFUSED
             value = run.values.get(reference)
             if value is not None:
-                # What it was asked with is gone, and its answer still is one.
+                # The objects of the query are gone, but its answer still counts.
                 return value
             run.failures[reference] = _Failure(str(error), reason=reason)
             return StoredValue(objective_reference=reference, err_msg=str(error))
         value = run.values.get(reference)
         if value is not None and value.query == query.text:
             return value
-        asked = run.asked.get(reference)
+        asked = run.running.get(reference)
         if asked is not None and asked[0].is_like(query):
             return None
-        run.withdraw(reference)
+        run.cancel(reference)
         failure = run.failures.get(reference)
         if failure is not None and failure.query is not None and failure.query.is_like(query):
             if failure.due is None or failure.due > self._context.now():
@@ -260,25 +260,27 @@ class AnalysisReconciler:
                 )
         else:
             run.failures.pop(reference, None)
-        self._ask(found.metadata.key, run, reference, query)
+        self._start_query(analysis.metadata.key, run, reference, query)
         return None
 
-    def _ask(self, key: str, run: _Run, reference: ObjectReference, query: AnalysisQuery) -> None:
-        task = asyncio.create_task(measured(self._context.questions, query))
-        run.asked[reference] = (query, task)
-        task.add_done_callback(partial(self._answered, key, run, reference))
+    def _start_query(
+        self, key: str, run: _Run, reference: ObjectReference, query: AnalysisQuery
+    ) -> None:
+        task = asyncio.create_task(fetch_value(self._context.queries, query))
+        run.running[reference] = (query, task)
+        task.add_done_callback(partial(self._take_answer, key, run, reference))
 
-    def _answered(
+    def _take_answer(
         self, key: str, run: _Run, reference: ObjectReference, task: asyncio.Task[str]
     ) -> None:
-        """Take note of an answer, unless another one is wanted by now."""
+        """Keep the result of a query, unless another query has replaced it."""
         if task.cancelled():
             return
         error = task.exception()
-        asked = run.asked.get(reference)
+        asked = run.running.get(reference)
         if asked is None or asked[1] is not task:
             return
-        query, _ = run.asked.pop(reference)
+        query, _ = run.running.pop(reference)
         if error is None:
             run.failures.pop(reference, None)
             run.values[reference] = StoredValue(
@@ -286,94 +288,97 @@ class AnalysisReconciler:
             )
         else:
             run.values.pop(reference, None)
-            self._note_failure(run, reference, query, error)
+            self._keep_failure(run, reference, query, error)
         self._wake(key)
 
-    def _note_failure(
-        self, run: _Run, reference: ObjectReference, query: AnalysisQuery, error: BaseException
+    def _keep_failure(
+        self,
+        run: _Run,
+        reference: ObjectReference,
+        query: AnalysisQuery,
+        error: BaseException,
     ) -> None:
         before = run.failures.get(reference)
         attempts = before.attempts + 1 if before is not None else 0
-        is_passing, text = True, str(error)
+        is_temporary, text = True, str(error)
         if isinstance(error, ProviderError):
-            is_passing = error.helps_to_wait
+            is_temporary = error.helps_to_wait
         else:
             self._log.error("query crashed", query=query.text, exc_info=error)
             text = "the query crashed: see the log of the controller"
-        # Secrets and servers are watched by nobody, so that nothing else tells of their change.
-        seconds = retry_delay(attempts) if is_passing else LIMIT
+        # No watch tells of changes of Secrets and servers.
+        seconds = retry_delay(attempts) if is_temporary else LIMIT
         due = self._context.now() + timedelta(seconds=seconds)
-        run.failures[reference] = _Failure(text, query, due, attempts, is_passing)
+        run.failures[reference] = _Failure(text, query, due, attempts, is_temporary)
 
-    async def _keep(
-        self, found: Analysis, run: _Run, values: Mapping[ObjectReference, StoredValue]
+    async def _write_values(
+        self, analysis: Analysis, run: _Run, values: Mapping[ObjectReference, StoredValue]
     ) -> None:
-        """Write what is known so far, and tell of what won't come by itself."""
-        before = found.status
+        """Write the values so far, and emit events for new permanent failures."""
+        before = analysis.status
         status = AnalysisStatus(
             timeframe=before.timeframe, state=PROGRESSING, stored_values=by_status_key(values)
         )
         if status == before:
             return
-        await self._write(found, status)
+        await self._write(analysis, status)
         known = {stored_value.err_msg for stored_value in before.stored_values.values()}
         for reference, value in values.items():
             failure = run.failures.get(reference)
-            if value.err_msg in known or failure is None or failure.is_passing:
+            if value.err_msg in known or failure is None or failure.is_temporary:
                 continue
-            self._tell(found, "Warning", failure.reason, f"{reference.name}: {value.err_msg}")
+            self._emit(analysis, "Warning", failure.reason, f"{reference.name}: {value.err_msg}")
 
     async def _complete(
         self,
-        found: Analysis,
+        analysis: Analysis,
         definition: AnalysisDefinition,
         values: Mapping[ObjectReference, StoredValue],
     ) -> None:
-        """Write the verdict, and tell it."""
+        """Write the result, and emit its event."""
         measured = []
         for objective in definition.spec.objectives:
             value = values[objective.analysis_value_template_ref]
             measured.append((objective, MeasuredObjective(value.query, value.value)))
         verdict = judge(measured, definition.spec.total_score)
         await self._write(
-            found,
+            analysis,
             AnalysisStatus(
-                timeframe=found.status.timeframe,
+                timeframe=analysis.status.timeframe,
                 state=COMPLETED,
                 raw=verdict.raw,
                 passed=verdict.passed,
                 warning=verdict.warning,
             ),
         )
-        self._tell(found, "Normal", FINISHED, verdict.summary)
+        self._emit(analysis, "Normal", FINISHED, verdict.summary)
         self._log.info(
             "analysis completed",
-            key=found.metadata.key,
+            key=analysis.metadata.key,
             passed=verdict.passed,
             warning=verdict.warning,
         )
 
-    async def _write(self, found: Analysis, status: AnalysisStatus) -> None:
-        await write_status(self._context.client, ANALYSES, found.metadata, status)
-        self._written.note(found.metadata)
+    async def _write(self, analysis: Analysis, status: AnalysisStatus) -> None:
+        await write_status(self._context.client, ANALYSES, analysis.metadata, status)
+        self._written.note(analysis.metadata)
 
-    def _run(self, found: Analysis) -> _Run:
-        """How far it is, by what is remembered or else by its status."""
-        run = self._runs.get(found.metadata.key)
+    def _get_run(self, analysis: Analysis) -> _Run:
+        """Return the run of an analysis, which begins with the values of the status."""
+        run = self._runs.get(analysis.metadata.key)
         if run is None:
-            run = _Run(found.metadata.uid, from_status(found.status.stored_values))
-            self._runs[found.metadata.key] = run
+            run = _Run(analysis.metadata.uid, from_status(analysis.status.stored_values))
+            self._runs[analysis.metadata.key] = run
         return run
 
     def _forget(self, key: str) -> None:
         run = self._runs.pop(key, None)
         if run is not None:
-            run.abandon()
+            run.cancel_all()
 
-    def _tell(self, found: Analysis, kind: EventType, reason: str, text: str) -> None:
-        self._context.events.emit(reference_to(ANALYSES, found.metadata), kind, reason, text)
+    def _emit(self, analysis: Analysis, kind: EventType, reason: str, text: str) -> None:
+        self._context.events.emit(reference_to(ANALYSES, analysis.metadata), kind, reason, text)
 
 
-def _is_over(found: Analysis) -> bool:
-    """A verdict stays whatever happens to its object; and what ends needs none."""
-    return bool(found.metadata.deletion_timestamp) or found.status.state == COMPLETED
+def _is_over(analysis: Analysis) -> bool:
+    return bool(analysis.metadata.deletion_timestamp) or analysis.status.state == COMPLETED

@@ -62,27 +62,29 @@ class MetricCaches(Caches):
         super().__init__(client, metrics)
         self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
         self.providers = self.cache(METRICS_PROVIDERS, decoder(Provider))
-        self.analyses = self.cache(ANALYSES, decoder(Analysis), {UNFINISHED: _unfinished})
+        self.analyses = self.cache(ANALYSES, decoder(Analysis), {UNFINISHED: _by_unfinished})
         self.definitions = self.cache(ANALYSIS_DEFINITIONS, decoder(AnalysisDefinition))
         self.templates = self.cache(ANALYSIS_VALUE_TEMPLATES, decoder(AnalysisValueTemplate))
 
 
 def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Reflector[Metric]:
     """Create the cache of KeptnMetrics; it keeps no raw values."""
-    return Reflector(client, KEPTN_METRICS, _metric, {BY_PROVIDER: _provider}, metrics=metrics)
+    return Reflector(
+        client, KEPTN_METRICS, _decode_without_raw, {BY_PROVIDER: _by_provider}, metrics=metrics
+    )
 
 
-def _metric(raw: msgspec.Raw) -> Metric:
+def _decode_without_raw(raw: msgspec.Raw) -> Metric:
     metric = _decode_metric(raw)
     status = without_raw(metric.status)
     return metric if status is metric.status else msgspec.structs.replace(metric, status=status)
 
 
-def _provider(metric: Metric) -> list[tuple[str, str]]:
+def _by_provider(metric: Metric) -> list[tuple[str, str]]:
     return [(metric.metadata.namespace, metric.spec.provider.name)]
 
 
-def _unfinished(analysis: Analysis) -> list[bool]:
+def _by_unfinished(analysis: Analysis) -> list[bool]:
     return [] if analysis.status.state == COMPLETED else [True]
 
 
@@ -93,7 +95,7 @@ class MetricContext:
     client: Client
     caches: MetricCaches
     settings: MetricsSettings
-    questions: QueryService
+    queries: QueryService
     events: EventRecorder
     now: Callable[[], datetime]
     references: ReferenceMode = DEFAULT_MODE

@@ -62,7 +62,7 @@ class MetricsController:
             client=runtime.client,
             caches=self.caches,
             settings=runtime.settings.metrics,
-            questions=queries,
+            queries=queries,
             events=runtime.events,
             now=runtime.now,
             references=runtime.settings.cross_namespace_references,

@@ -1,8 +1,7 @@
 """Measures the objectives of KeptnEvaluations until they succeed or fail (keptn-spec 4.1).
 
-A measurement is a try, and tries are counted: nothing but time causes one, neither a metric that
-changed nor a write to the object. A controller that is started again waits for what is left of the
-interval.
+Measurements are counted, so only time causes one, neither a changed metric nor a write to the
+object. A restarted controller waits for the rest of the interval.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 _SECOND: Final = timedelta(seconds=1)
 
 
-class _Last(NamedTuple):
+class _LastMeasurement(NamedTuple):
     """The last measurement of an object."""
 
     uid: str
@@ -53,25 +52,25 @@ class _Last(NamedTuple):
 
 
 class EvaluationReconciler:
-    """Reconciles one KeptnEvaluation; keys are ``namespace/name``."""
+    """Reconciles KeptnEvaluations by the key ``namespace/name``."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._evaluations = context.caches.evaluations.store
         self._definitions = context.caches.evaluation_definitions
         self._metrics = context.caches.metrics
-        self._measured: dict[str, _Last] = {}
+        self._measured: dict[str, _LastMeasurement] = {}
         self._log = get_logger("evaluations")
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those that have no verdict, or are gone and to be forgotten."""
+        """Yield the keys of evaluations that are not over, and of those with state to drop."""
         for key in list(self._evaluations.keys()) if keys is None else keys:
             evaluation = self._evaluations.get(key)
             if key in self._measured or (evaluation is not None and not _is_over(evaluation)):
                 yield key
 
     async def reconcile(self, key: str) -> float | None:
-        """Measure if it is time, and write the result. Raises ApiError."""
+        """Measure if it is due; return the seconds until the next measurement. Raises ApiError."""
         evaluation = self._evaluations.get(key)
         if evaluation is None or _is_over(evaluation):
             self._measured.pop(key, None)
@@ -83,39 +82,38 @@ class EvaluationReconciler:
                 return left
             now = self._context.now()
             before = progress_of(evaluation.status)
-            after = self._advanced(evaluation, before)
+            after = self._advance(evaluation, before)
             if not await self._write(evaluation, before, after, now):
                 return None
         except NotFoundError:
-            # Gone, and the watch is about to tell.
+            # It was deleted; the watch event is pending.
             return None
         if after.tries > before.tries:
-            self._measured[key] = _Last(evaluation.metadata.uid, now)
+            self._measured[key] = _LastMeasurement(evaluation.metadata.uid, now)
         if complaint and before.tries == 0 < after.tries:
             self._context.signals.emit(
                 evaluation, "ReconcileEvaluation", "ReconcileError", complaint, warning=True
             )
         return None if after.is_over or after.tries == before.tries else seconds
 
-    def _advanced(self, found: Evaluation, before: Progress) -> Progress:
-        """What comes after ``before``, now that it is time."""
-        retries = RETRIES if found.spec.retries is None else found.spec.retries
+    def _advance(self, evaluation: Evaluation, before: Progress) -> Progress:
+        retries = RETRIES if evaluation.spec.retries is None else evaluation.spec.retries
         if before.tries >= max_tries(retries):
             return fail_after_tries(before)
-        definition = self._definition(found)
+        definition = self._definition(evaluation)
         if definition is None:
-            return wait_for_definition(before, found.spec.evaluation_definition)
+            return wait_for_definition(before, evaluation.spec.evaluation_definition)
         objectives = [
             Objective(
-                metric=each.keptn_metric_ref.name,
-                namespace=each.keptn_metric_ref.namespace,
-                target=each.evaluation_target,
+                metric=objective.keptn_metric_ref.name,
+                namespace=objective.keptn_metric_ref.namespace,
+                target=objective.evaluation_target,
             )
-            for each in definition.spec.objectives
+            for objective in definition.spec.objectives
         ]
         if refusals := self._refusals(definition, objectives):
             return wait_for_consent(before, objectives, refusals)
-        namespaces = self._context.definition_namespaces(found.metadata.namespace)
+        namespaces = self._context.definition_namespaces(evaluation.metadata.namespace)
         return measure(
             before,
             objectives,
@@ -124,9 +122,9 @@ class EvaluationReconciler:
         )
 
     async def _write(
-        self, found: Evaluation, before: Progress, after: Progress, now: datetime
+        self, evaluation: Evaluation, before: Progress, after: Progress, now: datetime
     ) -> bool:
-        """Write the status where it differs, and tell of what has changed; whether it did."""
+        """Write the status and emit events if it differs; return whether it did."""
         status = EvaluationStatus(
             retry_count=after.tries,
             evaluation_status={
@@ -134,20 +132,22 @@ class EvaluationReconciler:
                 for key, result in after.results.items()
             },
             overall_status=after.state,
-            start_time=found.status.start_time or format_rfc3339(now),
+            start_time=evaluation.status.start_time or format_rfc3339(now),
             end_time=format_rfc3339(now) if after.is_over else "",
         )
-        if status == found.status:
+        if status == evaluation.status:
             return False
         signals = self._context.signals
         try:
-            await write_status(self._context.client, EVALUATIONS, found.metadata, status)
+            await write_status(self._context.client, EVALUATIONS, evaluation.metadata, status)
         except (ConflictError, NotFoundError):
             raise
         except ApiError as error:
-            signals.emit(found, "ReconcileEvaluation", "ReconcileError", str(error), warning=True)
+            signals.emit(
+                evaluation, "ReconcileEvaluation", "ReconcileError", str(error), warning=True
+            )
             raise
-        written = msgspec.structs.replace(found, status=status)
+        written = msgspec.structs.replace(evaluation, status=status)
         if after.is_over:
             if after.tries == before.tries:
                 text = "; ".join(
@@ -155,66 +155,70 @@ class EvaluationReconciler:
                 )
                 signals.emit(written, "ReconcileEvaluation", "ReconcileTimeout", text)
             signals.report_completed(written)
-        elif after.tries == before.tries and self._definition(found) is not None:
-            known = {each.message for each in before.results.values()}
+        elif after.tries == before.tries and self._definition(evaluation) is not None:
+            known = {result.message for result in before.results.values()}
             for key, result in after.results.items():
                 if result.status == PENDING and result.message not in known:
                     text = f"{key}: {result.message}"
                     signals.emit(written, "Reference", "Refused", text, warning=True)
         elif after.tries == before.tries:
-            text = f"could not find KeptnEvaluationDefinition {found.spec.evaluation_definition}"
+            text = (
+                f"could not find KeptnEvaluationDefinition {evaluation.spec.evaluation_definition}"
+            )
             signals.emit(written, "CreateEvaluation", "NotFound", text, warning=True)
         log = self._log.info if after.is_over else self._log.debug
-        log("evaluated", key=found.metadata.key, tries=after.tries, state=after.state)
+        log("evaluated", key=evaluation.metadata.key, tries=after.tries, state=after.state)
         return True
 
-    async def _time_left(self, found: Evaluation, seconds: float) -> float:
-        """Seconds until the next measurement, or until the verdict after the last."""
-        last = self._measured.get(found.metadata.key)
-        if last is None or last.uid != found.metadata.uid:
-            if found.status.retry_count <= 0:
+    async def _time_left(self, evaluation: Evaluation, seconds: float) -> float:
+        """Return the seconds until the next measurement, or the failure after the last one."""
+        last = self._measured.get(evaluation.metadata.key)
+        if last is None or last.uid != evaluation.metadata.uid:
+            if evaluation.status.retry_count <= 0:
                 return 0.0
-            # Another process has measured, or this one in an earlier term.
-            last = _Last(found.metadata.uid, await self._last_write(found))
-            self._measured[found.metadata.key] = last
+            # Another process has measured, or this one in an earlier leader term.
+            last = _LastMeasurement(evaluation.metadata.uid, await self._last_write(evaluation))
+            self._measured[evaluation.metadata.key] = last
         return seconds_left(last.time, seconds, self._context.now())
 
-    async def _last_write(self, found: Evaluation) -> datetime:
-        """When the status was written, by what the API server keeps; now where it does not tell."""
-        metadata, now = found.metadata, self._context.now()
+    async def _last_write(self, evaluation: Evaluation) -> datetime:
+        """Return when the status was written, by its managed fields; now if they do not tell."""
+        metadata, now = evaluation.metadata, self._context.now()
         raw = await self._context.client.get(EVALUATIONS, metadata.name, metadata.namespace)
         written = written_at(raw)
-        # It is cut to its second, and the clocks may differ.
+        # The time is cut to its second, and the clocks may differ.
         return min(written + _SECOND, now) if written is not None else now
 
-    def _definition(self, found: Evaluation) -> EvaluationDefinition | None:
-        namespaces = self._context.definition_namespaces(found.metadata.namespace)
-        name = found.spec.evaluation_definition
+    def _definition(self, evaluation: Evaluation) -> EvaluationDefinition | None:
+        namespaces = self._context.definition_namespaces(evaluation.metadata.namespace)
+        name = evaluation.spec.evaluation_definition
         return self._context.caches.definition(self._definitions, name, namespaces)
 
     def _refusals(
         self, definition: EvaluationDefinition, objectives: Iterable[Objective]
     ) -> dict[Objective, str]:
-        """Why metrics of other namespaces must not be read; what names none is looked up."""
-        found = {}
+        """Return the refusals of metrics in other namespaces, which lack consent."""
+        refusals = {}
         for objective in objectives:
             where, origin = objective.namespace, definition.metadata.namespace
             to = Reference(KEPTN_METRICS, where or origin, objective.metric, origin)
             metric = self._metrics.store.get(f"{where}/{objective.metric}")
             annotations = None if metric is None else metric.metadata.annotations
             if not to.is_allowed(self._context.references, annotations):
-                found[objective] = to.refusal
-        return found
+                refusals[objective] = to.refusal
+        return refusals
 
     def _read(self, objective: Objective, namespaces: tuple[str, ...]) -> Reading:
-        """The metric as it is known now, if its value still counts."""
-        places = (objective.namespace,) if objective.namespace else namespaces
-        found = self._context.caches.definition(self._metrics, objective.metric, places)
-        if found is None:
-            return missing_metric(objective.metric, places)
-        return read_metric(found, self._context.settings.stale_after_intervals, self._context.now())
+        """Return the current value of a metric, if it still counts."""
+        if objective.namespace:
+            namespaces = (objective.namespace,)
+        metric = self._context.caches.definition(self._metrics, objective.metric, namespaces)
+        if metric is None:
+            return missing_metric(objective.metric, namespaces)
+        return read_metric(
+            metric, self._context.settings.stale_after_intervals, self._context.now()
+        )
 
 
-def _is_over(found: Evaluation) -> bool:
-    """A verdict stays whatever happens to its object; and what ends needs none."""
-    return bool(found.metadata.deletion_timestamp) or progress_of(found.status).is_over
+def _is_over(evaluation: Evaluation) -> bool:
+    return bool(evaluation.metadata.deletion_timestamp) or progress_of(evaluation.status).is_over

@@ -1,4 +1,4 @@
-"""The state of one KeptnMetric between two fetches, and when it is due.
+"""The state of a KeptnMetric between two queries, and when the next one is due.
 
 Times are seconds since 1970.
 """
@@ -20,108 +20,108 @@ if TYPE_CHECKING:
     from harbourmaster.evaluation.schedule import Slots
 
 UNKNOWN: Final = "Unknown"
-"""A fault that was told, by another term or of the metric as it was before."""
+"""The kind of a reported fault of an earlier term, or of the metric before its change."""
 CREDENTIALS: Final = 60.0
-"""Seconds until credentials are tried again that were absent or refused: nobody watches Secrets."""
+"""Seconds until the next try after missing or refused credentials; no watch tells of Secrets."""
 _BEHIND: Final = 10.0
-"""Seconds that metrics may be late and still share an answer; it may be large."""
+"""Seconds that metrics may be late and still share an answer, which may be large."""
 _SPREAD: Final = 30.0
-"""Seconds within which a new leader asks again what has failed under the last one."""
+"""Seconds over which a new leader spreads the queries of metrics that have failed."""
 
 
 class FetchInputs(NamedTuple):
-    """A metric is asked for at once when any of this changes."""
+    """The inputs of a query; it is due at once when any of them changes."""
 
     uid: str
-    place: str
-    """Of the provider: ``namespace/name``."""
+    provider_key: str
+    """The ``namespace/name`` of the provider."""
     query: str
     range: MetricRange | None
     provider_uid: str
-    """Empty where there is no provider."""
+    """The UID of the provider; empty if it does not exist."""
     provider_generation: int
 
     @property
     def question(self) -> tuple[object, ...]:
-        """What a value answers, from whichever provider."""
-        return (self.place, self.query, self.range)
+        """The inputs that determine the value, of any version of the provider."""
+        return (self.provider_key, self.query, self.range)
 
     @property
     def span(self) -> tuple[str, str]:
-        """Interval and step of the range; empty without one."""
+        """The interval and step of the range; empty without one."""
         return ("", "") if self.range is None else (self.range.interval, self.range.step)
 
     @property
     def query_key(self) -> tuple[object, ...]:
-        """Metrics that agree in this share a question; each version of a provider has its own."""
-        provider = (self.place, self.provider_uid, self.provider_generation)
+        """The key of the SharedQuery, which differs for each version of a provider."""
+        provider = (self.provider_key, self.provider_uid, self.provider_generation)
         return (*provider, self.query, *self.span)
 
 
 @dataclass(slots=True, eq=False)
 class MetricEntry:
-    """A metric between two looks, by its ``key``."""
+    """The state of the metric ``key``."""
 
     key: InitVar[str]
     inputs: FetchInputs
     interval: int
     due: float = -math.inf
     slot: float = math.nan
-    """The slot for which it is due; not a number where it is due for another reason."""
+    """The slot for which the metric is due; NaN if it is due for another reason."""
     fetched: float = -math.inf
-    """When it was due last."""
+    """The time of the last query."""
     asked: float = -math.inf
-    """When the question was asked whose outcome it had last."""
+    """The time of the query with the last outcome, which may be that of another metric."""
     query: SharedQuery | None = None
     is_waiting: bool = False
     outcome: FetchOutcome | None = None
-    """What is to be written."""
+    """The outcome that is not yet written."""
     failures: int = 0
-    told: str = ""
-    """The kind of fault that was reported; empty for none."""
-    valued: tuple[object, ...] | None = None
-    """What the value in the status is an answer to, where that is known."""
+    reported: str = ""
+    """The kind of the reported fault; empty without one."""
+    answered: tuple[object, ...] | None = None
+    """The question that the value in the status answers; None if unknown."""
     status: MetricStatus | None = None
-    """What was written, until the cache has it."""
+    """The written status, until the cache has it."""
     _hash: int = field(init=False)
     _question_hash: int = field(init=False)
 
     def __post_init__(self, key: str) -> None:
-        """Spread metrics and questions by hashes."""
+        """Compute the hashes by which metrics and queries are spread."""
         self._hash = stable_hash(key)
         self._question_hash = _hash_of(self.inputs)
 
     @property
     def slots(self) -> Slots:
-        """Its slots, with as many metrics as have its question now."""
+        """The slots of the metric, for the current number of metrics with its query."""
         count = 1 if self.query is None else len(self.query.members)
         return slots(self.interval, self._question_hash, self._hash, count)
 
     def requeue_after(self, now: float) -> float | None:
-        """Seconds until it is due; None for: not before it changes."""
+        """Return the seconds until the metric is due; None if it waits for a change."""
         left = self.due - now
         if left > self.interval and math.isfinite(self.slot):
-            # No slot is as far away as that: the clock was put back.
+            # The clock was set back: no slot is so far away.
             return 0.0
         return None if left == math.inf else max(left, 0.0)
 
     @property
-    def keep(self) -> float:
-        """For how many seconds an answer is kept, for others of the same question."""
+    def cache_seconds(self) -> float:
+        """The seconds for which an answer is cached for other metrics with the query."""
         return self.slots.spread + max(min(self.interval / 2, _BEHIND), SLACK)
 
     def shared_since(self, now: float) -> float:
-        """When an answer was asked for at the earliest that will do now that it is due."""
+        """Return the earliest query time of an answer that the metric may share now."""
         slot = None if math.isnan(self.slot) else self.slot
         return self.slots.shared_since(now, slot)
 
     def begin(self, status: MetricStatus, now: float, *, is_current: bool) -> None:
-        """Go on where the status says that another term ended; at once where it says nothing.
+        """Continue where the status ends; a metric without a usable status is due at once.
 
-        Nothing, too, where it is of another question: then it is not ``is_current``.
+        ``is_current`` is false if the status is that of another question.
         """
         if status.err_msg:
-            self.told = UNKNOWN
+            self.reported = UNKNOWN
             spread = min(_SPREAD, self.interval / 4)
             self.due = now + spread * (self._hash % 4096) / 4096
             return
@@ -134,21 +134,21 @@ class MetricEntry:
         self.fetched = self.slots.last_fetch(updated, now)
         self._await_slot(self.fetched)
         if self.due <= now:
-            # It was missed while nobody led, which does not count as late.
+            # It was due while no process led, which does not count as late.
             self.slot = math.nan
 
     def change(self, inputs: FetchInputs, interval: int) -> None:
-        """Be another metric from here on, and due at once."""
+        """Reset the entry for changed inputs, and make it due now."""
         self.inputs = inputs
         self.interval = interval
         self.due, self.slot = -math.inf, math.nan
         self.is_waiting, self.outcome = False, None
         self.failures = 0
-        self.told = UNKNOWN if self.told else ""
+        self.reported = UNKNOWN if self.reported else ""
         self._question_hash = _hash_of(inputs)
 
     def change_interval(self, interval: int) -> None:
-        """Be due by another interval; at once where it was never due."""
+        """Change the interval, and make the entry due now if it waits for a change."""
         self.interval = interval
         if math.isfinite(self.fetched) and math.isfinite(self.due):
             self._await_slot(self.fetched)
@@ -156,9 +156,9 @@ class MetricEntry:
             self.due, self.slot = -math.inf, math.nan
 
     def settle(self, outcome: FetchOutcome, now: float) -> float:
-        """Be due again, now that the outcome is written; seconds after the slot, or not a number.
+        """Schedule the next query after the outcome was written; return the lateness in seconds.
 
-        Of a fault the slot does not matter.
+        The lateness is NaN for a fault, and if the metric was not due for a slot.
         """
         result, late = outcome.result, now - self.slot
         self.outcome = None
@@ -177,7 +177,7 @@ class MetricEntry:
         self.due = self.slot = self.slots.next(fetched)
 
     def _await_retry(self, fault: Fault, now: float) -> None:
-        """Be due because of a fault, where that is before the slot or wanted to be after it."""
+        """Schedule the retry after a fault, unless the slot comes first."""
         if fault.retry is RetryAfter.CHANGE:
             self.due, self.slot = math.inf, math.nan
             return
@@ -191,5 +191,5 @@ class MetricEntry:
 
 
 def _hash_of(inputs: FetchInputs) -> int:
-    """The same for all whose questions differ in nothing but the provider's version."""
-    return stable_hash(inputs.place, inputs.query, *inputs.span)
+    """Return a hash that is equal for all versions of a provider."""
+    return stable_hash(inputs.provider_key, inputs.query, *inputs.span)

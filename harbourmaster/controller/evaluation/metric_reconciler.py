@@ -1,8 +1,7 @@
-"""Keeps the values of KeptnMetrics (keptn-spec 4.2).
+"""Updates the values of KeptnMetrics (keptn-spec 4.2).
 
-A look at a metric never waits for a provider: it has a question asked, and the answer has the
-metric looked at again, to be written. What is due follows from the clock and the status alone, so
-another leader goes on where this one was.
+No worker waits for a query: its answer queues the metric again, which then is written. The due
+times follow from the clock and the status alone, so that another leader continues.
 """
 
 from __future__ import annotations
@@ -48,45 +47,48 @@ if TYPE_CHECKING:
 
 FETCH_FAILED: Final = "MetricFetchFailed"
 FETCHED: Final = "MetricFetched"
-_AGAIN: Final = 5.0
-"""Seconds until a metric is looked at again that the API server does not find."""
+_NOT_FOUND_RETRY: Final = 5.0
+"""Seconds until a metric is reconciled again that the API server does not find."""
 
 
 class MetricReconciler:
-    """Reconciles one KeptnMetric; keys are ``namespace/name``; ``wake`` has one looked at again."""
+    """Reconciles KeptnMetrics by the key ``namespace/name``; ``wake`` queues a key."""
 
     def __init__(self, context: MetricContext, wake: Callable[[str], None]) -> None:
         self._context = context
         self._metrics = context.caches.metrics.store
         self._providers = context.caches.providers.store
         self._wake = wake
-        self._queries = SharedQueries(context.questions, self._deliver)
+        self._queries = SharedQueries(context.queries, self._deliver)
         self._entries: dict[str, MetricEntry] = {}
         self._log = get_logger("metrics")
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those that are not known as they are now: our own writes wake nobody."""
+        """Yield the keys of metrics whose inputs changed, which our own writes do not."""
         for key in list(self._metrics.keys()) if keys is None else keys:
-            found, entry = self._metrics.get(key), self._entries.get(key)
+            metric, entry = self._metrics.get(key), self._entries.get(key)
             if entry is None:
-                if found is not None:
+                if metric is not None:
                     yield key
             elif (
-                found is None
-                or found.metadata.deletion_timestamp
-                or not self._is_known(found, entry)
+                metric is None
+                or metric.metadata.deletion_timestamp
+                or not self._has_same_inputs(metric, entry)
             ):
                 yield key
-            elif entry.status == found.status:
+            elif entry.status == metric.status:
                 entry.status = None
 
     async def reconcile(self, key: str) -> float | None:
-        """Ask if it is time, or write the result. Raises ApiError."""
+        """Start a query if it is due, or write its outcome. Raises ApiError.
+
+        Returns the seconds until the metric is due; None if it waits for an answer or a change.
+        """
         metric = self._metrics.get(key)
         if metric is None or metric.metadata.deletion_timestamp:
             self._forget(key)
             return None
-        entry = self._entry(key, metric)
+        entry = self._update_entry(key, metric)
         if entry.outcome is None:
             if entry.is_waiting:
                 return None
@@ -101,8 +103,8 @@ class MetricReconciler:
         try:
             await self._write(metric, entry, outcome)
         except NotFoundError:
-            # Gone, which the watch is about to tell; or its definition is just being replaced.
-            return _AGAIN
+            # It was deleted, and the watch event is pending; or its definition is being replaced.
+            return _NOT_FOUND_RETRY
         now = self._now()
         late = entry.settle(outcome, now)
         if math.isfinite(late):
@@ -110,7 +112,7 @@ class MetricReconciler:
         return entry.requeue_after(now)
 
     async def close(self) -> None:
-        """Leave all questions unanswered that are under way."""
+        """Cancel all running queries."""
         await self._queries.close()
 
     def _deliver(self, key: str, outcome: FetchOutcome) -> None:
@@ -120,25 +122,25 @@ class MetricReconciler:
             entry.outcome = outcome
             self._wake(key)
 
-    def _is_known(self, found: Metric, entry: MetricEntry) -> bool:
-        return entry.interval == found.spec.interval and entry.inputs == self._inputs(found)
+    def _has_same_inputs(self, metric: Metric, entry: MetricEntry) -> bool:
+        return entry.interval == metric.spec.interval and entry.inputs == self._inputs(metric)
 
-    def _inputs(self, found: Metric) -> FetchInputs:
-        metadata, spec = found.metadata, found.spec
-        place = f"{metadata.namespace}/{spec.provider.name}"
-        provider = self._providers.get(place)
+    def _inputs(self, metric: Metric) -> FetchInputs:
+        metadata, spec = metric.metadata, metric.spec
+        provider_key = f"{metadata.namespace}/{spec.provider.name}"
+        provider = self._providers.get(provider_key)
         return FetchInputs(
             uid=metadata.uid,
-            place=place,
+            provider_key=provider_key,
             query=spec.query,
             range=spec.range,
             provider_uid="" if provider is None else provider.metadata.uid,
             provider_generation=0 if provider is None else provider.metadata.generation,
         )
 
-    def _entry(self, key: str, found: Metric) -> MetricEntry:
-        """The entry of the metric as it is now; what is new in it is due at once."""
-        inputs, interval = self._inputs(found), found.spec.interval
+    def _update_entry(self, key: str, metric: Metric) -> MetricEntry:
+        """Return the entry for the current metric, which is due at once if its inputs changed."""
+        inputs, interval = self._inputs(metric), metric.spec.interval
         entry = self._entries.get(key)
         if entry is not None and entry.inputs.uid != inputs.uid:
             self._forget(key)
@@ -146,8 +148,8 @@ class MetricReconciler:
         if entry is None:
             entry = self._entries[key] = MetricEntry(key, inputs, interval)
             self._join(key, entry)
-            is_current = has_current_question(found.status, found.spec)
-            entry.begin(found.status, self._now(), is_current=is_current)
+            is_current = has_current_question(metric.status, metric.spec)
+            entry.begin(metric.status, self._now(), is_current=is_current)
         elif entry.inputs != inputs:
             self._leave(key, entry)
             entry.change(inputs, interval)
@@ -157,7 +159,6 @@ class MetricReconciler:
         return entry
 
     def _join(self, key: str, entry: MetricEntry) -> None:
-        """Have it among those of its question, where there is somebody to ask."""
         if entry.inputs.provider_uid:
             entry.query = self._queries.join(entry.inputs.query_key, key)
 
@@ -171,53 +172,57 @@ class MetricReconciler:
         if entry is not None:
             self._leave(key, entry)
 
-    def _fetch(self, key: str, found: Metric, entry: MetricEntry, now: float) -> None:
-        """Take the outcome that others had, or have the question asked."""
-        provider = self._providers.get(entry.inputs.place)
+    def _fetch(self, key: str, metric: Metric, entry: MetricEntry, now: float) -> None:
+        """Take a cached outcome of the same query, or send the query."""
+        provider = self._providers.get(entry.inputs.provider_key)
         entry.fetched = now
         fault = ""
         if provider is None or entry.query is None:
-            fault = f"KeptnMetricsProvider {entry.inputs.place} not found"
+            fault = f"KeptnMetricsProvider {entry.inputs.provider_key} not found"
         else:
             shared = entry.query.outcome
             if shared is not None and shared.asked > max(entry.asked, entry.shared_since(now)):
                 entry.outcome = shared
                 return
             try:
-                asked = question(found.spec, now)
+                metric_question = question(metric.spec, now)
             except ValueError as error:
                 fault = str(error)
             else:
                 entry.is_waiting = True
-                self._queries.ask(entry.query, key, provider, asked, now=now, keep=entry.keep)
+                self._queries.ask(
+                    entry.query, key, provider, metric_question, now=now, keep=entry.cache_seconds
+                )
                 return
         entry.outcome = FetchOutcome(now, Fault(fault, "BadMetric", RetryAfter.CHANGE))
 
-    async def _write(self, found: Metric, entry: MetricEntry, outcome: FetchOutcome) -> None:
-        """Write the status where it differs, and tell of what has changed."""
-        before = found.status if entry.status is None else entry.status
+    async def _write(self, metric: Metric, entry: MetricEntry, outcome: FetchOutcome) -> None:
+        """Write the status if it differs, and emit events."""
+        before = metric.status if entry.status is None else entry.status
         result = outcome.result
-        time = _stamp(_moment(found, outcome))
-        is_foreign = entry.valued is not None and entry.valued != entry.inputs.question
+        time = _format_time(_result_time(metric, outcome))
+        is_foreign = entry.answered is not None and entry.answered != entry.inputs.question
         if isinstance(result, Fault):
-            is_told = result.is_throttled and entry.told == result.kind and before.err_msg
-            text = before.err_msg if is_told else result.text
-            # A value that is an answer to another question goes.
-            kept = MetricStatus() if is_foreign else before
-            after = status_after_fault(kept, found.spec, text, time)
+            is_reported = result.is_throttled and entry.reported == result.kind and before.err_msg
+            text = before.err_msg if is_reported else result.text
+            # A value of another question is removed.
+            base = MetricStatus() if is_foreign else before
+            after = status_after_fault(base, metric.spec, text, time)
         else:
-            after = status_after_answer(before, found.spec, _value(found, result), result.raw, time)
+            after = status_after_answer(
+                before, metric.spec, _format_value(metric, result), result.raw, time
+            )
         if after != before:
-            await self._patch(found, before, after)
+            await self._patch(metric, before, after)
             entry.status = without_raw(after)
         if not isinstance(result, Fault):
-            entry.valued = entry.inputs.question
+            entry.answered = entry.inputs.question
         elif is_foreign:
-            entry.valued = None
-        self._tell(found, entry, before, result)
+            entry.answered = None
+        self._report(metric, entry, before, result)
 
-    async def _patch(self, found: Metric, before: MetricStatus, after: MetricStatus) -> None:
-        metadata = found.metadata
+    async def _patch(self, metric: Metric, before: MetricStatus, after: MetricStatus) -> None:
+        metadata = metric.metadata
         path: str = "/status"
         value: object = after
         if before != MetricStatus() and after == msgspec.structs.replace(
@@ -225,7 +230,7 @@ class MetricReconciler:
         ):
             path, value = "/status/errMsg", after.err_msg
         operations: list[dict[str, Any]] = [
-            # An answer is for the very question that was asked; labels may change meanwhile.
+            # The answer is for this generation; labels may change meanwhile.
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
             {"op": "test", "path": "/metadata/generation", "value": metadata.generation},
             {"op": "add", "path": path, "value": value},
@@ -239,57 +244,57 @@ class MetricReconciler:
                 subresource="status",
             )
         except InvalidError as error:
-            if await self._is_as_known(found):
+            if await self._is_cache_current(metric):
                 raise
             raise ConflictError(error.message, status=error.status, call=error.call) from error
 
-    async def _is_as_known(self, found: Metric) -> bool:
-        """Whether the API server has the very metric that the cache has."""
+    async def _is_cache_current(self, metric: Metric) -> bool:
+        """Return whether the API server has the metric of the cache in this generation."""
         raw = await self._context.client.get(
-            KEPTN_METRICS, found.metadata.name, found.metadata.namespace
+            KEPTN_METRICS, metric.metadata.name, metric.metadata.namespace
         )
         stored = msgspec.json.decode(raw, type=Metric).metadata
-        return (stored.uid, stored.generation) == (found.metadata.uid, found.metadata.generation)
+        return (stored.uid, stored.generation) == (metric.metadata.uid, metric.metadata.generation)
 
-    def _tell(
-        self, found: Metric, entry: MetricEntry, before: MetricStatus, result: Answer | Fault
+    def _report(
+        self, metric: Metric, entry: MetricEntry, before: MetricStatus, result: Answer | Fault
     ) -> None:
-        """Tell of a fault once, and of its end."""
+        """Emit an event for a new fault, and for its end."""
         kind = result.kind if isinstance(result, Fault) else ""
-        if kind == entry.told:
+        if kind == entry.reported:
             return
-        was_told, entry.told = entry.told, kind
+        former_kind, entry.reported = entry.reported, kind
         if isinstance(result, Fault):
-            if was_told != UNKNOWN or before.err_msg != result.text:
-                self._emit(found, "Warning", FETCH_FAILED, result.text)
-                self._log.warning("fetch failed", key=found.metadata.key, error=result.text)
+            if former_kind != UNKNOWN or before.err_msg != result.text:
+                self._emit(metric, "Warning", FETCH_FAILED, result.text)
+                self._log.warning("fetch failed", key=metric.metadata.key, error=result.text)
         else:
-            self._emit(found, "Normal", FETCHED, "fetching the metric succeeds again")
-            self._log.info("fetch recovered", key=found.metadata.key)
+            self._emit(metric, "Normal", FETCHED, "fetching the metric succeeds again")
+            self._log.info("fetch recovered", key=metric.metadata.key)
 
-    def _emit(self, found: Metric, kind: EventType, reason: str, note: str) -> None:
-        about = reference(KEPTN_METRICS, found.metadata)
+    def _emit(self, metric: Metric, kind: EventType, reason: str, note: str) -> None:
+        about = reference(KEPTN_METRICS, metric.metadata)
         self._context.events.emit(about, kind, reason, note, action="Fetch")
 
     def _now(self) -> float:
         return self._context.now().timestamp()
 
 
-def _moment(found: Metric, outcome: FetchOutcome) -> float:
-    """When the result of a question was true."""
+def _result_time(metric: Metric, outcome: FetchOutcome) -> float:
+    """Return the time of the value of an outcome, or of its fault."""
     if isinstance(outcome.result, Fault):
         return outcome.asked
-    span = found.spec.range
+    span = metric.spec.range
     seconds = parse_duration(span.interval) if span is not None else 0.0
     return measurement_time(outcome.result.samples[-1].time, outcome.asked, seconds)
 
 
-def _value(found: Metric, answer: Answer) -> str:
-    span = found.spec.range
+def _format_value(metric: Metric, answer: Answer) -> str:
+    span = metric.spec.range
     if span is None or not span.aggregation:
         return answer.value
     return format_shortest(aggregate(span.aggregation, [sample.value for sample in answer.samples]))
 
 
-def _stamp(moment: float) -> str:
+def _format_time(moment: float) -> str:
     return format_rfc3339(datetime.fromtimestamp(moment, UTC))

@@ -70,7 +70,7 @@ class _SecretRead:
     """The result of reading a Secret: its data, None without one, or the error."""
 
     at: float
-    """When it was read, in seconds of the clock."""
+    """The time of the read, in seconds of the clock."""
     data: Mapping[str, bytes] | None = field(repr=False)
     error: ProviderError | None = None
 

@@ -1,4 +1,4 @@
-"""Settings of metrics and analyses: who may be asked, how patiently, and where values are shown."""
+"""Settings of metrics and analyses: limits of queries, addresses, and the ports of values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harbourmaster.providers.addresses import check_networks
 
 
 class MetricsSettings(DescribedSettings, frozen=True, kw_only=True):
-    """How metric providers are asked."""
+    """Settings of the queries to providers, and of the ports that serve values."""
 
     query_timeout_seconds: Annotated[
         float,
@@ -66,6 +66,6 @@ class MetricsSettings(DescribedSettings, frozen=True, kw_only=True):
     ] = "harbourmaster-metrics"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an address that is none."""
+        """Raise ValueError for an invalid address."""
         check_networks("allowedAddresses", self.allowed_addresses)
         check_networks("deniedAddresses", self.denied_addresses)

@@ -170,7 +170,7 @@ async def test_an_answer_that_comes_as_the_query_changes_is_ignored(ready):
     await ready.look()
     ready.template("ready", "sum(down)")
     ready.sync()
-    (asked,) = ready.analyses._runs["prod/release"].asked.values()
+    (asked,) = ready.analyses._runs["prod/release"].running.values()
     await asyncio.sleep(0)
     assert asked[1].done()
     # Nobody has been told of the answer yet.
