@@ -1,4 +1,4 @@
-"""``harbourmaster compile`` without a cluster: what it prints, and what it says instead."""
+"""``harbourmaster compile`` without a cluster: the objects that it prints, and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers.objects import cluster_policy
 
 
 @pytest.fixture
-def compiled(tmp_path, capsys):
+def compile_policies(tmp_path, capsys):
     """Compile policies from a file; gives the code, the objects, and the lines of errors."""
 
     def run(*policies, options=(), enforcement="Both"):
@@ -30,30 +30,32 @@ def compiled(tmp_path, capsys):
 SSD = {"nodeSelector": {"disk": "ssd"}}
 
 
-def test_all_steps_are_printed_in_order_and_each_alone(compiled):
-    code, found, errors = compiled(cluster_policy("a", **SSD))
+def test_all_steps_are_printed_in_order_and_each_alone(compile_policies):
+    code, manifests, errors = compile_policies(cluster_policy("a", **SSD))
     assert (code, errors) == (0, [])
     alone = [
-        each
+        manifest
         for step in ("policies", "probe", "final")
-        for each in compiled(cluster_policy("a", **SSD), options=("--step", step))[1]
+        for manifest in compile_policies(cluster_policy("a", **SSD), options=("--step", step))[1]
     ]
-    assert alone == found
-    kinds = [each["kind"] for each in found]
+    assert alone == manifests
+    kinds = [manifest["kind"] for manifest in manifests]
     assert kinds.index("MutatingAdmissionPolicyBinding") > kinds.index("MutatingAdmissionPolicy")
 
 
-def test_a_refused_policy_is_one_line_and_the_others_are_printed(compiled):
-    code, found, errors = compiled(cluster_policy("a", **SSD), cluster_policy("b", nodeName="n"))
+def test_a_refused_policy_is_one_line_and_the_others_are_printed(compile_policies):
+    code, manifests, errors = compile_policies(
+        cluster_policy("a", **SSD), cluster_policy("b", nodeName="n")
+    )
     assert code == 1
-    assert len(found) == 13
+    assert len(manifests) == 13
     [line] = errors
     assert line.startswith("harbourmaster: ClusterPodSchedulingPolicy b stays with the webhook: ")
 
 
-def test_nothing_to_compile_says_what_to_do(compiled):
-    code, found, [line] = compiled(cluster_policy("a", **SSD), enforcement="Webhook")
-    assert (code, found) == (1, [])
+def test_nothing_to_compile_says_what_to_do(compile_policies):
+    code, manifests, [line] = compile_policies(cluster_policy("a", **SSD), enforcement="Webhook")
+    assert (code, manifests) == (1, [])
     assert "annotate policies with harbourmaster.dev/enforcement=Both" in line
 
 
@@ -66,19 +68,19 @@ def test_nothing_to_compile_says_what_to_do(compiled):
     ],
 )
 def test_settings_that_the_api_server_cannot_follow_leave_all_to_the_webhook(
-    compiled, flag, setting
+    compile_policies, flag, setting
 ):
-    code, found, [error] = compiled(cluster_policy("a", **SSD), options=(flag,))
-    assert (code, found) == (2, [])
+    code, manifests, [error] = compile_policies(cluster_policy("a", **SSD), options=(flag,))
+    assert (code, manifests) == (2, [])
     assert f"the setting {setting} can't be compiled" in error
 
 
-def test_a_scheduler_stays_with_the_webhook_where_pods_wait_in_another(compiled):
+def test_a_scheduler_stays_with_the_webhook_where_pods_wait_in_another(compile_policies):
     named = cluster_policy("a", schedulerName="bin-packer")
-    assert compiled(named)[0] == 0
+    assert compile_policies(named)[0] == 0
     # The pod would come to the webhook as one of another scheduler, and would not wait.
-    code, found, [line] = compiled(named, options=("--gating=schedulerName",))
-    assert (code, found) == (1, [])
+    code, manifests, [line] = compile_policies(named, options=("--gating=schedulerName",))
+    assert (code, manifests) == (1, [])
     assert "a stays with the webhook: spec.schedulerName: pods wait for their checks in" in line
 
 

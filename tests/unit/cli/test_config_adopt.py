@@ -33,11 +33,11 @@ async def adopt(api, *arguments):
 
 
 def adopting(api):
-    found = api.objects.all(KEPTN_CONFIGS).values()
+    configs = api.objects.all(KEPTN_CONFIGS).values()
     return {
-        f"{each['metadata']['namespace']}/{each['metadata']['name']}": annotations[ADOPTS]
-        for each in found
-        if (annotations := each["metadata"].get("annotations", {}))
+        f"{config['metadata']['namespace']}/{config['metadata']['name']}": annotations[ADOPTS]
+        for config in configs
+        if (annotations := config["metadata"].get("annotations", {}))
     }
 
 

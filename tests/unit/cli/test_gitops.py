@@ -48,16 +48,16 @@ BROKEN = policy("broken", nodeSelector={"": "x"})
 
 @pytest.fixture
 def folder(tmp_path):
-    def write(*found):
+    def write(*policies):
         path = tmp_path / "policies.yaml"
-        path.write_text(yaml.safe_dump_all(found))
+        path.write_text(yaml.safe_dump_all(policies))
         return str(path)
 
     return write
 
 
-def printed(capsys, *arguments, code=0):
-    """What it printed, read again, and what it complained of."""
+def print_rules(capsys, *arguments, code=0):
+    """Return the printed YAML, decoded, and the text on standard error."""
     assert main(["gitops", *arguments]) == code
     said = capsys.readouterr()
     return yaml.safe_load(said.out), said.err
@@ -68,7 +68,7 @@ def kinds(rules):
 
 
 def test_with_the_rules_the_samples_differ_in_nothing(capsys):
-    rules, _ = printed(capsys, "argocd", "--policies", str(SAMPLES))
+    rules, _ = print_rules(capsys, "argocd", "--policies", str(SAMPLES))
     by_kind = {}
     for rule in rules["ignoreDifferences"]:
         by_kind.setdefault((rule["group"], rule["kind"]), []).extend(rule["jqPathExpressions"])
@@ -87,22 +87,22 @@ def test_with_the_rules_the_samples_differ_in_nothing(capsys):
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not on PATH")
 def test_jq_reads_the_rules_as_we_do(capsys):
-    rules, _ = printed(capsys, "argocd", "--policies", str(SAMPLES), "--kind", "StatefulSet")
+    rules, _ = print_rules(capsys, "argocd", "--policies", str(SAMPLES), "--kind", "StatefulSet")
     said = [
         expression
         for rule in rules["ignoreDifferences"]
         for expression in rule["jqPathExpressions"]
     ]
     engine = Engine(load(Sources(SAMPLES)).snapshot, AdmissionSettings())
-    found = [
+    stateful_sets = [
         document.value
         for file in files_in(WORKLOADS)
         for document in read_documents(file)
         if document.value["kind"] == "StatefulSet"
     ]
-    assert found
-    program = " | ".join(f"del({each})" for each in said)
-    for before in (*found, {"spec": {"template": {"spec": None}}}):
+    assert stateful_sets
+    program = " | ".join(f"del({expression})" for expression in said)
+    for before in (*stateful_sets, {"spec": {"template": {"spec": None}}}):
         after = render_manifest(before, engine)[0] if "kind" in before else before
         result = subprocess.run(
             ["jq", "-c", program],
@@ -117,7 +117,7 @@ def test_jq_reads_the_rules_as_we_do(capsys):
 
 def test_argo_cd_rules_of_cluster_policies_have_no_namespace_and_others_theirs(capsys, folder):
     arguments = ("argocd", "--policies", folder(SSD, SHOP), "--kind", "Deployment")
-    rules, _ = printed(capsys, *arguments)
+    rules, _ = print_rules(capsys, *arguments)
     everywhere, shop = rules["ignoreDifferences"]
     assert kinds([everywhere, shop]) == [
         ("apps", "Deployment", None),
@@ -134,34 +134,34 @@ def test_argo_cd_rules_of_cluster_policies_have_no_namespace_and_others_theirs(c
 
 def test_argo_cd_s_own_settings_know_no_namespace(capsys, folder):
     arguments = ("argocd", "--policies", folder(SSD, SHOP), "--for", "system")
-    found, _ = printed(capsys, *arguments)
-    assert (found["kind"], found["metadata"]["name"]) == ("ConfigMap", "argocd-cm")
+    config_map, _ = print_rules(capsys, *arguments)
+    assert (config_map["kind"], config_map["metadata"]["name"]) == ("ConfigMap", "argocd-cm")
     prefix = "resource.customizations.ignoreDifferences."
-    assert set(found["data"]) == {
+    assert set(config_map["data"]) == {
         prefix + (f"{kind.group}_" if kind.group else "") + kind.name for kind in HANDLED
     }
-    rules = yaml.safe_load(found["data"][f"{prefix}apps_StatefulSet"])
+    rules = yaml.safe_load(config_map["data"][f"{prefix}apps_StatefulSet"])
     assert len(rules["jqPathExpressions"]) == 3
 
 
 def test_flux_rules_are_pointers(capsys, folder):
     arguments = ("flux", "--policies", folder(SSD, SHOP), "--kind", "CronJob")
-    found, _ = printed(capsys, *arguments)
+    rules, _ = print_rules(capsys, *arguments)
     pointer = "/spec/jobTemplate/spec/template/spec"
     target = {"group": "batch", "kind": "CronJob"}
     expected = [
         {"paths": [f"{pointer}/nodeSelector/disk"], "target": target},
         {"paths": [f"{pointer}/schedulerName"], "target": {**target, "namespace": "shop"}},
     ]
-    assert found == {"ignore": expected}
-    found, _ = printed(capsys, *arguments, "--for", "helmrelease")
-    assert found == {"driftDetection": {"ignore": expected}}
+    assert rules == {"ignore": expected}
+    rules, _ = print_rules(capsys, *arguments, "--for", "helmrelease")
+    assert rules == {"driftDetection": {"ignore": expected}}
 
 
 @pytest.mark.parametrize(("tool", "form"), FORMS)
 def test_json_is_the_same_and_a_namespace_leaves_others_out(capsys, folder, tool, form):
     arguments = (tool, "--for", form, "--policies", folder(SSD, SHOP), "-n", "other")
-    as_yaml, _ = printed(capsys, *arguments)
+    as_yaml, _ = print_rules(capsys, *arguments)
     assert main(["gitops", *arguments, "-o", "json"]) == 0
     as_json = json.loads(capsys.readouterr().out)
     assert as_json == as_yaml
@@ -178,7 +178,7 @@ def test_nothing_is_said_where_nothing_is_set(capsys, folder):
 
 
 def test_a_broken_policy_is_reported_and_the_others_count(capsys, folder):
-    rules, said = printed(
+    rules, said = print_rules(
         capsys, "argocd", "--policies", folder(SSD, BROKEN), "--kind", "Pod", code=1
     )
     assert len(rules["ignoreDifferences"]) == 1
@@ -187,10 +187,10 @@ def test_a_broken_policy_is_reported_and_the_others_count(capsys, folder):
 
 
 def test_what_is_written_into_the_installation_can_be_left_alone(capsys, folder):
-    rules, _ = printed(capsys, "argocd", "--policies", folder(SSD), "--installation")
+    rules, _ = print_rules(capsys, "argocd", "--policies", folder(SSD), "--installation")
     own = [rule for rule in rules["ignoreDifferences"] if "caBundle" in str(rule)]
     assert [(rule["group"], rule["kind"]) for rule in own] == [
-        (each.group, each.kind) for each in INSTALLATION
+        (resource.group, resource.kind) for resource in INSTALLATION
     ]
     # Each kind of the manifests that has an authority of somebody's, and no other.
     with_authority = {
@@ -214,8 +214,8 @@ def cluster(capsys, tmp_path):
     def run(*arguments, put=(), code=0, faults=()):
         async def ask():
             async with FakeApi() as api:
-                for resource, found in put:
-                    api.put(resource, found)
+                for resource, stored in put:
+                    api.put(resource, stored)
                 for fault in faults:
                     api.fail(**fault)
                 return await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""What ``harbourmaster migrate`` recognises, judges and prints."""
+"""Recognition of kupid's and Keptn's objects, and the output of ``harbourmaster migrate``."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_system_of_a_webhook_configuration(name, webhook, service, system):
 
 
 @pytest.mark.parametrize(
-    ("found", "role"),
+    ("deployment", "role"),
     [
         (metadata("gardener-extension-kupid"), (KUPID, "kupid")),
         (metadata("renamed", app="kupid"), (KUPID, "kupid")),
@@ -106,8 +106,8 @@ def test_the_system_of_a_webhook_configuration(name, webhook, service, system):
         (metadata("x", **{"app.kubernetes.io__part-of": "keptn"}), None),
     ],
 )
-def test_what_a_deployment_is(found, role):
-    assert role_of(found) == role
+def test_what_a_deployment_is(deployment, role):
+    assert role_of(deployment) == role
 
 
 def test_a_role_with_a_similar_name_is_not_theirs():
@@ -212,8 +212,11 @@ def test_which_pods_wait():
     assert stuck_pod(encode(waiting)) == StuckPod(
         "shop", "a", None, is_annotated=True, is_owned=False
     )
-    other = {"metadata": {"name": "a", "namespace": "shop"}, "spec": {"schedulingGates": [NAMED]}}
-    assert stuck_pod(encode(other)) is None
+    bare_pod = {
+        "metadata": {"name": "a", "namespace": "shop"},
+        "spec": {"schedulingGates": [NAMED]},
+    }
+    assert stuck_pod(encode(bare_pod)) is None
     going = {**both, "metadata": {**both["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert stuck_pod(encode(going)) is None
 
@@ -237,34 +240,34 @@ def test_which_namespaces_only_one_of_both_excludes():
     )
 
 
-def judged(obj):
+def judge_policy(obj):
     kind = obj["kind"]
     # The items of a list need not say what they are.
     return judge(encode({**obj, "kind": "", "apiVersion": ""}), kind, REACH)
 
 
 def test_what_becomes_of_a_policy():
-    everywhere = judged(cluster_policy("wide", nodeSelector={"a": "b"}))
+    everywhere = judge_policy(cluster_policy("wide", nodeSelector={"a": "b"}))
     assert everywhere == Policy(
         Ref("clusterpodschedulingpolicy", "wide"),
         lost=("harbourmaster-system", "kube-public"),
         gained=("dns",),
     )
     selector = {"matchLabels": {"team": "platform"}}
-    narrow = judged(cluster_policy("narrow", namespaceSelector=selector))
+    narrow = judge_policy(cluster_policy("narrow", namespaceSelector=selector))
     assert (narrow.lost, narrow.gained) == (("harbourmaster-system",), ("dns",))
-    assert judged(policy("near", "shop", nodeSelector={"a": "b"})) is None
-    assert judged(policy("near", "kube-system", nodeSelector={"a": "b"})) is None
-    assert judged(policy("near", "kube-public")).lost == ("kube-public",)
-    assert judged(policy("near", "dns")).gained == ("dns",)
-    assert judged(policy("near", "dns", podSelector=None)) is None
+    assert judge_policy(policy("near", "shop", nodeSelector={"a": "b"})) is None
+    assert judge_policy(policy("near", "kube-system", nodeSelector={"a": "b"})) is None
+    assert judge_policy(policy("near", "kube-public")).lost == ("kube-public",)
+    assert judge_policy(policy("near", "dns")).gained == ("dns",)
+    assert judge_policy(policy("near", "dns", podSelector=None)) is None
 
 
 def test_a_policy_that_is_refused_says_why():
-    bad = judged(policy("bad", "shop", nodeName="no name"))
+    bad = judge_policy(policy("bad", "shop", nodeName="no name"))
     assert len(bad.faults) == 1
     assert bad.faults[0].startswith("spec.nodeName: ")
-    strange = judged(policy("strange", "shop", tolerations="none"))
+    strange = judge_policy(policy("strange", "shop", tolerations="none"))
     assert strange.faults == ("spec.tolerations: expected array, got string",)
 
 
@@ -313,19 +316,19 @@ def test_where_certmanager_served_it_goes_on_serving():
 
 def test_pods_beyond_the_first_are_counted():
     pods = tuple(StuckPod("shop", f"ledger-{number}", 0) for number in range(20))
-    found = findings(Observed(OURS, pods=pods, gated_pods=5000))
-    assert len(found) == 21
-    assert found[-1].object == "4980 more pods"
+    problems = findings(Observed(OURS, pods=pods, gated_pods=5000))
+    assert len(problems) == 21
+    assert problems[-1].object == "4980 more pods"
 
 
-def printed(found, steps=(), chosen=()):
-    report = migrate.reported(found, steps, (), chosen)
+def print_findings(problems, steps=(), chosen=()):
+    report = migrate.reported(problems, steps, (), chosen)
     return json.loads(msgspec.json.encode(report))
 
 
 def test_commands_name_the_same_cluster():
     observed = kupid_of(releases=(Release("kupid", "it's", KUPID),))
-    report = printed(findings(observed), plan(observed), ("--context", "the shop"))
+    report = print_findings(findings(observed), plan(observed), ("--context", "the shop"))
     commands = [text for step in report["plan"] for text in step["commands"]]
     commands += [finding["command"] for finding in report["findings"] if finding["command"]]
     make = """make deploy 'KUBECTL=kubectl --context '"'"'the shop'"'"''"""
@@ -385,7 +388,7 @@ async def test_it_only_reads(api):
 def test_the_manual_lists_every_code_with_its_severity_and_every_step():
     manual = (ROOT / "docs/migration/migrating.md").read_text()
     told = re.findall(r"^\| `([a-z-]+)` \| (\w+) \|", manual, re.MULTILINE)
-    assert {each for each in told if each[1] in SEVERITIES} == {
+    assert {word for word in told if word[1] in SEVERITIES} == {
         (code, severity) for severity, texts in TEXTS.items() for code in texts
     }
     listed = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", manual, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What ``harbourmaster migrate`` says of Keptn's settings and objects, and the overlay."""
+"""Findings of ``harbourmaster migrate`` about Keptn's settings and objects, and the overlay."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ VALUES = {
         ],
         _WITH_WEBHOOKS,
     ),
-    **{f"env.{each}ControllerLogLevel": ("lifecycle",) for each in _LEVELS.split()},
+    **{f"env.{level}ControllerLogLevel": ("lifecycle",) for level in _LEVELS.split()},
     **dict.fromkeys(
         [
             "allowedNamespaces",
@@ -173,16 +173,16 @@ def ours(api, name, *flags, **labels):
 
 async def survey(api):
     async with api.client() as client:
-        found = await observe(Installation(client, DEFAULT_NAMESPACE))
-    assert found.unread == ()
-    return found
+        observed = await observe(Installation(client, DEFAULT_NAMESPACE))
+    assert observed.unread == ()
+    return observed
 
 
 async def settings(api):
     return {setting.key: setting.value for setting in (await survey(api)).keptn.settings}
 
 
-async def found(api, code):
+async def findings_of(api, code):
     return [finding for finding in findings(await survey(api)) if finding.code == code]
 
 
@@ -250,17 +250,19 @@ async def test_the_webhook_says_which_namespaces_have_gates(api, rules, policy, 
 async def test_a_setting_is_reported_until_we_run_with_it(api):
     operator(api, PROMOTION_TASKS_ENABLED="true")
     webhook(api, ("In", ["shop"]))
-    reported = await found(api, "setting")
-    assert [one.object for one in reported] == [
+    reported = await findings_of(api, "setting")
+    assert [finding.object for finding in reported] == [
         "setting lifecycle.promotionTasks",
         "setting allowedNamespaces",
     ]
     assert "set --lifecycle-promotion-tasks=true" in reported[0].why
     assert "PROMOTION_TASKS_ENABLED of deployment lifecycle-operator" in reported[0].why
     ours(api, CONTROLLER, "--lifecycle-promotion-tasks=true")
-    assert [one.object for one in await found(api, "setting")] == ["setting allowedNamespaces"]
+    assert [finding.object for finding in await findings_of(api, "setting")] == [
+        "setting allowedNamespaces"
+    ]
     ours(api, WEBHOOK, "--allowed-namespaces=shop")
-    assert await found(api, "setting") == []
+    assert await findings_of(api, "setting") == []
 
 
 async def test_the_plan_saves_the_overlay_and_installs_it(api):
@@ -289,9 +291,11 @@ async def test_a_plan_that_is_asked_for_again_keeps_the_overlay(api):
     for more, command in ((labels, "make deploy OVERLAY=deploy/migrated"), ({}, "make deploy")):
         ours(api, CONTROLLER, *flags, **more)
         (step,) = [step for step in plan(await survey(api)) if step.code == "take-over"]
-        assert [one.text for one in step.commands if one.arguments[0] == "make"] == [command]
+        assert [command.text for command in step.commands if command.arguments[0] == "make"] == [
+            command
+        ]
         # Settings by Helm or another overlay are in no file that is known.
-        assert any(one.arguments[0] == "sed" for one in step.commands) == bool(more)
+        assert any(command.arguments[0] == "sed" for command in step.commands) == bool(more)
 
 
 async def test_a_file_that_is_written_again_is_announced(api):
@@ -313,9 +317,9 @@ async def test_shadow_mode_is_ended_before_the_installation(api):
         "kubectl delete -k deploy/shadow",
         "make deploy-beside-keptn",
     ]
-    assert await found(api, "shadow-left") == []
+    assert await findings_of(api, "shadow-left") == []
     ours(api, CONTROLLER)
-    assert [one.command.text for one in await found(api, "shadow-left")] == [
+    assert [finding.command.text for finding in await findings_of(api, "shadow-left")] == [
         f"kubectl delete {kind}webhookconfiguration 000-harbourmaster-shadow --ignore-not-found"
         for kind in ("mutating", "validating")
     ]
@@ -336,9 +340,9 @@ async def test_the_overlay_has_the_settings_of_both_processes(api):
     assert written["resources"] == ["../beside-keptn"]
     assert written["components"] == ["../components/no-custom-metrics"]
     flags = {
-        (patch["target"]["name"], each["value"])
+        (patch["target"]["name"], operation["value"])
         for patch in written["patches"]
-        for each in yaml.safe_load(patch["patch"])
+        for operation in yaml.safe_load(patch["patch"])
     }
     assert flags == {
         (CONTROLLER, '--lifecycle-deno-image=say "hello": #1'),
@@ -373,28 +377,28 @@ def config(namespace, name="config", **annotations):
 async def test_a_config_elsewhere_waits_for_its_adoption(api):
     operator(api)
     api.put(KEPTN_CONFIGS, config("shop"))
-    (one,) = await found(api, "config-elsewhere")
-    assert one.object == "keptnconfig config in namespace shop"
-    assert "only a KeptnConfig in harbourmaster-system and keptn-system counts" in one.why
-    assert one.why.endswith("each user that can write shop/config configures the whole cluster")
-    assert one.command.text == "harbourmaster config adopt shop/config"
+    (finding,) = await findings_of(api, "config-elsewhere")
+    assert finding.object == "keptnconfig config in namespace shop"
+    assert "only a KeptnConfig in harbourmaster-system and keptn-system counts" in finding.why
+    assert finding.why.endswith("each user that can write shop/config configures the whole cluster")
+    assert finding.command.text == "harbourmaster config adopt shop/config"
     api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "adopted", **{ADOPTS: "shop/config"}))
-    assert await found(api, "config-elsewhere") == []
+    assert await findings_of(api, "config-elsewhere") == []
 
 
 async def test_a_config_beside_one_that_counts_is_only_named(api):
     operator(api)
     api.put(KEPTN_CONFIGS, config("shop"))
     api.put(KEPTN_CONFIGS, config(KEPTN))
-    (one,) = await found(api, "config-elsewhere")
-    assert one.why.endswith(": keptn-system/config comes first")
-    assert one.command is None
+    (finding,) = await findings_of(api, "config-elsewhere")
+    assert finding.why.endswith(": keptn-system/config comes first")
+    assert finding.command is None
 
 
 async def test_a_config_where_keptn_runs_counts(api):
     operator(api, namespace="keptn")
     api.put(KEPTN_CONFIGS, config("keptn"))
-    assert await found(api, "config-elsewhere") == []
+    assert await findings_of(api, "config-elsewhere") == []
 
 
 async def test_an_adoption_by_a_config_that_is_not_first_is_no_adoption(api):
@@ -403,9 +407,9 @@ async def test_an_adoption_by_a_config_that_is_not_first_is_no_adoption(api):
     api.put(KEPTN_CONFIGS, config(KEPTN))
     api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "own"))
     api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "second", **{ADOPTS: "shop/config"}))
-    (one,) = await found(api, "config-elsewhere")
-    assert one.why.endswith(f": {DEFAULT_NAMESPACE}/own comes first")
-    assert one.command is None
+    (finding,) = await findings_of(api, "config-elsewhere")
+    assert finding.why.endswith(f": {DEFAULT_NAMESPACE}/own comes first")
+    assert finding.command is None
 
 
 async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(api):
@@ -419,15 +423,15 @@ async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(
     api.put(METRICS_PROVIDERS, {"metadata": {"name": "odd", **where}, "spec": told})
     recent = {"timeframe": {"recent": "5m", "from": "2026-01-01T00:00:00Z"}}
     api.put(ANALYSES, {"metadata": {"name": "both", **where}, "spec": recent})
-    refused = {one.object: one for one in await found(api, "object-refused")}
+    refused = {finding.object: finding for finding in await findings_of(api, "object-refused")}
     assert set(refused) == {
         "keptnmetric bad in namespace shop",
         "keptnmetricsprovider odd in namespace shop",
         "analysis both in namespace shop",
     }
-    one = refused["keptnmetric bad in namespace shop"]
-    assert "spec.fetchIntervalSeconds" in one.why
-    assert one.command.text == "kubectl -n shop edit keptnmetric bad"
+    bad = refused["keptnmetric bad in namespace shop"]
+    assert "spec.fetchIntervalSeconds" in bad.why
+    assert bad.command.text == "kubectl -n shop edit keptnmetric bad"
 
 
 async def test_without_keptn_nothing_of_a_tenant_is_a_finding(api):
@@ -450,8 +454,8 @@ async def test_objects_stored_in_an_older_version_are_not_judged_as_ours(api):
     function = {"function": {"inline": {"code": "1"}}}
     api.define(old)
     api.put(old, {"metadata": {"name": "plain", "namespace": "shop"}, "spec": function})
-    assert len(await found(api, "task-token")) == 1
-    assert await found(api, "object-refused") == []
+    assert len(await findings_of(api, "task-token")) == 1
+    assert await findings_of(api, "object-refused") == []
 
 
 async def test_tasks_that_had_a_token_unasked_are_named_while_keptn_is_there(api):
@@ -461,14 +465,14 @@ async def test_tasks_that_had_a_token_unasked_are_named_while_keptn_is_there(api
     for name, more in (("plain", {}), ("own", account), ("asked", asked)):
         metadata = {"name": name, "namespace": "shop"}
         api.put(TASK_DEFINITIONS, {"metadata": metadata, "spec": {**function, **more}})
-    assert await found(api, "task-token") == []
+    assert await findings_of(api, "task-token") == []
     operator(api)
-    (one,) = await found(api, "task-token")
-    assert one.object == "keptntaskdefinition plain in namespace shop"
+    (finding,) = await findings_of(api, "task-token")
+    assert finding.object == "keptntaskdefinition plain in namespace shop"
     (step,) = [step for step in plan(await survey(api)) if step.code == "mend"]
-    assert one.command in step.commands
-    assert "automountServiceAccountToken" in one.command.text
-    assert [one.object for one in await found(api, "runner-context")] == ["functions"]
+    assert finding.command in step.commands
+    assert "automountServiceAccountToken" in finding.command.text
+    assert [finding.object for finding in await findings_of(api, "runner-context")] == ["functions"]
 
 
 async def test_an_object_that_cannot_be_read_keeps_no_step_back(api):
@@ -498,13 +502,13 @@ def test_gauges_that_get_another_name_or_labels(names, whys):
 @pytest.mark.parametrize(("exposed", "reported"), [("true", 1), ("false", 0)])
 async def test_an_address_without_values_is_no_change(api, exposed, reported):
     operator(api, "metrics", EXPOSE_KEPTN_METRICS=exposed)
-    assert len(await found(api, "metrics-address")) == reported
+    assert len(await findings_of(api, "metrics-address")) == reported
 
 
 async def test_series_of_the_operator_that_change_are_named(api):
-    assert await found(api, "series-change") == []
+    assert await findings_of(api, "series-change") == []
     operator(api)
-    subjects = [one.object for one in await found(api, "series-change")]
+    subjects = [finding.object for finding in await findings_of(api, "series-change")]
     assert subjects == [
         "Service lifecycle-operator-metrics-service",
         "series keptn_task_* and keptn_evaluation_*",

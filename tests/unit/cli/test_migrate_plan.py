@@ -66,13 +66,15 @@ ADOPT = Judged(
 KEPTN_FACTS = st.builds(
     KeptnFacts,
     st.sampled_from([(), (PROMOTION,)]),
-    found=st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda one: one.code).map(tuple),
+    found=st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda judged: judged.code).map(
+        tuple
+    ),
 )
 
 
 @st.composite
 def clusters(draw):
-    """A cluster in any state in which somebody may have left it."""
+    """Draw a cluster in any state in which a user may have left it."""
     answers = {system: draw(st.sampled_from([True, False, None])) for system in (KUPID, KEPTN)}
     service = {
         system: CalledService(*SERVICES[system], answers[system]) for system in (KUPID, KEPTN)
@@ -191,7 +193,7 @@ class Player:
             assert beside == self.now.has_operator, "all would be done twice, or not at all"
             self.now = replace(self.now, ours=Ours(OURS, True, True, is_beside_keptn=beside))
             if not beside:
-                self.keep("leftovers", lambda one: one.ref != METRICS_API)
+                self.keep("leftovers", lambda leftover: leftover.ref != METRICS_API)
             # The definitions are ours from here on, and convert by our webhook.
             for definition in self.now.definitions:
                 self.change(definition.name, conversion=None)
@@ -208,7 +210,7 @@ class Player:
         self.saved.add("overlay")
 
     def deal_with(self, code):
-        left = tuple(one for one in self.now.keptn.found if one.code != code)
+        left = tuple(judged for judged in self.now.keptn.found if judged.code != code)
         self.now = replace(self.now, keptn=replace(self.now.keptn, found=left))
 
     def get(self, _namespace, what, *_):
@@ -225,7 +227,7 @@ class Player:
 
     def edit(self, namespace, kind, name):
         gone = Ref(kind, name, namespace)
-        self.keep("policies", lambda one: one.ref != gone)
+        self.keep("policies", lambda policy: policy.ref != gone)
 
     def annotate(self, _namespace, kind, name, value, _):
         assert (kind, value) == ("crd", "resources.gardener.cloud/keep-object=true")
@@ -253,7 +255,9 @@ class Player:
         if name == "-l":
             release = options[0].partition("name=")[2]
             assert kind == "secret"
-            self.keep("releases", lambda one: (one.namespace, one.name) != (namespace, release))
+            self.keep(
+                "releases", lambda stored: (stored.namespace, stored.name) != (namespace, release)
+            )
             return
         ref = Ref(kind, name, namespace)
         assert "--ignore-not-found" in options
@@ -270,25 +274,25 @@ class Player:
         elif kind == "pod":
             self.free(namespace, name)
         elif kind == "namespace":
-            (old,) = [one for one in self.now.namespaces if one.name == name]
+            (old,) = [namespace for namespace in self.now.namespaces if namespace.name == name]
             assert not old.keeps
-            self.keep("namespaces", lambda one: one.name != name)
+            self.keep("namespaces", lambda namespace: namespace.name != name)
         elif kind == "deployment":
             (work,) = [workload for workload in self.now.workloads if workload.ref == ref]
-            assert not self.registered(work.system)
+            assert not self.registrations_of(work.system)
             assert not (work.system == KUPID and self.now.gardener), "it would come back"
-            self.keep("workloads", lambda one: one.ref != ref)
+            self.keep("workloads", lambda workload: workload.ref != ref)
         elif kind == "managedresource":
             assert all(
                 definition.is_kept for definition in self.now.definitions if definition.of_gardener
             )
-            self.keep("gardener", lambda one: one != ref)
+            self.keep("gardener", lambda present: present != ref)
         else:
             self.remove(ref, namespace, name)
 
     def check_safe(self):
         """Before anything that works goes, what the user has is saved and made to stay."""
-        going = {one.system for one in self.going}
+        going = {item.system for item in self.going}
         for definition in self.now.definitions:
             if definition.system in going and definition.objects != 0:
                 assert definition.name in self.saved
@@ -297,7 +301,7 @@ class Player:
     @property
     def going(self):
         parts = (self.now.registrations, self.now.workloads, self.now.leftovers)
-        return [one for part in parts for one in part]
+        return [item for part in parts for item in part]
 
     def unregister(self, ref, broken):
         ours = self.now.ours
@@ -307,7 +311,7 @@ class Player:
         if theirs and ref not in broken:
             assert ours.is_ready, "pods would go without policies"
             assert ours.is_registered, "pods would go without policies"
-        self.keep("registrations", lambda one: one.ref != ref)
+        self.keep("registrations", lambda registration: registration.ref != ref)
 
     def remove(self, ref, namespace, name):
         assert ref in [leftover.ref for leftover in self.now.leftovers], "it is ours by now"
@@ -321,27 +325,30 @@ class Player:
                 definition.conversion.namespace,
                 definition.conversion.name,
             )
-        for one in self.now.leftovers:
-            assert not one.service or called != (one.service.namespace, one.service.name)
-        self.keep("leftovers", lambda one: one.ref != ref)
+        for leftover in self.now.leftovers:
+            assert not leftover.service or called != (
+                leftover.service.namespace,
+                leftover.service.name,
+            )
+        self.keep("leftovers", lambda leftover: leftover.ref != ref)
 
-    def registered(self, system):
+    def registrations_of(self, system):
         return [
             registration for registration in self.now.registrations if registration.system == system
         ]
 
     def asked_about_pods(self, system):
         return [
-            one
-            for one in self.registered(system)
-            if one.covers_pods and not self.now.is_running(system)
+            registration
+            for registration in self.registrations_of(system)
+            if registration.covers_pods and not self.now.is_running(system)
         ]
 
     def free(self, namespace, name):
-        self.keep("pods", lambda one: (one.namespace, one.name) != (namespace, name))
+        self.keep("pods", lambda pod: (pod.namespace, pod.name) != (namespace, name))
 
     def keep(self, field, test):
-        kept = tuple(one for one in getattr(self.now, field) if test(one))
+        kept = tuple(item for item in getattr(self.now, field) if test(item))
         self.now = replace(self.now, **{field: kept})
 
     def change(self, name, **fields):
@@ -370,8 +377,8 @@ def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
     assert plan(player.now) == ()
     if not observed.is_running(KEPTN):
         assert not any(definition.conversion for definition in player.now.definitions)
-    assert [one.name for one in player.now.definitions] == [
-        one.name for one in observed.definitions
+    assert [definition.name for definition in player.now.definitions] == [
+        definition.name for definition in observed.definitions
     ]
 
 
@@ -440,18 +447,18 @@ def test_an_installation_for_different_settings_decides_whether_to_take_over(
 @settings(max_examples=cases(100))
 @given(clusters())
 def test_findings_are_sorted_by_severity_and_blocking_ones_have_a_command(observed):
-    found = findings(observed)
-    ranks = [SEVERITIES.index(one.severity) for one in found]
+    problems = findings(observed)
+    ranks = [SEVERITIES.index(problem.severity) for problem in problems]
     assert ranks == sorted(ranks)
     assert all(
-        bool(one.command) != ("its check failed" in one.why)
-        for one in found
-        if one.severity == "blocking" and "more" not in one.object
+        bool(problem.command) != ("its check failed" in problem.why)
+        for problem in problems
+        if problem.severity == "blocking" and "more" not in problem.object
     )
     broken = [
         str(registration.ref) for registration in observed.registrations if registration.is_broken
     ]
-    assert [one.object for one in found if one.code == "webhook-broken"] == broken
+    assert [problem.object for problem in problems if problem.code == "webhook-broken"] == broken
 
 
 @settings(max_examples=100, deadline=None)
@@ -460,7 +467,7 @@ def test_no_command_names_a_pod_whose_check_failed(observed):
     steps = [command for step in plan(observed) for command in step.commands]
     commands = [*steps, *(finding.command for finding in findings(observed) if finding.command)]
     failed = {pod.name for pod in observed.pods if pod.failure}
-    assert failed & {argument for one in commands for argument in one.arguments} == set()
+    assert failed & {argument for command in commands for argument in command.arguments} == set()
 
 
 def test_a_metrics_operator_is_migrated_like_the_other():
@@ -511,8 +518,8 @@ def test_an_empty_cluster_has_nothing_to_say():
 def test_gated_pods_are_no_finding_once_harbourmaster_serves():
     observed = Observed(Ours(OURS), pods=(StuckPod("shop", "ledger-0", 0),))
     assert codes(plan(observed)) == []
-    (found,) = findings(observed)
-    assert (found.code, found.severity) == ("pod-gated", "blocking")
+    (problem,) = findings(observed)
+    assert (problem.code, problem.severity) == ("pod-gated", "blocking")
     served = replace(observed, ours=Ours(OURS, is_ready=True, is_registered=True))
     assert findings(served) == ()
 
@@ -556,8 +563,8 @@ def test_two_that_start_tasks_are_a_danger():
     ids=["gate", "scheduler"],
 )
 def test_a_pod_is_released_by_one_command(pod, command):
-    (found,) = findings(Observed(Ours(OURS), pods=(pod,)))
-    assert found.command.text == command
+    (problem,) = findings(Observed(Ours(OURS), pods=(pod,)))
+    assert problem.command.text == command
 
 
 def test_a_pod_without_an_owner_is_saved_before_it_is_deleted():

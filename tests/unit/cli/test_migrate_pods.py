@@ -1,4 +1,4 @@
-"""Which waiting pods ``migrate`` and ``doctor`` take for Keptn's, and which they tell to let go."""
+"""The pods that wait for Keptn according to ``migrate`` and ``doctor``, and those to release."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cluster():
     return examined_cluster
 
 
-def gone(cluster):
+def stop_keptn(cluster):
     """End the controller too."""
     cluster.age(3600)
 
@@ -48,13 +48,13 @@ def app_version(cluster, status):
     cluster.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
 
 
-def scheduled(cluster, name="keptn-scheduler", message="", annotations=None):
+def put_scheduled(cluster, name="keptn-scheduler", message="", annotations=None):
     """A pod that waits in a scheduler."""
-    found = pod(annotations=annotations, gates=())
-    found["spec"]["schedulerName"] = name
+    manifest = pod(annotations=annotations, gates=())
+    manifest["spec"]["schedulerName"] = name
     condition = {"type": "PodScheduled", "status": "False", "message": message}
-    found["status"]["conditions"] = [condition]
-    cluster.put(PODS, found)
+    manifest["status"]["conditions"] = [condition]
+    cluster.put(PODS, manifest)
 
 
 async def report(cluster):
@@ -64,18 +64,18 @@ async def report(cluster):
 
 async def waiting(cluster):
     """The findings about pods."""
-    found = await report(cluster)
+    findings = await report(cluster)
     return {
         finding["object"]: finding
-        for finding in found["findings"]
+        for finding in findings["findings"]
         if finding["code"].startswith("pod-")
     }
 
 
 async def commands(cluster):
-    found = await report(cluster)
-    steps = [text for step in found["plan"] for text in step["commands"]]
-    said = [finding["command"] for finding in found["findings"]]
+    findings = await report(cluster)
+    steps = [text for step in findings["plan"] for text in step["commands"]]
+    said = [finding["command"] for finding in findings["findings"]]
     return [text for text in (*steps, *said) if "pod" in text]
 
 
@@ -85,10 +85,10 @@ GATED = f"pod waiter-1 in namespace {PROD}"
 async def test_a_gated_pod_is_left_to_a_controller_that_leads(cluster):
     cluster.put(PODS, pod())
     assert await waiting(cluster) == {}
-    gone(cluster)
-    (found,) = (await waiting(cluster)).values()
-    assert "no operator is there to remove it" in found["why"]
-    assert found["command"].startswith(f"kubectl -n {PROD} patch pod waiter-1 ")
+    stop_keptn(cluster)
+    (text,) = (await waiting(cluster)).values()
+    assert "no operator is there to remove it" in text["why"]
+    assert text["command"].startswith(f"kubectl -n {PROD} patch pod waiter-1 ")
 
 
 async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(cluster):
@@ -103,7 +103,7 @@ async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(clust
 
 async def test_a_lease_that_cannot_be_read_frees_no_pod(cluster):
     cluster.put(PODS, pod())
-    gone(cluster)
+    stop_keptn(cluster)
     cluster.forbidden.add("leases")
     assert await commands(cluster) == []
     assert any("leases" in line for line in (await report(cluster))["unread"])
@@ -143,33 +143,33 @@ async def test_no_command_lets_go_a_pod_whose_check_failed(
     if place == "gate":
         cluster.put(PODS, pod())
     else:
-        scheduled(cluster)
+        put_scheduled(cluster)
     if not leads:
-        gone(cluster)
+        stop_keptn(cluster)
     assert await commands(cluster) == []
-    found = await waiting(cluster)
-    assert set(found) == (set() if place == "gate" and leads else {GATED})
-    for one in found.values():
-        assert " failed: pre-deployment " in one["why"]
-        assert text in one["why"]
-        assert f"harbourmaster why pod {PROD}/waiter-1" in one["why"]
+    findings = await waiting(cluster)
+    assert set(findings) == (set() if place == "gate" and leads else {GATED})
+    for finding in findings.values():
+        assert " failed: pre-deployment " in finding["why"]
+        assert text in finding["why"]
+        assert f"harbourmaster why pod {PROD}/waiter-1" in finding["why"]
 
 
 @pytest.mark.parametrize("status", [PENDING, CHECKED, {}])
 async def test_a_check_that_has_not_failed_keeps_no_command_back(cluster, status):
     cluster.put(PODS, pod())
     version(cluster, status)
-    gone(cluster)
+    stop_keptn(cluster)
     assert len(await commands(cluster)) == 1
 
 
 async def test_no_command_lets_go_a_pod_of_which_it_is_not_known_whether_its_check_failed(cluster):
-    gone(cluster)
+    stop_keptn(cluster)
     cluster.put(PODS, pod())
     cluster.forbidden.add("keptnworkloadversions")
-    (found,) = (await waiting(cluster)).values()
-    assert found["command"] == ""
-    assert "whether its check failed is unknown" in found["why"]
+    (text,) = (await waiting(cluster)).values()
+    assert text["command"] == ""
+    assert "whether its check failed is unknown" in text["why"]
     assert [line for line in (await report(cluster))["unread"] if "keptnworkloadversions" in line]
     cluster.forbidden.clear()
     version(cluster, FAILED)
@@ -185,7 +185,7 @@ async def test_no_command_lets_go_a_pod_whose_version_cannot_be_read(cluster, mo
     def too_deep(_raw):
         raise error("too deep")
 
-    gone(cluster)
+    stop_keptn(cluster)
     cluster.put(PODS, pod())
     version(cluster, FAILED)
     monkeypatch.setattr("harbourmaster.cli.migrate.survey._decode_version", too_deep)
@@ -193,7 +193,7 @@ async def test_no_command_lets_go_a_pod_whose_version_cannot_be_read(cluster, mo
 
 
 async def test_a_version_of_another_workload_by_that_name_says_nothing(cluster):
-    gone(cluster)
+    stop_keptn(cluster)
     version(cluster, FAILED, "shop-waiter-b")
     cluster.put(PODS, pod(annotations=keptn(version="b-1.0")))
     assert len(await commands(cluster)) == 1
@@ -211,10 +211,10 @@ async def test_a_version_of_another_workload_by_that_name_says_nothing(cluster):
 async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
     cluster = ExaminedCluster()
     flags(cluster, *more)
-    scheduled(cluster, name)
+    put_scheduled(cluster, name)
     assert set(await waiting(cluster)) == ({GATED} if left else set())
     assert bool(await commands(cluster)) == left
-    said = [each for each in told(await examined(cluster)) if each[0] == "leftovers"]
+    said = [line for line in told(await examined(cluster)) if line[0] == "leftovers"]
     assert len(said) == left
 
 
@@ -230,7 +230,7 @@ async def test_without_settings_a_pod_shows_which_scheduler_has_it(message, told
     cluster = ExaminedCluster()
     for name in (CONTROLLER, WEBHOOK):
         cluster.remove(DEPLOYMENTS, name, HOME)
-    scheduled(cluster, message=message, annotations={**keptn(), **told_before})
+    put_scheduled(cluster, message=message, annotations={**keptn(), **told_before})
     assert set(await waiting(cluster)) == ({GATED} if left else set())
 
 
@@ -258,15 +258,15 @@ async def test_a_controller_beside_keptn_does_none_of_its_work(given):
 
 async def test_unusable_settings_are_reported_and_stop_the_plan(cluster):
     flags(cluster, "--config=/etc/none.yaml")
-    found = await report(cluster)
+    findings = await report(cluster)
     assert [
-        line for line in found["unread"] if "/etc/none.yaml is mounted from no ConfigMap" in line
+        line for line in findings["unread"] if "/etc/none.yaml is mounted from no ConfigMap" in line
     ]
 
 
 async def test_an_api_server_that_does_not_tell_its_time_frees_no_pod(cluster):
     cluster.put(PODS, pod())
-    gone(cluster)
+    stop_keptn(cluster)
     ask = cluster.request
 
     async def request(method, path, **options):

@@ -57,7 +57,7 @@ def pod(name="front-1", *, version="7", **annotations):
     return objects.metadata(name, owner=OWNER, annotations=given, labels=labels)
 
 
-def stored(*pods, **more):
+def stored_objects(*pods, **more):
     app = objects.app(generation=1)
     return Stored(
         pods=pods,
@@ -71,7 +71,7 @@ def stored(*pods, **more):
     )
 
 
-def found(*pods, **more):
+def find_differences(*pods, **more):
     return [
         (
             f"{difference.kind} {difference.namespace}/{difference.name}",
@@ -79,46 +79,48 @@ def found(*pods, **more):
             difference.ours,
             difference.theirs,
         )
-        for difference in stored_differences(stored(*pods, **more))
+        for difference in stored_differences(stored_objects(*pods, **more))
     ]
 
 
 def test_objects_as_they_are_made_here_are_no_difference():
-    assert found(pod()) == []
+    assert find_differences(pod()) == []
 
 
 def test_a_workload_version_of_another_name_is_a_difference_of_the_deployment():
     expected = [("Deployment prod/front", "KeptnWorkloadVersion", "shop-front-8", "")]
-    assert found(pod(version="8")) == expected
+    assert find_differences(pod(version="8")) == expected
 
 
 def test_pods_of_one_workload_are_one_difference():
-    (one,) = stored_differences(stored(pod(version="8"), pod("front-2", version="8")))
-    assert (one.objects, one.reason, one.intended) == (2, STORED, "")
+    (difference,) = stored_differences(
+        stored_objects(pod(version="8"), pod("front-2", version="8"))
+    )
+    assert (difference.objects, difference.reason, difference.intended) == (2, STORED, "")
 
 
 def test_other_checks_are_a_difference_in_whatever_order_they_are():
     version = objects.workload_version(pre_deployment_tasks=("one", "two"))
-    assert found(pod(**CHECKS), versions=(version,)) == []
+    assert find_differences(pod(**CHECKS), versions=(version,)) == []
     field = "KeptnWorkloadVersion spec.preDeploymentTasks"
-    assert found(pod(**CHECKS)) == [("Deployment prod/front", field, "one, two", "")]
+    assert find_differences(pod(**CHECKS)) == [("Deployment prod/front", field, "one, two", "")]
 
 
 def test_a_pod_that_keptn_does_not_track_is_no_difference():
-    assert found(pod(version="")) == []
-    assert found(objects.metadata("bare", annotations=pod().annotations)) == []
+    assert find_differences(pod(version="")) == []
+    assert find_differences(objects.metadata("bare", annotations=pod().annotations)) == []
 
 
 def test_an_app_without_the_version_of_its_generation_is_a_difference():
     app = objects.app(generation=2)
-    ((name, field, ours, theirs),) = found(apps=(app,))
+    ((name, field, ours, theirs),) = find_differences(apps=(app,))
     assert (name, field, theirs) == ("KeptnApp prod/shop", "KeptnAppVersion", "")
     assert ours.startswith("shop-1-")
 
 
 def test_another_version_of_a_composed_app_is_a_difference():
     app = objects.app(generation=1, labels={"app.kubernetes.io/managed-by": "keptn"})
-    assert found(apps=(app,)) == [("KeptnApp prod/shop", "spec.version", "7", "1")]
+    assert find_differences(apps=(app,)) == [("KeptnApp prod/shop", "spec.version", "7", "1")]
 
 
 def definition(resource):
@@ -192,7 +194,7 @@ async def test_objects_of_keptn_are_read_and_nothing_is_written(
     report()
     api.put(NAMESPACES, {"metadata": {"name": "prod", "annotations": GATED}})
     api.put(NAMESPACES, {"metadata": {"name": "other"}})
-    everything = stored()
+    everything = stored_objects()
     for resource, items in (
         (WORKLOADS, everything.workloads),
         (WORKLOAD_VERSIONS, everything.versions),
@@ -202,9 +204,9 @@ async def test_objects_of_keptn_are_read_and_nothing_is_written(
         api.put(DEFINITIONS, definition(resource))
         for item in items:
             api.put(resource, msgspec.to_builtins(item))
-    one = msgspec.to_builtins(pod(version="8"))
-    api.put(PODS, {"metadata": one})
-    api.put(PODS, {"metadata": {**one, "namespace": "other"}})
+    obj = msgspec.to_builtins(pod(version="8"))
+    api.put(PODS, {"metadata": obj})
+    api.put(PODS, {"metadata": {**obj, "namespace": "other"}})
     assert await shadow.run(arguments, client) == 1
     (difference,) = json.loads(capsys.readouterr().out)["differences"]
     assert (difference["namespace"], difference["ours"]) == ("prod", "shop-front-8")

@@ -13,7 +13,7 @@ def run(monkeypatch, capsysbinary):
     """Run an action on lines; returns its exit code and its answers."""
 
     def give(action, *lines):
-        texts = [each if isinstance(each, str) else json.dumps(each) for each in lines]
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         data = "\n".join(texts).encode()
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         code = main(["placement", action])
@@ -27,7 +27,7 @@ def expression(kind, text, name=1):
 
 
 def test_constraints_get_their_canonical_spelling(run):
-    code, found = run(
+    code, answers = run(
         "parse",
         expression("label", "location==DE", "a"),
         "",
@@ -35,7 +35,7 @@ def test_constraints_get_their_canonical_spelling(run):
         expression("customResource", "shirts.example.com", None),
     )
     assert code == 0
-    assert found == [
+    assert answers == [
         {"id": "a", "valid": True, "canonical": "location is DE", "error": None},
         {"id": 2, "valid": True, "canonical": "load greater than or equal 5", "error": None},
         {"id": None, "valid": True, "canonical": "shirts.example.com", "error": None},
@@ -43,20 +43,22 @@ def test_constraints_get_their_canonical_spelling(run):
 
 
 def test_an_invalid_constraint_is_an_answer_with_a_caret(run):
-    code, found = run("parse", expression("metric", "load >> 5"))
+    code, answers = run("parse", expression("metric", "load >> 5"))
     assert code == 0
     text = "expected a number, found '>'\n  load >> 5\n        ^"
-    assert found == [{"id": 1, "valid": False, "canonical": None, "error": text}]
+    assert answers == [{"id": 1, "valid": False, "canonical": None, "error": text}]
 
 
 @pytest.mark.parametrize("action", ["parse", "decide"])
 def test_lines_that_are_no_cases_are_answered_and_counted(run, action):
-    code, found = run(action, "nonsense", {"id": "x"}, {"id": 7, "kind": "label", "expression": 5})
+    code, answers = run(
+        action, "nonsense", {"id": "x"}, {"id": 7, "kind": "label", "expression": 5}
+    )
     assert code == 1
-    assert [each["id"] for each in found] == [None, "x", 7]
-    assert [each["line"] for each in found] == [1, 2, 3]
-    assert all(set(each) == {"id", "error", "line"} for each in found)
-    assert all("\n" not in each["error"] for each in found)
+    assert [answer["id"] for answer in answers] == [None, "x", 7]
+    assert [answer["line"] for answer in answers] == [1, 2, 3]
+    assert all(set(answer) == {"id", "error", "line"} for answer in answers)
+    assert all("\n" not in answer["error"] for answer in answers)
 
 
 def test_a_missing_file_is_one_line(capsys, tmp_path):
@@ -64,23 +66,23 @@ def test_a_missing_file_is_one_line(capsys, tmp_path):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def named(kind, name, spec=None, status=None, **metadata):
-    found = {"kind": kind, "metadata": {"name": name, **metadata}, "spec": spec or {}}
-    return {**found, "status": status or {}}
+def make_object(kind, name, spec=None, status=None, **metadata):
+    obj = {"kind": kind, "metadata": {"name": name, **metadata}, "spec": spec or {}}
+    return {**obj, "status": status or {}}
 
 
 def cluster(name, *weights, status=None, **metadata):
     metrics = [{"name": metric, "weight": weight} for metric, weight in weights]
     status = {"state": "Online"} if status is None else status
-    return named("Cluster", name, {"metrics": metrics}, status, namespace="ns", **metadata)
+    return make_object("Cluster", name, {"metrics": metrics}, status, namespace="ns", **metadata)
 
 
 def application(constraints=None, **status):
     spec = {"constraints": {"cluster": constraints or {}}}
-    return named("Application", "app", spec, status, namespace="ns", generation=1)
+    return make_object("Application", "app", spec, status, namespace="ns", generation=1)
 
 
-COST = named("GlobalMetric", "cost", {"min": 0, "max": 10})
+COST = make_object("GlobalMetric", "cost", {"min": 0, "max": 10})
 
 
 def case(*objects, **more):
@@ -103,9 +105,9 @@ def test_a_decision_by_names(run):
         cluster("e", ("gone", 1)),
         COST,
     )
-    code, (found,) = run("decide", case(*objects, samples={"cost": 5}))
+    code, (answer,) = run("decide", case(*objects, samples={"cost": 5}))
     assert code == 0
-    assert found == {
+    assert answer == {
         "id": "c",
         "decision": {
             "candidates": ["a", "b", "c"],
@@ -124,12 +126,14 @@ def test_a_decision_by_names(run):
 
 
 def decision(run, *objects, **more):
-    code, (found,) = run("decide", case(*objects, **more))
-    assert code == 0, found
-    return found["decision"]
+    code, (answer,) = run("decide", case(*objects, **more))
+    assert code == 0, answer
+    return answer["decision"]
 
 
-LOAD = named("GlobalMetric", "load", {"max": 1, "provider": {"name": "p", "byLabel": "cluster"}})
+LOAD = make_object(
+    "GlobalMetric", "load", {"max": 1, "provider": {"name": "p", "byLabel": "cluster"}}
+)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("ns/a", "ns/b")])
@@ -141,18 +145,18 @@ def test_samples_may_be_those_of_each_cluster(run, names):
             {**obj, "metadata": {**obj["metadata"], "namespace": "default"}} for obj in objects
         )
     values = dict(zip(names, (0.2, 0.9), strict=True))
-    found = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})
-    assert found["scores"] == {"a": 0.2, "b": 0.9}
-    assert found["chosen"] == ["b"]
+    made = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})
+    assert made["scores"] == {"a": 0.2, "b": 0.9}
+    assert made["chosen"] == ["b"]
     values = {names[0]: {"error": "no answer"}, names[1]: 0.9}
-    found = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})
-    assert found["excluded"] == {"a": "UnreachableMetricsProvider: no answer"}
+    made = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})
+    assert made["excluded"] == {"a": "UnreachableMetricsProvider: no answer"}
 
 
 def test_a_sample_of_a_cluster_that_is_no_number_is_named(run):
-    code, (found,) = run("decide", case(LOAD, samples={"load": {"a": "many"}}))
+    code, (answer,) = run("decide", case(LOAD, samples={"load": {"a": "many"}}))
     assert code == 1
-    assert found["error"] == "samples.load.a: 'many' is not a number"
+    assert answer["error"] == "samples.load.a: 'many' is not a number"
 
 
 def test_all_that_tie_are_chosen(run):
@@ -164,65 +168,71 @@ def test_settings_of_a_case_count(run):
     objects = (placed, cluster("a"), cluster("b", ("cost", 1)), COST)
     for after, stays in ((60, False), (61, True)):
         settings = {"rescheduleAfter": after, "stickiness": 0.5}
-        found = decision(run, *objects, settings=settings, samples={"cost": 0})
-        assert found["stays"] is stays
+        made = decision(run, *objects, settings=settings, samples={"cost": 0})
+        assert made["stays"] is stays
 
 
 def test_weighted_constraints(run):
     objects = (application({"metrics": ["cost > 5"]}), cluster("a", ("cost", 12)), COST)
     for value, matched in (("Raw", []), ("Weighted", ["a"])):
         settings = {"constraintValue": value}
-        found = decision(run, *objects, settings=settings, samples={"cost": 5})
-        assert found["matched"] == matched
-        assert (found["error"] is None) is bool(matched)
+        made = decision(run, *objects, settings=settings, samples={"cost": 5})
+        assert made["matched"] == matched
+        assert (made["error"] is None) is bool(matched)
 
 
 @pytest.mark.parametrize("sample", [{"error": "HTTP 503"}, "NaN", "-Infinity", 11, -1])
 def test_samples_may_be_faults(run, sample):
     objects = (application(), cluster("a", ("cost", 1)), cluster("b"), COST)
-    found = decision(run, *objects, samples={"cost": sample})
-    assert (found["candidates"], found["chosen"]) == (["b"], ["b"])
+    made = decision(run, *objects, samples={"cost": sample})
+    assert (made["candidates"], made["chosen"]) == (["b"], ["b"])
 
 
 def test_a_sample_with_a_namespace_is_of_a_metric_of_it(run):
     metrics = [{"name": "cost", "weight": 1, "scope": "Namespaced"}]
     objects = (
         application(),
-        named("Cluster", "a", {"metrics": metrics}, {"state": "Online"}, namespace="ns"),
-        named("Metric", "cost", {"min": 0, "max": 10}, namespace="ns"),
+        make_object("Cluster", "a", {"metrics": metrics}, {"state": "Online"}, namespace="ns"),
+        make_object("Metric", "cost", {"min": 0, "max": 10}, namespace="ns"),
     )
-    found = decision(run, *objects, samples={"ns/cost": 5, "cost": 7})
-    assert found["scores"] == {"a": 0.5}
+    made = decision(run, *objects, samples={"ns/cost": 5, "cost": 7})
+    assert made["scores"] == {"a": 0.5}
 
 
 def test_a_current_cluster_without_metrics_is_no_candidate_but_kept(run):
     objects = (application(scheduledTo={"name": "a"}), cluster("a", ("cost", 1)), cluster("b"))
-    found = decision(run, *objects)
-    assert found["stays"]
-    assert (found["candidates"], found["chosen"], found["scores"]) == (["b"], ["a"], {})
+    made = decision(run, *objects)
+    assert made["stays"]
+    assert (made["candidates"], made["chosen"], made["scores"]) == (["b"], ["a"], {})
     assert decision(run, *objects, settings={"onMetricsLoss": "Move"})["chosen"] == ["b"]
 
 
 def test_clusters_and_magnum_clusters_are_decided_too(run):
-    wanted = named("Cluster", "wanted", namespace="ns")
-    clouds = (named("Cloud", "os", namespace="ns"), named("GlobalCloud", "os"))
+    wanted = make_object("Cluster", "wanted", namespace="ns")
+    clouds = (make_object("Cloud", "os", namespace="ns"), make_object("GlobalCloud", "os"))
     more = {"application": None, "cluster": "ns/wanted"}
     assert decision(run, wanted, *clouds, **more)["chosen"] == ["os"]
-    objects = (named("MagnumCluster", "m", namespace="ns"), named("Project", "p", namespace="o"))
+    objects = (
+        make_object("MagnumCluster", "m", namespace="ns"),
+        make_object("Project", "p", namespace="o"),
+    )
     more = {"application": None, "magnumCluster": "ns/m"}
     assert decision(run, *objects, **more)["chosen"] == ["o/p"]
 
 
 def test_two_clouds_of_one_name_are_both_listed(run):
     constraints = {"cloud": {"labels": ["a is b"]}}
-    wanted = named("Cluster", "wanted", {"constraints": constraints}, namespace="ns")
-    clouds = (named("Cloud", "os", namespace="ns"), named("GlobalCloud", "os"))
-    found = decision(run, wanted, *clouds, application=None, cluster="ns/wanted")
-    assert set(found["excluded"]) == {"os", "GlobalCloud/os"}
+    wanted = make_object("Cluster", "wanted", {"constraints": constraints}, namespace="ns")
+    clouds = (make_object("Cloud", "os", namespace="ns"), make_object("GlobalCloud", "os"))
+    made = decision(run, wanted, *clouds, application=None, cluster="ns/wanted")
+    assert set(made["excluded"]) == {"os", "GlobalCloud/os"}
 
 
 def test_objects_without_a_namespace_are_in_default(run):
-    objects = (named("Application", "app"), named("Cluster", "a", status={"state": "Online"}))
+    objects = (
+        make_object("Application", "app"),
+        make_object("Cluster", "a", status={"state": "Online"}),
+    )
     for name in ("app", "default/app"):
         assert decision(run, *objects, application=name)["chosen"] == ["a"]
 
@@ -249,7 +259,7 @@ def test_times_may_be_written_in_several_ways(run, now):
     ],
 )
 def test_an_invalid_case_is_reported_with_the_field(run, change, text):
-    code, (found,) = run("decide", case(application(), cluster("a"), **change))
+    code, (answer,) = run("decide", case(application(), cluster("a"), **change))
     assert code == 1
-    assert found["id"] == "c"
-    assert found["error"].startswith(text)
+    assert answer["id"] == "c"
+    assert answer["error"].startswith(text)

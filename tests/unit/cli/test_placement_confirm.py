@@ -44,12 +44,12 @@ async def confirm(api, *arguments):
     return await asyncio.to_thread(cli.main, arguments)
 
 
-def confirmed(api):
-    found = api.objects.all(APPLICATIONS).values()
+def confirmed_names(api):
+    applications = api.objects.all(APPLICATIONS).values()
     return {
-        each["metadata"]["name"]
-        for each in found
-        if each["metadata"].get("annotations", {}).get(CONFIRMED) == "true"
+        application["metadata"]["name"]
+        for application in applications
+        if application["metadata"].get("annotations", {}).get(CONFIRMED) == "true"
     }
 
 
@@ -75,7 +75,7 @@ async def test_without_names_it_lists_what_waits_and_changes_nothing(api, capsys
 )
 async def test_it_confirms_what_is_named(api, capsys, arguments, names):
     assert await confirm(api, *arguments) == 0
-    assert confirmed(api) == names
+    assert confirmed_names(api) == names
     assert capsys.readouterr().out.count(" confirmed\n") == len(names)
 
 
@@ -89,7 +89,7 @@ async def test_one_that_does_not_exist_and_a_missing_permission_are_told(api, ca
     assert await confirm(api, "one", "ona") == 1
     told = capsys.readouterr()
     assert "Application default/ona not found: " in told.err
-    assert confirmed(api) == {"one"}
+    assert confirmed_names(api) == {"one"}
     api.forbid("patch", APPLICATIONS)
     assert await confirm(api, "shop/two") == 1
     assert "two" in capsys.readouterr().err

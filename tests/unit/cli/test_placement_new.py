@@ -26,21 +26,21 @@ def new(capsys, tmp_path):
         given = [str(tmp_path / option) if option in files else option for option in options]
         code = main(["placement", "new", kind, name, *given])
         out, err = capsys.readouterr()
-        found = list(yaml.safe_load_all(out))
-        for each in found:
-            if each["apiVersion"] == API_VERSION:
-                check = CHECKS[each["kind"]]
-                assert check.faults(msgspec.convert(each, check.model)) == []
-        return code, found, err.splitlines()
+        objects = list(yaml.safe_load_all(out))
+        for obj in objects:
+            if obj["apiVersion"] == API_VERSION:
+                check = CHECKS[obj["kind"]]
+                assert check.faults(msgspec.convert(obj, check.model)) == []
+        return code, objects, err.splitlines()
 
     return run
 
 
 def test_an_application_with_all_that_the_document_has(new):
     options = ["-L", "location is DE", "-M", "load = 5", "-R", "shirts.example.com"]
-    code, (found,), told = new("application", "shop", "-f", "FILE", *options)
+    code, (obj,), told = new("application", "shop", "-f", "FILE", *options)
     assert (code, told) == (0, [])
-    assert found == {
+    assert obj == {
         "apiVersion": API_VERSION,
         "kind": "Application",
         "metadata": {"name": "shop", "namespace": "default"},
@@ -75,29 +75,29 @@ def test_long_options_say_the_same(new):
 
 
 def test_options_that_may_be_repeated_are_kept_in_order(new):
-    _, (found,), _ = new(
+    _, (obj,), _ = new(
         *("application", "a", "-f", "FILE", "-f", "OTHER", "-L", "a is b", "-L", "c is d"),
         *("--disable-migration", "-n", "shop", "-l", "team=a", "-l", "tier="),
     )
-    assert found["spec"]["constraints"]["cluster"]["labels"] == ["a is b", "c is d"]
-    assert found["spec"]["constraints"]["migration"] is False
-    assert len(found["spec"]["manifests"]) == 2
-    assert found["metadata"]["namespace"] == "shop"
-    assert found["metadata"]["labels"] == {"team": "a", "tier": ""}
+    assert obj["spec"]["constraints"]["cluster"]["labels"] == ["a is b", "c is d"]
+    assert obj["spec"]["constraints"]["migration"] is False
+    assert len(obj["spec"]["manifests"]) == 2
+    assert obj["metadata"]["namespace"] == "shop"
+    assert obj["metadata"]["labels"] == {"team": "a", "tier": ""}
 
 
 def test_metrics_of_both_scopes_and_names_that_were_legal_in_krake_only(new):
-    code, (found,), told = new(
+    code, (obj,), told = new(
         *("cluster", "zone_1", "--global-metric", "heat_demand_zone_1", "0.45"),
         *("--metric", "cost", "3", "-M", "heat_demand_zone_1 > 2"),
     )
     assert code == 0
-    assert found["metadata"]["name"] == "zone-1"
-    assert found["spec"]["metrics"] == [
+    assert obj["metadata"]["name"] == "zone-1"
+    assert obj["spec"]["metrics"] == [
         {"name": "heat-demand-zone-1", "weight": 0.45, "scope": "Global"},
         {"name": "cost", "weight": 3, "scope": "Namespaced"},
     ]
-    (text,) = found["spec"]["constraints"]["cloud"]["metrics"]
+    (text,) = obj["spec"]["constraints"]["cloud"]["metrics"]
     assert text == "heat-demand-zone-1 > 2"
     assert sorted(told) == [
         "constraint 'heat_demand_zone_1 > 2' is 'heat-demand-zone-1 > 2' here",
@@ -109,23 +109,23 @@ def test_metrics_of_both_scopes_and_names_that_were_legal_in_krake_only(new):
 def test_a_kubeconfig_becomes_a_secret_beside_the_cluster(new, tmp_path):
     file = tmp_path / "kubeconfig"
     file.write_bytes(b"apiVersion: v1\nkind: Config\n")
-    _, (secret, found), _ = new("cluster", "a", "--kubeconfig", str(file), "-n", "shop")
+    _, (secret, obj), _ = new("cluster", "a", "--kubeconfig", str(file), "-n", "shop")
     assert secret["metadata"] == {"name": "a-kubeconfig", "namespace": "shop"}
     assert base64.b64decode(secret["data"]["kubeconfig"]) == file.read_bytes()
-    assert found["spec"]["kubeconfigSecretRef"] == {"name": "a-kubeconfig"}
-    _, (found,), _ = new("cluster", "a", "--kubeconfig-secret", "mine")
-    assert found["spec"]["kubeconfigSecretRef"] == {"name": "mine"}
+    assert obj["spec"]["kubeconfigSecretRef"] == {"name": "a-kubeconfig"}
+    _, (obj,), _ = new("cluster", "a", "--kubeconfig-secret", "mine")
+    assert obj["spec"]["kubeconfigSecretRef"] == {"name": "mine"}
 
 
 def test_the_kinds_of_openstack(new):
-    _, (found,), _ = new("project", "my-project", "--template", "9c", "--metric", "heat", "3")
+    _, (obj,), _ = new("project", "my-project", "--template", "9c", "--metric", "heat", "3")
     metric = {"name": "heat", "weight": 3, "scope": "Namespaced"}
-    assert found["spec"] == {"template": "9c", "metrics": [metric]}
-    _, (found,), _ = new(
+    assert obj["spec"] == {"template": "9c", "metrics": [metric]}
+    _, (obj,), _ = new(
         *("magnumcluster", "a", "--metric", "heat", "3", "-L", "a in (b)"),
         *("--master-count", "1", "--node-count", "2"),
     )
-    assert found["spec"] == {
+    assert obj["spec"] == {
         "masterCount": 1,
         "nodeCount": 2,
         "metrics": [metric],
@@ -145,8 +145,8 @@ def test_the_kinds_of_openstack(new):
     ],
 )
 def test_what_could_not_work_is_one_line_and_nothing_is_printed(new, options, text):
-    code, found, told = new(*options)
-    assert (code, found) == (2, [])
+    code, objects, told = new(*options)
+    assert (code, objects) == (2, [])
     (line,) = told
     assert line.startswith("harbourmaster: ")
     assert text in line

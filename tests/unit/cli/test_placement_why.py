@@ -105,10 +105,10 @@ async def test_people_are_shown_every_term_and_every_reason(api, capsys):
 async def test_programs_get_the_record_as_it_is(api, capsys):
     await put(api, STATUS)
     assert await why(api, "-o", "json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["decision"] == RECORD
-    assert (found["scheduledTo"], found["runningOn"]) == ("two", "one")
-    assert found["application"] == "shop/app"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["decision"] == RECORD
+    assert (printed["scheduledTo"], printed["runningOn"]) == ("two", "one")
+    assert printed["application"] == "shop/app"
 
 
 async def test_what_is_placed_nowhere_says_why_and_until_when(api, capsys):
@@ -130,9 +130,9 @@ async def test_what_is_placed_nowhere_says_why_and_until_when(api, capsys):
 
 def test_an_update_that_waits_is_told():
     metadata = {"name": "app", "namespace": "shop", "generation": 3}
-    found = msgspec.convert({"metadata": metadata, "status": STATUS}, Application)
+    application = msgspec.convert({"metadata": metadata, "status": STATUS}, Application)
     line = "  generation 3 is not handed over yet: generation 1 is"
-    assert line in lines(report_of(found))
+    assert line in lines(report_of(application))
 
 
 async def test_without_a_record_there_is_a_hint(api, capsys):

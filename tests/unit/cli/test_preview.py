@@ -1,4 +1,4 @@
-"""``harbourmaster preview``: what it says of a dump, and what it refuses."""
+"""``harbourmaster preview`` of a dump: its output, and its errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def preview(tmp_path, capsys):
 
 @pytest.fixture
 def report(preview):
-    """The same as JSON."""
+    """Return a function that runs the preview, and returns its JSON."""
 
     def start(policies, items=CLUSTER, *arguments):
         _, out, _ = preview(policies, items, *arguments, "-o", "json")
@@ -92,22 +92,22 @@ def test_a_change_is_a_failure_on_demand(preview):
 
 
 def test_current_policies_are_compared_and_replaced_by_name(report):
-    found = report([NOWHERE], [*CLUSTER, SSD, policy("kept", "shop", nodeSelector={"a": "b"})])
-    assert found["policies"] == {
+    result = report([NOWHERE], [*CLUSTER, SSD, policy("kept", "shop", nodeSelector={"a": "b"})])
+    assert result["policies"] == {
         "added": [],
         "changed": ["ClusterPodSchedulingPolicy ssd"],
         "removed": [],
         "unchanged": 1,
     }
-    assert names(found) == ["Deployment shop/web"]
-    (change,) = found["workloads"][0]["changes"]
+    assert names(result) == ["Deployment shop/web"]
+    (change,) = result["workloads"][0]["changes"]
     assert change == {
         "field": "nodeSelector",
         "now": {"a": "b", "disk": "ssd"},
         "then": {"a": "b", "disk": "tape"},
     }
-    assert found["workloads"][0]["path"] == "spec.template.spec"
-    (note,) = found["notes"]
+    assert result["workloads"][0]["path"] == "spec.template.spec"
+    (note,) = result["notes"]
     assert note.startswith("what a changed or removed policy wrote before stays")
 
 
@@ -115,8 +115,8 @@ def test_an_equal_policy_in_another_notation_is_unchanged(report):
     same = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
     same["spec"]["tolerations"] = None
     same["metadata"]["annotations"] = {"a": "b"}
-    found = report([same], [*CLUSTER, SSD])
-    assert (found["policies"]["unchanged"], found["totals"]["changed"]) == (1, 0)
+    result = report([same], [*CLUSTER, SSD])
+    assert (result["policies"]["unchanged"], result["totals"]["changed"]) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_an_equal_policy_in_another_notation_is_unchanged(report):
     [("ssd", SSD), ("shop/ssd", policy("ssd", "shop", nodeSelector={"disk": "ssd"}))],
 )
 def test_a_policy_can_be_removed(report, reference, present):
-    found = report([], [*CLUSTER, present], "--delete", reference)
-    assert len(found["policies"]["removed"]) == 1
-    assert "Deployment shop/web" in names(found)
-    assert found["workloads"][0]["changes"][0]["then"] is None
+    result = report([], [*CLUSTER, present], "--delete", reference)
+    assert len(result["policies"]["removed"]) == 1
+    assert "Deployment shop/web" in names(result)
+    assert result["workloads"][0]["changes"][0]["then"] is None
 
 
 def test_removing_a_missing_policy_is_an_error(preview):
@@ -141,17 +141,17 @@ def test_removing_a_missing_policy_is_an_error(preview):
 
 def test_all_removes_policies_that_are_not_given(report):
     old = cluster_policy("old", nodeSelector={"old": "yes"})
-    found = report([SSD], [*CLUSTER, old], "--all")
-    assert found["policies"]["removed"] == ["ClusterPodSchedulingPolicy old"]
-    assert names(found) == ["Deployment shop/other", "Deployment shop/web"]
+    result = report([SSD], [*CLUSTER, old], "--all")
+    assert result["policies"]["removed"] == ["ClusterPodSchedulingPolicy old"]
+    assert names(result) == ["Deployment shop/other", "Deployment shop/web"]
 
 
 def test_current_policies_can_come_from_files(report, tmp_path):
     now = tmp_path / "now"
     now.mkdir()
     (now / "one.yaml").write_text(yaml.safe_dump(SSD))
-    found = report([SSD], CLUSTER, "--policies-now", str(now))
-    assert found["policies"]["unchanged"] == 1
+    result = report([SSD], CLUSTER, "--policies-now", str(now))
+    assert result["policies"]["unchanged"] == 1
 
 
 def test_an_invalid_policy_is_reported_and_the_others_are_previewed(preview):
@@ -180,11 +180,11 @@ def test_each_kind_of_workload_is_compared_once(report):
     rollout["metadata"] = {"name": "canary", "uid": "ro-1"}
     sets = []
     for index, replicas in enumerate((0, 2)):
-        one = workload("ReplicaSet", {"app": "web"}, name=f"canary-{index}")
-        one["metadata"] |= {"namespace": "shop", "uid": f"rs-{index}"}
-        one["metadata"]["ownerReferences"] = [owner(rollout)]
-        one["spec"]["replicas"] = replicas
-        sets.append(one)
+        replica_set = workload("ReplicaSet", {"app": "web"}, name=f"canary-{index}")
+        replica_set["metadata"] |= {"namespace": "shop", "uid": f"rs-{index}"}
+        replica_set["metadata"]["ownerReferences"] = [owner(rollout)]
+        replica_set["spec"]["replicas"] = replicas
+        sets.append(replica_set)
     items = [
         *CLUSTER,
         *deployment("state", kind="StatefulSet", labels={"app": "web"}, on=["n1"]),
@@ -201,8 +201,10 @@ def test_each_kind_of_workload_is_compared_once(report):
     ]
     finished = bare("finished", "n1", labels={"app": "web"})
     finished["status"]["phase"] = "Succeeded"
-    found = report([SSD], [*items, finished])
-    assert dict(zip(names(found), (each["pods"] for each in found["workloads"]), strict=True)) == {
+    result = report([SSD], [*items, finished])
+    assert dict(
+        zip(names(result), (changed["pods"] for changed in result["workloads"]), strict=True)
+    ) == {
         "CronJob shop/cron": 1,
         "DaemonSet shop/daemon": 1,
         "Deployment shop/web": 2,
@@ -224,21 +226,21 @@ def widget(name):
 
 
 def test_namespaces_match_by_labels_unless_they_are_excluded(report):
-    one = cluster_policy("ssd", namespaces={"team": "a"}, nodeSelector={"disk": "ssd"})
+    new_policy = cluster_policy("ssd", namespaces={"team": "a"}, nodeSelector={"disk": "ssd"})
     items = [namespace("a", team="a"), namespace("b", team="b"), namespace("kube-system", team="a")]
     for name in ("a", "b", "kube-system"):
         items += deployment("web", place=name)
-    assert report([one], items)["namespaces"] == {"a": 1}
-    found = report([one], items, "--excluded-namespaces", "a, b")
-    assert found["namespaces"] == {"kube-system": 1}
+    assert report([new_policy], items)["namespaces"] == {"a": 1}
+    result = report([new_policy], items, "--excluded-namespaces", "a, b")
+    assert result["namespaces"] == {"kube-system": 1}
 
 
 def test_missing_nodes_and_namespaces_are_noted(report):
-    found = report([SSD], deployment("web"))
-    assert names(found) == ["Deployment shop/web"]
-    assert found["workloads"][0]["fit"] is None
-    assert found["totals"]["unschedulable"] == 0
-    assert [note.partition(":")[0] for note in found["notes"]] == [
+    result = report([SSD], deployment("web"))
+    assert names(result) == ["Deployment shop/web"]
+    assert result["workloads"][0]["fit"] is None
+    assert result["totals"]["unschedulable"] == 0
+    assert [note.partition(":")[0] for note in result["notes"]] == [
         "no current policies",
         "no namespaces found",
         "no nodes found",
@@ -261,12 +263,12 @@ def test_pods_with_claims_of_a_stateful_set_are_unjudged(report):
     claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
     after = {**before, "spec": {**before["spec"], "volumeClaimTemplates": claims}}
     items[items.index(before)] = after
-    found = report([SSD], items)
-    fits = {workload["kind"]: workload["fit"] for workload in found["workloads"]}
+    result = report([SSD], items)
+    fits = {workload["kind"]: workload["fit"] for workload in result["workloads"]}
     assert fits["StatefulSet"]["unjudged"] == fits["StatefulSet"]["pods"] == 1
     assert fits["Deployment"]["unjudged"] == 0
-    found = report([NOWHERE], items)
-    assert found["totals"]["unschedulable"] == 3
+    result = report([NOWHERE], items)
+    assert result["totals"]["unschedulable"] == 3
 
 
 def test_nodes_without_known_pods_do_not_count_as_empty(preview):
@@ -283,12 +285,12 @@ def test_nodes_without_known_pods_do_not_count_as_empty(preview):
 def test_objects_that_cannot_be_read_are_a_reason_for_1_and_do_not_affect_others(preview):
     broken = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 7}}] * 12
     code, out, _ = preview([SSD], [*broken, {"kind": 7}, *CLUSTER], "-o", "json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert code == 1
-    assert names(found) == ["Deployment shop/web"]
-    assert found["totals"]["workloads"] == 2
-    assert found["notes"][-1] == "3 more objects can't be read"
-    assert any(note.startswith("Pod: metadata.name: expected") for note in found["notes"])
+    assert names(result) == ["Deployment shop/web"]
+    assert result["totals"]["workloads"] == 2
+    assert result["notes"][-1] == "3 more objects can't be read"
+    assert any(note.startswith("Pod: metadata.name: expected") for note in result["notes"])
 
 
 def test_settings_are_those_of_the_server(report):

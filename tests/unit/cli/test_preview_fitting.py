@@ -1,4 +1,4 @@
-"""Who finds a node, judged quickly, is who finds one when every node is tried for every pod."""
+"""The quick judgement of whether pods fit equals the one by every node and pod."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPS = ("a", "b")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def encoded(value):
+def encode(value):
     return json.dumps(value).encode()
 
 
@@ -40,14 +40,14 @@ def apart(rng):
 
 
 def spec(rng, cpu):
-    found = {"containers": [container(cpu, ports=[80] if rng.random() < 0.1 else ())]}
+    spec = {"containers": [container(cpu, ports=[80] if rng.random() < 0.1 else ())]}
     if rng.random() < 0.4:
-        found["affinity"] = apart(rng)
+        spec["affinity"] = apart(rng)
     if rng.random() < 0.4:
-        found["nodeSelector"] = {"disk": rng.choice(["ssd", "hdd"])}
+        spec["nodeSelector"] = {"disk": rng.choice(["ssd", "hdd"])}
     if rng.random() < 0.1:
-        found["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]
-    return found
+        spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]
+    return spec
 
 
 def random_cluster(rng):
@@ -59,25 +59,25 @@ def random_cluster(rng):
     for index in range(rng.randint(1, 8)):
         app, place = rng.choice(APPS), rng.choice(["shop", "mall"])
         on = rng.choice([node["metadata"]["name"] for node in nodes] + [""])
-        one = bare(f"p{index}", on, labels={"app": app}, place=place)
-        one["spec"] |= spec(rng, rng.choice([0.5, 1, 2]))
-        pods.append(one)
-    return [decode_node(encoded(one)) for one in nodes], [
-        decode_present(encoded(pod)) for pod in pods
+        manifest = bare(f"p{index}", on, labels={"app": app}, place=place)
+        manifest["spec"] |= spec(rng, rng.choice([0.5, 1, 2]))
+        pods.append(manifest)
+    return [decode_node(encode(manifest)) for manifest in nodes], [
+        decode_present(encode(pod)) for pod in pods
     ]
 
 
-def tried(pending, nodes, pods, namespaces, without):
+def fits_by_trial(pending, nodes, pods, namespaces, without):
     """Whether it fits on any node, each tried."""
-    others = [pod for pod in pods if without is None or pod.uid != without.uid]
+    neighbours = [pod for pod in pods if without is None or pod.uid != without.uid]
     by_name = {node.name: node for node in nodes}
-    placed = [(pod, by_name[pod.node]) for pod in others if pod.node]
+    placed = [(pod, by_name[pod.node]) for pod in neighbours if pod.node]
     near = rivals(pending.pod, placed, namespaces)
     verdicts = {
         fits(
             pending,
             node,
-            [pod for pod in others if pod.node == node.name],
+            [pod for pod in neighbours if pod.node == node.name],
             rivals=near,
             namespaces=namespaces,
         ).fits
@@ -98,33 +98,33 @@ def test_the_fast_judgement_equals_trying_every_node(seed):
         side["metadata"].pop("uid")
         sides.append(side)
     members = [pod for pod in pods if pod.labels == {"app": "a"} and pod.namespace == "shop"]
-    found = Places(nodes, pods, namespaces).judge(
+    fit = Places(nodes, pods, namespaces).judge(
         Difference((), (), *sides), members, is_daemon=False
     )
-    pendings = [decode_pending(encoded(side)) for side in sides]
+    pendings = [decode_pending(encode(side)) for side in sides]
     verdicts = [
-        tuple(tried(pending, nodes, pods, namespaces, pod) for pending in pendings)
+        tuple(fits_by_trial(pending, nodes, pods, namespaces, pod) for pending in pendings)
         for pod in members or [None]
     ]
-    assert found.pods == len(verdicts)
-    assert found.lost == sum(now is not False and then is False for now, then in verdicts)
-    assert found.already == sum(now is False and then is False for now, then in verdicts)
-    assert found.gained == sum(now is False and then is True for now, then in verdicts)
-    assert found.unjudged == sum(then is None for _, then in verdicts)
-    assert bool(found.reasons) is bool(found.lost)
+    assert fit.pods == len(verdicts)
+    assert fit.lost == sum(now is not False and then is False for now, then in verdicts)
+    assert fit.already == sum(now is False and then is False for now, then in verdicts)
+    assert fit.gained == sum(now is False and then is True for now, then in verdicts)
+    assert fit.unjudged == sum(then is None for _, then in verdicts)
+    assert bool(fit.reasons) is bool(fit.lost)
 
 
-def judged(now, then, pods, nodes, **options):
-    found = [decode_present(encoded(pod)) for pod in pods]
-    places = Places([decode_node(encoded(node)) for node in nodes], found, {})
-    return places.judge(Difference((), (), now, then), found, **{"is_daemon": False, **options})
+def judge(now, then, pods, nodes, **options):
+    decoded = [decode_present(encode(pod)) for pod in pods]
+    places = Places([decode_node(encode(node)) for node in nodes], decoded, {})
+    return places.judge(Difference((), (), now, then), decoded, **{"is_daemon": False, **options})
 
 
 def test_a_pod_can_use_the_room_that_it_frees():
     nodes = [ready_node("n1", 1, disk="ssd")]
-    one = bare("web", "n1", cpu=1)
+    web = bare("web", "n1", cpu=1)
     then = bare("web", cpu=1, nodeSelector={"disk": "ssd"})
-    assert judged(bare("web", cpu=1), then, [one], nodes).lost == 0
+    assert judge(bare("web", cpu=1), then, [web], nodes).lost == 0
 
 
 def test_anti_affinity_is_evaluated_once_for_equal_pods(monkeypatch):
@@ -139,24 +139,24 @@ def test_anti_affinity_is_evaluated_once_for_equal_pods(monkeypatch):
         bare(f"web-{index}", f"n{index}", labels={"app": "web"}, affinity=affinity)
         for index in range(10)
     ]
-    found = [decode_present(encoded(one)) for one in pods]
-    places = Places([decode_node(encoded(node)) for node in nodes], found, {})
+    decoded = [decode_present(encode(manifest)) for manifest in pods]
+    places = Places([decode_node(encode(node)) for node in nodes], decoded, {})
     asked = []
 
-    def counted(pod, placed, namespaces):
+    def count_rivals(pod, placed, namespaces):
         listed = list(placed)
         asked.extend(listed)
         return rivals(pod, listed, namespaces)
 
-    monkeypatch.setattr("harbourmaster.cli.preview.fitting.rivals", counted)
-    for index, one in enumerate(found):
+    monkeypatch.setattr("harbourmaster.cli.preview.fitting.rivals", count_rivals)
+    for index, other_pod in enumerate(decoded):
         sides = [
             bare(f"web-{index}", labels={"app": "web"}, affinity=affinity, nodeSelector=selector)
             for selector in ({}, {HOST: "n10"})
         ]
         for side in sides:
             del side["metadata"]["uid"]
-        fit = places.judge(Difference((), (), *sides), [one], is_daemon=False)
+        fit = places.judge(Difference((), (), *sides), [other_pod], is_daemon=False)
         assert (fit.pods, fit.already) == (1, 0)
     # Each of the ten alone, and all of them together; not so for each workload, by either policy.
     assert len(asked) == 20
@@ -167,31 +167,31 @@ def test_a_daemon_pod_is_judged_on_its_own_cordoned_node():
     nodes[0]["spec"]["unschedulable"] = True
     pods = [bare(f"d-{name}", name) for name in ("n1", "n2")]
     then = bare("d", nodeSelector={"disk": "ssd"})
-    found = judged(bare("d"), then, pods, nodes, is_daemon=True)
-    assert (found.pods, found.lost) == (2, 1)
+    fit = judge(bare("d"), then, pods, nodes, is_daemon=True)
+    assert (fit.pods, fit.lost) == (2, 1)
 
 
 @pytest.mark.parametrize(("effect", "lost"), [("NoSchedule", 0), ("NoExecute", 1)])
 def test_a_pod_with_a_node_name_ignores_taints_that_only_a_scheduler_honours(effect, lost):
     nodes = [ready_node("n1"), ready_node("n2")]
     nodes[1]["spec"] |= {"unschedulable": True, "taints": [{"key": "pool", "effect": effect}]}
-    one = bare("web", "n1")
+    web = bare("web", "n1")
     then = bare("web", nodeName="n2")
-    assert judged(bare("web"), then, [one], nodes).lost == lost
+    assert judge(bare("web"), then, [web], nodes).lost == lost
 
 
 def test_a_pod_that_never_fitted_is_not_lost():
-    found = judged(
+    fit = judge(
         bare("big", cpu=9),
         bare("big", cpu=9, nodeSelector={"disk": "ssd"}),
         [bare("big", cpu=9)],
         [ready_node("n1")],
     )
-    assert (found.already, found.lost, found.reasons) == (1, 0, {})
+    assert (fit.already, fit.lost, fit.reasons) == (1, 0, {})
 
 
 def test_a_pod_that_fits_only_now_is_gained():
     nodes = [ready_node("n1")]
     nodes[0]["spec"]["taints"] = [{"key": "pool", "value": "", "effect": "NoSchedule"}]
     then = bare("web", tolerations=[{"key": "pool", "operator": "Exists"}])
-    assert judged(bare("web"), then, [], nodes).gained == 1
+    assert judge(bare("web"), then, [], nodes).gained == 1

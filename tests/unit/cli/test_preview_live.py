@@ -39,7 +39,7 @@ def live(api, monkeypatch, capsys, tmp_path):
 
 
 def put(api, items):
-    resources = {each.kind: each for each in (*FIRST, *THEN)}
+    resources = {resource.kind: resource for resource in (*FIRST, *THEN)}
     uids = {}
     for item in items:
         meta = dict(item["metadata"])
@@ -53,10 +53,10 @@ async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
     put(api, [*CLUSTER, SSD])
     code, out, err = await live([NOWHERE])
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert names(found) == ["Deployment shop/web"]
-    assert found["totals"]["unschedulable"] == 2
-    assert found["policies"]["changed"] == ["ClusterPodSchedulingPolicy ssd"]
+    result = json.loads(out)
+    assert names(result) == ["Deployment shop/web"]
+    assert result["totals"]["unschedulable"] == 2
+    assert result["policies"]["changed"] == ["ClusterPodSchedulingPolicy ssd"]
     assert {request.method for request in api.requests} == {"GET"}
 
 
@@ -66,9 +66,9 @@ async def test_a_cluster_without_our_kinds_has_no_policies(api, live):
         api.undefine(resource)
     code, out, _ = await live([SSD])
     assert code == 0
-    found = json.loads(out)
-    assert "the cluster has no podschedulingpolicies" in found["notes"]
-    assert names(found) == ["Deployment shop/web"]
+    result = json.loads(out)
+    assert "the cluster has no podschedulingpolicies" in result["notes"]
+    assert names(result) == ["Deployment shop/web"]
 
 
 @pytest.mark.parametrize("demand", ["changed", "unschedulable"])

@@ -1,4 +1,4 @@
-"""What ``harbourmaster repair`` finds in stored pods, what it may do, and when it must wait."""
+"""The repairs that ``harbourmaster repair`` finds, may make, and must wait for."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def lack(document, *policies, labels=None):
     return lack_of(kind_of(document), msgspec.json.encode(document), "ns1", engine)
 
 
-def set_fields(found):
-    return [operation["path"].removeprefix("/spec/") for operation in found.operations]
+def set_fields(lacking):
+    return [operation["path"].removeprefix("/spec/") for operation in lacking.operations]
 
 
 def test_a_pod_with_all_that_policies_set_lacks_nothing():
@@ -54,22 +54,22 @@ def test_a_pod_with_all_that_policies_set_lacks_nothing():
 
 
 def test_a_running_pod_is_never_patched():
-    found = lack(workload("Pod", nodeName="n1", **GATED), ALL)
-    assert found.operations == ()
-    assert found.fields == found.rest == ("affinity", "nodeSelector", "tolerations")
-    assert found.policies == ("ClusterPodSchedulingPolicy c1",)
+    lacking = lack(workload("Pod", nodeName="n1", **GATED), ALL)
+    assert lacking.operations == ()
+    assert lacking.fields == lacking.rest == ("affinity", "nodeSelector", "tolerations")
+    assert lacking.policies == ("ClusterPodSchedulingPolicy c1",)
 
 
 def test_a_pod_without_a_node_gets_tolerations_only():
-    found = lack(workload("Pod"), ALL)
-    assert set_fields(found) == ["tolerations"]
-    assert found.rest == ("affinity", "nodeSelector")
+    lacking = lack(workload("Pod"), ALL)
+    assert set_fields(lacking) == ["tolerations"]
+    assert lacking.rest == ("affinity", "nodeSelector")
 
 
 def test_a_gated_pod_gets_all_that_the_api_server_takes():
-    found = lack(workload("Pod", **GATED), ALL)
-    assert set_fields(found) == ["affinity", "nodeSelector", "tolerations"]
-    assert found.rest == ()
+    lacking = lack(workload("Pod", **GATED), ALL)
+    assert set_fields(lacking) == ["affinity", "nodeSelector", "tolerations"]
+    assert lacking.rest == ()
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_gated_pod_gets_all_that_the_api_server_takes():
 )
 def test_terms_of_a_gated_pod_are_only_made_stricter(own, terms, is_taken):
     given = {"affinity": required(*own)} if own else {}
-    found = lack(workload("Pod", **GATED, **given), cluster_policy(affinity=required(*terms)))
-    assert bool(found.operations) == is_taken
-    assert found.rest == (() if is_taken else ("affinity",))
+    lacking = lack(workload("Pod", **GATED, **given), cluster_policy(affinity=required(*terms)))
+    assert bool(lacking.operations) == is_taken
+    assert lacking.rest == (() if is_taken else ("affinity",))
 
 
 def test_what_a_gated_pod_cannot_get_is_left_out_of_its_patch():
@@ -94,10 +94,10 @@ def test_what_a_gated_pod_cannot_get_is_left_out_of_its_patch():
         **required({"zone": "z"}),
         "podAntiAffinity": {NODE_REQUIRED: [term]},
     }
-    found = lack(workload("Pod", **GATED), cluster_policy(affinity=affinity))
-    (operation,) = found.operations
+    lacking = lack(workload("Pod", **GATED), cluster_policy(affinity=affinity))
+    (operation,) = lacking.operations
     assert list(operation["value"]) == ["nodeAffinity"]
-    assert found.rest == ("affinity",)
+    assert lacking.rest == ("affinity",)
 
 
 def test_terms_that_the_api_server_rewrote_are_not_compared():
@@ -111,20 +111,23 @@ def test_terms_that_the_api_server_rewrote_are_not_compared():
 
 
 def test_policies_of_other_namespaces_and_pods_do_not_count():
-    others = [policy(namespace="ns2", nodeSelector={"a": "b"}), cluster_policy(pods={"app": "no"})]
-    assert lack(workload("Pod"), *others) is None
+    unrelated = [
+        policy(namespace="ns2", nodeSelector={"a": "b"}),
+        cluster_policy(pods={"app": "no"}),
+    ]
+    assert lack(workload("Pod"), *unrelated) is None
 
 
 def test_a_template_is_never_patched():
-    found = lack(workload("Deployment"), ALL)
-    assert (found.operations, found.rest) == ((), found.fields)
+    lacking = lack(workload("Deployment"), ALL)
+    assert (lacking.operations, lacking.rest) == ((), lacking.fields)
 
 
-def seen(*pods, templates=(), budgets=()):
+def observe_pods(*pods, templates=(), budgets=()):
     return Observed(pods, templates, budgets)
 
 
-def stored(name, of=CART, *, ready=True, deleted=False, lack=None, node="n1"):
+def stored_pod(name, of=CART, *, ready=True, deleted=False, lack=None, node="n1"):
     ready = [{"type": "Ready", "status": "True" if ready else "False"}]
     metadata = {"name": name, "namespace": "ns1", "uid": name, "labels": {"app": "cart"}}
     if deleted:
@@ -158,15 +161,15 @@ JOB = Workload("batch", "Job", "ns1", "job")
     ],
 )
 def test_only_workloads_that_the_command_can_restart_are_restarted(of, lack, action):
-    (item,) = items_of(seen(stored("a", of, lack=lack)), {}, {})
+    (item,) = items_of(observe_pods(stored_pod("a", of, lack=lack)), {}, {})
     assert (item.action, item.done) == (action, False)
     assert bool(item.why) == (action == "list")
 
 
 def test_pods_that_are_alike_are_one_item_and_templates_are_told_once():
-    pods = (stored("b", lack=REST), stored("a", lack=REST), stored("c"))
+    pods = (stored_pod("b", lack=REST), stored_pod("a", lack=REST), stored_pod("c"))
     cron = Workload("batch", "CronJob", "ns1", "cron")
-    items = items_of(seen(*pods, templates=((CART, REST), (cron, REST))), {}, {})
+    items = items_of(observe_pods(*pods, templates=((CART, REST), (cron, REST))), {}, {})
     assert [(item.kind, item.pods) for item in items] == [
         ("Deployment", ("a", "b")),
         ("CronJob", ()),
@@ -174,15 +177,15 @@ def test_pods_that_are_alike_are_one_item_and_templates_are_told_once():
 
 
 def test_the_report_says_which_pods_are_repaired_and_why_others_are_not():
-    other = CART._replace(name="other")
+    neighbour = CART._replace(name="other")
     pods = (
-        stored("a", lack=TIGHTER),
-        stored("b", lack=TIGHTER),
-        stored("c", lack=REST),
-        stored("d", other, lack=REST),
+        stored_pod("a", lack=TIGHTER),
+        stored_pod("b", lack=TIGHTER),
+        stored_pod("c", lack=REST),
+        stored_pod("d", neighbour, lack=REST),
     )
     patched = {"a": (None, ""), "b": (TIGHTER, "still without nodeSelector")}
-    items = items_of(seen(*pods), patched, {CART: "", other: "it is paused"})
+    items = items_of(observe_pods(*pods), patched, {CART: "", neighbour: "it is paused"})
     assert [(item.pods, item.done, item.why) for item in items] == [
         (("a",), True, ""),
         (("b",), False, "still without nodeSelector"),
@@ -192,28 +195,33 @@ def test_the_report_says_which_pods_are_repaired_and_why_others_are_not():
     assert str(items[0]) == ("Deployment ns1/cart: 1 pod (a) without nodeSelector of P: tightened")
 
 
-def made(kind="Deployment", *, status=None, generation=1, **spec):
+def make_workload(kind="Deployment", *, status=None, generation=1, **spec):
     metadata = {"name": "cart", "namespace": "ns1", "generation": generation}
     return {"kind": kind, "metadata": metadata, "spec": spec, "status": status or {}}
 
 
-def limited(**limits):
+def rolling_update(**limits):
     return {"type": "RollingUpdate", "rollingUpdate": limits}
 
 
 @pytest.mark.parametrize(
     ("workload", "most"),
     [
-        (made(strategy=limited(maxUnavailable="25%"), replicas=9), 2),
-        (made(strategy=limited(maxUnavailable=0, maxSurge=1), replicas=9), 1),
-        (made(strategy={"type": "Recreate"}, replicas=3), 3),
-        (made(strategy={"type": "RollingUpdate"}, replicas=8), 2),
-        (made("StatefulSet", updateStrategy=limited(maxUnavailable=3), replicas=9), 3),
-        (made("StatefulSet", updateStrategy={"type": "RollingUpdate"}, replicas=9), 1),
+        (make_workload(strategy=rolling_update(maxUnavailable="25%"), replicas=9), 2),
+        (make_workload(strategy=rolling_update(maxUnavailable=0, maxSurge=1), replicas=9), 1),
+        (make_workload(strategy={"type": "Recreate"}, replicas=3), 3),
+        (make_workload(strategy={"type": "RollingUpdate"}, replicas=8), 2),
         (
-            made(
+            make_workload(
+                "StatefulSet", updateStrategy=rolling_update(maxUnavailable=3), replicas=9
+            ),
+            3,
+        ),
+        (make_workload("StatefulSet", updateStrategy={"type": "RollingUpdate"}, replicas=9), 1),
+        (
+            make_workload(
                 "DaemonSet",
-                updateStrategy=limited(maxUnavailable="25%"),
+                updateStrategy=rolling_update(maxUnavailable="25%"),
                 status={"desiredNumberScheduled": 9},
             ),
             3,
@@ -227,17 +235,17 @@ def test_a_restart_disrupts_as_many_pods_as_its_strategy_allows(workload, most):
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
-        (made(paused=True), "paused"),
-        (made("DaemonSet", updateStrategy={"type": "OnDelete"}), "OnDelete"),
-        (made("StatefulSet", updateStrategy=limited(partition=2)), "partition"),
-        (made(strategy=limited(maxUnavailable=1)), ""),
-        (made("StatefulSet", updateStrategy=limited(partition=0)), ""),
+        (make_workload(paused=True), "paused"),
+        (make_workload("DaemonSet", updateStrategy={"type": "OnDelete"}), "OnDelete"),
+        (make_workload("StatefulSet", updateStrategy=rolling_update(partition=2)), "partition"),
+        (make_workload(strategy=rolling_update(maxUnavailable=1)), ""),
+        (make_workload("StatefulSet", updateStrategy=rolling_update(partition=0)), ""),
     ],
 )
 def test_workloads_that_would_not_replace_their_pods_are_not_restarted(workload, words):
-    found = why_not(workload)
-    assert words in found
-    assert bool(words) == bool(found)
+    reason = why_not(workload)
+    assert words in reason
+    assert bool(words) == bool(reason)
 
 
 DONE = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
@@ -246,13 +254,13 @@ DONE = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "available
 @pytest.mark.parametrize(
     ("workload", "is_so"),
     [
-        (made(replicas=2, status=DONE), True),
-        (made(replicas=2, status=DONE, generation=2), False),
-        (made(replicas=2, status={**DONE, "replicas": 3}), False),
-        (made(replicas=2, status={**DONE, "availableReplicas": 1}), False),
-        (made("StatefulSet", replicas=2, status={**DONE, "updatedReplicas": 1}), False),
+        (make_workload(replicas=2, status=DONE), True),
+        (make_workload(replicas=2, status=DONE, generation=2), False),
+        (make_workload(replicas=2, status={**DONE, "replicas": 3}), False),
+        (make_workload(replicas=2, status={**DONE, "availableReplicas": 1}), False),
+        (make_workload("StatefulSet", replicas=2, status={**DONE, "updatedReplicas": 1}), False),
         (
-            made(
+            make_workload(
                 "DaemonSet",
                 status={
                     "observedGeneration": 1,
@@ -279,7 +287,7 @@ def budget(allowed=1, desired=2, name="cart", **status):
     )
 
 
-THREE = (stored("a"), stored("b"), stored("c"))
+THREE = (stored_pod("a"), stored_pod("b"), stored_pod("c"))
 
 
 @pytest.mark.parametrize(
@@ -290,13 +298,17 @@ THREE = (stored("a"), stored("b"), stored("c"))
         pytest.param(THREE, (budget(),), 2, False, id="the strategy disrupts more"),
         pytest.param(THREE, (budget(0),), 1, False, id="none allowed"),
         pytest.param(
-            (*THREE[:2], stored("c", ready=False)), (budget(),), 1, False, id="unready, not counted"
+            (*THREE[:2], stored_pod("c", ready=False)),
+            (budget(),),
+            1,
+            False,
+            id="unready, not counted",
         ),
         pytest.param(
-            (*THREE[:2], stored("c", deleted=True)), (budget(),), 1, False, id="just deleted"
+            (*THREE[:2], stored_pod("c", deleted=True)), (budget(),), 1, False, id="just deleted"
         ),
         pytest.param(
-            (stored("a", node="", ready=False),), (budget(0),), 1, True, id="only pending pods"
+            (stored_pod("a", node="", ready=False),), (budget(0),), 1, True, id="only pending pods"
         ),
         pytest.param(THREE, (budget(observedGeneration=0),), 1, False, id="status outdated"),
         pytest.param(THREE, (budget(), budget(name="two")), 1, False, id="two budgets"),
@@ -304,9 +316,11 @@ THREE = (stored("a"), stored("b"), stored("c"))
     ],
 )
 def test_budgets_hold_although_another_disruption_has_just_begun(pods, budgets, needed, is_allowed):
-    found = why_budgets_forbid(seen(*pods, budgets=budgets), [pod.pod for pod in pods], needed)
-    assert bool(found) != is_allowed
-    assert is_allowed or found.startswith("PodDisruptionBudget cart")
+    reason = why_budgets_forbid(
+        observe_pods(*pods, budgets=budgets), [pod.pod for pod in pods], needed
+    )
+    assert bool(reason) != is_allowed
+    assert is_allowed or reason.startswith("PodDisruptionBudget cart")
 
 
 def test_changes_begin_at_the_rate_that_is_asked_for():

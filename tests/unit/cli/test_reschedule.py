@@ -37,31 +37,31 @@ POD = "kube-system/c"
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
-def stored(found, namespace=None, **status):
+def as_stored(obj, namespace=None, **status):
     """An object as the API server would have it."""
-    metadata = {**found["metadata"], "uid": str(uuid.uuid4())}
+    metadata = {**obj["metadata"], "uid": str(uuid.uuid4())}
     metadata["creationTimestamp"] = "2026-03-01T12:00:00Z"
     if namespace is not None:
         metadata["namespace"] = namespace
-    return {**found, "metadata": metadata, "status": {**found.get("status", {}), **status}}
+    return {**obj, "metadata": metadata, "status": {**obj.get("status", {}), **status}}
 
 
 def on_node(name, on, cpu=1, **options):
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return stored(removable(name, on, cpu, **options), "shop", phase="Running", **ready)
+    return as_stored(removable(name, on, cpu, **options), "shop", phase="Running", **ready)
 
 
 def waiting(cpu=1, namespace="kube-system", conditions=(UNSCHEDULABLE,), **options):
-    found = critical("c", "a", cpu, **options)
-    found["spec"].pop("nodeSelector")
-    return stored(found, namespace, phase="Pending", conditions=list(conditions))
+    pod = critical("c", "a", cpu, **options)
+    pod["spec"].pop("nodeSelector")
+    return as_stored(pod, namespace, phase="Pending", conditions=list(conditions))
 
 
 def cluster(*more, **options):
     """Two nodes full of small pods, one of which ends slowly, and a pod that waits."""
     return [
-        stored(node("n1", 2)),
-        stored(node("n2", 2)),
+        as_stored(node("n1", 2)),
+        as_stored(node("n2", 2)),
         on_node("a1", "n1"),
         on_node("a2", "n1"),
         on_node("slow", "n2", 2, grace=60),
@@ -70,7 +70,7 @@ def cluster(*more, **options):
     ]
 
 
-def dumped(items):
+def make_dump(items):
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
 
 
@@ -80,7 +80,7 @@ def run(tmp_path, capsys):
 
     def start(items, *arguments, write=json.dumps, asked=POD):
         file = tmp_path / "dump"
-        file.write_text(write(dumped(items)))
+        file.write_text(write(make_dump(items)))
         command = ["reschedule", "plan", f"--pod={asked}", f"--dump={file}", *arguments]
         return main(command), *capsys.readouterr()
 
@@ -104,9 +104,9 @@ def test_the_plan_is_shown_with_all_that_speaks_for_it(run, write):
 
 def test_the_plan_as_json(run):
     code, out, _ = run(cluster(), "-o", "json")
-    found = json.loads(out)
-    assert (code, found["pod"], found["nodes"], found["notes"]) == (0, POD, 2, [])
-    first, second = found["candidates"]
+    result = json.loads(out)
+    assert (code, result["pod"], result["nodes"], result["notes"]) == (0, POD, 2, [])
+    first, second = result["candidates"]
     assert (first["node"], first["tier"]) == ("n1", 1)
     assert [victim["name"] for victim in first["victims"]] == ["a2"]
     assert dict(map(tuple, first["score"]))["victims"] == 1
@@ -117,9 +117,9 @@ def test_the_plan_as_json(run):
 def test_a_budget_is_named_and_its_violation_said(run):
     labels = {"app": "a"}
     items = [
-        stored(node("n1", 1)),
+        as_stored(node("n1", 1)),
         on_node("a", "n1", labels=labels),
-        {**stored(budget("of-a", 1, labels), "shop"), "status": {"disruptionsAllowed": 0}},
+        {**as_stored(budget("of-a", 1, labels), "shop"), "status": {"disruptionsAllowed": 0}},
         waiting(),
     ]
     code, out, _ = run(items)
@@ -132,8 +132,8 @@ def test_a_budget_is_named_and_its_violation_said(run):
 
 
 def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
-    items = [stored(node(f"n{number}", 1)) for number in range(3)]
-    items.append(stored(node("n9", 8, cordoned=True)))
+    items = [as_stored(node(f"n{number}", 1)) for number in range(3)]
+    items.append(as_stored(node("n9", 8, cordoned=True)))
     code, out, _ = run([*items, waiting(cpu=4)])
     lines = out.splitlines()
     assert code == 1
@@ -144,18 +144,18 @@ def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
 
 
 def test_a_pod_that_fits_needs_no_eviction(run):
-    code, out, _ = run(cluster(waiting(), stored(node("n3", 2))))
+    code, out, _ = run(cluster(waiting(), as_stored(node("n3", 2))))
     assert code == 0
     assert out.startswith("kube-system/c: it fits on n3, and no pod has to move\n")
 
 
 def test_room_that_is_kept_for_another_one_is_taken_into_account(run):
-    other = waiting()
-    other["metadata"]["name"] = "other"
-    items = cluster(waiting(), other)
+    second = waiting()
+    second["metadata"]["name"] = "other"
+    items = cluster(waiting(), second)
     entry = {
         "pod": "kube-system/other",
-        "uid": other["metadata"]["uid"],
+        "uid": second["metadata"]["uid"],
         "victims": [{"uid": items[3]["metadata"]["uid"], "ns": "shop", "name": "a2"}],
     }
     items[0]["metadata"]["annotations"] = {RESERVATIONS: json.dumps([entry])}
@@ -182,26 +182,26 @@ def test_a_spread_constraint_excludes_nodes_with_its_reason(run):
 )
 def test_the_plan_says_when_too_many_nodes_are_not_ready(run, down, percent, is_paused):
     """One of three may always be, whatever the share."""
-    items = [*cluster(), stored(node("n3", 2))]
-    for each in [item for item in items if item["kind"] == "Node"][-down:]:
-        each["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    items = [*cluster(), as_stored(node("n3", 2))]
+    for stored_node in [item for item in items if item["kind"] == "Node"][-down:]:
+        stored_node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     arguments = (f"--rescheduling-max-not-ready-percent={percent}",)
     code, out, _ = run(items, *arguments)
     paused = [line for line in out.splitlines() if line.startswith("paused: ")]
     assert (code, len(paused)) == (0, is_paused)
     _, out, _ = run(items, *arguments, "-o", "json")
-    found = json.loads(out)["paused"]
-    assert bool(found) is is_paused
+    reason = json.loads(out)["paused"]
+    assert bool(reason) is is_paused
     if is_paused:
-        assert found.startswith("2 of 3 nodes are not ready, and 1 may be: ")
-        assert paused == [f"paused: the controller evicts nothing now: {found}"]
+        assert reason.startswith("2 of 3 nodes are not ready, and 1 may be: ")
+        assert paused == [f"paused: the controller evicts nothing now: {reason}"]
 
 
 CLAIMED = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
 def test_a_victim_with_a_claim_is_marked(run):
-    code, out, _ = run([stored(node("n1", 1)), on_node("a", "n1", volumes=CLAIMED), waiting()])
+    code, out, _ = run([as_stored(node("n1", 1)), on_node("a", "n1", volumes=CLAIMED), waiting()])
     assert code == 0
     assert out.splitlines()[-1].endswith("has a PersistentVolumeClaim")
 
@@ -221,33 +221,33 @@ def test_what_would_keep_us_from_doing_it_is_noted(run, options, text):
 
 
 def test_a_preemption_under_way_is_noted(run):
-    found = waiting()
-    found["status"]["nominatedNodeName"] = "n2"
-    _, out, _ = run(cluster(found))
+    pod = waiting()
+    pod["status"]["nominatedNodeName"] = "n2"
+    _, out, _ = run(cluster(pod))
     assert "note: its scheduler preempts pods on n2: nothing else is done\n" in out
 
 
-def finished():
-    return stored(critical("c", "a"), "kube-system", phase="Succeeded")
+def finished_pod():
+    return as_stored(critical("c", "a"), "kube-system", phase="Succeeded")
 
 
-def placed():
-    found = waiting()
-    return {**found, "spec": {**found["spec"], "nodeName": "n1"}}
+def placed_pod():
+    pod = waiting()
+    return {**pod, "spec": {**pod["spec"], "nodeName": "n1"}}
 
 
 def going():
-    found = waiting()
-    found["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:05Z"
-    return found
+    pod = waiting()
+    pod["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:05Z"
+    return pod
 
 
 @pytest.mark.parametrize(
-    ("found", "asked", "text"),
+    ("pod", "asked", "text"),
     [
         (waiting(), "kube-system/other", "kube-system/other: pod not found"),
-        (placed(), POD, "kube-system/c: it does not wait for a node: it is on n1"),
-        (finished(), POD, "kube-system/c: it does not wait for a node: its phase is Succeeded"),
+        (placed_pod(), POD, "kube-system/c: it does not wait for a node: it is on n1"),
+        (finished_pod(), POD, "kube-system/c: it does not wait for a node: its phase is Succeeded"),
         (going(), POD, "kube-system/c: it does not wait for a node: it is being deleted"),
         (
             waiting(namespace="shop"),
@@ -260,15 +260,15 @@ def going():
         (waiting(annotated=False), POD, "kube-system/c: it is not critical: its priority is below"),
     ],
 )
-def test_why_there_is_nothing_to_plan(run, found, asked, text):
-    code, out, err = run(cluster(found), asked=asked)
+def test_why_there_is_nothing_to_plan(run, pod, asked, text):
+    code, out, err = run(cluster(pod), asked=asked)
     assert (code, out) == (1, "")
     assert err.startswith(f"harbourmaster: {text}")
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("setting", "found"),
+    ("setting", "pod"),
     [
         (
             "--rescheduling-critical-selector={matchLabels: {tier: top}}",
@@ -281,8 +281,8 @@ def test_why_there_is_nothing_to_plan(run, found, asked, text):
         ("--rescheduling-taint-key=ours", waiting(tolerations=[{**TOLERATED, "key": "ours"}])),
     ],
 )
-def test_the_settings_are_the_controller_s(run, setting, found):
-    code, out, err = run(cluster(found), setting)
+def test_the_settings_are_the_controller_s(run, setting, pod):
+    code, out, err = run(cluster(pod), setting)
     assert (code, err) == (0, "")
     assert "note:" not in out
 
@@ -302,7 +302,7 @@ def test_settings_that_the_controller_refuses(run, selector):
         ("[", "document 1: line"),
         ("kind: List\nitems: [1]", "document 1: items[0]: expected an object"),
         ('{"kind": "List", "items": [1]}', "items[0]: expected object"),
-        (json.dumps(dumped([stored(node("n1"))])), "contains no pods"),
+        (json.dumps(make_dump([as_stored(node("n1"))])), "contains no pods"),
         (
             '{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": 5}}]}',
             "items[0]: metadata.name: expected string, got integer",
@@ -329,7 +329,7 @@ def test_a_dump_that_is_not_there(tmp_path, capsys):
 
 def test_a_dump_from_standard_input(monkeypatch, capsys):
     class Input:
-        buffer = io.BytesIO(json.dumps(dumped(cluster())).encode())
+        buffer = io.BytesIO(json.dumps(make_dump(cluster())).encode())
 
     monkeypatch.setattr("sys.stdin", Input)
     assert main(["reschedule", "plan", f"--pod={POD}", "--dump=-"]) == 0
@@ -365,7 +365,9 @@ def live(api, monkeypatch, capsys):
 
 
 def put(api, items):
-    resources = {each.kind: each for each in (DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS)}
+    resources = {
+        resource.kind: resource for resource in (DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS)
+    }
     for item in items:
         api.put(resources[item["kind"]], item)
 

@@ -29,9 +29,9 @@ def line(name=None, pods=(), **given):
     return {"id": name, "node": NODE, "pods": list(pods), "pod": pod(), **given}
 
 
-def answered(*cases):
+def answer_cases(*cases):
     lines = [json.dumps(case).encode() + b"\n" for case in cases]
-    return [json.loads(json.dumps(_plain(one))) for one in answers_to(lines, judge)]
+    return [json.loads(json.dumps(_plain(answer))) for answer in answers_to(lines, judge)]
 
 
 def _plain(answer):
@@ -44,7 +44,7 @@ def run(path):
 
 def test_cases_are_answered_in_order():
     claim = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
-    assert answered(
+    assert answer_cases(
         line("a"),
         line(2, pods=[pod()]),
         line({"b": 1}, pods=[pod("2")]),
@@ -59,12 +59,12 @@ def test_cases_are_answered_in_order():
 
 def test_a_constraint_that_fails_decides_beside_one_that_is_not_judged():
     claim = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
-    (found,) = answered(line(pod=pod("3", **claim)))
-    assert found == {"id": None, "fits": False, "reasons": ["too little cpu"]}
+    (answer,) = answer_cases(line(pod=pod("3", **claim)))
+    assert answer == {"id": None, "fits": False, "reasons": ["too little cpu"]}
 
 
 def test_pods_and_namespaces_may_be_left_out():
-    assert answered({"node": NODE, "pod": pod()}) == [{"id": None, "fits": True, "reasons": []}]
+    assert answer_cases({"node": NODE, "pod": pod()}) == [{"id": None, "fits": True, "reasons": []}]
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,15 @@ def test_pods_and_namespaces_may_be_left_out():
 )
 def test_a_node_that_is_made_up_without_conditions_is_ready(conditions, is_ready):
     status = {"allocatable": NODE["status"]["allocatable"], **conditions}
-    (found,) = answered(line(node={**NODE, "status": status}))
-    assert found["fits"] is is_ready
+    (answer,) = answer_cases(line(node={**NODE, "status": status}))
+    assert answer["fits"] is is_ready
 
 
 def test_pods_of_other_nodes_are_left_out():
     elsewhere, here = pod("2", nodeName="n2"), pod("2", nodeName="n1")
-    assert [one["fits"] for one in answered(line(pods=[elsewhere]), line(pods=[here]))] == [
+    assert [
+        answer["fits"] for answer in answer_cases(line(pods=[elsewhere]), line(pods=[here]))
+    ] == [
         True,
         False,
     ]
@@ -97,15 +99,15 @@ def test_namespaces_are_looked_at_where_they_are_given():
         "namespaceSelector": {"matchLabels": {"team": "a"}},
     }
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    other = {**pod(affinity={"podAntiAffinity": required}), "metadata": {"namespace": "far"}}
+    far = {**pod(affinity={"podAntiAffinity": required}), "metadata": {"namespace": "far"}}
     known = [{"metadata": {"name": "shop", "labels": {"team": "a"}}}]
-    others = [{"metadata": {"name": "shop", "labels": {"team": "b"}}}]
-    found = answered(
-        line(pods=[other]),
-        line(pods=[other], namespaces=known),
-        line(pods=[other], namespaces=others),
+    namespaces = [{"metadata": {"name": "shop", "labels": {"team": "b"}}}]
+    answers = answer_cases(
+        line(pods=[far]),
+        line(pods=[far], namespaces=known),
+        line(pods=[far], namespaces=namespaces),
     )
-    assert [one["fits"] for one in found] == [None, False, True]
+    assert [answer["fits"] for answer in answers] == [None, False, True]
 
 
 @pytest.mark.parametrize(
@@ -145,14 +147,14 @@ def test_namespaces_are_looked_at_where_they_are_given():
     ],
 )
 def test_a_line_that_is_no_case_is_answered_by_what_is_wrong(text, name, error):
-    (found,) = answers_to([text], judge)
-    assert _plain(found) == {"id": name, "error": error, "line": 1}
+    (answer,) = answers_to([text], judge)
+    assert _plain(answer) == {"id": name, "error": error, "line": 1}
 
 
 def test_nesting_without_end_is_refused():
     deep = b'{"node": ' + b"[" * 100_000 + b"]" * 100_000 + b', "pod": {}}'
-    (found,) = answers_to([deep], judge)
-    assert "error" in _plain(found)
+    (answer,) = answers_to([deep], judge)
+    assert "error" in _plain(answer)
 
 
 def test_a_file_is_answered_and_a_bad_line_does_not_end_it(tmp_path, capsysbinary):
@@ -160,8 +162,8 @@ def test_a_file_is_answered_and_a_bad_line_does_not_end_it(tmp_path, capsysbinar
     good = json.dumps(line("a")).encode()
     path.write_bytes(good + b"\n\n  \n?\n" + good)
     assert run(path) == 1
-    found = [json.loads(each) for each in capsysbinary.readouterr().out.splitlines()]
-    assert found == [
+    answers = [json.loads(printed) for printed in capsysbinary.readouterr().out.splitlines()]
+    assert answers == [
         {"id": "a", "fits": True, "reasons": []},
         {"id": None, "error": "JSON is malformed: invalid character (byte 0)", "line": 4},
         {"id": "a", "fits": True, "reasons": []},
@@ -173,5 +175,5 @@ def test_it_needs_no_server_and_no_client():
         "import sys, harbourmaster.cli.reschedule.fit\n"
         "print({'aiohttp', 'kubernetes_asyncio', 'asyncio', 'yaml'} & set(sys.modules))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert found.stdout == b"set()\n"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert result.stdout == b"set()\n"

@@ -1,4 +1,4 @@
-"""What the Helm chart is made by and of; tests/cluster/test_chart.py has what Helm makes of it."""
+"""The parts and the code of the Helm chart; tests/cluster/test_chart.py renders it with Helm."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def keys(schema, path=()):
 def leaves(value, path=()):
     """The paths of all values of the chart."""
     yield from (path,) if not value or not isinstance(value, dict) else ()
-    for key, each in value.items() if isinstance(value, dict) else ():
-        yield from leaves(each, (*path, key))
+    for key, member in value.items() if isinstance(value, dict) else ():
+        yield from leaves(member, (*path, key))
 
 
 def test_the_schema_knows_the_values_of_the_chart_and_those_of_parent_charts():
@@ -151,7 +151,7 @@ def test_an_invalid_image_reference_is_refused_in_one_line(image):
         chart.main(VERSION, image, None)
 
 
-RENDERED = frozenset(each for _, *pair in overlays.additions() for each in pair)
+RENDERED = frozenset(overlay for _, *pair in overlays.additions() for overlay in pair)
 PAIRS = [
     pair
     for pair in itertools.combinations(sorted(overlays.nearly_all()), 2)
@@ -162,14 +162,16 @@ PAIRS = [
 
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_condition_of_one_or_two_components_is_found_from_few_renderings(is_refused):
-    others = [overlays.with_parts(*NAMES[start : start + 5]) for start in range(len(NAMES))]
+    selections = [overlays.with_parts(*NAMES[start : start + 5]) for start in range(len(NAMES))]
     for names in [*((name,) for name in NAMES), *PAIRS]:
 
         def holds(overlay, names=names):
             return (overlay >= set(names)) != is_refused
 
         terms = union.find_condition(frozenset(filter(holds, RENDERED)), RENDERED)
-        assert [each for each in others if union.holds(terms, each) != holds(each)] == []
+        assert [
+            overlay for overlay in selections if union.holds(terms, overlay) != holds(overlay)
+        ] == []
 
 
 def test_what_follows_from_no_condition_is_refused_in_one_line():

@@ -75,9 +75,9 @@ def test_every_alert_has_a_severity_and_a_page_that_says_what_to_do(rules):
 def test_each_alert_s_page_says_where_to_see_it_what_to_do_and_when_it_can_be_left(rules):
     page = (ROOT / "docs/operations/alerts.md").read_text()
     _, *sections = re.split(r"^## (Harbourmaster\w+)$", page, flags=re.MULTILINE)
-    found = dict(zip(sections[::2], sections[1::2], strict=True))
-    assert found.keys() == {rule["alert"] for rule in rules if "alert" in rule}
-    for name, text in found.items():
+    text_by_alert = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert text_by_alert.keys() == {rule["alert"] for rule in rules if "alert" in rule}
+    for name, text in text_by_alert.items():
         means, *rest = re.split(r"^\*\*(See:|Do:|Leave it)\*\*", text, flags=re.MULTILINE)
         assert means.strip(), name
         assert rest[::2] == ["See:", "Do:", "Leave it"], name
@@ -97,33 +97,35 @@ def test_what_alerts_ask_of_histograms_is_one_of_their_buckets(rules):
         if "le" in sample.labels
     }
     bucket = r'(\w+_bucket){[^}]*\ble="([^"]+)"'
-    asked = {found for rule in rules for found in re.findall(bucket, rule["expr"])}
+    asked = {bound for rule in rules for bound in re.findall(bucket, rule["expr"])}
     assert {bound for _, bound in asked} == {"0.5", "2.0"}
     assert asked <= bounds
 
 
 def test_prometheus_scrapes_both_processes():
-    found = objects("default", "monitoring")
-    monitor = one(found, "ServiceMonitor")["spec"]
+    manifests = objects("default", "monitoring")
+    monitor = one(manifests, "ServiceMonitor")["spec"]
     picked = [
-        each
-        for each in of_kind(found, "Service")
-        if selects(monitor["selector"], each["metadata"]["labels"])
+        service
+        for service in of_kind(manifests, "Service")
+        if selects(monitor["selector"], service["metadata"]["labels"])
     ]
     assert monitor["endpoints"]
     for endpoint in monitor["endpoints"]:
         scraped = [
-            each["metadata"]["name"]
-            for each in picked
-            if endpoint["port"] in {port["name"] for port in each["spec"]["ports"]}
+            service["metadata"]["name"]
+            for service in picked
+            if endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
         ]
         assert scraped == ["harbourmaster-controller", "harbourmaster-webhook"]
 
 
 def test_the_network_policies_cover_all_our_pods_and_name_their_ports():
-    found = objects("default", "network-policy")
-    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(found, "NetworkPolicy")}
-    deployments = of_kind(found, "Deployment")
+    manifests = objects("default", "network-policy")
+    policies = {
+        policy["metadata"]["name"]: policy["spec"] for policy in of_kind(manifests, "NetworkPolicy")
+    }
+    deployments = of_kind(manifests, "Deployment")
     assert len(deployments) == 2
     for deployment in deployments:
         labels = pod_labels(deployment)
@@ -139,10 +141,10 @@ def test_the_network_policies_cover_all_our_pods_and_name_their_ports():
 
 
 def test_only_the_ports_that_the_api_server_calls_are_open_to_everybody():
-    found = objects("default", "network-policy")
+    manifests = objects("default", "network-policy")
     open_to_all = [
         port["port"]
-        for policy in of_kind(found, "NetworkPolicy")
+        for policy in of_kind(manifests, "NetworkPolicy")
         for rule in policy["spec"]["ingress"]
         if "from" not in rule
         for port in rule["ports"]
@@ -151,23 +153,23 @@ def test_only_the_ports_that_the_api_server_calls_are_open_to_everybody():
 
 
 def ports_of(*combination):
-    """What opens a port or lets somebody reach one: each object's kind with its ports' names."""
-    found = objects(*combination)
+    """Return the ports that are opened or reachable, with the kind of object that says so."""
+    manifests = objects(*combination)
     opened = {
-        (each["kind"], port["name"])
-        for each in of_kind(found, "Service")
-        for port in each["spec"]["ports"]
-        if not is_elsewhere(each)
+        (service["kind"], port["name"])
+        for service in of_kind(manifests, "Service")
+        for port in service["spec"]["ports"]
+        if not is_elsewhere(service)
     }
     opened |= {
-        (each["kind"], port["name"])
-        for each in of_kind(found, "Deployment")
-        for port in container(each)["ports"]
+        (deployment["kind"], port["name"])
+        for deployment in of_kind(manifests, "Deployment")
+        for port in container(deployment)["ports"]
     }
     return opened | {
-        (each["kind"], port["port"])
-        for each in of_kind(found, "NetworkPolicy")
-        for rule in each["spec"].get("ingress", ())
+        (policy["kind"], port["port"])
+        for policy in of_kind(manifests, "NetworkPolicy")
+        for rule in policy["spec"].get("ingress", ())
         for port in rule["ports"]
     }
 
@@ -192,8 +194,8 @@ def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reache
     combination = ("default", "network-policy", "keptn-metrics-address")
     added = ports_of(*combination) - ports_of("default", "network-policy")
     assert added == VALUES | {("Service", "metrics")}
-    found = objects(*combination)
-    controller = deployment_of(found)
+    manifests = objects(*combination)
+    controller = deployment_of(manifests)
     settings = settings_of(controller).metrics
     assert settings.expose
     assert {"name": "values", "containerPort": settings.expose_port, "protocol": "TCP"} in (
@@ -201,7 +203,7 @@ def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reache
     )
     (rule,) = [
         rule
-        for rule in one(found, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
+        for rule in one(manifests, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
         if {"port": "values", "protocol": "TCP"} in rule["ports"]
     ]
     (peer,) = rule["from"]
@@ -216,22 +218,22 @@ def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reache
     ],
 )
 def test_keptn_s_addresses_lead_to_our_ports(name, targets):
-    found = objects("default", "keptn-metrics-address")
+    manifests = objects("default", "keptn-metrics-address")
     assert name in KEPTN_ADDRESSES
-    address = one(found, "Service", name)
+    address = one(manifests, "Service", name)
     assert address["metadata"]["namespace"] == KEPTN_NAMESPACE
-    ours = one(found, "Service", "harbourmaster-metrics")
+    ours = one(manifests, "Service", "harbourmaster-metrics")
     namespace = ours["metadata"]["namespace"]
     assert address["spec"]["type"] == "ExternalName"
     assert address["spec"]["externalName"] == (
         f"harbourmaster-metrics.{namespace}.svc.cluster.local"
     )
     # A name leads to the same port.
-    ports = {(each["name"], each["port"]): each["targetPort"] for each in ours["spec"]["ports"]}
+    ports = {(port["name"], port["port"]): port["targetPort"] for port in ours["spec"]["ports"]}
     assert {
         port["port"]: ports[port["name"], port["port"]] for port in address["spec"]["ports"]
     } == targets
-    opened = {each["name"] for each in container(deployment_of(found))["ports"]}
+    opened = {port["name"] for port in container(deployment_of(manifests))["ports"]}
     assert set(targets.values()) <= opened
 
 
@@ -247,9 +249,9 @@ def test_keptn_s_addresses_lead_to_our_ports(name, targets):
     ids="+".join,
 )
 def test_a_custom_metrics_api_of_somebody_else_is_left_alone(combination):
-    found = objects(*combination)
-    assert not of_kind(found, "APIService")
-    settings = controller_settings(found)
+    manifests = objects(*combination)
+    assert not of_kind(manifests, "APIService")
+    settings = controller_settings(manifests)
     assert METRICS not in settings.running or not settings.metrics.custom_metrics_api
 
 
@@ -259,19 +261,19 @@ def test_the_sample_for_gardener_is_a_valid_policy():
 
 
 def test_gardener_finds_its_labels():
-    found = objects("default", "gardener")
+    manifests = objects("default", "gardener")
     kinds = {
-        each["metadata"]["name"]: each["metadata"]["labels"][
+        deployment["metadata"]["name"]: deployment["metadata"]["labels"][
             "high-availability-config.resources.gardener.cloud/type"
         ]
-        for each in of_kind(found, "Deployment")
+        for deployment in of_kind(manifests, "Deployment")
     }
     assert kinds == {"harbourmaster-webhook": "server", "harbourmaster-controller": "controller"}
-    for each in of_kind(found, "Deployment"):
-        labels = pod_labels(each)
+    for deployment in of_kind(manifests, "Deployment"):
+        labels = pod_labels(deployment)
         assert labels["networking.gardener.cloud/to-runtime-apiserver"] == "allowed"
         assert labels["networking.gardener.cloud/to-dns"] == "allowed"
-    annotations = one(found, "Service", "gardener-extension-kupid")["metadata"]["annotations"]
+    annotations = one(manifests, "Service", "gardener-extension-kupid")["metadata"]["annotations"]
     opened = {
         port["port"]
         for text in annotations.values()
@@ -279,39 +281,41 @@ def test_gardener_finds_its_labels():
         for port in yaml.safe_load(text)
         if "port" in port
     }
-    webhook = deployment_of(found, "webhook")
+    webhook = deployment_of(manifests, "webhook")
     assert opened == {port["containerPort"] for port in container(webhook)["ports"]}
 
 
 @pytest.fixture(scope="module")
-def scheduled():
+def scheduler_manifests():
     return objects("default", "network-policy", "scheduler")
 
 
-def configuration(found):
-    text = one(found, "ConfigMap", "harbourmaster-scheduler")["data"]["kube-scheduler.yaml"]
+def configuration(manifests):
+    text = one(manifests, "ConfigMap", "harbourmaster-scheduler")["data"]["kube-scheduler.yaml"]
     return yaml.safe_load(text)
 
 
-def test_the_scheduler_the_webhook_and_the_controller_know_one_name(scheduled):
-    (profile,) = configuration(scheduled)["profiles"]
-    controller = controller_settings(scheduled).scheduler
-    webhook = settings_of(deployment_of(scheduled, "webhook"))
+def test_the_scheduler_the_webhook_and_the_controller_know_one_name(scheduler_manifests):
+    (profile,) = configuration(scheduler_manifests)["profiles"]
+    controller = controller_settings(scheduler_manifests).scheduler
+    webhook = settings_of(deployment_of(scheduler_manifests, "webhook"))
     assert profile == {"schedulerName": controller.scheduler_name}
     assert webhook.gate_scheduler_name == controller.scheduler_name
     assert (webhook.gating, controller.enabled) == ("schedulerName", True)
 
 
-def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_closed(scheduled):
-    (asked,) = configuration(scheduled)["extenders"]
-    controller = deployment_of(scheduled)
+def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_closed(
+    scheduler_manifests,
+):
+    (asked,) = configuration(scheduler_manifests)["extenders"]
+    controller = deployment_of(scheduler_manifests)
     settings = settings_of(controller)
     host = urlsplit(asked["urlPrefix"])
     assert host.hostname == settings.scheduler.service_name
     assert host.hostname in names_of(settings, "any")
-    service = one(scheduled, "Service", host.hostname)["spec"]
+    service = one(scheduler_manifests, "Service", host.hostname)["spec"]
     (port,) = service["ports"]
-    ports = {each["name"]: each["containerPort"] for each in container(controller)["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container(controller)["ports"]}
     assert (host.scheme, host.port, host.path) == ("https", port["port"], PATH)
     assert ports[port["targetPort"]] == settings.scheduler.extender_port
     assert settings.scheduler.extender_host == settings.server.host
@@ -320,32 +324,32 @@ def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_c
     assert not asked["ignorable"]
 
 
-def test_the_scheduler_mounts_what_its_configuration_names_and_no_key(scheduled):
-    pod = pod_of(deployment_of(scheduled, "scheduler"))
-    (found,) = pod["containers"]
-    mounts = {mount["name"]: mount["mountPath"] for mount in found["volumeMounts"]}
+def test_the_scheduler_mounts_what_its_configuration_names_and_no_key(scheduler_manifests):
+    pod = pod_of(deployment_of(scheduler_manifests, "scheduler"))
+    (process,) = pod["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in process["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    (asked,) = configuration(scheduled)["extenders"]
+    (asked,) = configuration(scheduler_manifests)["extenders"]
     assert asked["tlsConfig"] == {"caFile": f"{mounts['authority']}/ca.crt"}
     secret = volumes["authority"]["secret"]
-    settings = controller_settings(scheduled)
+    settings = controller_settings(scheduler_manifests)
     assert secret["secretName"] == settings.certificates.secret_name
     assert [item["key"] for item in secret["items"]] == ["ca.crt"]
-    assert f"--config={mounts['configuration']}/kube-scheduler.yaml" in found["args"]
+    assert f"--config={mounts['configuration']}/kube-scheduler.yaml" in process["args"]
 
 
-def test_the_scheduler_leads_by_a_lease_that_it_may_write(scheduled):
-    lease = configuration(scheduled)["leaderElection"]
-    rules = one(scheduled, "Role", "harbourmaster-scheduler")["rules"]
+def test_the_scheduler_leads_by_a_lease_that_it_may_write(scheduler_manifests):
+    lease = configuration(scheduler_manifests)["leaderElection"]
+    rules = one(scheduler_manifests, "Role", "harbourmaster-scheduler")["rules"]
     assert lease["leaderElect"]
     assert [rule.get("resourceNames") for rule in rules] == [None, [lease["resourceName"]]]
-    controller = controller_settings(scheduled)
+    controller = controller_settings(scheduler_manifests)
     assert lease["resourceName"] != controller.leader_election.lease_name
 
 
-def test_the_controller_may_roll_out_the_scheduler_and_no_other_deployment(scheduled):
-    settings = controller_settings(scheduled).scheduler
-    rules = one(scheduled, "Role", "harbourmaster-scheduler-rollout")["rules"]
+def test_the_controller_may_roll_out_the_scheduler_and_no_other_deployment(scheduler_manifests):
+    settings = controller_settings(scheduler_manifests).scheduler
+    rules = one(scheduler_manifests, "Role", "harbourmaster-scheduler-rollout")["rules"]
     assert rules == [
         {
             "apiGroups": ["apps"],
@@ -354,22 +358,22 @@ def test_the_controller_may_roll_out_the_scheduler_and_no_other_deployment(sched
             "verbs": ["patch"],
         }
     ]
-    scheduler = one(scheduled, "Deployment", settings.deployment)
+    scheduler = one(scheduler_manifests, "Deployment", settings.deployment)
     (binding,) = [
-        each
-        for each in of_kind(scheduled, "RoleBinding")
-        if each["roleRef"]["name"] == "harbourmaster-scheduler-rollout"
+        binding
+        for binding in of_kind(scheduler_manifests, "RoleBinding")
+        if binding["roleRef"]["name"] == "harbourmaster-scheduler-rollout"
     ]
     (subject,) = binding["subjects"]
     assert subject["name"] == "harbourmaster-controller"
     assert scheduler["metadata"]["namespace"] == subject["namespace"]
 
 
-def test_the_scheduler_is_a_pod_like_ours(scheduled):
-    ours = deployment_of(scheduled)["spec"]
-    theirs = deployment_of(scheduled, "scheduler")["spec"]
+def test_the_scheduler_is_a_pod_like_ours(scheduler_manifests):
+    ours = deployment_of(scheduler_manifests)["spec"]
+    theirs = deployment_of(scheduler_manifests, "scheduler")["spec"]
     assert theirs["strategy"] == ours["strategy"]
-    pods = [each["template"]["spec"] for each in (ours, theirs)]
+    pods = [deployment["template"]["spec"] for deployment in (ours, theirs)]
     for key in ("securityContext", "priorityClassName", "nodeSelector", "enableServiceLinks"):
         assert pods[0][key] == pods[1][key]
     first, second = (pod["containers"][0]["securityContext"] for pod in pods)
@@ -378,26 +382,26 @@ def test_the_scheduler_is_a_pod_like_ours(scheduled):
         assert constraint["labelSelector"] == theirs["selector"]
 
 
-def test_the_network_policies_let_the_scheduler_ask_and_nobody_else(scheduled):
-    scheduler = deployment_of(scheduled, "scheduler")
+def test_the_network_policies_let_the_scheduler_ask_and_nobody_else(scheduler_manifests):
+    scheduler = deployment_of(scheduler_manifests, "scheduler")
     labels = pod_labels(scheduler)
-    rules = one(scheduled, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
+    rules = one(scheduler_manifests, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
     (reached,) = [rule for rule in rules if rule["ports"][0]["port"] == "scheduling"]
-    assert [selects(each["podSelector"], labels) for each in reached["from"]] == [True]
-    for other in ("webhook", "controller"):
-        found = one(scheduled, "Deployment", f"harbourmaster-{other}")
-        others = pod_labels(found)
-        assert not any(selects(each["podSelector"], others) for each in reached["from"])
-    egress = one(scheduled, "NetworkPolicy", "harbourmaster")["spec"]["egress"]
-    assert "scheduling" in {port["port"] for each in egress for port in each["ports"]}
+    assert [selects(peer["podSelector"], labels) for peer in reached["from"]] == [True]
+    for role in ("webhook", "controller"):
+        deployment = one(scheduler_manifests, "Deployment", f"harbourmaster-{role}")
+        other_labels = pod_labels(deployment)
+        assert not any(selects(peer["podSelector"], other_labels) for peer in reached["from"])
+    egress = one(scheduler_manifests, "NetworkPolicy", "harbourmaster")["spec"]["egress"]
+    assert "scheduling" in {port["port"] for rule in egress for port in rule["ports"]}
 
 
 def test_with_cert_manager_the_certificate_has_the_scheduler_s_name():
-    found = objects("with-certmanager", "scheduler")
-    (asked,) = configuration(found)["extenders"]
-    names = one(found, "Certificate", "harbourmaster-webhook")["spec"]["dnsNames"]
+    manifests = objects("with-certmanager", "scheduler")
+    (asked,) = configuration(manifests)["extenders"]
+    names = one(manifests, "Certificate", "harbourmaster-webhook")["spec"]["dnsNames"]
     assert urlsplit(asked["urlPrefix"]).hostname in names
-    controller = controller_settings(found)
+    controller = controller_settings(manifests)
     assert controller.metrics.custom_metrics_cert_dir
 
 
@@ -411,20 +415,20 @@ def test_kubectl_reads_every_name_in_the_manifests_as_a_string():
     # kubectl reads YAML 1.1, where a plain off, on, yes or no is a boolean; kustomize does not.
     def odd(value, path):
         if isinstance(value, dict):
-            for key, each in value.items():
-                yield from odd(each, f"{path}.{key}")
-                if not isinstance(key, str) or (key == "name" and not isinstance(each, str)):
+            for key, item in value.items():
+                yield from odd(item, f"{path}.{key}")
+                if not isinstance(key, str) or (key == "name" and not isinstance(item, str)):
                     yield f"{path}.{key}"
         elif isinstance(value, list):
-            for each in value:
-                yield from odd(each, path)
+            for item in value:
+                yield from odd(item, path)
 
     files = sorted((DEPLOY / "components").rglob("*.yaml"))
-    found = [
-        each
+    unusual = [
+        item
         for file in files
         for document in yaml.safe_load_all(file.read_text())
-        for each in odd(document, file.name)
+        for item in odd(document, file.name)
     ]
     assert files
-    assert not [each for each in found if ".properties." not in each]
+    assert not [obj for obj in unusual if ".properties." not in obj]

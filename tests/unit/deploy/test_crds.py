@@ -46,13 +46,13 @@ KNOWN = {
 }
 # What a client-side ``kubectl apply`` can keep in its annotation.
 MAX_JSON = 256 * 1024
-FILES = sorted(each.stem for each in CRDS.glob("*.yaml") if each.stem != "kustomization")
+FILES = sorted(path.stem for path in CRDS.glob("*.yaml") if path.stem != "kustomization")
 EACH = pytest.mark.parametrize("kind", list(KINDS))
 # Newer than Keptn's schema.
 LEFT_OUT = {"restartPolicyRules"}
 
 
-def stored(kind):
+def stored_definition(kind):
     return definition(KINDS[kind]["name"].partition(".")[0])
 
 
@@ -85,10 +85,10 @@ def shown_type(schema):
 def constraints(schema):
     for name in CONSTRAINTS:
         if name in schema:
-            yield f"{name}={shown(schema[name])}"
+            yield f"{name}={as_text(schema[name])}"
 
 
-def shown(value):
+def as_text(value):
     match value:
         case bool():
             return str(value).lower()
@@ -101,7 +101,7 @@ def shown(value):
 
 
 def is_listed(path):
-    """Of a container only the first level is."""
+    """Whether a field is listed: of a container, only the first level is."""
     inside = path.removeprefix(".spec.container")
     return inside == path or (inside.count(".") < 2 and "{*}" not in inside)
 
@@ -110,20 +110,20 @@ def wanted_facts(kind, version):
     entry = KINDS[kind]
     if version == entry["stored"]:
         return {**entry["fields"], **entry.get("ours", {})}
-    other = entry["others"][version]
-    gone = tuple(other.get("without", ()))
+    difference = entry["others"][version]
+    gone = tuple(difference.get("without", ()))
     kept = {
         path: fact
         for path, fact in entry["fields"].items()
-        if not any(re.match(rf"{re.escape(each)}($|[.\[{{])", path) for each in gone)
+        if not any(re.match(rf"{re.escape(removed)}($|[.\[{{])", path) for removed in gone)
     }
-    return {**kept, **other.get("with", {})}
+    return {**kept, **difference.get("with", {})}
 
 
 def wanted_columns(kind, version):
     entry = KINDS[kind]
-    other = entry.get("others", {}).get(version, {})
-    return other.get("columns", entry.get("columns", []))
+    difference = entry.get("others", {}).get(version, {})
+    return difference.get("columns", entry.get("columns", []))
 
 
 def columns(version):
@@ -136,19 +136,19 @@ def columns(version):
 def test_every_kind_has_a_file_and_stands_in_the_kustomization():
     listed = yaml.safe_load((CRDS / "kustomization.yaml").read_text())["resources"]
     assert listed == [f"{file}.yaml" for file in FILES]
-    keptn = {each for each in FILES if definition(each)["spec"]["group"].endswith(".keptn.sh")}
+    keptn = {file for file in FILES if definition(file)["spec"]["group"].endswith(".keptn.sh")}
     assert keptn == {kind["name"].partition(".")[0] for kind in KINDS.values()}
 
 
 @EACH
 def test_names_are_those_that_clients_use(kind):
-    found, entry = stored(kind), KINDS[kind]
+    custom_resource, entry = stored_definition(kind), KINDS[kind]
     plural, _, group = entry["name"].partition(".")
     short = {"shortNames": entry["short"]} if "short" in entry else {}
-    assert found["metadata"]["name"] == entry["name"]
-    assert found["spec"]["group"] == group
-    assert found["spec"]["scope"] == "Namespaced"
-    assert found["spec"]["names"] == {
+    assert custom_resource["metadata"]["name"] == entry["name"]
+    assert custom_resource["spec"]["group"] == group
+    assert custom_resource["spec"]["scope"] == "Namespaced"
+    assert custom_resource["spec"]["names"] == {
         "kind": kind,
         "listKind": f"{kind}List",
         "plural": plural,
@@ -159,32 +159,32 @@ def test_names_are_those_that_clients_use(kind):
 
 @EACH
 def test_all_versions_are_served_and_one_is_stored(kind):
-    versions = stored(kind)["spec"]["versions"]
+    versions = stored_definition(kind)["spec"]["versions"]
     entry = KINDS[kind]
     assert {version["name"] for version in versions} == {entry["stored"], *entry.get("others", ())}
-    assert all(each["served"] for each in versions)
-    assert [each["name"] for each in versions if each["storage"]] == [entry["stored"]]
-    assert all(each["subresources"] == {"status": {}} for each in versions)
+    assert all(version["served"] for version in versions)
+    assert [version["name"] for version in versions if version["storage"]] == [entry["stored"]]
+    assert all(version["subresources"] == {"status": {}} for version in versions)
 
 
 @EACH
 def test_every_field_is_as_clients_know_it(kind):
-    versions = stored(kind)["spec"]["versions"]
+    versions = stored_definition(kind)["spec"]["versions"]
     assert versions
     for version in versions:
         schema = version["schema"]["openAPIV3Schema"]
         assert schema["type"] == "object"
         assert "required" not in schema
-        found = dict(found_facts(schema))
-        head = {path: found.pop(path) for path in (".apiVersion", ".kind", ".metadata")}
+        facts = dict(found_facts(schema))
+        head = {path: facts.pop(path) for path in (".apiVersion", ".kind", ".metadata")}
         assert set(head.values()) == {"string", "object"}
-        listed = {path: fact for path, fact in found.items() if is_listed(path)}
+        listed = {path: fact for path, fact in facts.items() if is_listed(path)}
         assert listed == wanted_facts(kind, version["name"]), version["name"]
 
 
 @EACH
 def test_versions_have_rules_only_where_we_add_to_them(kind):
-    versions = stored(kind)["spec"]["versions"]
+    versions = stored_definition(kind)["spec"]["versions"]
     assert versions
     for version in versions:
         is_ours = version["storage"] and ".spec.type" in KINDS[kind].get("ours", ())
@@ -193,12 +193,12 @@ def test_versions_have_rules_only_where_we_add_to_them(kind):
 
 @EACH
 def test_columns_are_as_people_know_them(kind):
-    versions = stored(kind)["spec"]["versions"]
+    versions = stored_definition(kind)["spec"]["versions"]
     assert versions
     for version in versions:
-        found, wanted = columns(version), wanted_columns(kind, version["name"])
+        actual, wanted = columns(version), wanted_columns(kind, version["name"])
         # We add to the version that kubectl asks for, and only behind what is there.
-        assert (found[: len(wanted)] if version["storage"] else found) == wanted
+        assert (actual[: len(wanted)] if version["storage"] else actual) == wanted
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -220,7 +220,7 @@ def named_fields(path):
 
 @EACH
 def test_columns_show_existing_fields(kind):
-    versions = stored(kind)["spec"]["versions"]
+    versions = stored_definition(kind)["spec"]["versions"]
     assert versions
     for version in versions:
         fields = dict(found_facts(version["schema"]["openAPIV3Schema"]))
@@ -231,7 +231,7 @@ def test_columns_show_existing_fields(kind):
 
 @EACH
 def test_only_kinds_whose_versions_differ_are_converted_by_us(kind):
-    conversion = stored(kind)["spec"].get("conversion")
+    conversion = stored_definition(kind)["spec"].get("conversion")
     if KINDS[kind].get("conversion") != "Webhook":
         assert conversion is None
         return
@@ -282,18 +282,21 @@ def type_facts(type_, field):
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3"])
 def test_a_task_s_container_is_the_whole_of_a_pod_s(version):
-    versions = {each["name"]: each for each in stored("KeptnTaskDefinition")["spec"]["versions"]}
+    versions = {
+        version["name"]: version
+        for version in stored_definition("KeptnTaskDefinition")["spec"]["versions"]
+    }
     spec = versions[version]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     container = spec["properties"]["container"]
     types = {path: fact.partition(" ")[0].rstrip("!") for path, fact in found_facts(container)}
     # The client has no name for it.
-    found = {path: "" if each == "int-or-string" else each for path, each in types.items()}
+    kinds = {path: "" if kind == "int-or-string" else kind for path, kind in types.items()}
     wanted = {
         path: type_
         for path, type_ in model_facts("V1Container")
         if path[1:].split(".")[0].partition("[")[0] not in LEFT_OUT
     }
-    assert found.keys() == wanted.keys()
-    differing = {path for path in found if found[path] != wanted[path]}
+    assert kinds.keys() == wanted.keys()
+    differing = {path for path in kinds if kinds[path] != wanted[path]}
     # Of a quantity the client knows a string only.
-    assert {re.sub(r".*\.", "", each) for each in differing} <= {"divisor"}
+    assert {re.sub(r".*\.", "", path) for path in differing} <= {"divisor"}

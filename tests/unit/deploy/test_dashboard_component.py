@@ -1,4 +1,4 @@
-"""Who may look, and what the controller may ask for it: nothing, unless the component is used."""
+"""Rights of users and the controller for the dashboard, which only the component gives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VIEWER = "harbourmaster-dashboard-viewer"
 
 
 @pytest.fixture(scope="module")
-def found():
+def manifests():
     return objects(BASE, "network-policy", "dashboard")
 
 
@@ -29,8 +29,8 @@ def test_without_the_component_no_tokens_are_reviewed():
     assert not settings_of(one(base, "Deployment", CONTROLLER)).dashboard.enabled
 
 
-def test_the_component_brings_exactly_these_rights(found):
-    assert rights([one(found, "ClusterRole", ROLE)]) == {
+def test_the_component_brings_exactly_these_rights(manifests):
+    assert rights([one(manifests, "ClusterRole", ROLE)]) == {
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
         *(("", kind, verb) for kind in ("namespaces", "pods") for verb in ("list", "watch")),
@@ -42,29 +42,29 @@ def test_the_component_brings_exactly_these_rights(found):
     }
 
 
-def test_people_with_the_role_see_all_pages_and_can_change_nothing(found):
-    given = rights([one(found, "ClusterRole", VIEWER)])
+def test_people_with_the_role_see_all_pages_and_can_change_nothing(manifests):
+    given = rights([one(manifests, "ClusterRole", VIEWER)])
     assert {verb for *_, verb in given} == {"get", "list", "watch"}
     wanted = {(kind.group, kind.plural, "list") for page in PAGES for kind in page.kinds}
-    assert wanted == {each for each in given if each[2] == "list"}
+    assert wanted == {right for right in given if right[2] == "list"}
 
 
-def test_it_is_served_with_tls_on_a_port_of_its_own(found):
-    deployment = one(found, "Deployment", CONTROLLER)
+def test_it_is_served_with_tls_on_a_port_of_its_own(manifests):
+    deployment = one(manifests, "Deployment", CONTROLLER)
     settings = settings_of(deployment).dashboard
     assert settings.enabled
     assert not settings.is_local
     assert settings.port == DashboardSettings().port
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    (port,) = [each for each in container["ports"] if each["name"] == "dashboard"]
+    (port,) = [port for port in container["ports"] if port["name"] == "dashboard"]
     assert port["containerPort"] == settings.port
-    service = one(found, "Service", settings.service_name)
+    service = one(manifests, "Service", settings.service_name)
     assert service["spec"]["ports"][0]["targetPort"] == "dashboard"
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
-    policy = one(found, "NetworkPolicy", CONTROLLER)
+    policy = one(manifests, "NetworkPolicy", CONTROLLER)
     (rule,) = [
-        each for each in policy["spec"]["ingress"] if each["ports"][0]["port"] == "dashboard"
+        rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "dashboard"
     ]
     assert rule["from"]
 

@@ -34,36 +34,36 @@ def queries(name):
 
 
 @pytest.fixture(scope="module")
-def known():
+def labels_by_metric():
     """The labels of each metric, by the name that Prometheus gives it."""
-    found = {}
+    labels = {}
     for families in FAMILIES.values():
         for family in families():
-            found.setdefault(shown_name(family), set()).update(labels_of(family))
+            labels.setdefault(shown_name(family), set()).update(labels_of(family))
     of_process = {
         shown_name(family): set()
         for family in create_metrics("1").registry.collect()
         if family.name.startswith("process_")
     }
     assert of_process
-    return found | of_process
+    return labels | of_process
 
 
 @pytest.fixture(scope="module")
-def recorded():
+def recorded_series():
     groups = one(objects("default", "monitoring"), "PrometheusRule")["spec"]["groups"]
     return {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
 
 
 @DASHBOARD
-def test_every_query_uses_existing_metrics_and_labels(name, known, recorded):
-    found = queries(name)
-    assert found
-    for query in found:
+def test_every_query_uses_existing_metrics_and_labels(name, labels_by_metric, recorded_series):
+    expressions = queries(name)
+    assert expressions
+    for query in expressions:
         asked = {SUFFIX.sub("", metric) for metric in promql.metrics_of(query)}
         assert asked, query
-        assert asked - recorded <= known.keys(), query
-        labels = set().union(*(known[metric] for metric in asked - recorded))
+        assert asked - recorded_series <= labels_by_metric.keys(), query
+        labels = set().union(*(labels_by_metric[metric] for metric in asked - recorded_series))
         assert promql.labels_of(query) <= labels | OF_TARGETS | {"le"}, query
 
 
@@ -79,14 +79,14 @@ def test_a_legend_uses_labels_that_remain_after_grouping(name):
             assert len(panel["targets"]) == 1 or target["legendFormat"], panel["title"]
 
 
-def test_every_metric_is_shown_or_listed_as_not_shown(known):
+def test_every_metric_is_shown_or_listed_as_not_shown(labels_by_metric):
     asked = {
         SUFFIX.sub("", metric)
         for name in DASHBOARDS
         for query in queries(name)
         for metric in promql.metrics_of(query)
     }
-    ours = {metric for metric in known if not metric.startswith("process_")}
+    ours = {metric for metric in labels_by_metric if not metric.startswith("process_")}
     assert ours - asked == NOT_SHOWN
 
 
@@ -100,7 +100,7 @@ def test_bucket_bounds_are_written_as_the_metrics_expose_them():
         if "le" in sample.labels
     }
     bucket = re.compile(r'(\w+_bucket){[^}]*\ble="([^"]+)"')
-    asked = {found for name in DASHBOARDS for found in bucket.findall(" ".join(queries(name)))}
+    asked = {bound for name in DASHBOARDS for bound in bucket.findall(" ".join(queries(name)))}
     assert asked
     assert asked <= bounds
 
@@ -113,21 +113,21 @@ def test_the_error_budget_equals_that_of_the_alerts():
 
 @DASHBOARD
 def test_grafana_can_read_it(name):
-    found = json.loads((FOLDER / f"{name}.json").read_text())
-    assert found["uid"] == f"harbourmaster-{name}"
-    assert len(found["uid"]) <= 40
-    assert found["schemaVersion"] >= 36
-    assert "id" not in found
-    source, namespace = found["templating"]["list"]
+    dashboard = json.loads((FOLDER / f"{name}.json").read_text())
+    assert dashboard["uid"] == f"harbourmaster-{name}"
+    assert len(dashboard["uid"]) <= 40
+    assert dashboard["schemaVersion"] >= 36
+    assert "id" not in dashboard
+    source, namespace = dashboard["templating"]["list"]
     assert (source["name"], source["type"], source["query"]) == (
         "datasource",
         "datasource",
         "prometheus",
     )
     assert (namespace["name"], namespace["datasource"]) == ("namespace", DATA_SOURCE)
-    ids = [panel["id"] for panel in found["panels"]]
+    ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
-    for panel in found["panels"]:
+    for panel in dashboard["panels"]:
         assert panel["type"] in {"stat", "timeseries", "table"}
         assert panel["title"]
         assert panel["description"].endswith(".")
@@ -148,26 +148,26 @@ def test_no_panel_hides_another(name):
     places = [panel["gridPos"] for panel in panels_of(name)]
     assert len(places) > 1
     assert all(place["x"] + place["w"] <= COLUMNS for place in places)
-    for one_place, other in itertools.combinations(places, 2):
+    for one_place, other_place in itertools.combinations(places, 2):
         assert (
-            one_place["x"] + one_place["w"] <= other["x"]
-            or other["x"] + other["w"] <= one_place["x"]
-            or one_place["y"] + one_place["h"] <= other["y"]
-            or other["y"] + other["h"] <= one_place["y"]
+            one_place["x"] + one_place["w"] <= other_place["x"]
+            or other_place["x"] + other_place["w"] <= one_place["x"]
+            or one_place["y"] + one_place["h"] <= other_place["y"]
+            or other_place["y"] + other_place["h"] <= one_place["y"]
         )
 
 
 def test_each_dashboard_is_in_a_config_map_for_the_sidecar():
-    found = [
-        each
-        for each in of_kind(objects("default", "monitoring"), "ConfigMap")
-        if each["metadata"]["labels"].get("grafana_dashboard") == "1"
+    config_maps = [
+        config_map
+        for config_map in of_kind(objects("default", "monitoring"), "ConfigMap")
+        if config_map["metadata"]["labels"].get("grafana_dashboard") == "1"
     ]
-    assert {each["metadata"]["name"] for each in found} == {
+    assert {obj["metadata"]["name"] for obj in config_maps} == {
         f"harbourmaster-dashboard-{name}" for name in DASHBOARDS
     }
-    for each in found:
-        assert each["metadata"]["annotations"] == {"grafana_folder": "Harbourmaster"}
-        ((file, content),) = each["data"].items()
+    for obj in config_maps:
+        assert obj["metadata"]["annotations"] == {"grafana_folder": "Harbourmaster"}
+        ((file, content),) = obj["data"].items()
         assert (FOLDER / file).read_text() == content
         assert len(content.encode()) < CONFIG_MAP_BYTES

@@ -30,7 +30,7 @@ BINDING = "ValidatingAdmissionPolicyBinding"
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def manifests(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hardened")
     return objects_of(hardened_overlay(folder, *RANGES, deploy=deploy_without_schemas()))
 
@@ -47,12 +47,12 @@ def test_it_refuses_to_render_without_address_ranges(tmp_path):
 
 
 @pytest.mark.claim("R13")
-def test_only_the_api_server_and_prometheus_reach_our_pods(found):
-    peers = [{"ipBlock": {"cidr": each}} for each in RANGES]
+def test_only_the_api_server_and_prometheus_reach_our_pods(manifests):
+    peers = [{"ipBlock": {"cidr": cidr}} for cidr in RANGES]
     ingress = {
-        (each["metadata"]["name"], rule["ports"][0]["port"]): rule.get("from")
-        for each in of_kind(found, "NetworkPolicy")
-        for rule in each["spec"]["ingress"]
+        (policy["metadata"]["name"], rule["ports"][0]["port"]): rule.get("from")
+        for policy in of_kind(manifests, "NetworkPolicy")
+        for rule in policy["spec"]["ingress"]
     }
     monitoring = {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
     assert ingress == {
@@ -60,37 +60,39 @@ def test_only_the_api_server_and_prometheus_reach_our_pods(found):
         ("harbourmaster-controller", "metrics-api"): peers,
         ("harbourmaster", "health"): [{"namespaceSelector": monitoring}],
     }
-    assert one(found, "NetworkPolicy", "harbourmaster")["spec"]["egress"][0]["to"] == peers
+    assert one(manifests, "NetworkPolicy", "harbourmaster")["spec"]["egress"][0]["to"] == peers
     # The list of ranges itself is not applied.
-    assert len(of_kind(found, "NetworkPolicy")) == 3
+    assert len(of_kind(manifests, "NetworkPolicy")) == 3
 
 
 @pytest.mark.claim("R12")
-def test_the_controller_has_no_access_to_secrets_but_its_certificates(found):
-    everywhere = rights(of_component(of_kind(found, "ClusterRole"), "controller"))
-    assert not {each for each in everywhere if each[1] == "secrets"}
-    at_home = rights(of_component(of_kind(found, "Role"), "controller"))
+def test_the_controller_has_no_access_to_secrets_but_its_certificates(manifests):
+    everywhere = rights(of_component(of_kind(manifests, "ClusterRole"), "controller"))
+    assert not {right for right in everywhere if right[1] == "secrets"}
+    at_home = rights(of_component(of_kind(manifests, "Role"), "controller"))
     assert {verb for _, resource, verb in at_home if resource == "secrets"} == {
         "create",
         "list",
         "update",
         "watch",
     }
-    names = {(each["kind"], each["metadata"]["name"]) for each in found}
+    names = {(obj["kind"], obj["metadata"]["name"]) for obj in manifests}
     usual = {(obj["kind"], obj["metadata"]["name"]) for obj in objects()}
     dropped = {("ClusterRole", "harbourmaster-secrets")}
     assert usual - names == dropped | {("ClusterRoleBinding", "harbourmaster-secrets")}
 
 
-def test_it_has_every_guard_that_doctor_asks_for(found):
-    bound = {each["spec"]["policyName"]: each["spec"] for each in of_kind(found, BINDING)}
+def test_it_has_every_guard_that_doctor_asks_for(manifests):
+    bound = {
+        binding["spec"]["policyName"]: binding["spec"] for binding in of_kind(manifests, BINDING)
+    }
     assert {name for guard in GUARDS for name in guard.policies} <= bound.keys()
     warning = "harbourmaster-opt-in-warning"
     for name, spec in bound.items():
         assert spec["validationActions"] == ["Warn" if name == warning else "Deny"]
-    for each in of_kind(found, "ValidatingAdmissionPolicy"):
-        warns = each["metadata"]["name"] == warning
-        assert each["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
+    for policy in of_kind(manifests, "ValidatingAdmissionPolicy"):
+        warns = policy["metadata"]["name"] == warning
+        assert policy["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
     for guard in GUARDS:
         assert (DEPLOY / "components" / guard.component).is_dir()
 

@@ -32,7 +32,7 @@ def test_what_is_installed_is_what_is_locked():
     locked, own = installs
     assert "--require-hashes" in locked
     assert "--requirement requirements-tracing.txt" in locked
-    # Nothing is compiled from what somebody uploaded, and our wheel brings nothing along.
+    # Nothing is compiled from uploaded sources, and our wheel has no dependencies.
     assert "--only-binary :all:" in locked
     assert {"--no-deps", "--no-index"} <= set(own.split())
 
@@ -83,7 +83,10 @@ def test_the_final_stage_has_no_installer_and_no_root():
     assert "*-packages/pip*" in removal
     assert values("final", "USER") == ["65532:65532"]
     # After USER nothing may need root any more.
-    assert [each for each, _ in instructions[instructions.index(("USER", "65532:65532")) :]] == [
+    assert [
+        instruction
+        for instruction, _ in instructions[instructions.index(("USER", "65532:65532")) :]
+    ] == [
         "USER",
         "EXPOSE",
         "STOPSIGNAL",
@@ -96,7 +99,10 @@ def test_one_image_runs_both_processes():
     assert json.loads(entrypoint) == ["harbourmaster"]
     assert environment("final")["PATH"].startswith(f"{HOME}/bin:")
     deployments = of_kind(objects(), "Deployment")
-    assert {container(each)["args"][0] for each in deployments} == {"webhook", "controller"}
+    assert {container(deployment)["args"][0] for deployment in deployments} == {
+        "webhook",
+        "controller",
+    }
     assert not any("command" in container(deployment) for deployment in deployments)
 
 
@@ -104,8 +110,8 @@ def test_it_stops_and_listens_as_the_manifests_expect():
     assert values("final", "STOPSIGNAL") == ["SIGTERM"]
     ports = {
         port["containerPort"]
-        for each in of_kind(objects(), "Deployment")
-        for port in container(each)["ports"]
+        for deployment in of_kind(objects(), "Deployment")
+        for port in container(deployment)["ports"]
     }
     assert {int(port) for port in values("final", "EXPOSE")[0].split()} == ports
 

@@ -38,7 +38,7 @@ def options():
     return part("options")
 
 
-def mapped():
+def package_folders():
     """The folder of each package below harbourmaster, by the name of the package."""
     lines = options()["package_dir"].split("\n")
     inner = (path.parent.name for path in ROOT.glob("harbourmaster/*/__init__.py"))
@@ -58,10 +58,12 @@ def modules(package, folder):
 
 def sources():
     """The Python files of each package but deploy, which has only manifests for a wheel."""
-    folders = {name: ROOT / folder for name, folder in mapped().items() if folder != "deploy"}
-    found = {name: modules(name, folder) for name, folder in folders.items()}
-    assert all(found.values())
-    return found
+    folders = {
+        name: ROOT / folder for name, folder in package_folders().items() if folder != "deploy"
+    }
+    modules_of = {name: modules(name, folder) for name, folder in folders.items()}
+    assert all(modules_of.values())
+    return modules_of
 
 
 def run(*command, cwd=None, **environment):
@@ -85,7 +87,7 @@ def playground_wheel(wheel):
     return make_wheel(wheel.parents[1], "playground")
 
 
-def installed(home, *wheels):
+def install(home, *wheels):
     """The programs of an environment of the wheels and what they need."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     pip = (sys.executable, "-m", "pip", "--python", home / "bin/python", "install", "--quiet")
@@ -98,11 +100,11 @@ def installed(home, *wheels):
 
 @pytest.fixture(scope="module")
 def programs(wheel, tmp_path_factory):
-    return installed(tmp_path_factory.mktemp("environment"), wheel)
+    return install(tmp_path_factory.mktemp("environment"), wheel)
 
 
 @pytest.fixture
-def added():
+def new_module():
     """The name of a module that was not there when the checkout was installed."""
     file = ROOT / "harbourmaster/gates" / f"{ADDED}{os.getpid()}.py"
     file.write_text("from harbourmaster.gates import version\n\nNAME = version.__name__\n")
@@ -110,8 +112,8 @@ def added():
     file.unlink()
 
 
-def test_a_new_module_is_imported_without_a_reinstall(added, tmp_path):
-    code = f"import {added} as new; print(new.NAME)"
+def test_a_new_module_is_imported_without_a_reinstall(new_module, tmp_path):
+    code = f"import {new_module} as new; print(new.NAME)"
     result = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1")
     assert (result.stdout, result.stderr) == ("harbourmaster.gates.version\n", "")
 
@@ -123,11 +125,11 @@ def test_a_module_of_the_checkout_is_imported_from_the_checkout(tmp_path):
 
 
 def test_no_module_is_imported_by_the_name_of_its_folder():
-    names = {name.rpartition(".")[2] for name in mapped()}
+    names = {name.rpartition(".")[2] for name in package_folders()}
     places = (*TOP_LEVEL, "harbourmaster", "docs", "tests")
     files = [file for place in places for file in (ROOT / place).rglob("*.py")]
     assert len(files) > len(names)
-    found = []
+    unlisted = []
     for file in files:
         if file.name.startswith(ADDED):
             continue
@@ -137,17 +139,17 @@ def test_no_module_is_imported_by_the_name_of_its_folder():
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
-                imported = [each.name for each in node.names]
+                imported = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported = [node.module]
             else:
                 continue
-            found += [
+            unlisted += [
                 f"{file.relative_to(ROOT)}: import harbourmaster.{name}"
                 for name in imported
                 if name.partition(".")[0] in names - {"deploy"}
             ]
-    assert not found
+    assert not unlisted
 
 
 def test_setup_cfg_lists_each_folder_but_the_playground():
@@ -159,7 +161,7 @@ def test_setup_cfg_lists_each_folder_but_the_playground():
     assert listed - data == {"harbourmaster"} | {
         name for name in folders if not name.startswith(PLAYGROUND)
     }
-    assert {folder for folder in mapped().values() if "/" not in folder} == TOP_LEVEL
+    assert {folder for folder in package_folders().values() if "/" not in folder} == TOP_LEVEL
 
 
 def test_only_setup_cfg_the_changelog_and_the_tag_of_the_image_name_the_version():
@@ -169,10 +171,12 @@ def test_only_setup_cfg_the_changelog_and_the_tag_of_the_image_name_the_version(
     # Versions of others.
     files = [path for path in files if path.is_file() and "modules" not in path.parts]
     named = rf"harbourmaster\w*([-:]|==)\d+\.\d|(?<![\d.]){re.escape(VERSION)}(?![\d.])"
-    found = [path for path in files if re.search(named, path.read_bytes().decode(errors="replace"))]
+    matching = [
+        path for path in files if re.search(named, path.read_bytes().decode(errors="replace"))
+    ]
     assert len(files) > 200
-    assert found == [ROOT / "deploy/base/kustomization.yaml"]
-    base = yaml.safe_load(found[0].read_text())
+    assert matching == [ROOT / "deploy/base/kustomization.yaml"]
+    base = yaml.safe_load(matching[0].read_text())
     assert base["images"] == [{"name": "harbourmaster", "newTag": VERSION}]
 
 
@@ -215,8 +219,8 @@ def test_the_playground_has_the_version_of_the_harbourmaster_that_it_needs(playg
 
 @pytest.mark.slow
 def test_the_wheels_name_their_author_and_home(wheel, playground_wheel):
-    for each in (wheel, playground_wheel):
-        metadata = metadata_of(each)
+    for archive in (wheel, playground_wheel):
+        metadata = metadata_of(archive)
         assert metadata["Author"] == "Harbourmaster maintainers"
         home = [metadata["Home-page"], *(metadata.get_all("Project-URL") or [])]
         assert any("https://harbourmaster.example.com" in url for url in home if url)
@@ -234,8 +238,8 @@ def test_the_wheel_of_the_playground_has_all_manifests_of_the_default(playground
 @pytest.mark.slow
 def test_the_wheels_contain_the_licence(wheel, playground_wheel):
     licence = (ROOT / "LICENSE").read_bytes()
-    for each in (wheel, playground_wheel):
-        archive = zipfile.ZipFile(each)
+    for path in (wheel, playground_wheel):
+        archive = zipfile.ZipFile(path)
         (name,) = [name for name in archive.namelist() if name.endswith("/LICENSE")]
         assert archive.read(name) == licence
 
@@ -269,7 +273,7 @@ def test_without_the_playground_one_line_says_what_to_install(programs, tmp_path
 
 @pytest.mark.slow
 def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
-    python = installed(tmp_path / "environment", wheel, playground_wheel) / "python"
+    python = install(tmp_path / "environment", wheel, playground_wheel) / "python"
     local = (python, "-m", "harbourmaster", "local", "status", f"--dir={tmp_path / 'x'}")
     told = run(*local)
     assert told.returncode == 1
@@ -281,9 +285,9 @@ def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
         "print(*(sum(1 for each in folder.rglob('*') if each.is_file())\n"
         "        for folder in (MODULES, STAGES, DEFAULT.parent)))"
     )
-    found = [int(number) for number in run(python, "-c", code).stdout.split()]
-    assert len(found) == 3
-    assert all(found)
+    numbers = [int(number) for number in run(python, "-c", code).stdout.split()]
+    assert len(numbers) == 3
+    assert all(numbers)
 
 
 @pytest.mark.slow

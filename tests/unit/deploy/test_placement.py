@@ -1,4 +1,4 @@
-"""Who may place applications: nobody, unless the component is used; and what the manual shows."""
+"""Rights to place applications, which the component gives; and what the manual shows."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ PAGE = (ROOT / "docs/reference/placement.md").read_text()
 
 @pytest.mark.parametrize("base", BASES)
 def test_without_the_component_no_process_has_rights_on_these_kinds(base):
-    found = objects(base)
-    ours = of_component(found, "controller", "webhook")
+    manifests = objects(base)
+    ours = of_component(manifests, "controller", "webhook")
     assert not {right for right in rights(ours) if right[0] == GROUP}
-    assert not controller_settings(found).placement.enabled
+    assert not controller_settings(manifests).placement.enabled
     assert not ControllerSettings().placement.enabled
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_component_brings_the_setting_and_exactly_these_rights(base):
-    found = objects(base, "placement")
-    assert rights([one(found, "ClusterRole", ROLE)]) == {
+    manifests = objects(base, "placement")
+    assert rights([one(manifests, "ClusterRole", ROLE)]) == {
         *((GROUP, kind, verb) for kind in DECIDED for verb in ("list", "patch", "watch")),
         *((GROUP, f"{kind}/status", "patch") for kind in DECIDED),
         *((GROUP, kind, verb) for kind in READ for verb in ("list", "watch")),
     }
-    assert bound_to(found, ROLE) == ["harbourmaster-controller"]
-    assert controller_settings(found).placement.enabled
+    assert bound_to(manifests, ROLE) == ["harbourmaster-controller"]
+    assert controller_settings(manifests).placement.enabled
 
 
 def test_every_status_that_may_be_patched_exists():

@@ -95,8 +95,8 @@ def wire_type(hint):
     """The JSON type of an annotation, and the Struct that is in it."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in {typing.Union, types.UnionType}:
-        (one,) = [argument for argument in args if argument is not type(None)]
-        return wire_type(one)
+        (argument,) = [argument for argument in args if argument is not type(None)]
+        return wire_type(argument)
     if origin is tuple:
         return "array", wire_type(args[0])[1]
     if origin is dict:
@@ -113,14 +113,14 @@ def wire_type(hint):
 
 
 def read_fields(kind):
-    """What the code knows of a kind besides its metadata, and what it needs to be there."""
-    found, needed = {}, set()
+    """Return the fields that the code reads of a kind, without metadata, and those it requires."""
+    fields, needed = {}, set()
     for model in READ[kind]:
         for path, type_, is_needed in model_fields(model):
             if path.startswith((".spec", ".status")):
-                assert found.setdefault(path, type_) == type_, path
+                assert fields.setdefault(path, type_) == type_, path
                 needed |= {path} if is_needed else set()
-    return found, needed
+    return fields, needed
 
 
 def test_all_ten_kinds_have_a_definition_each():
@@ -135,10 +135,10 @@ def test_all_ten_kinds_have_a_definition_each():
 
 @EACH
 def test_names_and_scopes(kind):
-    found = definition(PLURALS[kind])
-    assert found["metadata"]["name"] == f"{PLURALS[kind]}.{GROUP}"
-    assert found["spec"]["scope"] == ("Cluster" if kind.startswith("Global") else "Namespaced")
-    assert found["spec"]["names"] == {
+    crd = definition(PLURALS[kind])
+    assert crd["metadata"]["name"] == f"{PLURALS[kind]}.{GROUP}"
+    assert crd["spec"]["scope"] == ("Cluster" if kind.startswith("Global") else "Namespaced")
+    assert crd["spec"]["names"] == {
         "kind": kind,
         "listKind": f"{kind}List",
         "plural": PLURALS[kind],
@@ -158,17 +158,17 @@ def test_one_version_and_a_status_where_something_is_decided(kind):
 @EACH
 def test_the_fields_are_exactly_those_that_the_code_reads(kind):
     known, _ = read_fields(kind)
-    found = {
+    unknown = {
         path: schema
         for path, schema in schema_fields(schema_of(kind))
         if path.startswith((".spec", ".status"))
     }
-    ours = found.keys() - FOR_OTHERS.get(kind, set())
+    ours = unknown.keys() - FOR_OTHERS.get(kind, set())
     # The types of what stands below a status that a kind does not have are of no use.
     read = {path for path in known if kind in WITH_STATUS or not path.startswith(".status")}
     left_out = OF_OTHER_TARGETS.get(kind, set()) | UNUSED.get(kind, set())
     assert ours == read - left_out
-    assert {path: found[path]["type"] for path in ours} == {path: known[path] for path in ours}
+    assert {path: unknown[path]["type"] for path in ours} == {path: known[path] for path in ours}
 
 
 @EACH
@@ -244,8 +244,8 @@ def test_rules_say_what_is_wrong(kind):
         if "items" in schema:
             yield from rules(schema["items"])
 
-    found = list(rules(schema_of(kind)))
-    assert found
-    for rule in found:
+    checks = list(rules(schema_of(kind)))
+    assert checks
+    for rule in checks:
         assert rule["message"]
         assert "\n" not in rule["message"]

@@ -12,7 +12,9 @@ from harbourmaster.serving.readiness import PROBE_TIMEOUT, Readiness
 from harbourmaster.webhook.server import _LAST_CONNECTIONS
 from helpers.manifests import ROOT, container, objects, of_kind, one, selects, settings_of
 
-DEPLOYMENTS = {each["metadata"]["name"]: each for each in of_kind(objects(), "Deployment")}
+DEPLOYMENTS = {
+    deployment["metadata"]["name"]: deployment for deployment in of_kind(objects(), "Deployment")
+}
 SECURE = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -105,7 +107,7 @@ def test_probes_ask_what_the_process_answers(deployment):
     }
     probes = [container_[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
     assert {probe["httpGet"]["port"] for probe in probes} == {"health"}
-    paths = [each["httpGet"]["path"] for each in probes]
+    paths = [probe["httpGet"]["path"] for probe in probes]
     assert paths == ["/startupz", "/healthz", "/readyz"]
     assert set(paths) <= served
     # Else a start that takes longer than it waits for has failed.
@@ -121,8 +123,8 @@ def test_probes_ask_what_the_process_answers(deployment):
 @each_deployment
 def test_the_namespace_is_told(deployment):
     told = {
-        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
-        for each in container(deployment)["env"]
+        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+        for variable in container(deployment)["env"]
     }
     assert told == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
 
@@ -131,10 +133,12 @@ def test_the_namespace_is_told(deployment):
 def test_services_lead_to_ports_that_are_there(deployment):
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     services = [
-        each for each in of_kind(objects(), "Service") if selects(each["spec"]["selector"], labels)
+        service
+        for service in of_kind(objects(), "Service")
+        if selects(service["spec"]["selector"], labels)
     ]
-    assert deployment["metadata"]["name"] in {each["metadata"]["name"] for each in services}
-    targets = [each["targetPort"] for service in services for each in service["spec"]["ports"]]
+    assert deployment["metadata"]["name"] in {service["metadata"]["name"] for service in services}
+    targets = [port["targetPort"] for service in services for port in service["spec"]["ports"]]
     assert sorted(targets) == sorted(port["name"] for port in container(deployment)["ports"])
 
 
@@ -170,9 +174,11 @@ def test_pods_start_without_the_certificate_only_where_a_controller_says_when_to
 
 
 def test_three_answer_and_two_lead_in_turn():
-    replicas = {name: each["spec"]["replicas"] for name, each in DEPLOYMENTS.items()}
+    replicas = {name: deployment["spec"]["replicas"] for name, deployment in DEPLOYMENTS.items()}
     assert replicas == {"harbourmaster-webhook": 3, "harbourmaster-controller": 2}
-    budgets = [each["spec"]["maxUnavailable"] for each in of_kind(objects(), "PodDisruptionBudget")]
+    budgets = [
+        budget["spec"]["maxUnavailable"] for budget in of_kind(objects(), "PodDisruptionBudget")
+    ]
     assert budgets == [1, 1]
 
 

@@ -1,4 +1,4 @@
-"""What a release is refused for, and what the files say that ``make release`` adds."""
+"""The refusals of ``make release``, and the content of the files that it adds."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_refusal_is_one_line(checkout):
     )
 
 
-def packed(files):
+def pack_tar(files):
     """A tar archive of the files."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
@@ -166,13 +166,13 @@ def status(name, version):
 def archive(tmp_path):
     """An OCI archive of two layers, with packages of Debian as dpkg and as a stand-in list them."""
     layers = [
-        packed(
+        pack_tar(
             {
                 "var/lib/dpkg/status": f"{status('libc6', '1')}\n{status('zlib1g', '2')}".encode(),
                 "var/lib/dpkg/status-old": status("removed", "1").encode(),
             }
         ),
-        packed(
+        pack_tar(
             {"./var/lib/dpkg/status.d/base-files": status("base-files", "1:2+deb12u1").encode()}
         ),
     ]
@@ -183,7 +183,7 @@ def archive(tmp_path):
     files["blobs/" + DIGEST.replace(":", "/")] = json.dumps(manifest).encode()
     files["index.json"] = json.dumps({"manifests": [{"digest": DIGEST}]}).encode()
     path = tmp_path / "image.tar"
-    path.write_bytes(packed(files))
+    path.write_bytes(pack_tar(files))
     return path
 
 
@@ -203,11 +203,11 @@ def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
         "dependencies": [{"ref": "a", "dependsOn": ["b"]}],
     }
     base = PARAMETERS["PYTHON_IMAGE"]
-    found = sbom.bill_of_image(archive, f"{IMAGE}@{DIGEST}", base, ours)
+    bill = sbom.bill_of_image(archive, f"{IMAGE}@{DIGEST}", base, ours)
     # It is valid, or this exits.
-    sbom.write_bill(found, tmp_path / "image.cdx.json")
-    assert found["metadata"]["component"]["name"] == f"{IMAGE}@{DIGEST}"
-    packages = {component["name"]: component.get("purl") for component in found["components"]}
+    sbom.write_bill(bill, tmp_path / "image.cdx.json")
+    assert bill["metadata"]["component"]["name"] == f"{IMAGE}@{DIGEST}"
+    packages = {component["name"]: component.get("purl") for component in bill["components"]}
     assert packages == {
         "a": None,
         "b": None,
@@ -216,7 +216,7 @@ def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
         "libc6": "pkg:deb/debian/libc6@1?arch=amd64",
         "zlib1g": "pkg:deb/debian/zlib1g@2?arch=amd64",
     }
-    needs = {dependency["ref"]: dependency["dependsOn"] for dependency in found["dependencies"]}
+    needs = {dependency["ref"]: dependency["dependsOn"] for dependency in bill["dependencies"]}
     assert needs[f"{IMAGE}@{DIGEST}"] == ["a", base]
     assert needs[base] == [purl for purl in packages.values() if purl]
 
@@ -227,7 +227,9 @@ def test_the_provenance_is_a_statement_about_every_file():
     statement = release.provenance(files, source, {"requirements.txt": "3" * 64}, PARAMETERS)
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
-    assert {each["name"]: each["digest"]["sha256"] for each in statement["subject"]} == files
+    assert {
+        subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]
+    } == files
     definition = statement["predicate"]["buildDefinition"]
     assert definition["buildType"].startswith("https://example.com/harbourmaster/")
     assert definition["externalParameters"] == {"source": source, **PARAMETERS}
@@ -257,15 +259,15 @@ def manifests(tmp_path_factory):
     return manifests
 
 
-def references(found):
-    return {container(each)["image"] for each in of_kind(found, "Deployment")}
+def references(manifests):
+    return {container(deployment)["image"] for deployment in of_kind(manifests, "Deployment")}
 
 
 @pytest.mark.slow
 def test_every_image_of_the_manifests_has_a_digest(manifests):
-    found = list(parsed(manifests("default")))
-    assert references(found) == {f"{IMAGE}@{DIGEST}"}
-    lifecycle = controller_settings(found).lifecycle
+    rendered_objects = list(parsed(manifests("default")))
+    assert references(rendered_objects) == {f"{IMAGE}@{DIGEST}"}
+    lifecycle = controller_settings(rendered_objects).lifecycle
     assert lifecycle.python_image == PARAMETERS["PYTHON_RUNNER"]
     assert lifecycle.deno_image == PARAMETERS["DENO_RUNNER"]
     images = [
@@ -275,58 +277,60 @@ def test_every_image_of_the_manifests_has_a_digest(manifests):
 
 
 @pytest.fixture(scope="module")
-def hardened(manifests):
+def hardened_text(manifests):
     return manifests("hardened")
 
 
 @pytest.mark.slow
-def test_the_hardened_manifests_are_refused_as_a_whole_without_ranges(hardened):
-    first, *others = hardened.split("\n---\n")
+def test_the_hardened_manifests_are_refused_as_a_whole_without_ranges(hardened_text):
+    first, *rest = hardened_text.split("\n---\n")
     with pytest.raises(yaml.YAMLError):
         yaml.safe_load(first)
     # kubectl reads document by document: the first one stops it.
-    assert not any(release.RANGES in each for each in others)
+    assert not any(release.RANGES in document for document in rest)
     assert first.count(f": [{release.RANGES}]\n") == 3
 
 
 @pytest.mark.slow
-def test_one_command_of_the_manual_completes_the_hardened_manifests(hardened, tmp_path):
+def test_one_command_of_the_manual_completes_the_hardened_manifests(hardened_text, tmp_path):
     page = (ROOT / "docs/howto/installing.md").read_text()
     (command,) = re.findall(r"^sed .+?hardened.yaml", page, re.MULTILINE)
-    (tmp_path / "hardened.yaml").write_text(hardened)
+    (tmp_path / "hardened.yaml").write_text(hardened_text)
     filled = subprocess.run(
         ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     ranges = re.findall(r'cidr: "?([^}"]+)', command)
     assert len(ranges) == 2
-    first, *others = parsed(filled.stdout)
+    first, *rest = parsed(filled.stdout)
     assert first["kind"] == "List"
-    found = [*first["items"], *others]
+    rendered_objects = [*first["items"], *rest]
     overlay = hardened_overlay(tmp_path, *ranges, deploy=deploy_without_schemas())
     expected = objects_of(overlay)
 
     def without_what_a_release_changes(objects):
-        for each in of_kind(objects, "Deployment"):
-            container(each).pop("image")
-            container(each)["args"] = [
+        for policy in of_kind(objects, "Deployment"):
+            container(policy).pop("image")
+            container(policy)["args"] = [
                 flag
-                for flag in container(each)["args"]
+                for flag in container(policy)["args"]
                 if not re.match("--lifecycle-.*-image", flag)
             ]
-        for each in of_kind(objects, "NetworkPolicy"):
-            each["metadata"].pop("annotations", None)
+        for policy in of_kind(objects, "NetworkPolicy"):
+            policy["metadata"].pop("annotations", None)
         return sorted(objects, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
 
-    assert references(found) == {f"{IMAGE}@{DIGEST}"}
-    assert without_what_a_release_changes(found) == without_what_a_release_changes(expected)
+    assert references(rendered_objects) == {f"{IMAGE}@{DIGEST}"}
+    assert without_what_a_release_changes(rendered_objects) == without_what_a_release_changes(
+        expected
+    )
 
 
 def workflow(name):
     """The only job of a workflow in the manual."""
-    found = yaml.safe_load((ROOT / f"docs/examples/ci/{name}.yaml").read_text())
+    content = yaml.safe_load((ROOT / f"docs/examples/ci/{name}.yaml").read_text())
     # YAML 1.1 reads the key "on" as true.
-    assert found.keys() == {"name", True, "permissions", "jobs"}
-    (job,) = found["jobs"].values()
+    assert content.keys() == {"name", True, "permissions", "jobs"}
+    (job,) = content["jobs"].values()
     return job
 
 

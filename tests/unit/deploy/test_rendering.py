@@ -72,12 +72,12 @@ def marks(combination):
 
 each_combination = pytest.mark.parametrize(
     "combination",
-    [pytest.param(each, id="+".join(each), marks=marks(each)) for each in combinations()],
+    [pytest.param(names, id="+".join(names), marks=marks(names)) for names in combinations()],
 )
 
 
 @pytest.fixture
-def found(combination):
+def manifests(combination):
     return objects(*combination)
 
 
@@ -87,62 +87,64 @@ def test_no_kustomization_changes_a_schema_of_a_crd(base):
 
 
 @each_combination
-def test_every_name_is_there_once(found):
+def test_every_name_is_there_once(manifests):
     names = Counter(
-        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
-        for each in found
+        (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"])
+        for obj in manifests
     )
     assert set(names.values()) == {1}
 
 
-def is_address(found):
+def is_address(manifests):
     """Whether it only gives one of our Services a second name, where others look for it."""
-    return found["kind"] == "Service" and "externalName" in found["spec"]
+    return manifests["kind"] == "Service" and "externalName" in manifests["spec"]
 
 
 @each_combination
-def test_everything_stands_in_the_one_namespace_and_is_labelled(found, combination):
-    namespace = one(found, "Namespace")["metadata"]["name"]
-    assert len(of_kind(found, "Deployment")) >= 2
-    for each in found:
-        metadata = each["metadata"]
-        if each["kind"].startswith(("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")):
+def test_everything_stands_in_the_one_namespace_and_is_labelled(manifests, combination):
+    namespace = one(manifests, "Namespace")["metadata"]["name"]
+    assert len(of_kind(manifests, "Deployment")) >= 2
+    for obj in manifests:
+        metadata = obj["metadata"]
+        if obj["kind"].startswith(("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")):
             # kustomize takes them for namespaced ones; the API server takes that off again.
             assert metadata.get("namespace", namespace) == namespace
-        elif not is_address(each) or "gardener" in combination:
-            expected = None if each["kind"] in CLUSTER_WIDE else namespace
+        elif not is_address(obj) or "gardener" in combination:
+            expected = None if obj["kind"] in CLUSTER_WIDE else namespace
             assert metadata.get("namespace") == expected, metadata["name"]
         assert metadata["labels"]["app.kubernetes.io/name"] == "harbourmaster", metadata["name"]
 
 
 @each_combination
-def test_rights_are_given_to_accounts_that_exist(found):
+def test_rights_are_given_to_accounts_that_exist(manifests):
     accounts = {
-        (each["metadata"]["namespace"], each["metadata"]["name"])
-        for each in of_kind(found, "ServiceAccount")
+        (account["metadata"]["namespace"], account["metadata"]["name"])
+        for account in of_kind(manifests, "ServiceAccount")
     }
-    roles = {(each["kind"], each["metadata"]["name"]) for each in found}
+    roles = {(obj["kind"], obj["metadata"]["name"]) for obj in manifests}
     used = set()
-    for each in of_kind(found, "RoleBinding", "ClusterRoleBinding"):
-        role = each["roleRef"]["kind"], each["roleRef"]["name"]
+    for obj in of_kind(manifests, "RoleBinding", "ClusterRoleBinding"):
+        role = obj["roleRef"]["kind"], obj["roleRef"]["name"]
         assert role in roles | BUILT_IN
-        used |= {(subject["namespace"], subject["name"]) for subject in each["subjects"]}
+        used |= {(subject["namespace"], subject["name"]) for subject in obj["subjects"]}
     assert used == accounts
 
 
 @each_combination
-def test_pods_run_as_accounts_that_exist(found):
-    accounts = {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
+def test_pods_run_as_accounts_that_exist(manifests):
+    accounts = {account["metadata"]["name"] for account in of_kind(manifests, "ServiceAccount")}
     # The component is for Jobs that administrators make.
     accounts.discard("harbourmaster-repair")
-    assert {pod_of(each)["serviceAccountName"] for each in of_kind(found, "Deployment")} == accounts
+    assert {
+        pod_of(deployment)["serviceAccountName"] for deployment in of_kind(manifests, "Deployment")
+    } == accounts
 
 
 @each_combination
-def test_the_configurations_call_our_service(found, combination):
-    services = {each["metadata"]["name"]: each for each in of_kind(found, "Service")}
-    namespace = one(found, "Namespace")["metadata"]["name"]
-    configurations = of_kind(found, *CONFIGURATIONS)
+def test_the_configurations_call_our_service(manifests, combination):
+    services = {service["metadata"]["name"]: service for service in of_kind(manifests, "Service")}
+    namespace = one(manifests, "Namespace")["metadata"]["name"]
+    configurations = of_kind(manifests, *CONFIGURATIONS)
     assert len(configurations) == 2 * ("with-certmanager" in combination)
     for configuration in configurations:
         for webhook in configuration["webhooks"]:
@@ -153,34 +155,34 @@ def test_the_configurations_call_our_service(found, combination):
 
 
 @each_combination
-def test_the_custom_metrics_api_leads_to_our_service_by_the_names_of_the_settings(found):
-    settings = controller_settings(found)
-    services = {each["metadata"]["name"]: each for each in of_kind(found, "Service")}
-    namespace = one(found, "Namespace")["metadata"]["name"]
-    served = of_kind(found, "APIService")
-    assert [each["metadata"]["name"] for each in served] == (
+def test_the_custom_metrics_api_leads_to_our_service_by_the_names_of_the_settings(manifests):
+    settings = controller_settings(manifests)
+    services = {service["metadata"]["name"]: service for service in of_kind(manifests, "Service")}
+    namespace = one(manifests, "Namespace")["metadata"]["name"]
+    served = of_kind(manifests, "APIService")
+    assert [api_service["metadata"]["name"] for api_service in served] == (
         list(SERVED) if settings.metrics.custom_metrics_api else []
     )
-    for each in served:
-        spec = each["spec"]
-        assert f"{spec['version']}.{spec['group']}" == each["metadata"]["name"]
+    for api_service in served:
+        spec = api_service["spec"]
+        assert f"{spec['version']}.{spec['group']}" == api_service["metadata"]["name"]
         assert spec["insecureSkipTLSVerify"] is False
         name, port = spec["service"]["name"], spec["service"]["port"]
         assert (name, spec["service"]["namespace"]) == (settings.metrics.service_name, namespace)
-        targets = {one["port"]: one["targetPort"] for one in services[name]["spec"]["ports"]}
+        targets = {port["port"]: port["targetPort"] for port in services[name]["spec"]["ports"]}
         assert targets[port] == "metrics-api"
-    priorities = [each["spec"]["versionPriority"] for each in served]
+    priorities = [api_service["spec"]["versionPriority"] for api_service in served]
     assert priorities == sorted(set(priorities))
 
 
 @each_combination
-def test_the_controller_finds_every_conversion_by_the_names_of_its_settings(found):
-    settings = controller_settings(found).webhook
-    namespace = one(found, "Namespace")["metadata"]["name"]
+def test_the_controller_finds_every_conversion_by_the_names_of_its_settings(manifests):
+    settings = controller_settings(manifests).webhook
+    namespace = one(manifests, "Namespace")["metadata"]["name"]
     services = {
-        each["metadata"]["name"]: service_of(each)
-        for each in of_kind(found, "CustomResourceDefinition")
-        if "conversion" in each["spec"]
+        definition["metadata"]["name"]: service_of(definition)
+        for definition in of_kind(manifests, "CustomResourceDefinition")
+        if "conversion" in definition["spec"]
     }
     ours = {
         "name": settings.service_name,
@@ -196,34 +198,34 @@ def service_of(definition):
 
 
 @each_combination
-def test_the_controller_knows_the_names_that_stand_here(found):
-    settings = controller_settings(found)
+def test_the_controller_knows_the_names_that_stand_here(manifests):
+    settings = controller_settings(manifests)
     assert settings.webhook.service_name in {
-        each["metadata"]["name"] for each in of_kind(found, "Service")
+        service["metadata"]["name"] for service in of_kind(manifests, "Service")
     }
-    volumes = pod_of(deployment_of(found, "webhook"))["volumes"]
+    volumes = pod_of(deployment_of(manifests, "webhook"))["volumes"]
     secrets = [volume["secret"]["secretName"] for volume in volumes if "secret" in volume]
     assert secrets == [settings.certificates.secret_name]
     leases = [
         rule
-        for rule in one(found, "Role", "harbourmaster-controller")["rules"]
+        for rule in one(manifests, "Role", "harbourmaster-controller")["rules"]
         if rule["resources"] == ["leases"] and "resourceNames" in rule
     ]
     assert [rule["resourceNames"] for rule in leases] == [[settings.leader_election.lease_name]]
 
 
 @each_combination
-def test_selectors_pick_exactly_one_deployment(found):
-    deployments = of_kind(found, "Deployment")
-    selecting = (*of_kind(found, "Service", "PodDisruptionBudget"), *deployments)
+def test_selectors_pick_exactly_one_deployment(manifests):
+    deployments = of_kind(manifests, "Deployment")
+    selecting = (*of_kind(manifests, "Service", "PodDisruptionBudget"), *deployments)
     assert len(deployments) >= 2
-    for each in filterfalse(is_address, selecting):
+    for obj in filterfalse(is_address, selecting):
         picked = [
             deployment["metadata"]["name"]
             for deployment in deployments
-            if selects(each["spec"]["selector"], pod_labels(deployment))
+            if selects(obj["spec"]["selector"], pod_labels(deployment))
         ]
-        assert len(picked) == 1, each["metadata"]["name"]
+        assert len(picked) == 1, obj["metadata"]["name"]
 
 
 def test_default_needs_nothing_newer_than_1_25():
@@ -234,7 +236,7 @@ def test_before_1_30_there_is_everything_but_the_guards():
     guards = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     left_out = [obj for obj in objects() if obj not in objects("before-1.30")]
     assert of_kind(left_out, *guards) == of_kind(objects(), *guards) != []
-    assert {each["kind"] for each in left_out} == {*guards, "ClusterRole"}
+    assert {obj["kind"] for obj in left_out} == {*guards, "ClusterRole"}
 
 
 def test_default_leaves_the_configurations_to_the_controller():
@@ -243,7 +245,7 @@ def test_default_leaves_the_configurations_to_the_controller():
 
 
 def test_the_image_is_ours_of_this_version():
-    images = {container(each)["image"] for each in of_kind(objects(), "Deployment")}
+    images = {container(deployment)["image"] for deployment in of_kind(objects(), "Deployment")}
     assert images == {f"harbourmaster:{VERSION}"}
 
 
@@ -256,20 +258,20 @@ def test_the_readable_configurations_are_those_that_the_controller_makes():
 
 
 def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
-    found = objects("with-certmanager", "pods-only")
-    settings = controller_settings(found).webhook
+    manifests = objects("with-certmanager", "pods-only")
+    settings = controller_settings(manifests).webhook
     assert settings == RegistrationSettings(templates=False)
     for wanted in desired(settings, Home(NAMESPACE), None).values():
-        assert one(found, wanted["kind"])["webhooks"] == wanted["webhooks"]
+        assert one(manifests, wanted["kind"])["webhooks"] == wanted["webhooks"]
 
 
 def test_with_cert_manager_the_controller_has_no_say_in_registration():
-    found = objects("with-certmanager")
-    settings = controller_settings(found)
+    manifests = objects("with-certmanager")
+    settings = controller_settings(manifests)
     assert not settings.register_webhooks
     touched = {
         resource
-        for role in of_kind(found, "Role", "ClusterRole")
+        for role in of_kind(manifests, "Role", "ClusterRole")
         if role["metadata"]["labels"]["app.kubernetes.io/component"] != "policies"
         for rule in role["rules"]
         # A provider's Secret is read, and no other.
@@ -277,32 +279,34 @@ def test_with_cert_manager_the_controller_has_no_say_in_registration():
         for resource in rule["resources"]
     }
     assert not {
-        each for each in touched if each == "secrets" or each.endswith("webhookconfigurations")
+        resource
+        for resource in touched
+        if resource == "secrets" or resource.endswith("webhookconfigurations")
     }
 
 
 def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
-    found, usual = (
+    beside, usual = (
         {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects(base)}
         for base in ("beside-keptn", "default")
     )
     controller = ("Deployment", "harbourmaster-controller")
-    settings = settings_of(found[controller])
+    settings = settings_of(beside[controller])
     assert settings.running == (REGISTRATION, NAMESPACES, POLICIES)
     # By default two are off.
     usually = tuple(name for name in CONTROLLERS if name not in {RESCHEDULING, PLACEMENT})
     assert settings_of(usual[controller]).running == usually
-    assert {key for key, each in found.items() if each != usual[key]} == {controller}
+    assert {key for key, obj in beside.items() if obj != usual[key]} == {controller}
     # Keptn's operators may write what the guards reserve for us.
-    guards = usual.keys() - {(each["kind"], each["metadata"]["name"]) for each in objects("base")}
-    assert usual.keys() - found.keys() == guards | {("APIService", name) for name in SERVED}
+    guards = usual.keys() - {(obj["kind"], obj["metadata"]["name"]) for obj in objects("base")}
+    assert usual.keys() - beside.keys() == guards | {("APIService", name) for name in SERVED}
 
 
 @pytest.mark.parametrize("component", ["gardener", "pods-only"])
 def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(component):
-    found = objects("with-certmanager", component)
-    namespace = one(found, "Namespace")["metadata"]["name"]
-    certificate = one(found, "Certificate", "harbourmaster-webhook")
+    manifests = objects("with-certmanager", component)
+    namespace = one(manifests, "Namespace")["metadata"]["name"]
+    certificate = one(manifests, "Certificate", "harbourmaster-webhook")
     secret = certificate["spec"]["secretName"]
 
     def assert_issued(calling, *services):
@@ -313,18 +317,18 @@ def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(c
         assert hosts
         assert hosts <= set(certificate["spec"]["dnsNames"])
 
-    volumes = pod_of(deployment_of(found, "webhook"))["volumes"]
+    volumes = pod_of(deployment_of(manifests, "webhook"))["volumes"]
     assert volumes[0]["secret"]["secretName"] == secret
-    for each in of_kind(found, *CONFIGURATIONS):
-        called = [webhook["clientConfig"] for webhook in each["webhooks"]]
-        assert_issued(each, *(client["service"] for client in called))
+    for api_service in of_kind(manifests, *CONFIGURATIONS):
+        called = [webhook["clientConfig"] for webhook in api_service["webhooks"]]
+        assert_issued(api_service, *(client["service"] for client in called))
         assert not any("caBundle" in client for client in called)
-    for each in of_kind(found, "APIService"):
-        assert_issued(each, each["spec"]["service"])
+    for api_service in of_kind(manifests, "APIService"):
+        assert_issued(api_service, api_service["spec"]["service"])
     for name in CONVERTED:
-        definition = one(found, "CustomResourceDefinition", name)
+        definition = one(manifests, "CustomResourceDefinition", name)
         assert_issued(definition, service_of(definition))
-    controller = deployment_of(found)
+    controller = deployment_of(manifests)
     (mount,) = container(controller)["volumeMounts"]
     assert mount["mountPath"] == settings_of(controller).metrics.custom_metrics_cert_dir
     (volume,) = pod_of(controller)["volumes"]
@@ -334,16 +338,19 @@ def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(c
 
 
 def test_cert_manager_gives_the_lifetimes_and_names_of_our_own_certificates():
-    found = objects("with-certmanager")
-    leaf = one(found, "Certificate", "harbourmaster-webhook")["spec"]
-    authority = one(found, "Certificate", "harbourmaster-webhook-ca")["spec"]
+    manifests = objects("with-certmanager")
+    leaf = one(manifests, "Certificate", "harbourmaster-webhook")["spec"]
+    authority = one(manifests, "Certificate", "harbourmaster-webhook-ca")["spec"]
     ours = ControllerSettings().certificates
     assert hours(leaf["duration"]) * 3600 == ours.leaf_lifetime_seconds
     assert hours(authority["duration"]) * 3600 == ours.ca_lifetime_seconds
-    for each in (leaf, authority):
-        assert (each["privateKey"]["algorithm"], each["privateKey"]["size"]) == ("ECDSA", 256)
+    for certificate in (leaf, authority):
+        assert (certificate["privateKey"]["algorithm"], certificate["privateKey"]["size"]) == (
+            "ECDSA",
+            256,
+        )
         # After two thirds, like ours.
-        assert hours(each["renewBefore"]) * 3 == hours(each["duration"])
+        assert hours(certificate["renewBefore"]) * 3 == hours(certificate["duration"])
     # Else the old leaf is not valid under the new authority, which replaces the old one at once.
     assert authority["privateKey"]["rotationPolicy"] == "Never"
     assert tuple(leaf["dnsNames"]) == names_of(ControllerSettings(), NAMESPACE)
@@ -354,9 +361,14 @@ def hours(duration):
 
 
 def test_a_single_replica_of_each_may_be_moved():
-    found = objects("default", "single-replica")
-    assert [each["spec"]["replicas"] for each in of_kind(found, "Deployment")] == [1, 1]
-    assert [each["spec"]["maxUnavailable"] for each in of_kind(found, "PodDisruptionBudget")] == [
+    manifests = objects("default", "single-replica")
+    assert [deployment["spec"]["replicas"] for deployment in of_kind(manifests, "Deployment")] == [
+        1,
+        1,
+    ]
+    assert [
+        budget["spec"]["maxUnavailable"] for budget in of_kind(manifests, "PodDisruptionBudget")
+    ] == [
         1,
         1,
     ]
@@ -364,19 +376,19 @@ def test_a_single_replica_of_each_may_be_moved():
 
 @pytest.mark.parametrize("base", ["default", "with-certmanager"])
 def test_in_gardener_nothing_names_our_own_namespace(base):
-    found = objects(base, "namespace-guard", "network-policy", "monitoring", "gardener")
-    assert NAMESPACE not in json.dumps(found)
-    assert one(found, "Namespace")["metadata"]["name"] == "gardener-extension-kupid"
-    assert one(found, "Service", "gardener-extension-kupid")
-    guard = one(found, "ValidatingAdmissionPolicy", "harbourmaster-namespace-guard")
+    manifests = objects(base, "namespace-guard", "network-policy", "monitoring", "gardener")
+    assert NAMESPACE not in json.dumps(manifests)
+    assert one(manifests, "Namespace")["metadata"]["name"] == "gardener-extension-kupid"
+    assert one(manifests, "Service", "gardener-extension-kupid")
+    guard = one(manifests, "ValidatingAdmissionPolicy", "harbourmaster-namespace-guard")
     condition = guard["spec"]["matchConditions"][0]
     account = "system:serviceaccount:gardener-extension-kupid:harbourmaster-controller"
     assert f'== "{account}"' in condition["expression"]
 
 
 def test_in_gardener_our_namespace_is_never_reviewed():
-    found = objects("with-certmanager", "gardener")
-    webhooks = one(found, "MutatingWebhookConfiguration")["webhooks"]
+    manifests = objects("with-certmanager", "gardener")
+    webhooks = one(manifests, "MutatingWebhookConfiguration")["webhooks"]
     assert len(webhooks) == 3
     for webhook in webhooks:
         by_name = webhook["namespaceSelector"]["matchExpressions"][0]
@@ -385,14 +397,14 @@ def test_in_gardener_our_namespace_is_never_reviewed():
 
 
 def test_in_gardener_the_authority_of_kupid_may_be_read_and_is():
-    found = objects("default", "gardener")
-    adopted = controller_settings(found).certificates
+    manifests = objects("default", "gardener")
+    adopted = controller_settings(manifests).certificates
     assert {
         "apiGroups": [""],
         "resources": ["secrets"],
         "resourceNames": [adopted.adopt_secret],
         "verbs": ["get"],
-    } in one(found, "Role", "harbourmaster-registration")["rules"]
+    } in one(manifests, "Role", "harbourmaster-registration")["rules"]
 
 
 def test_a_namespace_of_ones_own_needs_one_line(tmp_path):

@@ -1,4 +1,4 @@
-"""Who may evict and change nodes: nobody, unless the component is used."""
+"""Rights to evict pods and change nodes, which only the component gives."""
 
 from __future__ import annotations
 
@@ -39,46 +39,48 @@ RIGHTS = {
 READING = {"get", "list", "watch"}
 
 
-def granted(roles):
+def rights_of(roles):
     """Verbs and resources of roles, whatever their group."""
     return {right[1:] for right in rights(roles)}
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_without_the_component_nobody_may_evict_or_change_nodes(base):
-    found = objects(base)
-    ours = of_component(found, "controller", "webhook")
-    given = granted(ours)
+    manifests = objects(base)
+    ours = of_component(manifests, "controller", "webhook")
+    given = rights_of(ours)
     assert not {("pods", "delete"), ("pods/eviction", "create"), ("nodes", "patch")} & given
     assert not {"nodes", "pods/status"} & {what for what, verb in given if verb not in READING}
-    assert not controller_settings(found).rescheduling.enabled
+    assert not controller_settings(manifests).rescheduling.enabled
     assert not ControllerSettings().rescheduling.enabled
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_component_brings_the_setting_and_exactly_these_rights(base):
-    found = objects(base, "rescheduling")
-    assert granted([one(found, "ClusterRole", ROLE)]) == RIGHTS
-    assert bound_to(found, ROLE) == ["harbourmaster-controller"]
-    assert controller_settings(found).rescheduling.enabled
+    manifests = objects(base, "rescheduling")
+    assert rights_of([one(manifests, "ClusterRole", ROLE)]) == RIGHTS
+    assert bound_to(manifests, ROLE) == ["harbourmaster-controller"]
+    assert controller_settings(manifests).rescheduling.enabled
     (lease,) = [
-        rule for rule in one(found, "ClusterRole", ROLE)["rules"] if rule["resources"] == ["leases"]
+        rule
+        for rule in one(manifests, "ClusterRole", ROLE)["rules"]
+        if rule["resources"] == ["leases"]
     ]
     assert lease["resourceNames"] == ["kube-scheduler"]
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_component_keeps_disruption_budgets_unless_a_later_flag_says_otherwise(base):
-    found = copy.deepcopy(deployment_of(objects(base, "rescheduling")))
-    assert not settings_of(found).rescheduling.allow_pdb_violation
-    container(found)["args"].append("--rescheduling-allow-pdb-violation=true")
-    assert settings_of(found).rescheduling.allow_pdb_violation
+    deployment = copy.deepcopy(deployment_of(objects(base, "rescheduling")))
+    assert not settings_of(deployment).rescheduling.allow_pdb_violation
+    container(deployment)["args"].append("--rescheduling-allow-pdb-violation=true")
+    assert settings_of(deployment).rescheduling.allow_pdb_violation
     assert ControllerSettings().rescheduling.allow_pdb_violation
 
 
 def test_the_other_rights_of_the_controller_suffice():
-    found = objects("default", "rescheduling")
-    given = granted(of_kind(of_component(found, "controller"), "ClusterRole"))
+    manifests = objects("default", "rescheduling")
+    given = rights_of(of_kind(of_component(manifests, "controller"), "ClusterRole"))
     needed = {
         *(("namespaces", verb) for verb in ("list", "watch")),
         *(("configmaps", verb) for verb in ("list", "watch")),
@@ -89,8 +91,8 @@ def test_the_other_rights_of_the_controller_suffice():
 
 
 def test_our_own_pods_tolerate_reserved_nodes():
-    found = objects("default", "rescheduling")
-    pod = pod_of(deployment_of(found))
+    manifests = objects("default", "rescheduling")
+    pod = pod_of(deployment_of(manifests))
     key = ControllerSettings().rescheduling.taint_key
     assert pod["tolerations"] == [{"key": key, "operator": "Exists"}]
     assert pod["priorityClassName"] in ControllerSettings().rescheduling.critical_classes
@@ -107,9 +109,9 @@ ALONE = "rescheduler-alone"
 
 
 def test_alone_there_is_nothing_but_the_controller():
-    found = objects(ALONE)
+    manifests = objects(ALONE)
     kinds = {"Namespace", "ResourceQuota"}
-    ours = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"] not in kinds}
+    ours = {(obj["kind"], obj["metadata"]["name"]) for obj in manifests if obj["kind"] not in kinds}
     named = ("ClusterRole", "ClusterRoleBinding")
     assert ours == {
         *((kind, CONTROLLER) for kind in (*named, "Role", "RoleBinding", "ServiceAccount")),
@@ -127,20 +129,20 @@ def test_alone_it_begins_with_a_dry_run_of_the_rescheduler_only():
 
 
 def test_alone_it_has_its_own_rights_and_those_of_a_leader():
-    found = objects(ALONE)
-    assert granted(of_kind(found, "ClusterRole")) == {
+    manifests = objects(ALONE)
+    assert rights_of(of_kind(manifests, "ClusterRole")) == {
         *RIGHTS,
         *(("namespaces", verb) for verb in ("list", "watch")),
         *(("events", verb) for verb in ("create", "patch")),
     }
-    assert granted(of_kind(found, "Role")) == {
+    assert rights_of(of_kind(manifests, "Role")) == {
         *(("leases", verb) for verb in ("create", "get", "update")),
         *(("configmaps", verb) for verb in ("list", "watch")),
     }
     (rule,) = [
-        each
-        for each in one(found, "Role", CONTROLLER)["rules"]
-        if each["resources"] == ["configmaps"]
+        rule
+        for rule in one(manifests, "Role", CONTROLLER)["rules"]
+        if rule["resources"] == ["configmaps"]
     ]
     assert rule["resourceNames"] == [ControllerSettings().rescheduling.kill_switch]
 

@@ -20,13 +20,13 @@ READING = {"get", "list", "watch"}
 SHADOW = "shadow"
 
 
-def rights(found, account):
+def rights(manifests, account):
     """Each right of a ServiceAccount as one line: where, what, which, and how."""
     lines = []
-    for binding in of_kind(found, "RoleBinding", "ClusterRoleBinding"):
+    for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding"):
         if account not in {subject["name"] for subject in binding["subjects"]}:
             continue
-        role = one(found, binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        role = one(manifests, binding["roleRef"]["kind"], binding["roleRef"]["name"])
         where = "own namespace" if binding["kind"] == "RoleBinding" else "cluster"
         for rule in role["rules"]:
             assert rule.keys() <= {"apiGroups", "resources", "resourceNames", "verbs"}
@@ -49,15 +49,15 @@ def test_the_rights_are_exactly_these(base, account):
 @pytest.mark.claim("R3")
 def test_the_webhook_only_reads(base):
     verbs = {line.rpartition(": ")[2] for line in rights(objects(base), "harbourmaster-webhook")}
-    assert {verb for each in verbs for verb in each.split(", ")} <= READING
+    assert {verb for verb_list in verbs for verb in verb_list.split(", ")} <= READING
 
 
 @pytest.mark.parametrize("base", [*BASES, SHADOW])
 @pytest.mark.claim("R2")
 def test_no_account_of_ours_has_a_dangerous_right(base):
-    found = objects(base)
+    manifests = objects(base)
     for account in ("harbourmaster-webhook", "harbourmaster-controller"):
-        lines = rights(found, account)
+        lines = rights(manifests, account)
         assert lines, account
         for line in lines:
             where, resource, names, verbs = line.split(": ")
@@ -89,14 +89,14 @@ def before(tmp_path_factory):
     if archive.returncode:
         pytest.skip("the commit of the release before is not in this clone")
     folder = tmp_path_factory.mktemp("before")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as found:
-        found.extractall(folder, filter="data")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as content:
+        content.extractall(folder, filter="data")
     return folder / "deploy"
 
 
-def bound(folder):
+def permissions_in(folder):
     """Whom each binding of a folder's manifests binds to what, and all that each role allows."""
-    found = set()
+    pairs = set()
     for path in folder.rglob("*.yaml"):
         text = path.read_text()
         if "rbac.authorization.k8s.io" not in text or "{{" in text:
@@ -104,12 +104,12 @@ def bound(folder):
         for item in yaml.safe_load_all(text):
             name = (item["kind"], item["metadata"]["name"])
             if item["kind"].endswith("Binding"):
-                found |= {
+                pairs |= {
                     (*name, item["roleRef"]["name"], subject["name"])
                     for subject in item["subjects"]
                 }
             for rule in item.get("rules", ()):
-                found |= {
+                pairs |= {
                     (*name, *right)
                     for right in product(
                         rule["apiGroups"],
@@ -118,18 +118,18 @@ def bound(folder):
                         rule["verbs"],
                     )
                 }
-    return found
+    return pairs
 
 
 def test_the_release_before_has_its_rights_after_a_rollout_undo(before):
-    old, new = bound(before), bound(DEPLOY)
+    old, new = permissions_in(before), permissions_in(DEPLOY)
     assert len(old) > 200
     assert old - new == set()
 
 
 def test_rights_for_the_release_before_are_of_that_release_and_no_older_one(before):
     assert previous.KEPT.keys() <= {previous.VERSION}, "remove the rights of an older release"
-    old = {(verb, group, resource) for *_, group, resource, _, verb in bound(before)}
+    old = {(verb, group, resource) for *_, group, resource, _, verb in permissions_in(before)}
     assert previous.KEPT.get(previous.VERSION, set()) <= old
 
 
@@ -139,9 +139,9 @@ def test_each_process_has_an_account_of_its_own_without_a_token_for_the_asking()
 
 
 def test_people_get_rights_on_policies_through_the_roles_that_they_have():
-    found = objects()
+    manifests = objects()
     aggregated = {}
-    for role in of_kind(found, "ClusterRole"):
+    for role in of_kind(manifests, "ClusterRole"):
         verbs = {
             (resource, verb)
             for rule in role["rules"]
@@ -172,11 +172,13 @@ def test_people_get_rights_on_policies_through_the_roles_that_they_have():
 
 
 def test_people_get_rights_on_every_kind_that_is_defined():
-    found = objects()
-    defined = {each["spec"]["names"]["plural"] for each in of_kind(found, DEFINITION)}
+    manifests = objects()
+    defined = {
+        definition["spec"]["names"]["plural"] for definition in of_kind(manifests, DEFINITION)
+    }
     viewed = {
         resource
-        for role in of_kind(found, "ClusterRole")
+        for role in of_kind(manifests, "ClusterRole")
         if "rbac.authorization.k8s.io/aggregate-to-view" in role["metadata"]["labels"]
         for rule in role["rules"]
         for resource in rule["resources"]

@@ -1,4 +1,4 @@
-"""What setup.cfg puts into an installation besides Python files."""
+"""The files that setup.cfg installs besides Python files."""
 
 from __future__ import annotations
 

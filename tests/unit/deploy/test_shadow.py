@@ -17,21 +17,21 @@ from helpers.manifests import (
 
 
 def test_nothing_that_kupid_or_keptn_has_is_applied():
-    found = objects("shadow")
-    assert {each["kind"] for each in found} & {
+    manifests = objects("shadow")
+    assert {obj["kind"] for obj in manifests} & {
         "APIService",
         "CustomResourceDefinition",
         "ValidatingAdmissionPolicy",
     } == set()
-    assert {each["metadata"].get("namespace", NAMESPACE) for each in found} == {NAMESPACE}
+    assert {obj["metadata"].get("namespace", NAMESPACE) for obj in manifests} == {NAMESPACE}
 
 
 def test_both_processes_are_in_shadow_mode_and_only_the_registration_runs():
-    found = objects("shadow")
-    settings = controller_settings(found)
+    manifests = objects("shadow")
+    settings = controller_settings(manifests)
     assert settings.running == (REGISTRATION,)
     assert settings.webhook.shadow
-    assert settings_of(deployment_of(found, "webhook")).shadow
+    assert settings_of(deployment_of(manifests, "webhook")).shadow
 
 
 def test_one_replica_sees_all_objects():
@@ -39,10 +39,10 @@ def test_one_replica_sees_all_objects():
 
 
 def test_the_permissions_are_for_the_configurations_and_the_report_that_are_written():
-    found = objects("shadow")
-    settings = controller_settings(found).webhook
+    manifests = objects("shadow")
+    settings = controller_settings(manifests).webhook
     name = desired(settings, Home(NAMESPACE), None)[MUTATING_WEBHOOKS]["metadata"]["name"]
-    role = one(found, "ClusterRole", "harbourmaster-registration")
+    role = one(manifests, "ClusterRole", "harbourmaster-registration")
     assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [name]]
     assert name == SHADOW
-    assert one(found, "ConfigMap")["metadata"]["name"] == CONFIG_MAP
+    assert one(manifests, "ConfigMap")["metadata"]["name"] == CONFIG_MAP

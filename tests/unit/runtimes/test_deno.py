@@ -52,15 +52,15 @@ def run(tmp_path):
     "script", ["/var/data/function.ts", "https://example.com/f.ts", "http://example.com/f.ts"]
 )
 def test_a_function_may_do_just_this(run, script):
-    found = run(SCRIPT=script, CMD_ARGS="--allow-all")
-    assert json.loads(found.stdout) == [*ALLOWED, script]
+    result = run(SCRIPT=script, CMD_ARGS="--allow-all")
+    assert json.loads(result.stdout) == [*ALLOWED, script]
 
 
 @pytest.mark.parametrize("given", ["", "function.ts", "--allow-all", "-", "file:///etc/passwd"])
 def test_what_is_neither_path_nor_url_never_runs(run, given):
-    found = run(SCRIPT=given)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "SCRIPT must be an absolute path, or a URL of http or https\n"
+    result = run(SCRIPT=given)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "SCRIPT must be an absolute path, or a URL of http or https\n"
 
 
 def test_without_a_script_nothing_runs(run):
@@ -69,6 +69,6 @@ def test_without_a_script_nothing_runs(run):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s28_no_shell_reads_the_script(run, tmp_path, text):
-    found = run(SCRIPT=f"/{text}", DATA=text)
-    assert json.loads(found.stdout)[-1] == f"/{text}"
+    result = run(SCRIPT=f"/{text}", DATA=text)
+    assert json.loads(result.stdout)[-1] == f"/{text}"
     assert list((tmp_path / "work").iterdir()) == []

@@ -76,39 +76,39 @@ def site():
 
 def test_a_file_is_run_with_what_it_is_given(run, script):
     given = {"DATA": '{"a":"<b>"}', "SECURE_DATA": "s", "KEPTN_CONTEXT": "{}"}
-    found = run(SCRIPT=script, CMD_ARGS="", **given)
-    assert json.loads(found.stdout) == [[script], 0, given]
-    assert found.returncode == 0
+    result = run(SCRIPT=script, CMD_ARGS="", **given)
+    assert json.loads(result.stdout) == [[script], 0, given]
+    assert result.returncode == 0
 
 
 def test_arguments_are_the_interpreters(run, script):
-    found = run(SCRIPT=script, CMD_ARGS="-X utf8")
-    assert json.loads(found.stdout)[1] == 1
+    result = run(SCRIPT=script, CMD_ARGS="-X utf8")
+    assert json.loads(result.stdout)[1] == 1
 
 
 def test_quotes_hold_an_argument_together(run, script):
-    found = run(SCRIPT=script, CMD_ARGS="-c 'import sys; print(sys.argv)'")
-    assert found.stdout == f"['-c', '{script}']\n"
+    result = run(SCRIPT=script, CMD_ARGS="-c 'import sys; print(sys.argv)'")
+    assert result.stdout == f"['-c', '{script}']\n"
 
 
 def test_code_behind_a_url_is_run(run, site):
     site.pages["/f.py"] = (200, SHOW.encode())
-    found = run(SCRIPT=f"{site.url}/f.py", DATA="d")
-    assert json.loads(found.stdout)[0] == ["-"]
-    assert json.loads(found.stdout)[2]["DATA"] == "d"
+    result = run(SCRIPT=f"{site.url}/f.py", DATA="d")
+    assert json.loads(result.stdout)[0] == ["-"]
+    assert json.loads(result.stdout)[2]["DATA"] == "d"
 
 
 def test_a_page_that_says_not_found_never_runs(run, site):
-    found = run(SCRIPT=f"{site.url}/gone.py")
-    assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == f"{site.url}/gone.py cannot be fetched: HTTP Error 404: Not Found\n"
+    result = run(SCRIPT=f"{site.url}/gone.py")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"{site.url}/gone.py cannot be fetched: HTTP Error 404: Not Found\n"
 
 
 def test_what_is_too_large_never_runs(run, site):
     site.pages["/big.py"] = (200, b"print(1)\n" + b"#" * (10 * 1024 * 1024))
-    found = run(SCRIPT=f"{site.url}/big.py")
-    assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == f"{site.url}/big.py has more than 10 MiB\n"
+    result = run(SCRIPT=f"{site.url}/big.py")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"{site.url}/big.py has more than 10 MiB\n"
 
 
 def test_the_exit_code_is_the_functions(run, tmp_path):
@@ -119,20 +119,20 @@ def test_the_exit_code_is_the_functions(run, tmp_path):
 
 @pytest.mark.parametrize("given", ["", "function.py", "-c", "--version", "file:///etc/passwd"])
 def test_what_is_neither_path_nor_url_never_runs(run, given):
-    found = run(SCRIPT=given)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "SCRIPT must be an absolute path, or a URL of http or https\n"
+    result = run(SCRIPT=given)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "SCRIPT must be an absolute path, or a URL of http or https\n"
 
 
 def test_arguments_that_cannot_be_split_are_told(run, script):
-    found = run(SCRIPT=script, CMD_ARGS="'open")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "CMD_ARGS cannot be split into arguments: No closing quotation\n"
+    result = run(SCRIPT=script, CMD_ARGS="'open")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "CMD_ARGS cannot be split into arguments: No closing quotation\n"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s28_no_shell_reads_anything(run, script, tmp_path, text):
-    found = run(SCRIPT=script, DATA=text, KEPTN_CONTEXT=text, SECURE_DATA=text)
-    assert json.loads(found.stdout)[2]["DATA"] == text
+    result = run(SCRIPT=script, DATA=text, KEPTN_CONTEXT=text, SECURE_DATA=text)
+    assert json.loads(result.stdout)[2]["DATA"] == text
     run(SCRIPT=f"{script}{text}", CMD_ARGS=text)
     assert [path.name for path in tmp_path.iterdir()] == ["function.py"]

@@ -1,4 +1,4 @@
-"""Which definitions and conversions ``harbourmaster uninstall`` keeps, deletes or turns off."""
+"""The definitions and conversions that ``harbourmaster uninstall`` keeps, deletes or turns off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_definitions_that_kupid_uses_stay(api, client):
 APPS_CRD = f"{APPS.plural}.{APPS.group}"
 
 
-def converted(api, service, namespace=DEFAULT_NAMESPACE):
+def put_converted(api, service, namespace=DEFAULT_NAMESPACE):
     client = {"service": {"name": service, "namespace": namespace}, "caBundle": "eA=="}
     conversion = {"strategy": "Webhook", "webhook": {"clientConfig": client}}
     spec = {"group": APPS.group, "conversion": conversion}
@@ -36,7 +36,7 @@ def converted(api, service, namespace=DEFAULT_NAMESPACE):
 
 async def test_kept_definitions_are_read_without_us(api, client):
     install(api)
-    converted(api, WEBHOOK)
+    put_converted(api, WEBHOOK)
     put(api, APPS, "ledger", namespace="shop", labels={})
     told = await done(client)
     assert f"conversions: turned off {APPS_CRD}" in told
@@ -48,7 +48,7 @@ async def test_kept_definitions_are_read_without_us(api, client):
 
 async def test_conversions_go_before_the_webhook_that_makes_them(api, client):
     install(api)
-    converted(api, WEBHOOK)
+    put_converted(api, WEBHOOK)
     await run(client)
     paths = [seen.path for seen in api.seen("*", "customresourcedefinitions/|deployments/harbour")]
     assert paths.index(next(path for path in paths if path.endswith(APPS_CRD))) < paths.index(
@@ -57,14 +57,14 @@ async def test_conversions_go_before_the_webhook_that_makes_them(api, client):
 
 
 async def test_conversions_of_others_stay(api, client):
-    converted(api, "lifecycle-webhook-service", "keptn-system")
+    put_converted(api, "lifecycle-webhook-service", "keptn-system")
     told = await done(client)
     assert not any(line.startswith("conversions") for line in told)
     assert api.get(DEFINITIONS, APPS_CRD)["spec"]["conversion"]["strategy"] == "Webhook"
 
 
 async def test_a_dry_run_turns_no_conversion_off(api, client):
-    converted(api, WEBHOOK)
+    put_converted(api, WEBHOOK)
     _, told = await run(client, dry_run=True)
     assert f"conversions: would turn off {APPS_CRD}" in told
     assert {seen.method for seen in api.requests} == {"GET"}
@@ -72,7 +72,7 @@ async def test_a_dry_run_turns_no_conversion_off(api, client):
 
 async def test_definitions_that_keptn_uses_stay(api, client):
     install(api)
-    converted(api, WEBHOOK)
+    put_converted(api, WEBHOOK)
     entry = calls("keptn-system", "metrics-webhook-service", "vkeptnmetric.kb.io")
     put(api, VALIDATING_WEBHOOKS, "metrics", labels={}, webhooks=[entry])
     told = await done(client, delete_definitions=True, code=1)

@@ -1,4 +1,4 @@
-"""Which namespace ``harbourmaster uninstall`` deletes, and what keeps one."""
+"""The namespace that ``harbourmaster uninstall`` deletes, and the objects that keep it."""
 
 from __future__ import annotations
 

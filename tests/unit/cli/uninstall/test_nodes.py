@@ -22,7 +22,7 @@ def kept_node(api, name, taints, **annotations):
 
 
 def keep_nodes(api):
-    """Nodes with what a rescheduler left, and one that is kept by somebody else."""
+    """Add nodes with marks of a rescheduler, and one that another program keeps."""
     first, second = OTHERS_ON_NODES
     kept_node(api, "n1", [first, OURS_ON_NODES, second], **{RESERVATIONS: "[]"})
     kept_node(api, "n2", [{**OURS_ON_NODES, "key": "example.com/former"}])
@@ -31,9 +31,9 @@ def keep_nodes(api):
 
 
 def on_nodes(api):
-    found = (api.get(NODES, name) for name in ("n1", "n2", "n3", "n4"))
+    nodes = (api.get(NODES, name) for name in ("n1", "n2", "n3", "n4"))
     return [
-        (each["spec"].get("taints", []), sorted(each["metadata"]["annotations"])) for each in found
+        (node["spec"].get("taints", []), sorted(node["metadata"]["annotations"])) for node in nodes
     ]
 
 

@@ -38,8 +38,8 @@ def annotations(api):
 
 
 def gates(api, name):
-    found = api.get(PODS, name, "shop")
-    return [gate["name"] for gate in found["spec"].get("schedulingGates", [])]
+    stored = api.get(PODS, name, "shop")
+    return [gate["name"] for gate in stored["spec"].get("schedulingGates", [])]
 
 
 async def test_gates_go_from_every_page_and_others_stay(api, client):
@@ -102,7 +102,7 @@ async def test_beside_keptn_only_the_annotation_that_it_reads_stays(api, client,
         put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     pod(api, "cart", annotations={RELEASED: "true", RELEASED_KEY: EXPIRED})
     pod(api, "ledger", GATE, annotations={PARENT_KEY: UNRESOLVED, "a": "b"})
-    scheduled(api, "waits", annotations={PARENT_KEY: UNRESOLVED})
+    put_scheduled(api, "waits", annotations={PARENT_KEY: UNRESOLVED})
     told = await done(client)
     assert f"annotations: removed annotations from {3 if keptn else 2} pods" in told
     assert annotations(api) == {
@@ -113,8 +113,8 @@ async def test_beside_keptn_only_the_annotation_that_it_reads_stays(api, client,
 
 
 async def test_a_pod_whose_deletion_failed_is_still_known_in_the_next_run(api, client):
-    scheduled(api, "ledger-1", annotations={PARENT_KEY: UNRESOLVED})
-    scheduled(api, "lonely", annotations={PARENT_KEY: UNRESOLVED}, owners=())
+    put_scheduled(api, "ledger-1", annotations={PARENT_KEY: UNRESOLVED})
+    put_scheduled(api, "lonely", annotations={PARENT_KEY: UNRESOLVED}, owners=())
     api.forbid("delete", PODS)
     await done(client, code=1)
     assert annotations(api) == {"ledger-1": {PARENT_KEY: UNRESOLVED}, "lonely": {}}
@@ -127,7 +127,7 @@ WORKLOAD = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}
 MADE = {"kind": "ReplicaSet", "name": "ledger-1", "controller": True}
 
 
-def scheduled(api, name, *, annotations=WORKLOAD, owners=(MADE,), **spec):
+def put_scheduled(api, name, *, annotations=WORKLOAD, owners=(MADE,), **spec):
     """A pod in our scheduler, unless the spec says otherwise."""
     metadata = {"name": name, "namespace": "shop", "annotations": annotations}
     metadata["ownerReferences"] = list(owners)
@@ -137,10 +137,10 @@ def scheduled(api, name, *, annotations=WORKLOAD, owners=(MADE,), **spec):
 
 
 async def test_pods_in_the_scheduler_are_deleted_if_their_owner_recreates_them(api, client):
-    scheduled(api, "ledger-1")
-    scheduled(api, "provisional", annotations={"gates.harbourmaster.dev/parent": "unresolved"})
-    scheduled(api, "bound", nodeName="n1")
-    scheduled(api, "elsewhere", schedulerName="default-scheduler")
+    put_scheduled(api, "ledger-1")
+    put_scheduled(api, "provisional", annotations={"gates.harbourmaster.dev/parent": "unresolved"})
+    put_scheduled(api, "bound", nodeName="n1")
+    put_scheduled(api, "elsewhere", schedulerName="default-scheduler")
     code, told = await run(client)
     assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
     assert "pods in keptn-scheduler: deleted 2 pods, for their owners to recreate" in told
@@ -159,7 +159,7 @@ async def test_pods_in_the_scheduler_are_deleted_if_their_owner_recreates_them(a
     ],
 )
 async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
-    scheduled(api, "lonely", **given)
+    put_scheduled(api, "lonely", **given)
     told = await done(client, code=1)
     assert "pods in keptn-scheduler: 1 pod that no owner recreates: shop/lonely" in told
     assert told[-1] == (
@@ -170,13 +170,13 @@ async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
 
 
 async def test_a_pod_that_returns_to_the_scheduler_is_named(api, client):
-    scheduled(api, "ledger-1")
+    put_scheduled(api, "ledger-1")
     deleted = client.delete
 
     async def make_anew(resource, name, *args, **options):
         await deleted(resource, name, *args, **options)
         if resource is PODS:
-            scheduled(api, "ledger-2")
+            put_scheduled(api, "ledger-2")
 
     client.delete = make_anew
     told = await done(client, code=1)
@@ -185,8 +185,8 @@ async def test_a_pod_that_returns_to_the_scheduler_is_named(api, client):
 
 
 async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, client):
-    scheduled(api, "ledger-1")
-    scheduled(api, "lonely", owners=())
+    put_scheduled(api, "ledger-1")
+    put_scheduled(api, "lonely", owners=())
     pod(api, "runs", annotations={RELEASED: "true"})
     told = await done(client, dry_run=True)
     assert "annotations: would remove annotations from 1 pod" in told
@@ -194,8 +194,8 @@ async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, c
         "pods in keptn-scheduler: would delete 1 pod, for their owners to recreate; "
         "1 pod that no owner recreates: shop/lonely"
     ) in told
-    for other in ("packer", ""):
-        code, told = await run(client, scheduler=other)
+    for scheduler in ("packer", ""):
+        code, told = await run(client, scheduler=scheduler)
         assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
         assert sorted(names(api, PODS)) == ["ledger-1", "lonely", "runs"]
 
@@ -203,7 +203,7 @@ async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, c
 async def test_the_scheduler_is_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
-    scheduled(api, "ledger-1")
+    put_scheduled(api, "ledger-1")
     told = await done(client)
     assert "pods in keptn-scheduler: left to Keptn, whose webhook is registered" in told
     assert names(api, PODS) == ["ledger-1"]

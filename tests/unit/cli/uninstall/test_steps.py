@@ -130,10 +130,10 @@ async def test_a_server_that_goes_away_ends_it(api, client):
 
 
 async def test_a_configuration_shared_with_others_is_left_to_them(api, client):
-    other = calls("shop", "quota", "quota.example.com")
-    put(api, MUTATING_WEBHOOKS, "shared", labels={}, webhooks=[calls(), other])
+    foreign = calls("shop", "quota", "quota.example.com")
+    put(api, MUTATING_WEBHOOKS, "shared", labels={}, webhooks=[calls(), foreign])
     put(api, MUTATING_WEBHOOKS, "by-hand", labels={}, webhooks=[calls()])
-    put(api, MUTATING_WEBHOOKS, "theirs", labels={}, webhooks=[other])
+    put(api, MUTATING_WEBHOOKS, "theirs", labels={}, webhooks=[foreign])
     told = await done(client, code=1)
     assert names(api, MUTATING_WEBHOOKS) == ["shared", "theirs"]
     (left,) = [line for line in told if line.startswith("left:")]
@@ -219,18 +219,18 @@ async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
     assert again.endswith("MutatingWebhookConfiguration harbourmaster, restored meanwhile")
 
 
-def parsed(*given):
+def parse(*given):
     parser = argparse.ArgumentParser()
     commands.add_uninstall(parser)
     return parser.parse_args(given)
 
 
 def test_the_arguments_name_the_function_and_bad_ones_are_refused(capsys):
-    arguments = parsed("--kubeconfig=x", "--yes")
+    arguments = parse("--kubeconfig=x", "--yes")
     assert arguments.command == "harbourmaster.cli.uninstall.run:run"
     assert (arguments.installed_in, arguments.delete_crds) == (DEFAULT_NAMESPACE, False)
     assert arguments.scheduler == "keptn-scheduler"
     for bad in ("0", "nan", "soon"):
         with pytest.raises(SystemExit):
-            parsed(f"--timeout={bad}")
+            parse(f"--timeout={bad}")
     assert "seconds" in capsys.readouterr().err.lower()
