@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from harbourmaster.evaluation.aggregation import aggregate
-from harbourmaster.evaluation.model import Metric, Provider
+from harbourmaster.evaluation.model import Metric, MetricSpec, Provider
 from harbourmaster.evaluation.validation import (
     AGGREGATIONS,
     MAX_ITEMS,
@@ -136,7 +136,7 @@ def test_an_interval_of_zero_is_the_one_that_keptn_waits():
     (fault,) = validate_metric(found)
     assert fault.is_warning
     assert fault.detail.startswith("means 10 seconds, as in Keptn")
-    assert found.spec.interval == 10
+    assert found.spec.interval == MetricSpec(fetch_interval_seconds=-60).interval == 10
 
 
 def test_what_is_asked_and_whom_must_be_said():

@@ -236,27 +236,6 @@ async def test_elastic_is_asked_for_the_number_at_a_path(ready):
     assert json.loads(ready.status["raw"])["objectiveResults"][0]["value"] == 4
 
 
-async def test_a_provider_without_a_type_has_that_of_its_name(ready):
-    ready.provider("prometheus", kind="")
-    ready.template("ready", "sum(up)", provider={"name": "prometheus"})
-    ready.analysis()
-    await ready.settle()
-    assert ready.status["state"] == "Completed"
-
-
-async def test_a_template_that_stands_twice_is_asked_once(ready):
-    ready.definition(
-        objective("ready", failure={"lessThan": {"fixedValue": 2}}),
-        objective("ready", failure={"greaterThan": {"fixedValue": 3}}),
-        passing=50,
-    )
-    ready.analysis()
-    await ready.settle()
-    assert ready.questions.queries == ["sum(up)"]
-    raw = json.loads(ready.status["raw"])
-    assert [result["score"] for result in raw["objectiveResults"]] == [1, 0]
-
-
 async def test_a_conflict_is_left_to_the_queue_and_nothing_is_lost(ready):
     ready.analysis()
     await ready.look()
@@ -282,15 +261,6 @@ async def test_what_it_has_just_written_is_not_done_twice(ready):
     # The watch is behind.
     assert await ready.analyses.reconcile("prod/release") is None
     assert ready.writes == 1
-
-
-async def test_without_objectives_there_is_nothing_to_reach(ready):
-    ready.definition()
-    ready.analysis()
-    await ready.settle()
-    assert ready.status["raw"] == (
-        '{"objectiveResults":[],"totalScore":0,"maximumScore":0,"pass":false,"warning":false}'
-    )
 
 
 async def test_who_leads_no_more_wants_no_answer_and_shows_no_result(ready):

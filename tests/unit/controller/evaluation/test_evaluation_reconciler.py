@@ -180,6 +180,7 @@ async def test_c75_it_fails_one_interval_after_the_last_try(evaluated):
     assert evaluated.status["endTime"] == format_rfc3339(START + timedelta(seconds=6))
     assert evaluated.message == "value '3' did not meet objective '>5'"
     assert evaluated.signals.reasons == ["ReconcileEvaluationReconcileTimeout", "completed"]
+    assert evaluated.signals.kept[0].text == "retryCount exceeded; not met: cpus"
     # Who is told finds the verdict.
     assert {each.obj.status.overall_status for each in evaluated.signals.kept} == {"Failed"}
 
@@ -250,15 +251,6 @@ async def test_a_clock_that_is_behind_the_servers_delays_by_an_interval_at_most(
     assert await world.look() == 3.0
 
 
-async def test_the_verdict_comes_after_a_restart_too(evaluated):
-    await evaluated.look()
-    await evaluated.look(3)
-    evaluated.restart()
-    assert await evaluated.look() == 3.0
-    assert await evaluated.look(3) is None
-    assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (2, "Failed")
-
-
 async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(evaluated):
     evaluated.metric("cpus", "3")
     await evaluated.look()
@@ -272,29 +264,6 @@ async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(evaluated
     assert await evaluated.look(60) is None
     assert evaluated.status == before
     assert evaluated.signals.reasons == []
-
-
-@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
-async def test_a_verdict_is_never_touched_again(world, state):
-    status = {**PROGRESSING, "overallStatus": state, "endTime": format_rfc3339(START)}
-    world.evaluation(status=status)
-    world.definition(("cpus", ">5"))
-    assert await world.look() is None
-    assert world.writes == 0
-
-
-async def test_c76_an_objective_once_met_stays_met(world):
-    world.evaluation(retries=10)
-    world.definition(("cpus", ">5"), ("errors", "<1"))
-    world.metric("cpus", "10")
-    world.metric("errors", "3")
-    await world.look()
-    world.metric("cpus", "0")
-    await world.look(3)
-    world.metric("errors", "0")
-    assert await world.look(3) is None
-    assert (world.status["retryCount"], world.status["overallStatus"]) == (3, "Succeeded")
-    assert world.message == "value '10' met objective '>5'"
 
 
 async def test_c78_without_its_definition_it_is_pending_until_one_comes(world):
@@ -331,8 +300,10 @@ async def test_a_definition_that_is_lost_meanwhile_costs_no_try(world):
     assert world.status["retryCount"] == 2
 
 
-@pytest.mark.parametrize("namespace", ["prod", "harbour", "keptn-system"])
-@pytest.mark.parametrize("of_metric", ["prod", "harbour", "keptn-system"])
+@pytest.mark.parametrize(
+    ("namespace", "of_metric"),
+    [("prod", "keptn-system"), ("harbour", "prod"), ("keptn-system", "harbour")],
+)
 async def test_c79_definition_and_metric_are_looked_up_in_their_namespaces(
     world, namespace, of_metric
 ):
@@ -464,17 +435,6 @@ async def test_a_stale_value_never_passes(evaluated):
     assert evaluated.status["overallStatus"] == "Succeeded"
 
 
-async def test_the_verdict_tells_what_was_not_met_from_what_nobody_could_judge(world):
-    world.evaluation(retries=1)
-    world.definition(("cpus", ">5"), ("errors", "<1"))
-    world.metric("cpus", "3")
-    await world.look()
-    await world.look(3)
-    assert world.status["overallStatus"] == "Failed"
-    said = [each.text for each in world.signals.kept if each.text.startswith("retryCount exceeded")]
-    assert said == ["retryCount exceeded; not met: cpus; inconclusive: errors"]
-
-
 async def test_without_sticky_successes_all_must_be_met_by_one_measurement(world):
     world.settings = LifecycleSettings(sticky_evaluations=False)
     world.restart()
@@ -497,14 +457,6 @@ REFUSED = (
     'no consent to references from namespace "prod": keptnmetric platform/cpus: '
     "kubectl annotate keptnmetric -n platform cpus harbourmaster.dev/allow-from=prod"
 )
-
-
-async def test_metrics_of_other_namespaces_need_no_consent_by_default(world):
-    world.evaluation()
-    world.definition(("cpus", ">5", "platform"))
-    world.metric("cpus", "10", namespace="platform")
-    assert await world.look() is None
-    assert world.status["overallStatus"] == "Succeeded"
 
 
 @pytest.mark.claim("O14")

@@ -15,10 +15,8 @@ from harbourmaster.kube.errors import ConflictError, ServerError
 from harbourmaster.providers.errors import (
     BadQueryError,
     NotFiniteError,
-    NoValuesError,
     ThrottledError,
     TimedOutError,
-    TooManyValuesError,
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer, Sample
@@ -41,37 +39,6 @@ async def test_nothing_is_asked_any_more_when_the_term_is_over(metered):
     await metered.look()
     await metered.metrics.close()
     assert hanging.cancelled()
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (NoValuesError("no values in query result"), "no values in query result"),
-        (TooManyValuesError("too many values in query result"), "too many values in query result"),
-        (NotFiniteError("the value is NaN, expected a finite number"), "the value is NaN"),
-    ],
-)
-async def test_c92_a_fault_leaves_the_value(metered, error, text):
-    wait = await metered.look()
-    before = metered.status()
-    metered.questions.said["cpus"] = error
-    await metered.look(wait)
-    assert metered.status()["errMsg"].startswith(text)
-    assert metered.status() == {**before, "errMsg": str(error)}
-
-
-async def test_c93_of_five_fetches_three_results_are_kept(world):
-    span = {"interval": "3m", "storedResults": 3}
-    world.metric(range=span)
-    wait = 0
-    for value in range(5):
-        world.questions.said["cpus"] = answer(value)
-        wait = await world.look(wait)
-    assert list(world.status()) == ["intervalResults", "question"]
-    results = world.status()["intervalResults"]
-    assert [result["value"] for result in results] == ["2", "3", "4"]
-    assert results[-1] == {"value": "4", "range": span, "lastUpdated": format_rfc3339(world.now)}
-    assert world.questions.seen[-1][1].step is None
 
 
 async def test_a_cache_that_is_behind_loses_no_stored_result(world):

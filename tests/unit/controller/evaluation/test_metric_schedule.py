@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -170,17 +169,6 @@ async def test_another_interval_counts_from_the_last_fetch(world):
     assert world.asked == 1
 
 
-@pytest.mark.parametrize("given", [0, -60])
-async def test_without_an_interval_a_metric_is_asked_for_every_ten_seconds(world, given):
-    world.metric(fetchIntervalSeconds=given)
-    wait = await world.look()
-    for number in range(2, 5):
-        assert 0 < wait <= 10
-        wait = await world.look(wait)
-        assert world.asked == number
-    assert "errMsg" not in world.status()
-
-
 async def test_an_interval_that_changes_while_an_answer_is_awaited(metered):
     first = metered.questions.said["cpus"] = asyncio.get_running_loop().create_future()
     await metered.look()
@@ -197,12 +185,3 @@ async def test_a_clock_that_is_put_back_delays_nothing(metered):
     assert metered.asked == 2
     assert await metered.look(-3600) <= 60
     assert metered.asked == 3
-
-
-async def test_slots_of_many_questions_are_spread_over_the_interval(world):
-    seconds = Counter()
-    for number in range(300):
-        world.metric(f"m-{number}", query=f"query {number}")
-        seconds[int(await world.look(0, f"m-{number}") // 6)] += 1
-    assert len(seconds) == 10
-    assert max(seconds.values()) < 60
