@@ -16,7 +16,7 @@ from harbourmaster.controller.evaluation.collectors import (
     QueryMetrics,
     create_lateness,
 )
-from harbourmaster.controller.extender.metrics import ExtenderMetrics
+from harbourmaster.controller.extender.extender import ExtenderMetrics
 from harbourmaster.controller.lifecycle.metrics import (
     DEPLOYMENTS,
     FINISHED,

@@ -1,4 +1,4 @@
-"""What the custom metrics API answers: lists of values, and Status where there is none."""
+"""The documents of the custom metrics API: discovery, lists of values, and Status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from aiohttp import hdrs
 
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
-from harbourmaster.controller.exposure.documents import GROUP
 from harbourmaster.serving.responses import NamelessResponse
 
 if TYPE_CHECKING:
@@ -20,6 +19,15 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.exposure.values import ExposedValue
 
+GROUP: Final = "custom.metrics.k8s.io"
+VERSIONS: Final = ("v1beta2", "v1beta1")
+"""The versions of the API, the preferred one first."""
+RESOURCE: Final = KEPTN_METRICS.name
+"""The resource of the described objects."""
+ALIAS: Final = "keptnmetrics.metrics.sh"
+"""The resource in the paths of Keptn's documentation; it is served, but not listed."""
+
+_INFO: Final = {"title": "Harbourmaster", "version": "1"}
 _JSON: Final = "application/json"
 _REASONS: Final = {
     HTTPStatus.BAD_REQUEST: "BadRequest",
@@ -32,7 +40,7 @@ _REASONS: Final = {
 
 
 class StatusError(Exception):
-    """An answer that is a Status; the text is one line."""
+    """An error that is answered with a Status; ``text`` is one line."""
 
     def __init__(self, code: HTTPStatus, text: str, *, retry_after: int | None = None) -> None:
         super().__init__(text)
@@ -41,7 +49,7 @@ class StatusError(Exception):
         self.retry_after = retry_after
 
     def response(self) -> web.Response:
-        """The answer."""
+        """Return the Status as a response."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -62,18 +70,18 @@ class StatusError(Exception):
 
 
 def value_list(version: str, values: Iterable[ExposedValue]) -> bytes:
-    """A MetricValueList in JSON."""
-    found = {
+    """Encode a MetricValueList of ``version`` as JSON."""
+    document = {
         "kind": "MetricValueList",
         "apiVersion": f"{GROUP}/{version}",
         "metadata": {},
         "items": [_item(version, value) for value in values],
     }
-    return msgspec.json.encode(found)
+    return msgspec.json.encode(document)
 
 
-def _item(version: str, found: ExposedValue) -> dict[str, Any]:
-    metadata = found.metric.metadata
+def _item(version: str, value: ExposedValue) -> dict[str, Any]:
+    metadata = value.metric.metadata
     described = {
         "kind": KEPTN_METRICS.kind,
         "namespace": metadata.namespace,
@@ -89,7 +97,52 @@ def _item(version: str, found: ExposedValue) -> dict[str, Any]:
     return {
         "describedObject": described,
         **name,
-        "timestamp": format_rfc3339(parse_rfc3339(found.time)),
-        "value": found.quantity.text,
+        "timestamp": format_rfc3339(parse_rfc3339(value.time)),
+        "value": value.quantity.text,
         **last,
+    }
+
+
+def documents() -> dict[tuple[str, ...], bytes]:
+    """Return the documents of discovery and OpenAPI in JSON, by the parts of their paths."""
+    by_path: dict[tuple[str, ...], Any] = {
+        ("apis",): {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]},
+        ("apis", GROUP): {"kind": "APIGroup", "apiVersion": "v1", **_group()},
+        # Without schemas: an invalid one would break the OpenAPI document of the whole cluster.
+        ("openapi", "v2"): {"swagger": "2.0", "info": _INFO, "paths": {}},
+        ("openapi", "v3"): {
+            "paths": {
+                f"apis/{GROUP}/{version}": {
+                    "serverRelativeURL": f"/openapi/v3/apis/{GROUP}/{version}?hash=1"
+                }
+                for version in VERSIONS
+            }
+        },
+    }
+    for version in VERSIONS:
+        by_path["apis", GROUP, version] = _resources(version)
+        schema = {"openapi": "3.0.0", "info": _INFO, "paths": {}}
+        by_path["openapi", "v3", "apis", GROUP, version] = schema
+    return {path: msgspec.json.encode(document) for path, document in by_path.items()}
+
+
+def _group() -> dict[str, Any]:
+    versions = [{"groupVersion": f"{GROUP}/{version}", "version": version} for version in VERSIONS]
+    return {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resources(version: str) -> dict[str, Any]:
+    # One entry for the metrics of all names, of which there may be thousands.
+    resource = {
+        "name": f"{RESOURCE}/*",
+        "singularName": "",
+        "namespaced": True,
+        "kind": "MetricValueList",
+        "verbs": ["get"],
+    }
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{GROUP}/{version}",
+        "resources": [resource],
     }

@@ -1,7 +1,7 @@
-"""Starts and stops the ports on which metric values are served, on every replica.
+"""Serves metric values on two ports, on every replica.
 
-Nothing else waits for them: without a certificate, or where the API server publishes no aggregator,
-the one port stays closed or lets nobody in, and the controllers work.
+The controllers work without them: the port of the custom metrics API stays closed without a
+certificate, and refuses all clients if the API server publishes no aggregator.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from harbourmaster.serving.certificates import ServingCertificate
 
 CLIENTS: Final = TlsOptions(client_required=False)
-"""Who has no certificate is told so, and asked for nothing else."""
+"""TLS lets clients without a certificate connect; they are answered with 401."""
 
 
 class Exposure:
-    """The two ports; ``certificate`` None serves no custom metrics API."""
+    """The two ports; without ``certificate``, there is no custom metrics API."""
 
     def __init__(  # noqa: PLR0913 - what to show, to whom and where
         self,
@@ -58,9 +58,9 @@ class Exposure:
         certificate: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
-        """Ports listen on ``host`` if they have none of their own; for ``intervals`` see values.
+        """``host`` is the address if the settings have none, ``intervals`` that of ``expose``.
 
-        ``results`` are the metrics of analyses, for the plain port.
+        ``results`` collects the metrics of analyses for the plain port.
         """
         values = ExposedValues(store, intervals, utc_now)
         self._client = client
@@ -72,7 +72,7 @@ class Exposure:
             decode_front_proxy,
             namespace=NAMESPACE,
             field_selector=f"metadata.name={CONFIG_MAP}",
-            on_change=lambda _: self._trust(),
+            on_change=lambda _: self._trust_aggregator(),
             metrics=watches,
             name="authentication of the aggregator",
         )
@@ -87,9 +87,9 @@ class Exposure:
             else None
         )
         self.api: Site | None = None
-        """The port of the custom metrics API, once it listens."""
+        """The port of the custom metrics API; None before it listens."""
         self.listening = asyncio.Event()
-        """Set when it does."""
+        """Set when that port listens."""
         self._log = get_logger("exposure")
 
     async def run(self) -> None:
@@ -98,12 +98,12 @@ class Exposure:
             if self.plain is not None:
                 await self.plain.start()
                 self._log.info("metric values served", url=self.plain.url)
-            parts = (
+            tasks = (
                 ()
                 if self._certificate is None
                 else (self._front_proxies.run(), self._serve_api(self._certificate))
             )
-            async with running(*parts):
+            async with running(*tasks):
                 await asyncio.Event().wait()
         finally:
             if self.plain is not None:
@@ -112,7 +112,7 @@ class Exposure:
     async def _serve_api(self, certificate: ServingCertificate) -> None:
         holder = await certificate.first()
         self._holder = holder
-        self._trust()
+        self._trust_aggregator()
         self.api = Site(self._handler, host=self._host, port=self._api_port, tls=holder.context)
         try:
             await self.api.start()
@@ -125,12 +125,11 @@ class Exposure:
     def _front_proxy(self) -> FrontProxy | None:
         return self._front_proxies.store.get(f"{NAMESPACE}/{CONFIG_MAP}")
 
-    def _trust(self) -> None:
-        """Let the aggregator in by the authority that is published now."""
+    def _trust_aggregator(self) -> None:
         if self._holder is None:
             return
-        found = self._front_proxy()
+        front_proxy = self._front_proxy()
         try:
-            self._holder.trust((found.authority if found else b"") or None)
+            self._holder.trust((front_proxy.authority if front_proxy else b"") or None)
         except CertificateError as error:
             self._log.warning("aggregator authority rejected", error=str(error))

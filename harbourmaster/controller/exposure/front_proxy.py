@@ -1,7 +1,7 @@
-"""The user on whose behalf the API server asks: its aggregator names it, and has a certificate.
+"""Authenticates the API server's aggregator, and reads the user for whom it asks.
 
-The API server publishes the authority of that certificate, the names that it may have, and the
-headers by which it names the user. Who comes without such a certificate is nobody.
+The API server publishes the authority of the aggregator's certificate, its possible names, and the
+headers that name the user. Requests without such a certificate are refused.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _PREFIX: Final = "requestheader-"
 
 
 class FrontProxy(Struct, frozen=True):
-    """What the API server says of its aggregator. ``authority`` is PEM, empty for none."""
+    """The published data of the aggregator. ``authority`` is PEM, empty if there is none."""
 
     authority: bytes = b""
     names: frozenset[str] = frozenset()
-    """Common names that the certificate may have; none for any."""
+    """Accepted common names of the certificate; empty accepts all."""
     user_headers: tuple[str, ...] = ()
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ()
     extra_prefixes: tuple[str, ...] = ()
 
     def user(self, request: web.BaseRequest) -> User:
-        """For whom this is asked. Raises StatusError (401)."""
+        """Return the user of a request. Raises StatusError (401)."""
         protocol = request.protocol
         transport = request.transport
-        # The handshake has verified it, where there is one.
+        # The handshake has verified the certificate if there is one.
         if transport is None or not transport.get_extra_info("peercert"):
-            raise _unauthorized(
+            raise _unauthorized_error(
                 "no client certificate: send the request to the API server, not to this address"
             )
         if not isinstance(protocol, HttpConnection) or (
             self.names and protocol.client_name not in self.names
         ):
-            raise _unauthorized("the client certificate is not the API server's")
+            raise _unauthorized_error("the client certificate is not the API server's")
         name = next(iter(_values(request, self.user_headers)), "")
         if not name:
-            raise _unauthorized("the request has no user")
+            raise _unauthorized_error("the request has no user")
         return User(
             name,
             tuple(_values(request, self.group_headers)),
@@ -62,14 +62,14 @@ class FrontProxy(Struct, frozen=True):
         )
 
     def _extra(self, request: web.BaseRequest) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        found: dict[str, list[str]] = {}
+        extra: dict[str, list[str]] = {}
         for header, value in request.headers.items():
             for prefix in self.extra_prefixes:
                 if header.lower().startswith(prefix.lower()):
                     key = unquote(header[len(prefix) :].lower())
-                    found.setdefault(key, []).append(value)
+                    extra.setdefault(key, []).append(value)
                     break
-        return tuple((key, tuple(values)) for key, values in sorted(found.items()))
+        return tuple((key, tuple(values)) for key, values in sorted(extra.items()))
 
 
 class _Published(Struct, frozen=True):
@@ -81,7 +81,7 @@ _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def decode_front_proxy(raw: msgspec.Raw | bytes) -> FrontProxy:
-    """Read the ConfigMap. Raises msgspec.DecodeError for anything but a list of names."""
+    """Decode the ConfigMap. Raises msgspec.DecodeError."""
     data = _decode(raw).data
 
     def names(key: str) -> tuple[str, ...]:
@@ -98,13 +98,13 @@ def decode_front_proxy(raw: msgspec.Raw | bytes) -> FrontProxy:
 
 
 def _values(request: web.BaseRequest, headers: Iterable[str]) -> list[str]:
-    """The values of the first of the headers that is there."""
+    """Return the values of the first of these headers that the request has."""
     for header in headers:
-        found = request.headers.getall(header, [])
-        if found:
-            return list(found)
+        values = request.headers.getall(header, [])
+        if values:
+            return list(values)
     return []
 
 
-def _unauthorized(text: str) -> StatusError:
+def _unauthorized_error(text: str) -> StatusError:
     return StatusError(HTTPStatus.UNAUTHORIZED, text)

@@ -1,7 +1,7 @@
-"""The custom metrics API, as the API server's aggregator asks for it (keptn-spec 4.4).
+"""Serves the custom metrics API to the API server's aggregator (keptn-spec 4.4).
 
-One resource: KeptnMetrics, each with one metric of its own name. HPAs of type ``Object`` ask for
-one, people also for ``*``. What has no value that counts is not found: Keptn answers 0 there, by
+Its resource is KeptnMetrics, each with one metric of its own name. HPAs of type ``Object`` ask for
+one name, people also for ``*``. A metric without a valid value is not found: Keptn answers 0, by
 which an HPA scales down.
 """
 
@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs
 from msgspec import Struct
 
-from harbourmaster.controller.exposure.answers import StatusError, value_list
-from harbourmaster.controller.exposure.documents import ALIAS, GROUP, RESOURCE, VERSIONS, documents
+from harbourmaster.controller.exposure.answers import (
+    ALIAS,
+    GROUP,
+    RESOURCE,
+    VERSIONS,
+    StatusError,
+    documents,
+    value_list,
+)
 from harbourmaster.controller.exposure.values import parameters_of, parts_of
 from harbourmaster.kube.access import Attributes
 from harbourmaster.kube.errors import ApiError
@@ -48,14 +55,14 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class SelectorTerm(Struct, frozen=True):
-    """What one label must be; ``values`` are one for ``<`` and ``>`` and none for a key alone."""
+    """A requirement on one label, with one value for ``<`` and ``>``, none for a key alone."""
 
     key: str
     operator: str
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels are so."""
+        """Whether the labels meet the requirement."""
         value = labels.get(self.key)
         match self.operator:
             case "exists":
@@ -73,7 +80,7 @@ class SelectorTerm(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """Requirements that must all hold; none select everything."""
+    """A label selector: all requirements must hold; without any, it selects everything."""
 
     requirements: tuple[SelectorTerm, ...] = ()
 
@@ -83,7 +90,7 @@ class Selector(Struct, frozen=True):
 
 
 def parse_selector(text: str) -> Selector:
-    """Read a selector. Raises ValueError with one line that says where it can't be read."""
+    """Parse a label selector. Raises ValueError with one line that names the position."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"a selector has {MAX_LENGTH} characters at most")
     return Selector(tuple(_requirements(text)))
@@ -103,29 +110,29 @@ def _requirements(text: str) -> Iterator[SelectorTerm]:
         at = match.end() + 1
 
 
-def _requirement(found: re.Match[str]) -> SelectorTerm:
-    if found["absent"]:
-        return SelectorTerm(found["missing"], "!")
-    key = found["key"]
-    if found["sign"]:
-        operator = "notin" if found["sign"] == "!=" else "in"
-        return SelectorTerm(key, operator, frozenset((found["value"],)))
-    if found["order"]:
-        return SelectorTerm(key, found["order"], frozenset((found["number"],)))
-    if found["set"]:
-        values = frozenset(word.strip() for word in found["values"].split(","))
+def _requirement(match: re.Match[str]) -> SelectorTerm:
+    if match["absent"]:
+        return SelectorTerm(match["missing"], "!")
+    key = match["key"]
+    if match["sign"]:
+        operator = "notin" if match["sign"] == "!=" else "in"
+        return SelectorTerm(key, operator, frozenset((match["value"],)))
+    if match["order"]:
+        return SelectorTerm(key, match["order"], frozenset((match["number"],)))
+    if match["set"]:
+        values = frozenset(word.strip() for word in match["values"].split(","))
         if any(_ONE_VALUE.fullmatch(value) is None for value in values):
-            raise ValueError(f"not a label's values from character {found.start('values') + 1} on")
-        return SelectorTerm(key, found["set"], values)
+            raise ValueError(f"not a label's values from character {match.start('values') + 1} on")
+        return SelectorTerm(key, match["set"], values)
     return SelectorTerm(key, "exists")
 
 
 ANY: Final = "*"
-_HEALTH: Final = frozenset((each,) for each in ("healthz", "livez", "readyz"))
+_HEALTH: Final = frozenset({("healthz",), ("livez",), ("readyz",)})
 
 
 class MetricsApiHandler:
-    """Answers one request; ``front_proxy`` gives what is known of the aggregator now."""
+    """Answers requests; ``front_proxy`` returns the published data of the aggregator, or None."""
 
     def __init__(
         self,
@@ -140,7 +147,7 @@ class MetricsApiHandler:
         self._log = get_logger("custom metrics")
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """A document, values, or a Status. The body of a request is never read."""
+        """Answer with a document, values, or a Status. The body of a request is never read."""
         try:
             return await self._answer(request)
         except StatusError as error:
@@ -168,8 +175,8 @@ class MetricsApiHandler:
                 metric,
             ) if group == GROUP and version in VERSIONS and resource in {RESOURCE, ALIAS}:
                 _check_method(request)
-                # Under its own name: a right to the alias alone opens nothing.
-                wish = Attributes(
+                # Under its own name: a permission for the alias alone grants nothing.
+                attributes = Attributes(
                     verb="get",
                     group=GROUP,
                     version=version,
@@ -178,9 +185,9 @@ class MetricsApiHandler:
                     subresource=metric,
                     name=name,
                 )
-                await self._check_access(user, wish)
-                found = self._found(request, namespace, name, metric)
-                return json_response(value_list(version, found))
+                await self._check_access(user, attributes)
+                values = self._select(request, namespace, name, metric)
+                return json_response(value_list(version, values))
         raise StatusError(
             HTTPStatus.NOT_FOUND,
             f"not found: GET /apis/{GROUP}/{VERSIONS[0]}/namespaces/NAMESPACE/{RESOURCE}"
@@ -199,9 +206,9 @@ class MetricsApiHandler:
             raise StatusError(HTTPStatus.FORBIDDEN, "authentication required")
         return user
 
-    async def _check_access(self, user: User, wish: Attributes) -> None:
+    async def _check_access(self, user: User, attributes: Attributes) -> None:
         try:
-            is_allowed = await self._decisions.is_allowed(user, wish)
+            is_allowed = await self._decisions.is_allowed(user, attributes)
         except (ApiError, TimeoutError) as error:
             self._log.warning("access check failed", error=reason(error))
             raise StatusError(
@@ -212,45 +219,45 @@ class MetricsApiHandler:
         if not is_allowed:
             raise StatusError(
                 HTTPStatus.FORBIDDEN,
-                f'user "{user.name}" cannot get resource "{RESOURCE}/{wish.subresource}" '
-                f'in API group "{GROUP}" in the namespace "{wish.namespace}"',
+                f'user "{user.name}" cannot get resource "{RESOURCE}/{attributes.subresource}" '
+                f'in API group "{GROUP}" in the namespace "{attributes.namespace}"',
             )
 
-    def _found(
+    def _select(
         self, request: web.BaseRequest, namespace: str, name: str, metric: str
     ) -> Iterable[ExposedValue]:
         objects, metrics = _selectors(request)
         if name == ANY:
             return [
-                each
-                for each in self._values.within(namespace)
-                if metric in {ANY, each.metric.metadata.name}
-                and objects.matches(each.metric.metadata.labels)
-                and metrics.matches(each.metric.metadata.labels)
+                value
+                for value in self._values.within(namespace)
+                if metric in {ANY, value.metric.metadata.name}
+                and objects.matches(value.metric.metadata.labels)
+                and metrics.matches(value.metric.metadata.labels)
             ]
-        found = self._values.get(namespace, name) if metric in {ANY, name} else None
-        if found is None or not metrics.matches(found.metric.metadata.labels):
+        value = self._values.get(namespace, name) if metric in {ANY, name} else None
+        if value is None or not metrics.matches(value.metric.metadata.labels):
             raise StatusError(
                 HTTPStatus.NOT_FOUND,
                 f'{RESOURCE} "{namespace}/{name}" has no metric "{metric}" with a value that '
                 "counts: see the status of the KeptnMetric",
             )
-        return (found,)
+        return (value,)
 
 
 def _selectors(request: web.BaseRequest) -> tuple[Selector, Selector]:
-    """Of the objects, and of the metrics."""
+    """Return the selectors of the objects and of the metrics. Raises StatusError."""
     try:
         parameters = parameters_of(request)
     except ValueError as error:
         raise StatusError(HTTPStatus.BAD_REQUEST, f"invalid query: {error}") from None
-    found = []
+    selectors = []
     for key in ("labelSelector", "metricLabelSelector"):
         try:
-            found.append(parse_selector(parameters.get(key, "")))
+            selectors.append(parse_selector(parameters.get(key, "")))
         except ValueError as error:
             raise StatusError(HTTPStatus.BAD_REQUEST, f"{key}: {error}") from None
-    return found[0], found[1]
+    return selectors[0], selectors[1]
 
 
 def _check_method(request: web.BaseRequest) -> None:

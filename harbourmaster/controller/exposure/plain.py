@@ -1,6 +1,6 @@
-"""The plain port: what Keptn answers on 9999, for Prometheus and for KEDA's ``metrics-api``.
+"""Serves what Keptn serves on port 9999, for Prometheus and for KEDA's ``metrics-api``.
 
-Nobody is asked who they are, as with Keptn; a NetworkPolicy limits who gets here.
+As in Keptn, clients are not authenticated; a NetworkPolicy limits who can connect.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TAKEN: Final = frozenset((ANALYSIS_RESULT, OBJECTIVE_RESULT))
-"""Gauges of analyses, which no metric may repeat: a scrape would be invalid."""
+"""Gauges of analyses: a metric of the same name would make the page invalid."""
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def gauge_name(name: str) -> str:
-    """The gauge of a metric; a Prometheus name cannot begin with a digit."""
-    found = _FOREIGN.sub("_", name)
-    return f"_{found}" if found[:1].isdigit() else found
+    """Return the name of the gauge of a metric; it never begins with a digit."""
+    gauge = _FOREIGN.sub("_", name)
+    return f"_{gauge}" if gauge[:1].isdigit() else gauge
 
 
 def render(metrics: Iterable[tuple[Metric, ExposedValue | None]]) -> bytes:
-    """The text of all values. Metrics without one count only for whether a name is unique."""
+    """Render all values. Metrics without a value only decide whether a name is unique."""
     families: dict[str, list[tuple[Metric, ExposedValue | None]]] = defaultdict(list)
     for metric in metrics:
         families[gauge_name(metric[0].metadata.name)].append(metric)
@@ -55,9 +55,9 @@ def render(metrics: Iterable[tuple[Metric, ExposedValue | None]]) -> bytes:
 def _family(name: str, members: list[tuple[Metric, ExposedValue | None]]) -> list[str]:
     is_shared = len(members) > 1
     samples = sorted(
-        f"{name}{_labels(metric) if is_shared else ''} {_shown(float(found.quantity))}"
-        for metric, found in members
-        if found is not None
+        f"{name}{_labels(metric) if is_shared else ''} {_format(float(value.quantity))}"
+        for metric, value in members
+        if value is not None
     )
     if not samples:
         return []
@@ -71,19 +71,19 @@ def _labels(metric: Metric) -> str:
     return f'{{namespace="{metric.metadata.namespace}",name="{metric.metadata.name}"}}'
 
 
-def _shown(number: float) -> str:
+def _format(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
 HELD: Final = 1.0
-"""Seconds for which a rendered page is given again: nobody can keep the controller rendering."""
+"""Seconds for which a rendered page is reused, which limits the cost of many requests."""
 
 
 class PlainHandler:
     """Answers ``/metrics`` and ``/api/v1/metrics/{namespace}/{metric}``."""
 
     def __init__(self, values: ExposedValues, results: Collector) -> None:
-        """``results`` has the metrics of analyses."""
+        """``results`` collects the metrics of analyses."""
         self._values = values
         self._results = results
         self._page = b""
@@ -94,13 +94,13 @@ class PlainHandler:
         match parts_of(request):
             case ("metrics",):
                 _check_method(request)
-                return self._metrics()
+                return self._metrics_page()
             case ("api", "v1", "metrics", namespace, metric):
                 _check_method(request)
                 return self._value(namespace, metric)
         raise Refusal(404, "404: not found: GET /metrics or /api/v1/metrics/{namespace}/{metric}")
 
-    def _metrics(self) -> web.StreamResponse:
+    def _metrics_page(self) -> web.StreamResponse:
         now = asyncio.get_running_loop().time()
         if now - self._rendered_at >= HELD:
             self._page = render(self._values.all()) + generate_latest(self._results)

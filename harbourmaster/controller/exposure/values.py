@@ -1,7 +1,7 @@
-"""The values of metrics that are shown: those that count, as quantities.
+"""Selects the values of metrics that are shown to others, as quantities.
 
-What has no value, an old one or one that is not a number is not shown at all. Keptn shows 0 in its
-place, which readers take for a measurement.
+A metric without a value, or with one that is old or not a number, is not shown. Keptn shows 0,
+which readers take for a measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_FIELDS: Final = 32
 
 
 def parts_of(request: web.BaseRequest) -> tuple[str, ...]:
-    """The parts of the path; a slash at its end makes no difference."""
+    """Return the parts of the path, without a trailing slash."""
     path = request.raw_path.partition("?")[0]
     if not path.startswith("/"):
         return ("",)
@@ -36,16 +36,16 @@ def parts_of(request: web.BaseRequest) -> tuple[str, ...]:
 
 
 def parameters_of(request: web.BaseRequest) -> dict[str, str]:
-    """The parameters, of those given twice the first. Raises ValueError for too many of them."""
+    """Return the query parameters, the first of each name. Raises ValueError for too many."""
     query = request.raw_path.partition("?")[2]
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS):
-        found.setdefault(key, value)
-    return found
+        parameters.setdefault(key, value)
+    return parameters
 
 
 class ExposedValue(NamedTuple):
-    """A value that counts; ``text`` as the provider said it, ``time`` as the status has it."""
+    """A valid value, with the provider's ``text`` and the ``time`` of the status."""
 
     metric: Metric
     text: str
@@ -53,23 +53,23 @@ class ExposedValue(NamedTuple):
     time: str
 
 
-def measured(metric: Metric, intervals: float, now: datetime) -> ExposedValue | None:
-    """The metric's value; None where it has none that counts for so many fetch intervals."""
+def expose(metric: Metric, intervals: float, now: datetime) -> ExposedValue | None:
+    """Return the value of a metric, or None if it has none of the last ``intervals`` fetches."""
     if not is_fresh(metric, intervals, now):
         return None
-    found = newest_value(metric)
+    newest = newest_value(metric)
     try:
-        quantity = parse_quantity(found.text)
+        quantity = parse_quantity(newest.text)
     except ValueError:
         return None
-    # A number that no client can hold is none.
+    # Clients cannot represent a larger number.
     if not math.isfinite(float(quantity)):
         return None
-    return ExposedValue(metric, found.text, quantity, found.time)
+    return ExposedValue(metric, newest.text, quantity, newest.time)
 
 
 class ExposedValues:
-    """The current values in the cache of metrics."""
+    """The current values of the metrics in a store."""
 
     def __init__(self, store: Store[Metric], intervals: float, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -77,21 +77,21 @@ class ExposedValues:
         self._now = now
 
     def get(self, namespace: str, name: str) -> ExposedValue | None:
-        """One value; None for an unknown metric too."""
-        found = self._store.get(f"{namespace}/{name}")
-        return None if found is None else measured(found, self._intervals, self._now())
+        """Return the value of one metric, or None."""
+        metric = self._store.get(f"{namespace}/{name}")
+        return None if metric is None else expose(metric, self._intervals, self._now())
 
     def all(self) -> Iterator[tuple[Metric, ExposedValue | None]]:
-        """Every metric, whether it has a value or not."""
+        """Yield each metric with its value, or with None."""
         now = self._now()
         for metric in self._store.values():
-            yield metric, measured(metric, self._intervals, now)
+            yield metric, expose(metric, self._intervals, now)
 
     def within(self, namespace: str) -> Iterator[ExposedValue]:
-        """The values of a namespace, in the order of their names."""
+        """Yield the values of a namespace in the order of their names."""
         now = self._now()
-        metrics = [each for each in self._store.values() if each.metadata.namespace == namespace]
-        for metric in sorted(metrics, key=lambda each: each.metadata.name):
-            found = measured(metric, self._intervals, now)
-            if found is not None:
-                yield found
+        for metric in sorted(self._store.values(), key=lambda metric: metric.metadata.name):
+            if metric.metadata.namespace == namespace:
+                value = expose(metric, self._intervals, now)
+                if value is not None:
+                    yield value

@@ -1,7 +1,7 @@
-"""Answers a scheduler's question, from bytes to bytes, from the cache of workload versions.
+"""Answers requests of a scheduler, from bytes to bytes, from the cache of workload versions.
 
-It fails closed: where nothing is known, or we have a defect, no pod of a workload is scheduled, and
-nobody is evicted. A pod that says of no workload needs nothing to be known.
+Answers fail closed: without a current cache, or after an internal error, no pod of a workload is
+scheduled and no pod is evicted. A pod without a workload does not need the cache.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ VERBS: Final = (FILTER, PREEMPT)
 
 FREE: Final = "free"
 AVOIDING: Final = "avoiding"
-"""Free, but for nodes on which it failed."""
+"""The pod can be scheduled, except on nodes on which it failed."""
 WAITS: Final = "waits"
 FOREIGN: Final = "foreign"
-"""Of another scheduler than settings name, and of a workload: nobody sees to its checks."""
+"""The pod of a workload has another scheduler than the settings; its checks do not run."""
 UNKNOWN: Final = "unknown"
-"""The mirror is not filled, or out of contact."""
+"""The cache is not filled, or its watch is disconnected."""
 MALFORMED: Final = "malformed"
 REFUSED: Final = "refused"
-"""Too large, too slow or otherwise not read."""
+"""The request was too large, too slow or otherwise not read."""
 DEFECT: Final = "defect"
 OUTCOMES: Final = (FREE, AVOIDING, WAITS, FOREIGN, UNKNOWN, MALFORMED, REFUSED, DEFECT)
 
 NAME: Final = "harbourmaster"
-"""Begins what the scheduler shows in its own name."""
+"""The prefix of texts that the scheduler shows as its own."""
 
 
 class CacheOutdatedError(Exception):
-    """What workload versions there are is not known; one line."""
+    """The cache of workload versions is not current; the text is one line."""
 
 
 class SchedulerAnswer(Struct, frozen=True, gc=False):
-    """What to send, and what it counts as; ``fault`` is for the log, empty for none."""
+    """The body of an answer and its outcome; ``fault`` is for the log, empty without one."""
 
     body: bytes
     outcome: str
@@ -62,7 +62,10 @@ class SchedulerAnswer(Struct, frozen=True, gc=False):
 
 
 class Answers:
-    """Answers from ``versions``; ``deadline`` (seconds), ``scheduler`` as of ``permission``."""
+    """Answers from ``versions``.
+
+    ``deadline`` (seconds) and ``scheduler`` are those of ``scheduling_permission``.
+    """
 
     def __init__(
         self,
@@ -78,45 +81,45 @@ class Answers:
         self._now = now
 
     def answer(self, verb: str, body: bytes) -> SchedulerAnswer:
-        """Which nodes a pod may be placed on (FILTER), or which pods to evict for it (PREEMPT)."""
+        """Select the nodes for a pod (FILTER), or the pods to evict for it (PREEMPT)."""
         try:
             return self._answer(read_filter(body) if verb == FILTER else read_preemption(body))
         except ArgumentsError as error:
-            return failed(verb, MALFORMED, str(error))
+            return refuse(verb, MALFORMED, str(error))
         except CacheOutdatedError as error:
-            return failed(verb, UNKNOWN, str(error))
+            return refuse(verb, UNKNOWN, str(error))
 
     def _answer(self, question: FilterQuestion | PreemptionQuestion) -> SchedulerAnswer:
-        given = scheduling_permission(
+        permission = scheduling_permission(
             question.pod,
             self._find,
             deadline=self._deadline,
             now=self._now(),
             scheduler=self.scheduler,
         )
-        body = question.answer(given)
-        if given.is_foreign:
-            return SchedulerAnswer(body, FOREIGN, given.refusal)
+        body = question.answer(permission)
+        if permission.is_foreign:
+            return SchedulerAnswer(body, FOREIGN, permission.refusal)
         return SchedulerAnswer(
-            body, WAITS if given.refusal else AVOIDING if given.avoided else FREE
+            body, WAITS if permission.refusal else AVOIDING if permission.avoided else FREE
         )
 
     def _find(self, key: str) -> WorkloadVersion | None:
-        mirror = self._versions
-        if not mirror.synced.is_set():
+        cache = self._versions
+        if not cache.synced.is_set():
             raise CacheOutdatedError(
-                f"workload versions are not cached yet: {mirror.error or 'listing'}"
+                f"workload versions are not cached yet: {cache.error or 'listing'}"
             )
-        if mirror.error is not None:
-            # What has changed meanwhile could let a pod go by checks that failed.
-            raise CacheOutdatedError(f"workload versions are out of date: {mirror.error}")
-        return mirror.store.get(key)
+        if cache.error is not None:
+            # A pod must not be released by checks that have failed meanwhile.
+            raise CacheOutdatedError(f"workload versions are out of date: {cache.error}")
+        return cache.store.get(key)
 
 
-def failed(verb: str, outcome: str, fault: str) -> SchedulerAnswer:
-    """The answer by which nothing is scheduled and nobody evicted.
+def refuse(verb: str, outcome: str, fault: str) -> SchedulerAnswer:
+    """Return an answer that schedules nothing and evicts nothing.
 
-    A scheduler shows the text of a filter's; in a preemption's there is no place for one.
+    Only a filter's answer has a text, which the scheduler shows.
     """
     body = filter_error(f"{NAME}: {fault}") if verb == FILTER else preemption_refused()
     return SchedulerAnswer(body, outcome, fault)

@@ -1,7 +1,7 @@
-"""The TLS port on which a scheduler's questions are answered, on every replica.
+"""Serves the extender of a scheduler on a TLS port, on every replica.
 
-A scheduler shows the text of an error only where the status is 200, so even a question that is too
-large or comes too slowly is answered so, and its connection closed.
+A scheduler shows the text of an error only if the status is 200, so a request that is too large or
+too slow is answered with 200, too, and its connection is closed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from harbourmaster.certs.errors import CertificateError
 from harbourmaster.controller.extender.answers import (
     DEFECT,
     FOREIGN,
+    OUTCOMES,
     REFUSED,
     UNKNOWN,
     VERBS,
     Answers,
-    failed,
+    refuse,
 )
-from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.controller.extender.rollouts import rollouts_controller
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.serving.bodies import read_body
@@ -32,10 +32,12 @@ from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.settings import StartError
 from harbourmaster.serving.site import Routes, Site
+from harbourmaster.telemetry.api_metrics import AnswerCounters
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from aiohttp import web
+    from prometheus_client import CollectorRegistry
 
     from harbourmaster.controller.extender.answers import SchedulerAnswer
     from harbourmaster.controller.runtime import Runtime
@@ -47,14 +49,33 @@ if TYPE_CHECKING:
 PATH: Final = "/scheduler"
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 5.0
-"""For a question to arrive: a scheduler gives up after as long by default."""
-MOST_TOLD: Final = 20
-"""Schedulers of which the log tells that they are not ours; anybody may make up more."""
+"""Seconds for a request to arrive, after which a scheduler gives up by default."""
+MAX_REPORTED: Final = 20
+"""Maximum number of foreign schedulers in the log: any client can make up names."""
 _INTERNAL: Final = "internal error: see the log of the controller"
 
 
+EXTENDER_ANSWERS: Final = "harbourmaster_extender_answers_total"
+EXTENDER_DURATION: Final = "harbourmaster_extender_duration_seconds"
+_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
+"""Seconds, from a pod without checks up to where a scheduler gives up."""
+
+
+class ExtenderMetrics(AnswerCounters):
+    """Counters and durations of the answers to a scheduler, by ``verb`` and ``outcome``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        answers = (EXTENDER_ANSWERS, "Answers to a scheduler, by outcome.")
+        durations = (EXTENDER_DURATION, "Time from the complete request to its answer.")
+        super().__init__(registry, ("verb", "outcome"), _BUCKETS, answers, durations)
+        for verb in VERBS:
+            self._durations.labels(verb)
+            for outcome in OUTCOMES:
+                self._answers.labels(verb, outcome)
+
+
 class Extender:
-    """The port."""
+    """The TLS port of the extender."""
 
     def __init__(
         self,
@@ -66,20 +87,20 @@ class Extender:
         port: int,
         client_cn: str | None = None,
     ) -> None:
-        """``client_cn`` is the common name that a client's certificate must have."""
+        """``client_cn`` is the common name that the certificate of a client must have."""
         self._client_cn = client_cn
         self._answers = answers
         self._certificate = certificate
         self._metrics = metrics
         self._host = host
         self._port = port
-        # Refused for being late, a pod would only be asked about again.
+        # A scheduler repeats a request that was refused because of the lag.
         self._limits = Limits(lag=math.inf)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.site: Site | None = None
-        """The port, once it listens."""
+        """The port; None before it listens."""
         self.listening = asyncio.Event()
-        """Set when it does."""
+        """Set when the port listens."""
         self._log = get_logger("extender")
 
     async def run(self) -> None:
@@ -102,10 +123,10 @@ class Extender:
             await self.site.stop()
 
     def handler(self) -> Handler:
-        """What the port serves."""
-        return Routes({f"{PATH}/{verb}": self._served(verb) for verb in VERBS})
+        """Return the handler of the port."""
+        return Routes({f"{PATH}/{verb}": self._serve(verb) for verb in VERBS})
 
-    def _served(self, verb: str) -> Handler:
+    def _serve(self, verb: str) -> Handler:
         async def serve(request: web.BaseRequest) -> web.StreamResponse:
             if self._client_cn is not None:
                 check_client(request, self._client_cn)
@@ -118,7 +139,7 @@ class Extender:
                         request, limit=MAX_BODY_BYTES, deadline=deadline, admission=admission
                     )
                     began = perf_counter()
-                    found = self._safely(verb, body)
+                    answer = self._answer(verb, body)
             except Refusal as refusal:
                 text = refusal.text
                 if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
@@ -126,35 +147,35 @@ class Extender:
                         f"{text}: set nodeCacheCapable: true, so that the request has only the "
                         "names of nodes"
                     )
-                found = failed(verb, REFUSED, text)
+                answer = refuse(verb, REFUSED, text)
                 closes = refusal.close
-            self._metrics.count_answer(verb, found.outcome, perf_counter() - began)
-            self._tell(verb, found)
-            reply = json_response(found.body)
+            self._metrics.count_answer(verb, answer.outcome, perf_counter() - began)
+            self._log_fault(verb, answer)
+            response = json_response(answer.body)
             if closes:
-                reply.force_close()
-            return reply
+                response.force_close()
+            return response
 
         return serve
 
-    def _tell(self, verb: str, found: SchedulerAnswer) -> None:
-        if found.outcome == FOREIGN:
-            if found.fault not in self._told and len(self._told) < MOST_TOLD:
-                self._told.add(found.fault)
-                self._log.warning("request from another scheduler", error=found.fault)
-        elif found.fault and found.outcome not in {DEFECT, UNKNOWN}:
-            self._log.warning("scheduler request invalid", verb=verb, error=found.fault)
+    def _log_fault(self, verb: str, answer: SchedulerAnswer) -> None:
+        if answer.outcome == FOREIGN:
+            if answer.fault not in self._reported and len(self._reported) < MAX_REPORTED:
+                self._reported.add(answer.fault)
+                self._log.warning("request from another scheduler", error=answer.fault)
+        elif answer.fault and answer.outcome not in {DEFECT, UNKNOWN}:
+            self._log.warning("scheduler request invalid", verb=verb, error=answer.fault)
 
-    def _safely(self, verb: str, body: bytes) -> SchedulerAnswer:
+    def _answer(self, verb: str, body: bytes) -> SchedulerAnswer:
         try:
             return self._answers.answer(verb, body)
         except Exception:  # noqa: BLE001 - logged with its traceback
             self._log.exception("scheduler request failed", verb=verb)
-            return failed(verb, DEFECT, _INTERNAL)
+            return refuse(verb, DEFECT, _INTERNAL)
 
 
 def start(runtime: Runtime, versions: Reflector[WorkloadVersion]) -> Runnables:
-    """Answer a scheduler from the workload versions, if the settings say so."""
+    """Start the port of the extender if the settings enable it. Raises StartError."""
     settings = runtime.settings.scheduler
     if not settings.enabled:
         return Runnables()

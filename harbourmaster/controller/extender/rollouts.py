@@ -1,7 +1,7 @@
 """Restarts the second scheduler when another authority signs our certificate.
 
 A scheduler reads its trusted authorities only when it starts. An annotation of its pod template
-says which authority its pods have read; until they restart, every replica serves the old
+names the authority that its pods have read; until they restart, every replica serves the old
 certificate (``harbourmaster.certs.handover``).
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "scheduler"
 MARK: Final = "certs.harbourmaster.dev/authority"
-"""Annotation of the template: which authority signed when it was rolled out last."""
+"""The annotation of the pod template that names the authority of the last rollout."""
 _ANNOTATIONS: Final = "/spec/template/metadata/annotations"
 
 
@@ -48,14 +48,12 @@ class _Spec(Struct, frozen=True):
 
 
 class _Deployment(Struct, frozen=True):
-    """What of a Deployment matters here."""
-
     metadata: Metadata
     spec: _Spec
 
     @property
     def annotations(self) -> dict[str, str] | None:
-        """Of its pods; None where there is no map of them."""
+        """The annotations of the pod template; None if it has no map of annotations."""
         metadata = self.spec.template.metadata
         return metadata.annotations if metadata else None
 
@@ -64,20 +62,20 @@ _decode: Final = msgspec.json.Decoder(_Deployment).decode
 
 
 def _decide(deployment: _Deployment, mark: str) -> list[dict[str, Any]]:
-    """The JSON Patch that rolls this very Deployment out; empty where its pods know the mark."""
+    """Return the JSON Patch that restarts the pods; empty if they have read the authority."""
     annotations = deployment.annotations
     if (annotations or {}).get(MARK) == mark:
         return []
     test = {"op": "test", "path": "/metadata/uid", "value": deployment.metadata.uid}
     if annotations is None:
-        # A template without metadata has no labels, which no server takes.
+        # API servers refuse templates without labels, so there is metadata.
         return [test, {"op": "add", "path": _ANNOTATIONS, "value": {MARK: mark}}]
     path = f"{_ANNOTATIONS}/{escape(MARK)}"
     return [test, {"op": "add", "path": path, "value": mark}]
 
 
-class Rollouts:
-    """One term of leading; it has one key."""
+class RolloutReconciler:
+    """Keeps the annotation of one Deployment, for one term of a leader."""
 
     def __init__(self, runtime: Runtime, certificate: ServingCertificate, name: str) -> None:
         self._client = runtime.client
@@ -85,27 +83,27 @@ class Rollouts:
         self._name = name
         self._namespace = runtime.namespace
         self._events = runtime.events
-        # Who takes the annotation away starts the pods anew by that: it is not written twice.
+        # Removing the annotation restarts the pods, too, so it is not written twice.
         self._seen = ""
         self._log = get_logger(NAME)
 
     def map_changes(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
-        """The one."""
+        """Return the only key, the name of the Deployment."""
         return (self._name,)
 
     async def reconcile(self, _key: str) -> None:
-        """Have the pods know the current authority. Raises ApiError."""
+        """Restart the pods if the authority has changed. Raises ApiError."""
         try:
             mark = mark_of(self._certificate.bundle())
         except CertificateError:
-            # Whoever serves it tells; a change calls again.
+            # The port that serves it logs the error; a change queues the key again.
             return
         if not mark or mark == self._seen:
             return
         try:
             await self._roll_out(mark)
         except NotFoundError:
-            # One that is made later begins with what is there then.
+            # A Deployment that is created later starts with the current authority.
             self._log.info("scheduler deployment not found", deployment=self._name)
         except ForbiddenError as error:
             self._log.warning(
@@ -117,14 +115,14 @@ class Rollouts:
         self._seen = mark
 
     async def _roll_out(self, mark: str) -> None:
-        found = _decode(await self._client.get(DEPLOYMENTS, self._name, self._namespace))
-        operations = _decide(found, mark)
+        deployment = _decode(await self._client.get(DEPLOYMENTS, self._name, self._namespace))
+        operations = _decide(deployment, mark)
         if not operations:
             return
         await self._client.patch(DEPLOYMENTS, self._name, JsonPatch(operations), self._namespace)
         self._log.info("scheduler restarted", deployment=self._name, authority=mark)
         self._events.emit(
-            reference(DEPLOYMENTS, found.metadata),
+            reference(DEPLOYMENTS, deployment.metadata),
             "Normal",
             "AuthorityChanged",
             "restarting the pods, so that they read the authority of the serving certificate",
@@ -132,9 +130,9 @@ class Rollouts:
 
 
 def rollouts_controller(runtime: Runtime, certificate: ServingCertificate, name: str) -> Controller:
-    """Make the controller that keeps the Deployment ``name`` in step with the certificate."""
+    """Create the controller that restarts the Deployment ``name`` after a new authority."""
     controller = Controller(
-        NAME, lambda _queue: Rollouts(runtime, certificate, name), runtime.metrics
+        NAME, lambda _queue: RolloutReconciler(runtime, certificate, name), runtime.metrics
     )
     certificate.on_change.append(controller.changed_all)
     return controller

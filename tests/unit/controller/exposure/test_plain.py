@@ -115,7 +115,7 @@ async def test_results_of_analyses_are_on_the_page_and_no_metric_takes_their_nam
     results = AnalysisCollector()
     results.set_source(lambda: AnalysisResults({("release", "prod", "a", "b"): 75}, {of: 0.5}))
     shown = values(metric("cpu", "10"), metric("keptn-analysis-result", "1"))
-    lines = PlainHandler(shown, results)._metrics().body.decode().splitlines()
+    lines = PlainHandler(shown, results)._metrics_page().body.decode().splitlines()
     labels = 'analysis_name="release",analysis_namespace="prod",from="a",key_objective="false"'
     assert [line for line in lines if not line.startswith("#")] == [
         "cpu 10",
@@ -140,6 +140,6 @@ async def test_a_page_is_rendered_anew_when_its_time_is_over(monkeypatch):
     shown = values()
     shown._store = store
     handler = PlainHandler(shown, NOTHING)
-    assert b"cpu 10" in handler._metrics().body
+    assert b"cpu 10" in handler._metrics_page().body
     store.remove("prod/cpu")
-    assert handler._metrics().body == b""
+    assert handler._metrics_page().body == b""

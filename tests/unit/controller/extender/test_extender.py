@@ -22,8 +22,7 @@ from harbourmaster.certs.handover import SPARE
 from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
 from harbourmaster.controller.extender.answers import FREE, REFUSED, VERBS, Answers
-from harbourmaster.controller.extender.extender import MAX_BODY_BYTES, Extender
-from harbourmaster.controller.extender.metrics import ExtenderMetrics
+from harbourmaster.controller.extender.extender import MAX_BODY_BYTES, Extender, ExtenderMetrics
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import SecretCertificate, tls_options
 from harbourmaster.serving.settings import StartError
@@ -262,7 +261,7 @@ async def test_whoever_sends_nodes_whole_hears_how_not_to(port):
 
 
 async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(port, monkeypatch, capsys):
-    monkeypatch.setattr(room, "MOST_TOLD", 2)
+    monkeypatch.setattr(room, "MAX_REPORTED", 2)
     for index in (1, 1, 2, 3):
         pod = {**pod_of(), "spec": {"schedulerName": f"other-{index}"}}
         port.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
@@ -295,7 +294,7 @@ async def test_a_defect_of_ours_lets_nothing_pass(port, monkeypatch, verb):
     def broken(*_arguments, **_options):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("harbourmaster.controller.extender.answers.permission", broken)
+    monkeypatch.setattr("harbourmaster.controller.extender.answers.scheduling_permission", broken)
     body = filter_body() if verb == "filter" else preempt_body()
     status, text = await port.ask(verb, body)
     assert status == 200

@@ -13,7 +13,7 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.handover import mark_of
 from harbourmaster.certs.reload import TlsOptions
-from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_controller
+from harbourmaster.controller.extender.rollouts import MARK, RolloutReconciler, rollouts_controller
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import MountedCertificate
@@ -68,7 +68,7 @@ def runtime(client, events, metrics):
 @pytest.fixture
 def rollouts(api, runtime, leaf):
     api.define(DEPLOYMENTS)
-    return Rollouts(runtime, leaf, NAME)
+    return RolloutReconciler(runtime, leaf, NAME)
 
 
 def deploy(api, name=NAME, annotations=OTHERS):
