@@ -1,4 +1,4 @@
-"""What the objects of a cluster mean for a migration. Pure functions.
+"""Decides what the objects of a cluster mean for a migration. Pure functions.
 
 kupid leaves alone the namespaces labelled ``role=kube-system``, Harbourmaster some by their names
 (kupid-spec 6.6, decision D6): a policy may reach other namespaces than before.
@@ -61,32 +61,35 @@ _decoder: Final = msgspec.json.Decoder(StoredPolicy)
 
 
 def registration_of(
-    kind: str, one: Configuration, system: System, answers: Mapping[tuple[str, str], bool | None]
+    kind: str,
+    configuration: Configuration,
+    system: System,
+    answers: Mapping[tuple[str, str], bool | None],
 ) -> Registration:
-    """A webhook configuration of theirs, projected."""
-    closed = [entry for entry in one.entries if entry.failure_policy == "Fail"]
-    asked = closed or one.entries
+    """Project a webhook configuration of kupid or Keptn."""
+    closed = [entry for entry in configuration.entries if entry.failure_policy == "Fail"]
+    asked = closed or configuration.entries
     called = {service for entry in asked if (service := entry.service)}
     return Registration(
-        ref=Ref(kind.lower(), one.metadata.name),
+        ref=Ref(kind.lower(), configuration.metadata.name),
         system=system,
-        services=tuple(CalledService(*each, answers.get(each)) for each in sorted(called)),
+        services=tuple(CalledService(*service, answers.get(service)) for service in sorted(called)),
         fails_closed=bool(closed),
         covers_pods=any(entry.covers("", "pods") for entry in asked),
-        of_certmanager=bool(one.metadata.annotations.get(OF_CERTMANAGER)),
+        of_certmanager=bool(configuration.metadata.annotations.get(OF_CERTMANAGER)),
     )
 
 
 def definition_of(
-    one: Definition, objects: int | None, converter: CalledService | None
+    definition: Definition, objects: int | None, converter: CalledService | None
 ) -> ReplacedDefinition:
-    """A CRD of theirs, projected; ``converter`` is None if Harbourmaster converts."""
-    metadata = one.metadata
+    """Project a CRD of kupid or Keptn; ``converter`` is None if Harbourmaster converts."""
+    metadata = definition.metadata
     return ReplacedDefinition(
         name=metadata.name,
-        system=system_of_group(one.spec.group) or KEPTN,
-        stored_versions=one.stored,
-        storage_version=one.storage,
+        system=system_of_group(definition.spec.group) or KEPTN,
+        stored_versions=definition.stored,
+        storage_version=definition.storage,
         objects=objects,
         conversion=converter,
         is_injected=metadata.labels.get(INJECTED) == "true",
@@ -119,21 +122,26 @@ def stuck_pod(raw: msgspec.Raw) -> StuckPod | None:
 
 def with_failure(
     pod: StuckPod,
-    found: tuple[list[WorkloadVersion], list[AppVersion]] | None,
+    stored: tuple[list[WorkloadVersion], list[AppVersion]] | None,
     unreadable: Collection[str],
 ) -> StuckPod:
     """The pod with its check that failed; ``unreadable`` has versions, and namespaces of apps."""
     if pod.workload is None or pod.failure:
         return pod
     key = f"{pod.namespace}/{names_of_pod(pod.workload).version}"
-    if found is None or key in unreadable or pod.namespace in unreadable:
+    if stored is None or key in unreadable or pod.namespace in unreadable:
         return replace(pod, failure=_unknown("its KeptnWorkloadVersion could not be read"))
-    versions, apps = found
-    of_name = next((each for each in versions if each.metadata.key == key), None)
+    versions, apps = stored
+    of_name = next(
+        (workload_version for workload_version in versions if workload_version.metadata.key == key),
+        None,
+    )
     version = version_of_pod(pod.workload, of_name, None)
     app = None
     if version is not None:
-        local = [each for each in apps if each.metadata.namespace == pod.namespace]
+        local = [
+            app_version for app_version in apps if app_version.metadata.namespace == pod.namespace
+        ]
         app = app_version_of(version, local)
     return replace(pod, failure=_failure_of(version, app))
 
@@ -173,7 +181,7 @@ def reach_of(namespaces: Namespaces, own: str) -> tuple[Namespaces, Namespaces]:
 def judge(
     raw: bytes | msgspec.Raw, kind: str, reach: tuple[Namespaces, Namespaces]
 ) -> Policy | None:
-    """What to report about a policy; None for nothing."""
+    """Return a policy about which there is something to report, else None."""
     metadata = metadata_in(raw)
     ref = Ref(kind.lower(), metadata.name, "" if kind == CLUSTER_POLICY else metadata.namespace)
     try:
@@ -187,14 +195,14 @@ def judge(
     judged = Policy(
         ref,
         faults=(reason(errors),) if errors else (),
-        lost=_reached(compiled, reach[0]),
-        gained=_reached(compiled, reach[1]),
+        lost=_reached_namespaces(compiled, reach[0]),
+        gained=_reached_namespaces(compiled, reach[1]),
         is_audited=compiled.is_audited,
     )
     return judged if judged != Policy(ref) else None
 
 
-def _reached(policy: CompiledPolicy, namespaces: Namespaces) -> tuple[str, ...]:
+def _reached_namespaces(policy: CompiledPolicy, namespaces: Namespaces) -> tuple[str, ...]:
     if policy.pods is not None and policy.namespace is not None:
         return (policy.namespace,) if policy.namespace in namespaces else ()
     if policy.pods is None or policy.namespaces is None:

@@ -21,7 +21,13 @@ from harbourmaster.cli.migrate.model import (
     kubectl,
     title,
 )
-from harbourmaster.cli.migrate.plan import conversion_off, corrected, forgotten, kept, released
+from harbourmaster.cli.migrate.plan import (
+    conversion_off,
+    edit_policy,
+    forget_release,
+    keep_definition,
+    release_pod,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +55,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "annotation helm.sh/resource-policy on the live definition does not stop it, because "
         "Helm reads its own record: delete that record first",
         "gardener-returns": "Gardener restores kupid from it, and deletes the definitions with all "
-        "policies together with it: mark the definitions to be kept first",
+        "policies together with it: mark the definitions to be keep_definition first",
         "gardener-deletes-definitions": "it is deleted, with all its objects, when Gardener's "
         "ManagedResource is deleted",
         "policy-refused": "Harbourmaster skips it, with a warning on each pod: {faults}",
@@ -106,28 +112,31 @@ _SEVERITY: Final = {code: severity for severity, texts in TEXTS.items() for code
 
 
 def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
-    """All findings, the most severe first."""
-    found = (
+    """Return all findings, the most severe first."""
+    results = (
         *_registrations(observed),
         *_definitions(observed),
         *_releases(observed),
         *_keptn(observed),
         *_policies(observed),
         *_references(observed),
-        *(_finding("over-limits", one.subject, errors=one.errors) for one in observed.oversized),
         *(
-            _finding("setting", f"setting {one.key}", **asdict(one), flag=one.flag)
-            for one in observed.keptn.unset
+            _finding("over-limits", large.subject, errors=large.errors)
+            for large in observed.oversized
         ),
         *(
-            _finding(one.code, one.subject, one.command, **one.parts)
-            for one in observed.keptn.found
+            _finding("setting", f"setting {setting.key}", **asdict(setting), flag=setting.flag)
+            for setting in observed.keptn.unset
+        ),
+        *(
+            _finding(judged.code, judged.subject, judged.command, **judged.parts)
+            for judged in observed.keptn.findings
             # The doctor reports what concerns us alone.
             if observed.is_installed(KEPTN)
         ),
         *_remains(observed),
     )
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    return tuple(sorted(results, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def _finding(
@@ -186,21 +195,23 @@ def _releases(observed: Observed) -> Iterator[MigrationFinding]:
         yield _finding(
             "chart-deletes-definitions",
             f"helm release {release.name} in namespace {release.namespace}",
-            forgotten(release),
+            forget_release(release),
             definitions=plural(len(owned), "definition"),
-            objects=plural(sum(one.objects or 0 for one in owned), "object"),
+            objects=plural(sum(definition.objects or 0 for definition in owned), "object"),
         )
     for ref in observed.gardener:
         yield _finding("gardener-returns", ref)
-    for one in observed.definitions:
-        if one.of_gardener and not one.is_kept:
-            yield _finding("gardener-deletes-definitions", one.ref, kept(one))
+    for definition in observed.definitions:
+        if definition.of_gardener and not definition.is_kept:
+            yield _finding(
+                "gardener-deletes-definitions", definition.ref, keep_definition(definition)
+            )
 
 
 def _keptn(observed: Observed) -> Iterator[MigrationFinding]:
     # Once we are at work, a pod behind the gate is one of ours that waits for its checks.
     served = observed.ours.is_at_work and not observed.ours.is_beside_keptn
-    yield from _stuck(
+    yield from _stuck_pods(
         observed, [pod for pod in observed.stuck_pods() if pod.gate is None or not served]
     )
     if observed.has_lifecycle:
@@ -222,7 +233,7 @@ def _keptn(observed: Observed) -> Iterator[MigrationFinding]:
             yield _finding("metrics-address", "Service metrics-operator-service")
 
 
-def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[MigrationFinding]:
+def _stuck_pods(observed: Observed, stuck: list[StuckPod]) -> Iterator[MigrationFinding]:
     for pod in stuck:
         code = _waiting(pod)
         if pod.failure:
@@ -230,7 +241,9 @@ def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[MigrationFindi
             yield MigrationFinding(code, _SEVERITY[code], str(pod.ref), why)
         else:
             lost = "" if pod.is_owned else "; nothing recreates this pod, so keep its manifest"
-            yield _finding(code, pod.ref, released(pod), more="" if pod.gate is not None else lost)
+            yield _finding(
+                code, pod.ref, release_pod(pod), more="" if pod.gate is not None else lost
+            )
     counts = {"pod-gated": observed.gated_pods, "pod-unscheduled": observed.scheduled_pods}
     for code in sorted({_waiting(pod) for pod in stuck}):
         more = counts[code] - sum(_waiting(pod) == code for pod in observed.pods)
@@ -252,7 +265,7 @@ def _policies(observed: Observed) -> Iterator[MigrationFinding]:
     for policy in observed.policies:
         if policy.faults:
             yield _finding(
-                "policy-refused", policy.ref, corrected(policy), faults="; ".join(policy.faults)
+                "policy-refused", policy.ref, edit_policy(policy), faults="; ".join(policy.faults)
             )
         if policy.is_audited:
             yield _finding("policy-audited", policy.ref)

@@ -1,4 +1,4 @@
-"""How kupid's and Keptn's objects are recognised.
+"""Recognises kupid's and Keptn's objects.
 
 See kupid-spec 6.6-6.8, 9; keptn-spec 2.1, 6-8.
 """
@@ -26,7 +26,7 @@ KEPTN_GROUPS: Final = frozenset(("lifecycle.keptn.sh", "metrics.keptn.sh", "opti
 NAMESPACES: Final[dict[str, System]] = {KUPID_EXTENSION: KUPID, "keptn-system": KEPTN}
 """Namespaces that their manifests make."""
 _KUPID_NAMESPACE: Final = "extension-kupid-"
-"""How Gardener's namespaces for kupid begin."""
+"""The prefix of Gardener's namespaces for kupid."""
 
 RELEASE_NAME: Final = "meta.helm.sh/release-name"
 RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
@@ -122,7 +122,7 @@ def role_of(metadata: Metadata) -> tuple[System, str] | None:
 
 
 def system_of(metadata: Metadata) -> System | None:
-    """The system that any other object belongs to, in a namespace of theirs."""
+    """Return the system of any other object in a namespace of kupid or Keptn."""
     if _is_our_own(metadata):
         return None
     if (

@@ -1,4 +1,4 @@
-"""What ``harbourmaster migrate`` observes in a cluster and reports: plain data, no I/O."""
+"""The observations and the report of ``harbourmaster migrate``: plain data, no I/O."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Ref(Struct, frozen=True, order=True):
 
 
 class CalledService(Struct, frozen=True, order=True):
-    """A Service that somebody calls. ``answers`` is None where that could not be found out."""
+    """A Service that is called; ``answers`` is None if this is unknown."""
 
     namespace: str
     name: str
@@ -60,7 +60,7 @@ class Command(Struct, frozen=True):
 
 
 class Registration(Struct, frozen=True):
-    """A webhook configuration of theirs."""
+    """A webhook configuration of kupid or Keptn."""
 
     ref: Ref
     system: System
@@ -74,12 +74,12 @@ class Registration(Struct, frozen=True):
 
     @property
     def is_broken(self) -> bool:
-        """Whether it refuses objects because nobody answers."""
+        """Whether it refuses objects because its webhook does not answer."""
         return self.fails_closed and any(service.answers is False for service in self.services)
 
 
 class ReplacedDefinition(Struct, frozen=True):
-    """A CRD of theirs. ``objects`` is None where they can't be counted."""
+    """A CRD of kupid or Keptn. ``objects`` is None if they can't be counted."""
 
     name: str
     system: System
@@ -87,7 +87,7 @@ class ReplacedDefinition(Struct, frozen=True):
     storage_version: str = ""
     objects: int | None = 0
     conversion: CalledService | None = None
-    """Where its versions are converted, unless by Harbourmaster."""
+    """The Service that converts its versions, unless it is Harbourmaster's."""
     is_injected: bool = False
     """Whether Keptn's certificate manager writes the CA of the conversion."""
     release: str = ""
@@ -104,17 +104,17 @@ class ReplacedDefinition(Struct, frozen=True):
 
     @property
     def is_converted(self) -> bool:
-        """Whether somebody else converts its versions, or may."""
+        """Whether another webhook converts its versions, or may."""
         return self.conversion is not None and self.conversion.answers is not False
 
     @property
     def is_unconverted(self) -> bool:
-        """Whether its versions are to be converted and nobody does."""
+        """Whether its versions need a conversion that no webhook does."""
         return self.conversion is not None and self.conversion.answers is False
 
 
 class ReplacedWorkload(Struct, frozen=True):
-    """A Deployment of theirs. ``role``: kupid, lifecycle, metrics, certificates or scheduler."""
+    """A Deployment. ``role`` is kupid, lifecycle, metrics, certificates or scheduler."""
 
     ref: Ref
     system: System
@@ -124,7 +124,7 @@ class ReplacedWorkload(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """A Helm release of theirs; deleting these Secrets makes Helm forget it, and no more."""
+    """A Helm release; deleting its Secrets only makes Helm forget it."""
 
     namespace: str
     name: str
@@ -132,7 +132,7 @@ class Release(Struct, frozen=True):
 
 
 class Leftover(Struct, frozen=True):
-    """Any other object of theirs, in the order in which they go; ``service`` is what it calls."""
+    """Any other object, in the order of removal; ``service`` is the one that it calls."""
 
     ref: Ref
     system: System
@@ -176,11 +176,11 @@ class StuckPod(Struct, frozen=True):
     is_owned: bool = True
     """Whether a controller makes another one once it is deleted."""
     workload: WorkloadMetadata | None = None
-    """What it says of itself, by which its checks are found."""
+    """The workload of the pod, by which its checks are found."""
     is_told: bool = False
     """Whether its scheduler, or our controller, has told it of its checks."""
     failure: str = ""
-    """Its check that failed, or why that is unknown: no command may let it go."""
+    """The check that failed, or why that is unknown: no command may release the pod."""
 
     @property
     def ref(self) -> Ref:
@@ -195,7 +195,7 @@ class Setting(Struct, frozen=True):
     value: str
     source: str
     ours: str
-    """What it is here now."""
+    """The value here."""
 
     @property
     def flag(self) -> str:
@@ -213,7 +213,7 @@ class Judged(Struct, frozen=True):
 
 
 class KeptnFacts(Struct, frozen=True):
-    """What Keptn's installation and objects mean here."""
+    """Results about Keptn's installation and objects."""
 
     settings: tuple[Setting, ...] = ()
     """Those that keep what Keptn does."""
@@ -221,7 +221,7 @@ class KeptnFacts(Struct, frozen=True):
     """Whether we are installed by the overlay with such settings."""
     exposes: bool = True
     """Whether Keptn serves values on port 9999."""
-    found: tuple[Judged, ...] = ()
+    findings: tuple[Judged, ...] = ()
 
     @property
     def unset(self) -> tuple[Setting, ...]:
@@ -268,11 +268,11 @@ class Observed(Struct, frozen=True):
     oversized: tuple[Oversized, ...] = ()
     pods: tuple[StuckPod, ...] = ()
     gated_pods: int = 0
-    """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""
+    """The number of pods behind the gate; ``pods`` has the first PODS_SHOWN of them."""
     scheduled_pods: int = 0
-    """How many wait for keptn-scheduler."""
+    """The number of pods that wait for keptn-scheduler."""
     references: tuple[Unconsented, ...] = ()
-    """What objects name of other namespaces that have not consented."""
+    """References to other namespaces that have not consented."""
     keptn: KeptnFacts = KeptnFacts()
     shadows: tuple[Ref, ...] = ()
     """Webhook configurations that shadow mode has left."""
@@ -298,7 +298,7 @@ class Observed(Struct, frozen=True):
         return self.has_lifecycle or self.has_metrics
 
     def stuck_pods(self) -> tuple[StuckPod, ...]:
-        """Those of ``pods`` that nobody will ever let go."""
+        """Return the ``pods`` that nothing will release."""
         if not self.has_lifecycle:
             return self.pods
         if not self._has_ready(KEPTN, frozenset(("scheduler",))):
@@ -311,7 +311,7 @@ class Observed(Struct, frozen=True):
             return True
         going = [namespace for namespace in self.namespaces if not namespace.keeps]
         parts = (self.registrations, self.workloads, self.releases, self.leftovers, going)
-        return any(one.system == system for part in parts for one in part)
+        return any(item.system == system for part in parts for item in part)
 
     @property
     def serves(self) -> bool:
@@ -320,14 +320,18 @@ class Observed(Struct, frozen=True):
 
     @property
     def needs_successor(self) -> bool:
-        """Whether something of theirs works or left objects, and we do not serve or convert."""
+        """Whether kupid or Keptn works or has left objects, and we do not serve or convert."""
         if self.serves:
             return any(definition.is_converted for definition in self.definitions)
         working = [
             registration for registration in self.registrations if not registration.is_broken
         ]
         going = [namespace for namespace in self.namespaces if not namespace.keeps]
-        held = [one for one in self.definitions if one.is_converted or one.objects != 0]
+        held = [
+            definition
+            for definition in self.definitions
+            if definition.is_converted or definition.objects != 0
+        ]
         return any((self.gardener, working, self.workloads, self.leftovers, going, held))
 
     def _has_ready(self, system: System, roles: frozenset[str]) -> bool:
@@ -339,7 +343,7 @@ class Observed(Struct, frozen=True):
 
 
 class MigrationFinding(Struct, frozen=True):
-    """One thing that somebody should know, and what to do about it, if anything."""
+    """A finding, and the command that deals with it, if any."""
 
     code: str
     severity: Severity
@@ -371,7 +375,7 @@ def delete(ref: Ref, *options: str) -> Command:
 
 
 def title(system: System | None) -> str:
-    """What people call a system."""
+    """Return the name of a system in texts."""
     return "kupid" if system == KUPID else "Keptn"
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
 ROLLOUT_TIMEOUT: Final = "120s"
 OVERLAY: Final = "deploy/migrated"
-"""Where the overlay is saved, in the checkout."""
+"""The folder of the overlay, in the checkout."""
 _OVERLAY_FILE: Final = f"{OVERLAY}/kustomization.yaml"
 STEPS: Final = (
     MigrationStep(
@@ -113,7 +113,7 @@ _VALUES: Final = {
     _BESIDE_KEPTN: " --set besideKeptn=true",
     _USING_CERTMANAGER: " --set certificates=certManager",
 }
-"""What the Helm chart needs for the same as a make target."""
+"""The values of the Helm chart that correspond to a make target."""
 _METRICS_APIS: Final = frozenset(
     Ref("apiservice", f"{version}.custom.metrics.k8s.io") for version in ("v1beta1", "v1beta2")
 )
@@ -121,9 +121,10 @@ _METRICS_APIS: Final = frozenset(
 
 
 def plan(observed: Observed) -> tuple[MigrationStep, ...]:
-    """The steps that remain, in order; none where nothing of theirs is left but definitions.
+    """Return the remaining steps, in order; none if only definitions are left.
 
-    Where something could not be read, only the first: what was not seen might be lost by the rest.
+    If something could not be read, return only the first step: the others might lose what was not
+    seen.
     """
     definitions = _going(observed)
     unblock = _unblock(observed, definitions)
@@ -172,9 +173,9 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
     )
     is_dead = refers and not observed.is_running(KEPTN)
     return [
-        one
-        for one in observed.definitions
-        if observed.is_installed(one.system) or (is_dead and one.system == KEPTN)
+        definition
+        for definition in observed.definitions
+        if observed.is_installed(definition.system) or (is_dead and definition.system == KEPTN)
     ]
 
 
@@ -187,7 +188,7 @@ def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[
     adopts = _adopts_at_once(observed)
     if commands or adopts:
         # The configurations say which namespaces have gates.
-        commands = [*_saved(observed), *commands]
+        commands = [*_save_overlay(observed), *commands]
     if adopts:
         return [*commands, _make(observed, target(observed))]
     return [
@@ -217,15 +218,15 @@ def _keep(observed: Observed) -> list[Command]:
         for definition in observed.definitions
         if definition.of_gardener and not definition.is_kept
     ]
-    return [*map(kept, gardener), *map(forgotten, observed.releases)]
+    return [*map(keep_definition, gardener), *map(forget_release, observed.releases)]
 
 
 def _adopts_at_once(observed: Observed) -> bool:
-    """Whether some kind is converted by nobody although Harbourmaster is here to do it."""
+    """Whether no webhook converts some kind, although Harbourmaster is here to do it."""
     return observed.serves and any(definition.is_unconverted for definition in observed.definitions)
 
 
-def _saved(observed: Observed) -> list[Command]:
+def _save_overlay(observed: Observed) -> list[Command]:
     """Save the overlay with the settings that keep what Keptn does, if there are any."""
     if not observed.keptn.unset:
         return []
@@ -245,7 +246,7 @@ def _has_overlay(observed: Observed) -> bool:
 
 
 def target(observed: Observed) -> str:
-    """The make target that installs us; a running Keptn keeps its work, or all is done twice."""
+    """Return the make target that installs us; a running Keptn keeps its work."""
     if observed.has_operator:
         return _BESIDE_KEPTN
     certmanager = any(
@@ -263,9 +264,9 @@ def _install(observed: Observed) -> list[Command]:
     return [
         # It deletes the namespace, so what follows makes it again.
         *([kubectl("delete", "-k", "deploy/shadow")] if observed.ours.is_shadow else ()),
-        *(() if is_saved else _saved(observed)),
+        *(() if is_saved else _save_overlay(observed)),
         _make(observed, target(observed)),
-        _rolled_out(observed, "webhook"),
+        _await_rollout(observed, "webhook"),
         kubectl(
             "wait",
             "mutatingwebhookconfiguration/harbourmaster",
@@ -276,7 +277,7 @@ def _install(observed: Observed) -> list[Command]:
 
 
 def _by_helm(observed: Observed) -> str:
-    """How the Helm chart takes over definitions that name the release that made them."""
+    """Return how the Helm chart takes over definitions that name the release that made them."""
     if not any(definition.release for definition in observed.definitions):
         return ""
     return (
@@ -286,7 +287,7 @@ def _by_helm(observed: Observed) -> str:
     )
 
 
-def _rolled_out(observed: Observed, role: str) -> Command:
+def _await_rollout(observed: Observed, role: str) -> Command:
     return kubectl(
         "rollout",
         "status",
@@ -309,17 +310,17 @@ def _silence(observed: Observed, definitions: list[ReplacedDefinition]) -> list[
 
 
 def _stop(observed: Observed) -> list[Command]:
-    """What restores an object goes before the object; kupid registers itself when it starts."""
+    """Delete what restores an object before the object; kupid registers itself at start."""
     # The operators first: the scheduler serves their pods until they are released.
-    workloads = sorted(observed.workloads, key=lambda one: one.role == "scheduler")
+    workloads = sorted(observed.workloads, key=lambda workload: workload.role == "scheduler")
     return [
         *map(delete, observed.gardener),
         *(delete(workload.ref, "--cascade=foreground") for workload in workloads),
-        *map(delete, _again(observed)),
+        *map(delete, _delete_again(observed)),
     ]
 
 
-def _again(observed: Observed) -> list[Ref]:
+def _delete_again(observed: Observed) -> list[Ref]:
     if not any(workload.system == KUPID for workload in observed.workloads):
         return []
     return [
@@ -339,15 +340,15 @@ def _take_over(observed: Observed) -> list[Command]:
     return [
         *([switch] if _has_overlay(observed) else ()),
         _make(observed, "deploy"),
-        _rolled_out(observed, "controller"),
+        _await_rollout(observed, "controller"),
     ]
 
 
 def _mend(observed: Observed) -> list[Command]:
-    commands = [corrected(policy) for policy in observed.policies if policy.faults]
+    commands = [edit_policy(policy) for policy in observed.policies if policy.faults]
     if observed.is_installed(KEPTN):
         commands += [kubectl(*reference.command) for reference in observed.references]
-        tokens = [one for one in observed.keptn.found if one.code == "task-token"]
+        tokens = [judged for judged in observed.keptn.findings if judged.code == "task-token"]
         commands += [token.command for token in tokens if token.command]
     return commands
 
@@ -361,45 +362,45 @@ def _free(observed: Observed) -> list[Command]:
                 file = f"pod-{pod.namespace}-{pod.name}.yaml"
                 save = ("get", "pod", pod.name, "-o", "yaml")
                 commands.append(kubectl(*save, namespace=pod.namespace, output=file))
-            commands.append(released(pod))
+            commands.append(release_pod(pod))
     return commands
 
 
 def _remove(observed: Observed, before: list[Command]) -> list[Command]:
-    """Delete leftovers, but for APIServices that ``before`` directs to us."""
-    installs = {one.arguments[1] for one in before if one.arguments[0] == "make"}
+    """Delete leftovers, except APIServices that ``before`` directs to us."""
+    installs = {command.arguments[1] for command in before if command.arguments[0] == "make"}
     taken_over = _METRICS_APIS if installs - {_BESIDE_KEPTN} else frozenset()
     leftovers = [leftover for leftover in observed.leftovers if leftover.ref not in taken_over]
     # An APIService without its Service blocks the deletion of every namespace.
-    leftovers.sort(key=lambda one: one.service is None)
-    return [delete(one.ref) for one in leftovers]
+    leftovers.sort(key=lambda leftover: leftover.service is None)
+    return [delete(leftover.ref) for leftover in leftovers]
 
 
-def corrected(policy: Policy) -> Command:
-    """The command that opens a policy in an editor."""
+def edit_policy(policy: Policy) -> Command:
+    """Return the command that opens a policy in an editor."""
     return kubectl("edit", policy.ref.kind, policy.ref.name, namespace=policy.ref.namespace)
 
 
-def forgotten(release: Release) -> Command:
-    """The command that makes Helm forget a release without touching what it installed."""
+def forget_release(release: Release) -> Command:
+    """Return the command that makes Helm forget a release without touching what it installed."""
     return kubectl(
         "delete", "secret", "-l", f"owner=helm,name={release.name}", namespace=release.namespace
     )
 
 
-def kept(definition: ReplacedDefinition) -> Command:
-    """The command that has Gardener keep a definition when its ManagedResource is deleted."""
+def keep_definition(definition: ReplacedDefinition) -> Command:
+    """Return the command that protects a definition from the deletion of its ManagedResource."""
     return kubectl("annotate", "crd", definition.name, f"{KEEP_OBJECT}=true", "--overwrite")
 
 
 def conversion_off(definition: ReplacedDefinition) -> Command:
-    """The command that has the API server convert by itself: it changes only apiVersion."""
+    """Return the command after which the API server converts: it changes only apiVersion."""
     value = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
     return kubectl("patch", "crd", definition.name, "--type=merge", "-p", value)
 
 
-def released(pod: StuckPod) -> Command:
-    """The command that releases a pod: remove its gate if it has not moved, or delete the pod."""
+def release_pod(pod: StuckPod) -> Command:
+    """Return the command that removes a pod's gate if it has not moved, or deletes the pod."""
     if pod.gate is None:
         return delete(pod.ref)
     at = f"/spec/schedulingGates/{pod.gate}"

@@ -33,7 +33,7 @@ SHOWN: Final = 20
 
 
 def run(arguments: Arguments) -> int:
-    """Report; 0 nothing of theirs is left, 1 something is or was not readable, 2 no cluster."""
+    """Report; return 0 if nothing is left to migrate, 1 if something is, 2 without a cluster."""
     work = shadow.run if arguments.shadow else _run
     return run_with_client(arguments, partial(work, arguments))
 
@@ -46,36 +46,39 @@ async def _run(arguments: Arguments, client: Client) -> int:
         await live.close()
     if arguments.output == "yaml":
         print_out(arguments, overlay(observed), ())
-        return _complained(observed)
-    found, steps = findings(observed), plan(observed)
-    chosen = _chosen(arguments)
-    lines = [*_told(found, chosen), *_planned(steps, chosen)]
+        return _complain_unread(observed)
+    results, steps = findings(observed), plan(observed)
+    chosen = _kubectl_options(arguments)
+    lines = [*_finding_lines(results, chosen), *_step_lines(steps, chosen)]
     if observed.unread:
         lines.append("The other steps depend on objects that could not be read.")
-    print_out(arguments, reported(found, steps, observed.unread, chosen), lines)
-    return _complained(observed) or (LEFT if found else DONE)
+    print_out(arguments, report_of(results, steps, observed.unread, chosen), lines)
+    return _complain_unread(observed) or (LEFT if results else DONE)
 
 
-def _complained(observed: Observed) -> int:
+def _complain_unread(observed: Observed) -> int:
     for line in observed.unread:
         complain(f"not read: {line}")
     return LEFT if observed.unread else DONE
 
 
-def reported(
-    found: tuple[MigrationFinding, ...],
+def report_of(
+    results: tuple[MigrationFinding, ...],
     steps: tuple[MigrationStep, ...],
     unread: tuple[str, ...],
     chosen: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """What ``--output json`` prints; ``chosen`` are options for each kubectl.
+    """Return the output of ``--output json``; ``chosen`` are options for each kubectl.
 
-    ``unread`` has a line for each thing that was refused.
+    ``unread`` has a line for each object that could not be read.
     """
     return {
         "findings": [
-            {**asdict(one), "command": _text(one.command, chosen) if one.command else ""}
-            for one in found
+            {
+                **asdict(finding),
+                "command": _text(finding.command, chosen) if finding.command else "",
+            }
+            for finding in results
         ],
         "plan": [
             {**asdict(step), "commands": [_text(command, chosen) for command in step.commands]}
@@ -85,8 +88,8 @@ def reported(
     }
 
 
-def _chosen(arguments: Arguments) -> tuple[str, ...]:
-    """What kubectl needs to work on the same cluster."""
+def _kubectl_options(arguments: Arguments) -> tuple[str, ...]:
+    """Return the options with which kubectl works on the same cluster."""
     given = {"--kubeconfig": arguments.kubeconfig, "--context": arguments.context}
     return tuple(word for flag, value in given.items() if value for word in (flag, value))
 
@@ -104,19 +107,19 @@ def _text(command: Command, chosen: tuple[str, ...]) -> str:
     return Command((name, *rest), command.output).text
 
 
-def _told(found: tuple[MigrationFinding, ...], chosen: tuple[str, ...]) -> list[str]:
-    if not found:
+def _finding_lines(results: tuple[MigrationFinding, ...], chosen: tuple[str, ...]) -> list[str]:
+    if not results:
         return ["Nothing of kupid or Keptn was found."]
     lines = []
     numbers: Counter[str] = Counter()
-    for one in found:
-        numbers[one.code] += 1
-        if numbers[one.code] > SHOWN:
+    for finding in results:
+        numbers[finding.code] += 1
+        if numbers[finding.code] > SHOWN:
             continue
-        lines.append(f"{one.severity:8}  {one.code}: {one.object}")
-        lines.append(f"          {one.why}")
-        if one.command is not None:
-            lines.append(f"          $ {_text(one.command, chosen)}")
+        lines.append(f"{finding.severity:8}  {finding.code}: {finding.object}")
+        lines.append(f"          {finding.why}")
+        if finding.command is not None:
+            lines.append(f"          $ {_text(finding.command, chosen)}")
     lines += [
         f"          {number - SHOWN} more of {code}; --output json has them all"
         for code, number in numbers.items()
@@ -125,7 +128,7 @@ def _told(found: tuple[MigrationFinding, ...], chosen: tuple[str, ...]) -> list[
     return lines
 
 
-def _planned(steps: tuple[MigrationStep, ...], chosen: tuple[str, ...]) -> list[str]:
+def _step_lines(steps: tuple[MigrationStep, ...], chosen: tuple[str, ...]) -> list[str]:
     if not steps:
         return []
     lines = ["", "Steps; run harbourmaster migrate again after each of them:"]

@@ -43,7 +43,7 @@ _CHECKS: Final = tuple(msgspec.structs.fields(Checks))
 
 
 class Stored(Struct, frozen=True):
-    """What Keptn has stored, and the pods of namespaces that opted in to it."""
+    """Keptn's stored objects, and the pods of namespaces that opted in to it."""
 
     pods: tuple[Metadata, ...] = ()
     workloads: tuple[Workload, ...] = ()
@@ -53,7 +53,7 @@ class Stored(Struct, frozen=True):
 
 
 async def run(arguments: Arguments, client: Client) -> int:
-    """Report; 0 no difference but intended ones, 1 others or unreadable objects, 2 no report."""
+    """Report; return 0 if all differences are intended, 1 if not, 2 without a report."""
     live = Installation(client, arguments.installed_in)
     token = on_unread.set(live.faults.append)
     where = f"ConfigMap {live.namespace}/{CONFIG_MAP}"
@@ -69,22 +69,24 @@ async def run(arguments: Arguments, client: Client) -> int:
     finally:
         on_unread.reset(token)
         await live.close()
-    found = sorted(
+    differences = sorted(
         (*report.differences, *stored_differences(stored)),
         key=lambda difference: (bool(difference.intended), -difference.objects, difference.key),
     )
-    shown = {"counts": report.counts, "differences": found, "unread": live.faults}
-    print_out(arguments, shown, _lines(report.counts, found))
+    shown = {"counts": report.counts, "differences": differences, "unread": live.faults}
+    print_out(arguments, shown, _lines(report.counts, differences))
     for line in live.faults:
         complain(f"not read: {line}")
-    has_faults = any(not one.intended for one in found) or report.counts.get(MORE)
+    has_faults = any(not difference.intended for difference in differences) or report.counts.get(
+        MORE
+    )
     return LEFT if has_faults or live.faults else DONE
 
 
 def stored_differences(stored: Stored) -> Iterator[Difference]:
     """Names, versions and checks of Keptn's objects that differ from those made here."""
-    for one, number in Counter((*_of_pods(stored), *_of_apps(stored))).items():
-        yield msgspec.structs.replace(one, objects=number)
+    for difference, number in Counter((*_of_pods(stored), *_of_apps(stored))).items():
+        yield msgspec.structs.replace(difference, objects=number)
 
 
 def _of_pods(stored: Stored) -> Iterator[Difference]:
@@ -107,8 +109,8 @@ def _of_pods(stored: Stored) -> Iterator[Difference]:
             "version": (described.version, spec.version),
         }
         for check in _CHECKS:
-            lists = (getattr(each, check.name) for each in (described, spec))
-            ours, theirs = (", ".join(sorted(each)) for each in lists)
+            lists = (getattr(source, check.name) for source in (described, spec))
+            ours, theirs = (", ".join(sorted(names_of_check)) for names_of_check in lists)
             values[check.encode_name] = ours, theirs
         for field, (ours, theirs) in values.items():
             if ours != theirs:
@@ -137,7 +139,7 @@ def _of_apps(stored: Stored) -> Iterator[Difference]:
 
 async def _read(live: Installation) -> Stored:
     async def read(resource: Resource, kind: type[Any]) -> tuple[Any, ...]:
-        """All of a kind, in the version in which Keptn stores it."""
+        """Read all objects of a kind, in the version in which Keptn stores it."""
         definition = await live.read(resources.DEFINITIONS, resource.name, decode_definition)
         if definition is None:
             return ()
@@ -160,14 +162,15 @@ async def _read(live: Installation) -> Stored:
     )
 
 
-def _lines(counts: dict[str, int], found: list[Difference]) -> Iterator[str]:
+def _lines(counts: dict[str, int], differences: list[Difference]) -> Iterator[str]:
     yield f"Objects: {', '.join(f'{counts[name]} {name}' for name in counts)}"
-    for one in found:
-        field = f" {one.field}" if one.field else ""
-        yield f"{one.kind} {one.namespace}/{one.name}{field}: {one.reason} (objects: {one.objects})"
-        yield f"    Harbourmaster: {one.ours or 'not set'}"
-        yield f"    kupid, Keptn:  {one.theirs or 'not set'}"
-        if one.intended:
-            yield f"    intended: {one.intended}"
-    if not found:
+    for difference in differences:
+        field = f" {difference.field}" if difference.field else ""
+        place = f"{difference.kind} {difference.namespace}/{difference.name}{field}"
+        yield f"{place}: {difference.reason} (objects: {difference.objects})"
+        yield f"    Harbourmaster: {difference.ours or 'not set'}"
+        yield f"    kupid, Keptn:  {difference.theirs or 'not set'}"
+        if difference.intended:
+            yield f"    intended: {difference.intended}"
+    if not differences:
         yield "No differences."

@@ -244,7 +244,7 @@ class _Survey:
     async def _with_failures(
         self, pods: list[StuckPod], kinds: list[Resource]
     ) -> tuple[StuckPod, ...]:
-        """Return the pods with the checks of theirs that failed."""
+        """Return the pods with their failed checks."""
         names = {
             f"{pod.namespace}/{names_of_pod(pod.workload).version}" for pod in pods if pod.workload
         }
@@ -308,7 +308,7 @@ class _Survey:
     ) -> Ours:
         live = self._live
         webhook = await live.attempt(live.deployment(WEBHOOK), None)
-        # In shadow mode nothing of theirs is replaced yet.
+        # In shadow mode nothing is replaced yet.
         works = settings is None or not settings.webhook.shadow
         return Ours(
             live.namespace,

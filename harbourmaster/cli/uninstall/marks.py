@@ -108,13 +108,13 @@ def _find_finalizers(raw: Object) -> Marked | None:
     """
     metadata = metadata_in(raw)
     present = list(metadata.finalizers)
-    others = [name for name in present if not _is_our_finalizer(name)]
-    if others == present:
+    kept = [name for name in present if not _is_our_finalizer(name)]
+    if kept == present:
         return None
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
         {"op": "test", "path": "/metadata/finalizers", "value": present},
-        {"op": "replace", "path": "/metadata/finalizers", "value": others},
+        {"op": "replace", "path": "/metadata/finalizers", "value": kept},
     ]
     return Marked(metadata.name, metadata.namespace or None, JsonPatch(operations))
 
@@ -161,14 +161,14 @@ class MarkRemover:
         if await self._is_keptn_registered():
             return _LEFT_TO_KEPTN
         recreated = [pod.metadata for pod in pods if _is_recreated(pod)]
-        others = sorted(pod.metadata.key for pod in pods if not _is_recreated(pod))
+        left = sorted(pod.metadata.key for pod in pods if not _is_recreated(pod))
         parts = []
         if recreated:
             deleted = len(await self._removal.delete(PODS, recreated))
             verb = self._removal.would("delete", "deleted")
             parts.append(f"{verb} {plural(deleted, 'pod')}, for their owners to recreate")
-        if others:
-            parts.append(f"{plural(len(others), 'pod')} that no owner recreates: {shorten(others)}")
+        if left:
+            parts.append(f"{plural(len(left), 'pod')} that no owner recreates: {shorten(left)}")
         return "; ".join(parts)
 
     async def find_scheduled_pods(self) -> list[str]:

@@ -319,13 +319,13 @@ class Removal:
         metadata = metadata_in(await self.client.get(NAMESPACES, name))
         if not is_our_namespace(metadata):
             return f"kept {name}, which was not created for Harbourmaster"
-        others = []
+        foreign = []
         for resource in HELD_BY_USERS:
             with suppress(NotFoundError):
-                others += foreign_objects(resource, await self.metadata(resource, name))
-        if others:
-            self.left.append(f"namespace {name}: it holds {shorten(others)}")
-            return f"kept {name}, which holds {shorten(others)}"
+                foreign += foreign_objects(resource, await self.metadata(resource, name))
+        if foreign:
+            self.left.append(f"namespace {name}: it holds {shorten(foreign)}")
+            return f"kept {name}, which holds {shorten(foreign)}"
         deleted = await self.delete(NAMESPACES, [metadata])
         if await self._outlasts(NAMESPACES, name):
             self.left.append(f"namespace {name}: still terminating; kubectl describe says why")

@@ -322,7 +322,7 @@ def test_pods_beyond_the_first_are_counted():
 
 
 def print_findings(problems, steps=(), chosen=()):
-    report = migrate.reported(problems, steps, (), chosen)
+    report = migrate.report_of(problems, steps, (), chosen)
     return json.loads(msgspec.json.encode(report))
 
 

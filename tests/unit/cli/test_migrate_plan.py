@@ -66,7 +66,7 @@ ADOPT = Judged(
 KEPTN_FACTS = st.builds(
     KeptnFacts,
     st.sampled_from([(), (PROMOTION,)]),
-    found=st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda judged: judged.code).map(
+    findings=st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda judged: judged.code).map(
         tuple
     ),
 )
@@ -210,8 +210,8 @@ class Player:
         self.saved.add("overlay")
 
     def deal_with(self, code):
-        left = tuple(judged for judged in self.now.keptn.found if judged.code != code)
-        self.now = replace(self.now, keptn=replace(self.now.keptn, found=left))
+        left = tuple(judged for judged in self.now.keptn.findings if judged.code != code)
+        self.now = replace(self.now, keptn=replace(self.now.keptn, findings=left))
 
     def get(self, _namespace, what, *_):
         for definition in self.now.definitions:

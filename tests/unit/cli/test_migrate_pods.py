@@ -8,7 +8,7 @@ from harbourmaster.api.resources import APP_VERSIONS, DEPLOYMENTS, LEASES, PODS,
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
-from harbourmaster.cli.migrate.run import reported
+from harbourmaster.cli.migrate.run import report_of
 from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.kube.errors import ApiError
 from helpers.broken_installations import flags, scaled, settings_file
@@ -59,7 +59,7 @@ def put_scheduled(cluster, name="keptn-scheduler", message="", annotations=None)
 
 async def report(cluster):
     observed = await observe(Installation(cluster, HOME))
-    return reported(findings(observed), plan(observed), observed.unread)
+    return report_of(findings(observed), plan(observed), observed.unread)
 
 
 async def waiting(cluster):
