@@ -1,4 +1,4 @@
-"""A small certificate authority: ECDSA P-256, from a time and names."""
+"""A small certificate authority that issues ECDSA P-256 certificates for names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 AUTHORITY_LIFETIME: Final = timedelta(days=365)
 SERVING_LIFETIME: Final = timedelta(days=7)
 BACKDATED: Final = timedelta(minutes=5)
-"""How long before its creation a certificate becomes valid, for clients whose clocks are behind.
-Shorter for lifetimes below 50 minutes, which would be due at once (see ``backdated``)."""
+"""Time before its creation at which a certificate becomes valid, for clients whose clocks are late.
+It is shorter for lifetimes below 50 minutes, which would be due at once (see ``backdating``).
+"""
 
 _MAX_COMMON_NAME: Final = 64
 _MIN_RSA_BITS: Final = 2048
-_ADDRESSES: Final = [x509.IPAddress(ip_network(every)) for every in ("0.0.0.0/0", "::/0")]
+_ADDRESSES: Final = [x509.IPAddress(ip_network(network)) for network in ("0.0.0.0/0", "::/0")]
 
 
 class KeyPair(Struct, frozen=True):
@@ -63,7 +64,7 @@ def create_authority(
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - backdated(lifetime))
+        .not_valid_before(now - backdating(lifetime))
         .not_valid_after(now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
@@ -116,7 +117,7 @@ def issue_certificate(
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(max(now - backdated(lifetime), issuer.not_valid_before_utc))
+        .not_valid_before(max(now - backdating(lifetime), issuer.not_valid_before_utc))
         .not_valid_after(min(now + lifetime, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
@@ -129,18 +130,18 @@ def issue_certificate(
     return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 
-def backdated(lifetime: timedelta) -> timedelta:
-    """How long before its creation a certificate of that lifetime becomes valid."""
+def backdating(lifetime: timedelta) -> timedelta:
+    """Return the time before its creation at which a certificate of this lifetime becomes valid."""
     return min(BACKDATED, lifetime / 10)
 
 
 def signing_key(key: bytes | None) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
     """Read ca.key. Raises UnreadableError for one that cannot sign."""
-    found = parse_key(key, "ca.key")
-    if isinstance(found, ec.EllipticCurvePrivateKey):
-        return found
-    if isinstance(found, rsa.RSAPrivateKey) and found.key_size >= _MIN_RSA_BITS:
-        return found
+    parsed = parse_key(key, "ca.key")
+    if isinstance(parsed, ec.EllipticCurvePrivateKey):
+        return parsed
+    if isinstance(parsed, rsa.RSAPrivateKey) and parsed.key_size >= _MIN_RSA_BITS:
+        return parsed
     raise UnreadableError(
         f"ca.key is neither ECDSA nor RSA of {_MIN_RSA_BITS} bits; "
         "remove ca.crt and ca.key to get new ones"
@@ -148,7 +149,6 @@ def signing_key(key: bytes | None) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivat
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """What the key of an authority, or of any other certificate, may be used for."""
     return x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=signs_certificates,
@@ -176,9 +176,9 @@ def _alternative(name: str, address: Callable[[str], Any] = ip_address) -> x509.
 
 
 def _constraints(names: Collection[str]) -> x509.NameConstraints:
-    """Names that are permitted, and of a kind of which none is permitted, all that are excluded."""
+    """Permit the names, and exclude all addresses if no address is permitted."""
     permitted = [_alternative(name, ip_network) for name in sorted(set(names))]
-    excluded = [] if any(isinstance(each, x509.IPAddress) for each in permitted) else _ADDRESSES
+    excluded = [] if any(isinstance(name, x509.IPAddress) for name in permitted) else _ADDRESSES
     return x509.NameConstraints(permitted, excluded or None)
 
 

@@ -35,7 +35,7 @@ _PARSE_ERRORS: Final = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""What the library raises for invalid certificates, besides ValueError."""
+"""Exceptions of the library for invalid certificates, besides ValueError."""
 
 
 class BundleFiles(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
     """DNS names and IP addresses of the serving certificate."""
     authority_not_before: datetime | None = None
     authority_not_after: datetime | None = None
-    """Of the first certificate of ca.crt; None without that file."""
+    """End of the first certificate of ca.crt; None without that file."""
     anchor_der: bytes | None = None
     """The certificate of ca.crt to which the serving certificate leads; None without that file."""
 
@@ -196,12 +196,12 @@ def check_permitted(authority: x509.Certificate, names: Collection[str]) -> None
 
 
 def permitted_names(certificate: x509.Certificate) -> frozenset[str] | None:
-    """The DNS names and IP addresses to which an authority is limited; None for one that is not."""
+    """Return the DNS names and addresses to which an authority is limited; None if it is not."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+        constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
     except x509.ExtensionNotFound:
         return None
-    values = (subtree.value for subtree in found.permitted_subtrees or ())
+    values = (subtree.value for subtree in constraints.permitted_subtrees or ())
     return frozenset(str(getattr(value, "network_address", value)) for value in values)
 
 
@@ -219,10 +219,10 @@ def _anchor(
     for _ in range(_MAX_CHAIN):
         if certificate in roots:
             return certificate
-        root = next((each for each in roots if is_issued_by(certificate, each)), None)
+        root = next((root for root in roots if is_issued_by(certificate, root)), None)
         if root is not None:
             return root
-        issuer = next((each for each in chain[1:] if is_issued_by(certificate, each)), None)
+        issuer = next((issuer for issuer in chain[1:] if is_issued_by(certificate, issuer)), None)
         if issuer is None:
             break
         certificate = issuer

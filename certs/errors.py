@@ -1,4 +1,4 @@
-"""What can be wrong with certificates; the text of each error is one line for the user."""
+"""Errors of certificates; the text of each is one line for the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class CertificateError(Exception):
 
 
 class UnreadableError(CertificateError):
-    """Missing, or no PEM of the expected kind."""
+    """A file is missing, or is not PEM of the expected kind."""
 
 
 class KeyMismatchError(CertificateError):
@@ -20,7 +20,7 @@ class ChainError(CertificateError):
 
 
 class ValidityError(CertificateError):
-    """Expired, or not valid yet."""
+    """The certificate has expired, or is not valid yet."""
 
 
 class MissingNamesError(CertificateError):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from msgspec import Struct
 
-from harbourmaster.certs.authority import KeyPair, backdated, signing_key
+from harbourmaster.certs.authority import KeyPair, backdating, signing_key
 from harbourmaster.certs.bundle import (
     CA_CERTIFICATE,
     CA_KEY,
@@ -103,7 +103,7 @@ def take_inventory(
     signer = None
     if issuing is not None:
         signer = KeyPair(encode([issuing]), data[CA_KEY])
-        authority_fault = _must_go(issuing, CA_CERTIFICATE, now, lifetime, permitted)
+        authority_fault = _renewal_reason(issuing, CA_CERTIFICATE, now, lifetime, permitted)
     first = issuing if serving is None else serving.issuer
     if first is not None:
         trusted = tuple(islice(dict.fromkeys((first, *trusted)), MAX_AUTHORITIES))
@@ -120,12 +120,12 @@ def take_inventory(
 
 
 def unlike_ours(certificate: x509.Certificate, file: str, lifetime: timedelta) -> str:
-    """Why we would not have issued a certificate, although it may be valid; empty if we would."""
+    """Return why we would not have issued a certificate; empty if we would."""
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:
         return f"{file} is not of ECDSA P-256"
     life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    if life > lifetime + backdated(lifetime) + ROUNDING:
+    if life > lifetime + backdating(lifetime) + ROUNDING:
         return f"{file} lives for {life}, more than {lifetime}"
     return ""
 
@@ -139,7 +139,9 @@ def _read_serving(
     chain = data.get(TLS_CERTIFICATE)
     bundle = parse_bundle(BundleFiles(tls_crt=chain, tls_key=data.get(TLS_KEY)))
     certificate = parse_certificates(chain, TLS_CERTIFICATE)[0]
-    issuer = next((each for each in trusted if is_issued_by(certificate, each)), None)
+    issuer = next(
+        (authority for authority in trusted if is_issued_by(certificate, authority)), None
+    )
     if issuer is None:
         raise ChainError("tls.crt was not issued by ca.crt")
     if is_authority(certificate) or not _is_for_servers(certificate):
@@ -165,7 +167,7 @@ def _find_signer(
     wanted: frozenset[str],
 ) -> tuple[x509.Certificate | None, str]:
     if not candidates:
-        return None, _why_none(now, data, CA_CERTIFICATE)
+        return None, _fault_of_missing(now, data, CA_CERTIFICATE)
     try:
         # Only once: checking an RSA key is slow.
         key = signing_key(data.get(CA_KEY))
@@ -187,19 +189,19 @@ def _find_signer(
 def _find_upcoming(
     now: datetime, data: Mapping[str, bytes], lifetime: timedelta, permitted: frozenset[str]
 ) -> tuple[KeyPair | None, str]:
-    found = next_authority(data, now)
-    if not found:
-        return None, _why_none(now, data, NEXT_CERTIFICATE)
+    authority = next_authority(data, now)
+    if not authority:
+        return None, _fault_of_missing(now, data, NEXT_CERTIFICATE)
     try:
         key = parse_key(data.get(NEXT_KEY), NEXT_KEY)
-        check_issuer(found[0], key, now, (NEXT_CERTIFICATE, NEXT_KEY))
+        check_issuer(authority[0], key, now, (NEXT_CERTIFICATE, NEXT_KEY))
     except CertificateError as error:
         return None, str(error)
-    fault = _must_go(found[0], NEXT_CERTIFICATE, now, lifetime, permitted)
-    return (None, fault) if fault else (KeyPair(encode(found), data[NEXT_KEY]), "")
+    fault = _renewal_reason(authority[0], NEXT_CERTIFICATE, now, lifetime, permitted)
+    return (None, fault) if fault else (KeyPair(encode(authority), data[NEXT_KEY]), "")
 
 
-def _why_none(now: datetime, data: Mapping[str, bytes], file: str) -> str:
+def _fault_of_missing(now: datetime, data: Mapping[str, bytes], file: str) -> str:
     try:
         first = parse_certificates(data.get(file), file)[0]
     except UnreadableError as error:
@@ -209,7 +211,7 @@ def _why_none(now: datetime, data: Mapping[str, bytes], file: str) -> str:
     return f"{file} holds no certificate authority that can be used"
 
 
-def _must_go(
+def _renewal_reason(
     certificate: x509.Certificate,
     file: str,
     now: datetime,

@@ -60,8 +60,9 @@ class Lifetimes(Struct, frozen=True, kw_only=True):
     authority: timedelta = AUTHORITY_LIFETIME
     serving: timedelta = SERVING_LIFETIME
     publish: timedelta = timedelta(seconds=30)
-    """How long every caBundle must have a new authority before one of its certificates is
-    served."""
+    """Time for which every caBundle must have a new authority before one of its certificates is
+    served.
+    """
 
 
 class Await(Struct, frozen=True):
@@ -76,7 +77,7 @@ class Write(Struct, frozen=True):
     data: dict[str, bytes]
     reason: str
     until: datetime
-    """When to look again after that."""
+    """Time of the next check after the write."""
 
     def __repr__(self) -> str:
         # Keys must never reach a log or a traceback.
@@ -89,7 +90,7 @@ _DEFAULTS: Final = Lifetimes()
 
 
 class _Case(Struct, frozen=True):
-    """What one decision is about."""
+    """The input of a decision."""
 
     now: datetime
     data: Mapping[str, bytes]
@@ -119,7 +120,7 @@ def decide(
     """Decide what to do with the Secret's data; any data has an answer.
 
     An authority is limited to ``names`` and ``permitted``, names that may be wanted later.
-    ``published_since`` is what ``secret.published`` says. The presence of next-ca.crt or
+    ``published_since`` is the result of ``authority_publication``. The presence of next-ca.crt or
     next-ca.key, even empty, asks for a new authority. Raises MissingNamesError for a wanted name
     that no certificate can have.
     """
@@ -127,19 +128,19 @@ def decide(
     case = _case(now, data, wanted, wanted.union(map(canonical_name, permitted)), lifetimes)
     held = case.held
     if held.serving is None and held.signer is None:
-        # Clients accept nothing that is served now, so waiting would help nobody.
+        # Clients accept nothing that is served now, so waiting would help no client.
         authority = held.upcoming or create_authority(
             now, case.permitted, lifetime=lifetimes.authority
         )
         reason = f"{held.serving_fault}; {held.authority_fault}: a new authority is used at once"
-        return _write(case, _go_over(case, authority), reason)
+        return _write(case, _use_authority(case, authority), reason)
     if held.upcoming is not None and _is_known(case, held.upcoming, published_since):
         reason = "every caBundle holds the new authority: it is used from now on"
-        return _write(case, _go_over(case, held.upcoming), reason)
+        return _write(case, _use_authority(case, held.upcoming), reason)
     changes, reasons = _renewals(case)
     if changes:
         return _write(case, {**data, **changes}, "; ".join(reasons))
-    until = _next_look(case, published_since)
+    until = _next_check(case, published_since)
     return Await(until) if case.is_rotating else Keep(until)
 
 
@@ -155,22 +156,22 @@ def _case(
 
 
 def _is_known(case: _Case, upcoming: KeyPair, since: datetime | None) -> bool:
-    made = parse_certificates(upcoming.certificate, NEXT_CERTIFICATE)[0].not_valid_before_utc
-    # What was seen before it was made was seen of another authority.
-    return since is not None and since >= made and case.now - since >= case.lifetimes.publish
+    created = parse_certificates(upcoming.certificate, NEXT_CERTIFICATE)[0].not_valid_before_utc
+    # An earlier time is that of another authority.
+    return since is not None and since >= created and case.now - since >= case.lifetimes.publish
 
 
-def _go_over(case: _Case, authority: KeyPair) -> dict[str, bytes]:
+def _use_authority(case: _Case, authority: KeyPair) -> dict[str, bytes]:
     serving = issue_serving_certificate(
         case.now, authority, sorted(case.wanted), lifetime=case.lifetimes.serving
     )
     first = parse_certificates(authority.certificate, CA_CERTIFICATE)[0]
-    # The one before must stay for replicas that are late; a foreign one not for its ten years.
+    # Keep the previous CA for slow replicas; drop an adopted CA before it expires.
     trusted = dict.fromkeys((first, *case.held.trusted[:1]))
     trusted |= dict.fromkeys(
-        each
-        for each in case.held.trusted[1:]
-        if not unlike_ours(each, CA_CERTIFICATE, case.lifetimes.authority)
+        certificate
+        for certificate in case.held.trusted[1:]
+        if not unlike_ours(certificate, CA_CERTIFICATE, case.lifetimes.authority)
     )
     kept = {key: case.data[key] for key in case.data if key not in {NEXT_CERTIFICATE, NEXT_KEY}}
     return {
@@ -183,7 +184,7 @@ def _go_over(case: _Case, authority: KeyPair) -> dict[str, bytes]:
 
 
 def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
-    """The keys that change, and why, while the issuing authority stays."""
+    """Return the keys that change and the reasons, while the issuing authority stays."""
     now, held, lifetimes = case.now, case.held, case.lifetimes
     changes: dict[str, bytes] = {}
     reasons = []
@@ -223,7 +224,7 @@ def _serving_fault(case: _Case) -> str:
             return fault
     due = serving_renewal_time(serving.bundle)
     end = min(case.now + case.lifetimes.serving, serving.issuer.not_valid_after_utc)
-    # A serving certificate that ends with its authority gets no successor from it.
+    # An authority issues no successor of a certificate that ends with it.
     return (
         overdue(TLS_CERTIFICATE, due) if case.now >= due and end > serving.bundle.not_after else ""
     )
@@ -231,19 +232,19 @@ def _serving_fault(case: _Case) -> str:
 
 def _write(case: _Case, data: dict[str, bytes], reason: str) -> Write:
     after = _case(case.now, data, case.wanted, case.permitted, case.lifetimes)
-    return Write(data, reason, _next_look(after, None))
+    return Write(data, reason, _next_check(after, None))
 
 
-def _next_look(case: _Case, since: datetime | None) -> datetime:
+def _next_check(case: _Case, since: datetime | None) -> datetime:
     held = case.held
-    instants = [each.not_valid_after_utc for each in held.trusted]
+    instants = [authority.not_valid_after_utc for authority in held.trusted]
     instants += [
-        renewal_time(each.not_valid_before_utc, each.not_valid_after_utc)
-        for each in (*held.trusted[:1], *next_authority(case.data, case.now))
+        renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
+        for authority in (*held.trusted[:1], *next_authority(case.data, case.now))
     ]
     if held.serving is not None:
         instants += [held.serving.bundle.not_after, serving_renewal_time(held.serving.bundle)]
     if since is not None and held.upcoming is not None:
-        # A time ahead of the clock begins anew.
+        # A time ahead of the clock starts again.
         instants.append(case.lifetimes.publish + min(since, case.now))
     return min(instant for instant in instants if instant > case.now)

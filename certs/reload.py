@@ -24,7 +24,7 @@ _TLS12_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class TlsOptions(Struct, frozen=True):
-    """What the server requires of clients."""
+    """Requirements of the server on its clients."""
 
     minimum_version: Literal["1.2", "1.3"] = "1.2"
     client_ca: bytes | None = None

@@ -1,6 +1,6 @@
-"""When to renew what: a pure function of the time, the files and the wanted names.
+"""Decides which certificates to renew, from the time, the files and the wanted names.
 
-See decision D15.
+The functions are pure. See decision D15.
 """
 
 from __future__ import annotations
@@ -78,27 +78,27 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
 
 
 def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
-    """When two thirds of a lifetime are over."""
+    """Return the time at which two thirds of a lifetime are over."""
     return not_before + (not_after - not_before) * 2 / 3
 
 
 def serving_renewal_time(bundle: Bundle) -> datetime:
-    """When the serving certificate of ``bundle`` is due for renewal."""
+    """Return the time at which the serving certificate of ``bundle`` is due for renewal."""
     return renewal_time(bundle.not_before, bundle.not_after)
 
 
 def overdue(file: str, due: datetime) -> str:
-    """Why a certificate past its renewal time is renewed."""
+    """Return the reason for renewing a certificate past its renewal time."""
     return f"{file} is due for renewal since {due.isoformat()}"
 
 
 def too_many_names(wanted: Collection[str]) -> str:
-    """Why a certificate with other names than the wanted ones is renewed."""
+    """Return the reason for renewing a certificate with other names than the wanted ones."""
     return f"tls.crt is for more names than {', '.join(sorted(wanted))}"
 
 
 def canonical_name(name: str) -> str:
-    """A name as certificates show it, so that two spellings of an IPv6 address are one name."""
+    """Return a name as certificates show it: two spellings of an IPv6 address are one name."""
     try:
         return str(ip_address(name))
     except ValueError:

@@ -26,7 +26,7 @@ NEXT_CERTIFICATE: Final = "next-ca.crt"
 NEXT_KEY: Final = "next-ca.key"
 
 MAX_AUTHORITIES: Final = 8
-"""Of ca.crt; a Secret must stay below 1 MiB, whatever was put there."""
+"""Maximum number of authorities in ca.crt, because a Secret must stay below 1 MiB."""
 _MAX_BLOCK: Final = 16 * 1024
 _MAX_BYTES: Final = 1024 * 1024
 _BLOCK: Final = re.compile(
@@ -35,10 +35,10 @@ _BLOCK: Final = re.compile(
 
 
 def trust_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
-    """What each caBundle must hold now, PEM: the issuing, the next and the older authorities.
+    """Return the caBundle that is required now, in PEM: issuing, next and older authorities.
 
-    Ordered by creation, so that the order changes only when an authority is added or removed.
-    Empty if there is none to trust; ``overlap.decide`` then requests a write first.
+    They are in the order of their creation, which changes only when an authority is added or
+    removed. Empty if there is none to trust; ``overlap.decide`` then requests a write first.
     """
     known = {*read_authorities(data.get(CA_CERTIFICATE), now), *next_authority(data, now)}
     return encode(sorted(known, key=_age))
@@ -50,7 +50,7 @@ def authority_publication(
     observed: Collection[bytes],
     since: datetime | None,
 ) -> datetime | None:
-    """Since when every caBundle has had the next authority; None if one does not.
+    """Return the time since when every caBundle has the next authority; None if one does not.
 
     ``observed`` has a caBundle for each webhook that should be registered, empty if it is missing.
     ``since`` is the previous result, not rounded down; an impossible time is replaced.
@@ -66,21 +66,21 @@ def authority_publication(
 
 
 def next_authority(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
-    """The authority of next-ca.crt, or none."""
+    """Return the authority of next-ca.crt, in a tuple that is empty if there is none."""
     return read_authorities(data.get(NEXT_CERTIFICATE), now, limit=1)
 
 
 def read_authorities(
     pem: bytes | None, now: datetime, *, limit: int | None = MAX_AUTHORITIES
 ) -> tuple[x509.Certificate, ...]:
-    """The authorities that have not expired, each once, in order; everything else is skipped."""
+    """Return the authorities that have not expired, each once, in order; skip everything else."""
     if pem is None or len(pem) > _MAX_BYTES:
         return ()
     return tuple(islice(dict.fromkeys(_authorities(pem, now)), limit))
 
 
 def encode(certificates: Iterable[x509.Certificate]) -> bytes:
-    """The certificates in PEM, with nothing between them."""
+    """Encode certificates in PEM, with nothing between them."""
     return b"".join(
         certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates
     )

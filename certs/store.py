@@ -40,14 +40,14 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
-    """The bundle to serve: our own is kept, renewed or created, a foreign one is only read.
+    """Return the bundle to serve: our own is kept, renewed or created, a foreign one is only read.
 
     ``names`` are DNS names and IP addresses; those of a foreign certificate are not checked, as
     clients may reach it by another name. Raises CertificateError.
     """
     files = read_files(directory)
     if is_foreign(files):
-        return _checked(directory, files, now)
+        return _check(directory, files, now)
     wanted = sorted({canonical_name(name) for name in names})
     match decide(now, files, wanted):
         case Keep():
@@ -69,11 +69,11 @@ def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
 
 def load(directory: Path, now: datetime) -> Bundle:
     """Read foreign certificates; create none. Raises CertificateError."""
-    return _checked(directory, read_files(directory), now)
+    return _check(directory, read_files(directory), now)
 
 
 def is_foreign(files: BundleFiles) -> bool:
-    """Whether somebody else issues the certificates."""
+    """Whether another issuer manages the certificates."""
     return files.ca_key is None and (files.tls_crt is not None or files.tls_key is not None)
 
 
@@ -108,7 +108,7 @@ def write_files(directory: Path, files: BundleFiles) -> None:
         ) from error
 
 
-def _checked(directory: Path, files: BundleFiles, now: datetime) -> Bundle:
+def _check(directory: Path, files: BundleFiles, now: datetime) -> Bundle:
     try:
         bundle = parse_bundle(files)
         verify_bundle(bundle, now)

@@ -33,7 +33,7 @@ RESYNC: Final = 60.0
 _DEBOUNCE_MS: Final = 200
 _RETRY: Final = 10.0
 _LOOK_MS: Final = 1000
-"""Between checks of files that cannot be watched."""
+"""Milliseconds between checks of files that cannot be watched."""
 
 
 async def wait_for(
@@ -47,7 +47,7 @@ async def wait_for(
 
     ``on_error`` gets one line for each kind of fault.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     async with aclosing(_occasions(directory, resync, clock, lambda: None)) as occasions:
         while True:
             await anext(occasions)
@@ -56,7 +56,7 @@ async def wait_for(
                 # OpenSSL may reject what parsing accepts.
                 CertificateHolder(bundle)
             except CertificateError as error:
-                _tell_once(told, str(error), on_error)
+                _report_once(reported, str(error), on_error)
             else:
                 return bundle
 
@@ -79,7 +79,7 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
     """
     # Determined once: a foreign mount that is empty for a moment must not be filled.
     wanted = None if is_foreign(holder.bundle.files) else names
-    told: set[str] = set()
+    reported: set[str] = set()
     occasions = _occasions(directory, resync, clock, lambda: next_renewal(holder.bundle))
     async with aclosing(occasions):
         async for _ in occasions:
@@ -88,15 +88,17 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
                 bundle = load(directory, now) if wanted is None else ensure(directory, wanted, now)
                 changed = holder.offer(bundle)
             except CertificateError as error:
-                _tell_once(told, f"{error}; the previous certificate is still served", on_error)
+                _report_once(
+                    reported, f"{error}; the previous certificate is still served", on_error
+                )
                 continue
-            told.clear()
+            reported.clear()
             if changed:
                 on_change(bundle)
 
 
 def next_renewal(bundle: Bundle) -> datetime | None:
-    """When our own bundle must be checked again; None for a foreign one."""
+    """Return the time of the next check of our own bundle; None for a foreign one."""
     if is_foreign(bundle.files):
         return None
     due = serving_renewal_time(bundle)
@@ -105,9 +107,9 @@ def next_renewal(bundle: Bundle) -> datetime | None:
     return due
 
 
-def _tell_once(told: set[str], text: str, on_error: Callable[[str], None]) -> None:
-    if text not in told:
-        told.add(text)
+def _report_once(reported: set[str], text: str, on_error: Callable[[str], None]) -> None:
+    if text not in reported:
+        reported.add(text)
         on_error(text)
 
 

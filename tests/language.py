@@ -87,7 +87,6 @@ VAGUE: Final = {"each", "found", "one", "other"}
 """Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
-    "certs/",
     "harbourmaster/api/",
     "harbourmaster/cli/",
     "harbourmaster/controller/",
@@ -99,7 +98,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/registration/",
     "harbourmaster/rescheduling/",
     "harbourmaster/serving/",
-    "harbourmaster/telemetry/",
     "policies/",
     "tests/bench/",
     "tests/browser/",

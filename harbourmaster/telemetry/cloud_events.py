@@ -39,7 +39,7 @@ SHUTDOWN: Final = "shutdown"
 CLOUD_EVENT_OUTCOMES: Final = (
     *(SENT, REFUSED, UNREACHABLE, QUEUE_FULL, TOO_LARGE, SWITCHED_OFF, SHUTDOWN),
 )
-"""Outcomes of a CloudEvent; all but the first are losses."""
+"""Outcomes of a CloudEvent; all except the first are losses."""
 
 SOURCE: Final = "keptn.sh"
 LANES: Final = 16
@@ -48,7 +48,7 @@ CAPACITY: Final = 10_000
 """Events that wait: a kilobyte each. When it is full, new ones are dropped."""
 MAX_BODY: Final = 64 * 1024
 ATTEMPTS: Final = 6
-"""Of one event: with the pauses between them about half a minute."""
+"""Maximum number of attempts for an event; with their pauses they take about half a minute."""
 TIMEOUT: Final = 5.0
 """Seconds for one attempt."""
 FIRST_PAUSE: Final = 0.5
@@ -73,7 +73,7 @@ class CloudEvent(Struct, frozen=True, gc=False):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of the binary mode."""
+        """The HTTP headers of the binary mode."""
         return {
             "ce-specversion": "1.0",
             "ce-id": self.id,
@@ -85,9 +85,9 @@ class CloudEvent(Struct, frozen=True, gc=False):
 
 
 class CloudEventSender:
-    """Sends to what ``endpoint`` gives at that moment, a URL of http or https; empty is off.
+    """Sends to the URL that ``endpoint`` returns, of http or https; empty switches sending off.
 
-    ``on_outcome`` gets what became of each. For one event loop; ``run`` sends.
+    ``on_outcome`` gets the outcome of each event. For one event loop; ``run`` sends.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class CloudEventSender:
         self._lanes = [_Lane() for _ in range(LANES)]
         self._waiting = 0
         self._checked: tuple[str, URL | None] = ("", None)
-        self._told = -QUIET
-        self._told_of_fault = False
+        self._reported_at = -QUIET
+        self._has_reported_fault = False
         self._log = get_logger("cloud-events")
 
     @property
@@ -119,9 +119,9 @@ class CloudEventSender:
         return self._target() is not None
 
     def put(self, kind: str, data: Mapping[str, Any], about: object) -> None:
-        """Have an event of the type ``kind`` sent; those with an equal ``about`` keep their order.
+        """Queue an event of the type ``kind``; events with an equal ``about`` keep their order.
 
-        Never waits; nothing where there is no endpoint.
+        Never waits. Does nothing without an endpoint.
         """
         if not self.is_on:
             return
@@ -156,7 +156,7 @@ class CloudEventSender:
                 await self._deliver(session, lane)
 
     async def _deliver(self, session: aiohttp.ClientSession, lane: _Lane) -> None:
-        """Send the first of a lane, again and again as long as that may help."""
+        """Send the first event of a lane, with retries as long as they may help."""
         attempt = 0
         while (target := self._target()) is not None:
             answer = await self._post(session, target, lane.queue[0])
@@ -187,7 +187,7 @@ class CloudEventSender:
         except TimeoutError:
             return _Answer(UNREACHABLE, f"no answer within {self._timeout:g} s")
         except Exception as error:  # noqa: BLE001 - whatever it is, the next one may do
-            return _Answer(UNREACHABLE, _why(error))
+            return _Answer(UNREACHABLE, _describe(error))
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return _Answer(SENT)
         is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED
@@ -237,21 +237,21 @@ class CloudEventSender:
 
     def _note_fault(self, target: URL, fault: str) -> None:
         now = time.monotonic()
-        if now - self._told >= QUIET:
-            self._told, self._told_of_fault = now, True
-            # Without the path and what else may be secret of it.
+        if now - self._reported_at >= QUIET:
+            self._reported_at, self._has_reported_fault = now, True
+            # Without the path, which may be secret.
             self._log.warning(
                 "CloudEvent delivery failed", endpoint=str(target.origin()), error=fault
             )
 
     def _note_success(self) -> None:
-        if self._told_of_fault:
-            self._told_of_fault = False
+        if self._has_reported_fault:
+            self._has_reported_fault = False
             self._log.info("CloudEvent delivery recovered")
 
 
 class _Answer(Struct, frozen=True, gc=False):
-    """What became of one attempt, why, and the seconds for which we are asked to wait."""
+    """Outcome and fault of an attempt, and the pause that the endpoint requests, in seconds."""
 
     outcome: str
     fault: str = ""
@@ -274,7 +274,7 @@ def _usable(endpoint: str) -> URL | None:
 
 
 def _retry_after(value: str) -> float:
-    """Seconds that a header asks for, as many as we are ready to wait."""
+    """Return the seconds of a Retry-After header, at most MAX_PAUSE."""
     try:
         asked = (
             float(int(value))
@@ -286,8 +286,8 @@ def _retry_after(value: str) -> float:
     return min(max(asked, 0.0), MAX_PAUSE)
 
 
-def _why(error: Exception) -> str:
-    """A reason without the URL, in which there may be credentials."""
+def _describe(error: Exception) -> str:
+    """Describe an error without the URL, which may have credentials."""
     inner = getattr(error, "os_error", None) or error.__cause__ or error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {inner.verify_message}"

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
-"""Seconds: from a look that finds nothing to do up to one that an API server lets wait."""
+"""Seconds: from a reconcile without work up to one that waits for the API server."""
 
 
 class RegistrationMetrics(Struct, frozen=True):
-    """What the registration tells. Labels: ``kind`` of the object and ``field`` of its webhook."""
+    """The metrics of the registration. Labels: ``kind`` of the object, ``field`` of its webhook."""
 
     repairs: Counter
     fights: Counter
@@ -61,15 +61,15 @@ class QueueCounters:
         self._depth.labels(queue).set(keys)
 
     def count_retry(self, queue: str) -> None:
-        """Count a key that is to be tried again."""
+        """Count a key that is retried after an error."""
         self._retries.labels(queue).inc()
 
     def observe_wait(self, queue: str, seconds: float) -> None:
-        """Count the wait of a key."""
+        """Observe the time that a key waited, in seconds."""
         self._wait.labels(queue).observe(seconds)
 
     def observe_work(self, queue: str, seconds: float) -> None:
-        """Count the work on a key."""
+        """Observe the duration of a reconcile, in seconds."""
         self._work.labels(queue).observe(seconds)
 
 
@@ -85,7 +85,7 @@ class ControllerMetrics(Struct, frozen=True):
     restarts: Counter
     """Label ``controller``."""
     events: Counter
-    """Label ``outcome``: created, updated, aggregated, or why one was dropped."""
+    """Label ``outcome``: created, updated, aggregated, or the reason for dropping an event."""
     event_loop_lag: Gauge
     spans: Counter
     """Label ``outcome``, see SPAN_OUTCOMES."""
@@ -96,7 +96,7 @@ class ControllerMetrics(Struct, frozen=True):
 
 
 def create_controller_metrics(version: str, controllers: Sequence[str]) -> ControllerMetrics:
-    """A new registry with all metrics, counters at 0."""
+    """Create a registry with all metrics, counters at 0."""
     registry = create_registry(version)
     counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
     repaired = ("kind", "field")

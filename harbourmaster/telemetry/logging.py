@@ -26,7 +26,7 @@ LogFormat: TypeAlias = Literal["auto", "json", "console"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 MAX_ITEMS: Final = 64
-"""Members of one list or mapping."""
+"""Maximum number of members of a list or mapping."""
 _MAX_TRACEBACK_LINES: Final = 100
 _PLAIN: Final = (bool, int, float, type(None))
 _LEVELS: Final = {
@@ -40,10 +40,10 @@ _LEVELS: Final = {
 def configure_logging(
     level: LogLevel = "info", log_format: LogFormat = "auto", *, stream: BinaryIO | None = None
 ) -> BinaryIO | None:
-    """Set up all logs of the process, the standard library's included; stderr by default.
+    """Set up all logs of the process, also those of the standard library; stderr by default.
 
-    ``auto`` is ``console`` where the stream is a terminal, ``json`` elsewhere. Returns the stream
-    where it takes JSON lines of level info, for who writes them without a logger; else None.
+    ``auto`` is ``console`` if the stream is a terminal, else ``json``. Returns the stream if it
+    takes JSON lines of level info, for writers without a logger; else None.
     """
     target = sys.stderr.buffer if stream is None else stream
     is_terminal = target.isatty()
@@ -63,28 +63,28 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers = [_ToStructlog()]
     root.setLevel(_LEVELS[level])
-    # It tells of every change before we log the result.
+    # It logs every change before we log the result.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
     return None if console or _LEVELS[level] > logging.INFO else target
 
 
 def get_logger(component: str) -> FilteringBoundLogger:
-    """A logger whose lines carry ``component``. Take it after ``configure_logging``."""
+    """Return a logger whose lines have ``component``. Call it after ``configure_logging``."""
     # Bound at once: the lazy proxy would look up the configuration for every line.
     logger: FilteringBoundLogger = structlog.get_logger().bind(component=component)
     return logger
 
 
 class _ToStructlog(logging.Handler):
-    """Lines of the standard library, in our form."""
+    """Handles the log records of the standard library."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             get_logger(record.name).log(
                 record.levelno, record.getMessage(), exc_info=record.exc_info or None
             )
-        except Exception:  # noqa: BLE001 - a log line must not break what it tells of
+        except Exception:  # noqa: BLE001 - a log line must not break what it reports
             self.handleError(record)
 
 
@@ -104,9 +104,9 @@ def _clean(value: object) -> object:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, dict):
-        return {clean(str(key)): _clean(each) for key, each in _first(value.items())}
+        return {clean(str(key)): _clean(member) for key, member in _first(value.items())}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_clean(each) for each in _first(value)]
+        return [_clean(member) for member in _first(value)]
     return clean(str(value))
 
 
@@ -115,7 +115,7 @@ def _first(items: Iterable[_T]) -> list[_T]:
 
 
 def _traceback(error: object) -> str:
-    """The traceback of ``exc_info``, each of its lines clean."""
+    """Format the traceback of ``exc_info``, each of its lines clean."""
     if isinstance(error, BaseException):
         raised: BaseException | None = error
     elif isinstance(error, tuple):

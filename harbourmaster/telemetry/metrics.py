@@ -60,7 +60,7 @@ _DURATION_BUCKETS: Final = (
     *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-"""Seconds: fine around the goals of 3 and 15 ms, up to the longest time an API server waits."""
+"""Seconds: fine around the goals of 3 and 15 ms, up to the longest time-out of an API server."""
 _OPERATION_BUCKETS: Final = (0, 1, 2, 3, 5, 8, 13, 21, 50, 100)
 
 
@@ -80,20 +80,20 @@ class Metrics(Struct, frozen=True):
     certificate_reload_errors: Counter
     event_loop_lag: Gauge
     requests_shed: Mapping[str, Counter]
-    """By reason."""
+    """Counters by reason."""
     conversions: Counter
     """Label ``outcome``."""
     connections: Gauge
     connections_evicted: Mapping[str, Counter]
-    """By reason."""
+    """Counters by reason."""
     spans: Counter
     """Label ``outcome``, see SPAN_OUTCOMES."""
     recorded: Mapping[str, Counter]
-    """By outcome, see RECORD_OUTCOMES."""
+    """Counters by outcome, see RECORD_OUTCOMES."""
 
 
 def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
-    """A new registry with all metrics, counters at 0; ``outcomes`` are those of reviews."""
+    """Create a registry with all metrics, counters at 0; ``outcomes`` are those of reviews."""
     registry = create_registry(version)
     counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
     admission = AdmissionCollector(outcomes)
@@ -149,7 +149,7 @@ def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
 
 
 def create_registry(version: str) -> CollectorRegistry:
-    """A registry with what every process tells of itself."""
+    """Create a registry with the metrics of every process."""
     # No *_created series, which double the output.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
@@ -162,19 +162,19 @@ def create_registry(version: str) -> CollectorRegistry:
 
 
 def certificate_expiry(registry: CollectorRegistry) -> Gauge:
-    """The gauge that both processes have; label ``role``."""
+    """Create the gauge of expiry times, which both processes have; label ``role``."""
     text = "Time until the certificate expires, negative afterwards."
     return Gauge("harbourmaster_certificate_expiry_seconds", text, ("role",), registry=registry)
 
 
 def event_loop_lag(registry: CollectorRegistry) -> Gauge:
-    """The gauge that both processes have."""
+    """Create the gauge of the lag of the event loop, which both processes have."""
     text = "Delay of the last heartbeat of the event loop."
     return Gauge("harbourmaster_event_loop_lag_seconds", text, registry=registry)
 
 
 def span_counter(registry: CollectorRegistry) -> Counter:
-    """The counter that both processes have, each outcome at 0."""
+    """Create the counter of spans, which both processes have, each outcome at 0."""
     text = "Spans by outcome."
     spans = Counter("harbourmaster_spans_total", text, ("outcome",), registry=registry)
     for outcome in SPAN_OUTCOMES:
@@ -199,41 +199,41 @@ class Distribution:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value."""
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        """Values observed."""
+        """Number of observed values."""
         return sum(self.counts)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts by upper bound, as the text format wants them."""
-        found: list[tuple[str, float]] = []
+        """Return cumulative counts by upper bound, as the text format requires."""
+        buckets: list[tuple[str, float]] = []
         below = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             below += count
-            found.append(("+Inf" if bound == float("inf") else str(float(bound)), below))
-        return found
+            buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), below))
+        return buckets
 
 
 class AdmissionCollector(Collector):
-    """Durations by outcome, patch sizes, and what follows from them."""
+    """Collects durations by outcome, sizes of patches, and kupid's counter."""
 
     def __init__(self, outcomes: Iterable[str]) -> None:
         self.durations = {outcome: Distribution(_DURATION_BUCKETS) for outcome in outcomes}
-        """By outcome; seconds from the request's headers to the answer."""
+        """Distributions by outcome, in seconds from the request's headers to the answer."""
         self.operations = Distribution(_OPERATION_BUCKETS)
         self.matches: collections.Counter[str] = collections.Counter()
-        """By policy."""
+        """Number of matches by policy."""
         self.audits: collections.Counter[tuple[str, str]] = collections.Counter()
-        """By policy in Audit mode and result."""
+        """Number of audits by policy and result."""
         self.references: Callable[[], AbstractSet[str]] = self.matches.keys
-        """The policies that exist; the others are forgotten when metrics are collected."""
+        """Returns the policies that exist; others are removed when metrics are collected."""
 
     def collect(self) -> Iterable[Metric]:
-        """The metric families with the current values."""
+        """Yield the metric families with the current values."""
         known = self.references()
         for gone in self.matches.keys() - known:
             del self.matches[gone]
@@ -244,8 +244,8 @@ class AdmissionCollector(Collector):
             "Time to answer one admission review.",
             labels=["outcome"],
         )
-        for outcome, found in self.durations.items():
-            durations.add_metric([outcome], found.buckets(), found.total)
+        for outcome, distribution in self.durations.items():
+            durations.add_metric([outcome], distribution.buckets(), distribution.total)
         yield durations
         yield HistogramMetricFamily(
             "harbourmaster_admission_patch_operations",
@@ -273,7 +273,7 @@ class AdmissionCollector(Collector):
         kupid = CounterMetricFamily(
             "kupid_aggr_requests_total", "Requests as kupid counts them.", labels=["type"]
         )
-        counts = {outcome: found.count for outcome, found in self.durations.items()}
+        counts = {outcome: distribution.count for outcome, distribution in self.durations.items()}
         kupid.add_metric(["processed"], sum(counts.values()))
         for name, outcomes in _KUPID_TYPES.items():
             kupid.add_metric([name], sum(counts.get(outcome, 0) for outcome in outcomes))

@@ -32,7 +32,7 @@ class Caller(Struct, frozen=True, gc=False):
     span_id: int
     flags: int
     state: str
-    """Its tracestate, passed on unchanged."""
+    """The tracestate of the caller, passed on unchanged."""
 
     @property
     def is_sampled(self) -> bool:

@@ -1,4 +1,4 @@
-"""Untrusted text: cleaned for one line of a log or a terminal, or read as a URL."""
+"""Untrusted text: cleans it for one line of a log or a terminal, or reads it as a URL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 MAX_TEXT: Final = 1024
-"""Characters of one value."""
+"""Maximum number of characters of a value."""
 
 
 def clean(text: str) -> str:
@@ -22,9 +22,9 @@ def clean(text: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, never empty: some, such as most TimeoutErrors, have no text.
+    """Return the text of an exception, never empty: some, such as most TimeoutErrors, have none.
 
-    That of an OSError is without its number and its file.
+    The text of an OSError is without its number and its file.
     """
     said = (getattr(error, "strerror", None) or str(error)).strip()
     if said:
@@ -37,7 +37,7 @@ def reason(error: BaseException) -> str:
 
 
 def http_url(text: str) -> SplitResult | None:
-    """The parts of a URL of http or https that can be connected to; None for any other text."""
+    """Split a URL of http or https that can be connected to; None for any other text."""
     try:
         url = urlsplit(text)
         is_usable = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0

@@ -22,7 +22,7 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def explain(error: Exception, where: str) -> str:
-    """Why a request to ``where`` failed.
+    """Return why a request to ``where`` failed.
 
     The texts of aiohttp's own errors are not used: they contain the request with its credentials.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from harbourmaster.certs.authority import backdated
+from harbourmaster.certs.authority import backdating
 from harbourmaster.certs.inventory import ROUNDING
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ class Margins(NamedTuple):
 
 def margins(lifetimes):
     """The margins for these lifetimes."""
-    serving = lifetimes.serving + backdated(lifetimes.serving)
-    authority = lifetimes.authority + backdated(lifetimes.authority)
+    serving = lifetimes.serving + backdating(lifetimes.serving)
+    authority = lifetimes.authority + backdating(lifetimes.authority)
     return Margins(
         copies=lifetimes.publish,
         serving=serving / 3 - ROUNDING,

@@ -15,7 +15,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from harbourmaster.certs.authority import (
     BACKDATED,
     KeyPair,
-    backdated,
+    backdating,
     create_authority,
     issue_serving_certificate,
 )
@@ -167,6 +167,6 @@ def test_a_key_that_clients_may_not_know_signs_nothing():
     ],
 )
 def test_short_lives_begin_a_tenth_earlier(lifetime, before):
-    assert backdated(lifetime) == before
+    assert backdating(lifetime) == before
     leaf = parsed(issue_serving_certificate(NOW, create_authority(NOW), NAMES, lifetime=lifetime))
     assert leaf.not_valid_before_utc == NOW - before
