@@ -61,16 +61,16 @@ stamp: Final = lru_cache(maxsize=256)(stamped)
 
 def is_new(application: Application) -> bool:
     """Whether this generation has not been decided about; unknown ones have."""
-    found = condition(application.status.conditions, SCHEDULED)
-    tried = found.observed_generation if found is not None else 0
+    scheduled = condition(application.status.conditions, SCHEDULED)
+    tried = scheduled.observed_generation if scheduled is not None else 0
     tried = max(tried, application.status.scheduled_generation)
     return 0 < tried < application.metadata.generation
 
 
 def is_refused(application: Application) -> bool:
     """Whether this generation is not placed: only a change of the object helps."""
-    found = condition(application.status.conditions, SCHEDULED)
-    reason = found.reason if found is not None and found.status == FALSE else ""
+    scheduled = condition(application.status.conditions, SCHEDULED)
+    reason = scheduled.reason if scheduled is not None and scheduled.status == FALSE else ""
     return reason in {INVALID, NOT_CONFIRMED} and not is_new(application)
 
 
@@ -105,10 +105,10 @@ def held_until(application: Application, rules: Rules, now: datetime) -> datetim
 
 def recent_times(moves: tuple[str, ...], now: datetime) -> tuple[str, ...]:
     """The stamps of moves by choice that still count."""
-    found = ((move, moment(move)) for move in moves)
+    times = ((move, moment(move)) for move in moves)
     return tuple(
         text
-        for text, when in found
+        for text, when in times
         if when is not None and abs((now - when).total_seconds()) < MOVE_WINDOW
     )[-MOST_MOVES:]
 
@@ -236,7 +236,7 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
     moves, failed = before.recent_moves, before.failed_clusters
     if decision.failed is not None:
         name = decision.failed.name
-        failed = (*(each for each in failed if each.name != name), decision.failed)
+        failed = (*(failure for failure in failed if failure.name != name), decision.failed)
     if decision.is_elective:
         moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
     after = _with_condition(before, decision, TRUE, phase=phase)
@@ -257,18 +257,18 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         awaits_ready=True,
         # What is tried again counts anew, and must not make a later move delete first.
         failed_clusters=tuple(
-            each
-            for each in failed
-            if each.generation == decision.generation and each.name != target.name
+            failure
+            for failure in failed
+            if failure.generation == decision.generation and failure.name != target.name
         ),
     )
 
 
 def _acknowledged(before: ApplicationStatus, decision: Decision) -> ApplicationStatus:
     """It stays; a new generation is handed over all the same."""
-    found = condition(before.conditions, SCHEDULED)
+    scheduled = condition(before.conditions, SCHEDULED)
     phase = before.phase
-    if found is not None and found.status == FALSE and phase in {DEGRADED, FAILED}:
+    if scheduled is not None and scheduled.status == FALSE and phase in {DEGRADED, FAILED}:
         running = before.running_on.name if before.running_on is not None else ""
         phase = RUNNING if running == decision.current else PENDING
     after = _with_condition(before, decision, TRUE, phase=phase)

@@ -89,11 +89,11 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
         return start.because("InvalidConstraint", str(error))
     verdicts: list[CandidateVerdict] = []
     for namespace in (cluster.metadata.namespace, ""):
-        found = [seen.verdict(cloud, wanted) for cloud in seen.clouds(namespace)]
-        verdicts += found
-        matched = [each.target for each in found if not each.reason]
+        of_clouds = [seen.verdict(cloud, wanted) for cloud in seen.clouds(namespace)]
+        verdicts += of_clouds
+        matched = [verdict.target for verdict in of_clouds if not verdict.reason]
         if matched:
-            compared = [each for each in matched if each.measured.terms] or matched
+            compared = [target for target in matched if target.measured.terms] or matched
             return _chosen(start, verdicts, compared, cluster.metadata, seen)
     start = msgspec.structs.replace(start, verdicts=verdicts)
     return start.because("NoSuitableTarget", nothing_suits(verdicts, "cloud"))
@@ -124,9 +124,9 @@ def decide_magnum_cluster(
         if not (is_retry and project.namespace == own)
         and may_take(projects[project.namespace, project.name].metadata, cluster.metadata, mode)
     ]
-    matched = [each.target for each in verdicts if not each.reason]
-    measured = [each for each in matched if each.measured.terms]
-    if not measured and any(each.measured.faults for each in matched):
+    matched = [verdict.target for verdict in verdicts if not verdict.reason]
+    measured = [target for target in matched if target.measured.terms]
+    if not measured and any(target.measured.faults for target in matched):
         verdicts = [_without_metrics(verdict) for verdict in verdicts]
         matched = []
     if matched:
@@ -254,8 +254,8 @@ def _magnum_is_settled(cluster: MagnumCluster) -> str:
 
 def _is_new(metadata: Metadata, status: ClusterStatus | MagnumClusterStatus) -> bool:
     """Whether this generation has not been tried."""
-    found = condition(status.conditions, SCHEDULED)
-    return found is not None and 0 < found.observed_generation < metadata.generation
+    scheduled = condition(status.conditions, SCHEDULED)
+    return scheduled is not None and 0 < scheduled.observed_generation < metadata.generation
 
 
 def _start(metadata: Metadata, bound: TargetReference | None, seen: Pass) -> Decision:
@@ -272,10 +272,10 @@ def _chosen(
     metadata: Metadata,
     seen: Pass,
 ) -> Decision:
-    scores = {each.label: score(each.measured) for each in compared}
+    scores = {target.label: score(target.measured) for target in compared}
     chosen = best(scores)
     name = drawn(chosen, seen.rules.seed, metadata.uid, metadata.key)
-    target = next(each for each in compared if each.label == name)
+    target = next(target for target in compared if target.label == name)
     start = msgspec.structs.replace(start, verdicts=verdicts, scores=scores, chosen=chosen)
     return start.goes("Placed", best_of(name, scores), target)
 

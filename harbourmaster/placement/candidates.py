@@ -104,10 +104,10 @@ def taken_over(
     return replace(metadata, labels={**metadata.labels, **theirs}), inherited
 
 
-def backend_candidate(found: Cloud | Project, measuring: Measuring) -> Candidate:
+def backend_candidate(backend: Cloud | Project, measuring: Measuring) -> Candidate:
     """A cloud or a project; it needs no connection."""
-    metadata = found.metadata
-    is_project = isinstance(found, Project)
+    metadata = backend.metadata
+    is_project = isinstance(backend, Project)
     of_cloud = "Cloud" if metadata.namespace else "GlobalCloud"
     return Candidate(
         kind="Project" if is_project else of_cloud,
@@ -116,7 +116,7 @@ def backend_candidate(found: Cloud | Project, measuring: Measuring) -> Candidate
         uid=metadata.uid,
         unready="it is being deleted" if metadata.deletion_timestamp else "",
         labels=metadata.labels,
-        measured=measuring.measure(metadata.namespace, found.spec.metrics or ()),
+        measured=measuring.measure(metadata.namespace, backend.spec.metrics or ()),
         label=metadata.key if is_project else metadata.name,
     )
 
@@ -150,18 +150,18 @@ def _availability(cluster: Cluster) -> tuple[str, Outage]:
     return f"it is {state or 'Pending'}, not {_ANSWERING[0]}", _OUTAGES.get(state, "Unknown")
 
 
-def _because(found: Condition, text: str) -> str:
-    return f"{text}: {found.message or found.reason}" if found.message or found.reason else text
+def _because(reason: Condition, text: str) -> str:
+    return f"{text}: {reason.message or reason.reason}" if reason.message or reason.reason else text
 
 
 def _wanted(cluster: Cluster) -> tuple[frozenset[str], frozenset[str]]:
     """The labels and metrics in the cloud constraints of a cluster, which it inherits."""
     constraints = cluster.spec.constraints
     try:
-        found = compile_constraints(constraints and constraints.cloud, "spec.constraints.cloud")
+        compiled = compile_constraints(constraints and constraints.cloud, "spec.constraints.cloud")
     except InvalidConstraintError:
         return frozenset(), frozenset()
     return (
-        frozenset(label.key for label in found.labels),
-        frozenset(metric.key for metric in found.metrics),
+        frozenset(label.key for label in compiled.labels),
+        frozenset(metric.key for metric in compiled.metrics),
     )

@@ -20,12 +20,12 @@ _CLAIM: Final = ("", "PersistentVolumeClaim")
 
 def describe_cleanup(objects: Inventory) -> str:
     """What is deleted, volumes first, and what stays, in one line."""
-    found = sorted(for_deletion(objects), key=lambda ref: (ref.group, ref.kind) != _CLAIM)
+    refs_in_order = sorted(for_deletion(objects), key=lambda ref: (ref.group, ref.kind) != _CLAIM)
     texts = {
-        "deletes {}": [each for each in found if each.origin == MADE],
+        "deletes {}": [ref for ref in refs_in_order if ref.origin == MADE],
         # As the deletion will find them.
-        "deletes {}, unless others created them": [each for each in found if not each.origin],
-        "keeps {}, which existed before": [each for each in found if each.origin == ADOPTED],
+        "deletes {}, unless others created them": [ref for ref in refs_in_order if not ref.origin],
+        "keeps {}, which existed before": [ref for ref in refs_in_order if ref.origin == ADOPTED],
     }
     parts = [text.format(_named(refs)) for text, refs in texts.items() if refs]
     return "; ".join(parts) or "deletes nothing"

@@ -101,34 +101,36 @@ def observe(
             type=REACHABLE, status=FALSE, reason=reason, message=seen.fault or "no answer"
         )
         nodes = Condition(type=NODES_READY, status=UNKNOWN, reason="ClusterUnreachable")
-        found = OFFLINE
+        new_state = OFFLINE
     elif state == OFFLINE:
         reachable = Condition(type=REACHABLE, status=UNKNOWN, reason="Connecting")
         nodes = Condition(type=NODES_READY, status=UNKNOWN, reason="Connecting")
-        found = CONNECTING
+        new_state = CONNECTING
     else:
         reachable = Condition(type=REACHABLE, status=TRUE, reason="Answers")
-        found, nodes = _nodes(seen, min_ready_percent)
+        new_state, nodes = _nodes(seen, min_ready_percent)
     before = condition(conditions, REACHABLE)
     if before is not None and before.reason != reachable.reason:
-        conditions = tuple(each for each in conditions if each is not before)
-    written = [replace(each, observed_generation=generation) for each in (reachable, nodes)]
+        conditions = tuple(condition for condition in conditions if condition is not before)
+    written = [
+        replace(condition, observed_generation=generation) for condition in (reachable, nodes)
+    ]
     every = updated(conditions, now, *written)
     metrics = condition(every, METRICS_AVAILABLE)
-    if found == ONLINE and metrics is not None and metrics.status == FALSE:
-        found = FAILING_METRICS
-    return ClusterStatusUpdate(found, every)
+    if new_state == ONLINE and metrics is not None and metrics.status == FALSE:
+        new_state = FAILING_METRICS
+    return ClusterStatusUpdate(new_state, every)
 
 
 def recorded(resources: Iterable[str]) -> tuple[str, ...]:
     """So many of the custom resources of a cluster that its status stays one that can be stored."""
-    found, left = [], _MAX_RESOURCES
+    names, left = [], _MAX_RESOURCES
     for resource in resources:
         left -= len(resource) + _PER_NAME
         if left < 0:
             break
-        found.append(resource)
-    return tuple(found)
+        names.append(resource)
+    return tuple(names)
 
 
 def _nodes(seen: ClusterObservation, min_ready_percent: int) -> tuple[str, Condition]:
@@ -137,7 +139,7 @@ def _nodes(seen: ClusterObservation, min_ready_percent: int) -> tuple[str, Condi
         return NOT_READY, Condition(
             type=NODES_READY, status=UNKNOWN, reason="NodesUnknown", message=seen.nodes_fault
         )
-    faults = [found for node in seen.nodes if (found := _fault(node)) is not None]
+    faults = [node_fault for node in seen.nodes if (node_fault := _fault(node)) is not None]
     if not faults:
         return ONLINE, Condition(type=NODES_READY, status=TRUE, reason="NodesReady")
     count = len(seen.nodes)

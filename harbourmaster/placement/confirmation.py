@@ -50,14 +50,14 @@ def decide_confirmed(
 ) -> Decision:
     """Decide about an application; for show only while it waits."""
     waits = is_waiting(application.metadata, application.status, since)
-    found = _decided(application, seen, None if waits else herd)
-    if not waits or found.outcome == "Waiting":
-        return found
-    metadata, target = application.metadata, found.target
+    decision = _decided(application, seen, None if waits else herd)
+    if not waits or decision.outcome == "Waiting":
+        return decision
+    metadata, target = application.metadata, decision.target
     # No values of metrics: each new one would be another message.
     where = f"it would be placed on '{target.name}'" if target else "no cluster is suitable now"
     command = f"harbourmaster placement confirm {metadata.name} -n {metadata.namespace}"
-    return found.because("NotConfirmed", f"{where}: to have it placed, run {command}")
+    return decision.because("NotConfirmed", f"{where}: to have it placed, run {command}")
 
 
 def _decided(application: Application, seen: Pass, herd: Herd | None) -> Decision:
@@ -65,16 +65,16 @@ def _decided(application: Application, seen: Pass, herd: Herd | None) -> Decisio
     if application.status.scheduled_to is not None or not name:
         return decide(application, seen, herd)
     bound = replace(application.status, scheduled_to=TargetReference(name=name))
-    found = decide(replace(application, status=bound), seen)
-    if found.outcome in {"Waiting", "InvalidConstraint"}:
-        return found
+    decision = decide(replace(application, status=bound), seen)
+    if decision.outcome in {"Waiting", "InvalidConstraint"}:
+        return decision
     current = next(
-        (verdict.target for verdict in found.verdicts if verdict.target.name == name), None
+        (verdict.target for verdict in decision.verdicts if verdict.target.name == name), None
     )
     if current is None:
         text = f"Cluster '{name}' does not exist: create it, or remove the annotation"
-        return found.because("NoSuitableTarget", f"{text} {CURRENT_CLUSTER}")
-    if found.outcome == "Stayed" or found.is_elective:
+        return decision.because("NoSuitableTarget", f"{text} {CURRENT_CLUSTER}")
+    if decision.outcome == "Stayed" or decision.is_elective:
         # What runs there is recorded first, so that it can be left properly.
-        return found.goes("Placed", f"it runs there (annotation {CURRENT_CLUSTER})", current)
-    return found
+        return decision.goes("Placed", f"it runs there (annotation {CURRENT_CLUSTER})", current)
+    return decision

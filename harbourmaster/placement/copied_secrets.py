@@ -41,16 +41,16 @@ class Copies(Struct, frozen=True):
     """When to read the Secrets again."""
 
 
-def refusal(application: Metadata, found: Secret, clusters: Sequence[str]) -> str:
+def refusal(application: Metadata, secret: Secret, clusters: Sequence[str]) -> str:
     """Why an application is not allowed to copy a Secret; empty if it is.
 
     ``clusters`` are the names of the Clusters whose kubeconfig is in it.
     """
-    name, namespace = found.metadata.name, found.metadata.namespace
+    name, namespace = secret.metadata.name, secret.metadata.namespace
     if clusters:
         text = f"has the kubeconfig of Cluster {clusters[0]}, which is never copied"
         return f"Secret {namespace}/{name} {text}: use another Secret"
-    allowed = found.metadata.annotations.get(ALLOW_COPY, "")
+    allowed = secret.metadata.annotations.get(ALLOW_COPY, "")
     if not {"*", application.name}.isdisjoint(word.strip() for word in allowed.split(",")):
         return ""
     names = f"{allowed},{application.name}" if allowed else application.name
@@ -58,7 +58,7 @@ def refusal(application: Metadata, found: Secret, clusters: Sequence[str]) -> st
     return f"Secret {namespace}/{name} does not allow this application to copy it: run {command}"
 
 
-def copy_of(wanted: SecretCopy, found: Secret) -> dict[str, Any]:
+def copy_of(wanted: SecretCopy, secret: Secret) -> dict[str, Any]:
     """The manifest of a copy."""
     metadata = {"name": wanted.target_name or wanted.name}
     if wanted.target_namespace:
@@ -67,6 +67,6 @@ def copy_of(wanted: SecretCopy, found: Secret) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata,
-        "type": found.type,
-        "data": found.data or {},
+        "type": secret.type,
+        "data": secret.data or {},
     }

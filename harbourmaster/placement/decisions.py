@@ -100,9 +100,9 @@ def _excluded(
               for cluster in status.failed_clusters}  # fmt: skip
     for verdict in verdicts:
         target = verdict.target
-        found = failed.get((target.name, target.uid, generation, _revision(target, kinds)))
-        if found is not None and not verdict.reason:
-            yield CandidateVerdict(target, _failed_there(found))
+        failure = failed.get((target.name, target.uid, generation, _revision(target, kinds)))
+        if failure is not None and not verdict.reason:
+            yield CandidateVerdict(target, _failed_there(failure))
 
 
 def _revision(target: Candidate, kinds: Sequence[KindConstraint]) -> str:
@@ -211,8 +211,10 @@ class _Case:
         """Its current cluster."""
         application = self._application
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
-        found = (verdict for verdict in self._view.verdicts if verdict.target.name == name)
-        return next((each for each in found if each.target.is_at(bound, namespace)), None)
+        same_name = (verdict for verdict in self._view.verdicts if verdict.target.name == name)
+        return next(
+            (verdict for verdict in same_name if verdict.target.is_at(bound, namespace)), None
+        )
 
     def _own(self, current: CandidateVerdict | None) -> Iterator[CandidateVerdict]:
         """The verdicts that are not those of every application with these constraints."""
@@ -236,10 +238,10 @@ class _Case:
         if current is None:
             return None
         kinds = self._view.wanted.kinds
-        found = _failure(self._application, current.target, self._seen, kinds)
-        if found is None:
+        failure = _failure(self._application, current.target, self._seen, kinds)
+        if failure is None:
             return None
-        failed, self.until = found
+        failed, self.until = failure
         if self.until > self._seen.now:
             return None
         verdict = CandidateVerdict(current.target, _failed_there(failed))
@@ -335,7 +337,7 @@ class _Case:
         if limit and len(moves) >= limit:
             return start.stayed("Stayed", f"{why}, but it moved {limit} times in the last hour")
         key, matched = self._application.metadata.key, self._view.matched
-        admitted = [each for each in chosen if self._herd.admits(matched[each], key)]
+        admitted = [name for name in chosen if self._herd.admits(matched[name], key)]
         if not admitted:
             return start.stayed("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._drawn(admitted)

@@ -93,8 +93,14 @@ def record_of(status: DeployedStatus) -> Record:
     return Record(
         scheduled_to=_name(status.scheduled_to),
         running_on=_name(status.running_on),
-        inventory={each.cluster: each.objects for each in status.inventory if each.objects},
-        pending={each.cluster: each.objects for each in status.pending_cleanup if each.objects},
+        inventory={
+            objects.cluster: objects.objects for objects in status.inventory if objects.objects
+        },
+        pending={
+            objects.cluster: objects.objects
+            for objects in status.pending_cleanup
+            if objects.objects
+        },
         migration=Migration(
             to=status.migration_to,
             since=_seconds(status.migration_start_time),
@@ -133,8 +139,10 @@ def fields_of(
 
 
 def _objects(inventories: Mapping[str, Inventory]) -> list[ClusterObjects] | None:
-    found = [ClusterObjects(cluster=name, objects=each) for name, each in inventories.items()]
-    return found or None
+    entries = [
+        ClusterObjects(cluster=name, objects=objects) for name, objects in inventories.items()
+    ]
+    return entries or None
 
 
 def _name(reference: TargetReference | None) -> str:
@@ -142,8 +150,8 @@ def _name(reference: TargetReference | None) -> str:
 
 
 def _seconds(text: str) -> float:
-    found = moment(text)
-    return found.timestamp() if found else 0.0
+    time = moment(text)
+    return time.timestamp() if time else 0.0
 
 
 def _stamp(seconds: float) -> str | None:

@@ -107,18 +107,18 @@ def compile_constraints(constraints: TargetConstraints | None, at: str) -> Compi
 def _parsed(
     parse: Callable[[str], Parsed], texts: tuple[str, ...] | None, at: str
 ) -> tuple[Parsed, ...]:
-    found = []
+    constraints = []
     for index, text in enumerate(texts or ()):
         try:
-            found.append(parse(text))
+            constraints.append(parse(text))
         except ConstraintError as error:
             raise InvalidConstraintError(f"{at}[{index}]: {error}") from None
-    return tuple(found)
+    return tuple(constraints)
 
 
 def mismatches(target: Candidate, wanted: Compiled, value: ConstraintValue) -> Iterator[str]:
     """Why the target does not meet constraints, in their order."""
-    return filter(None, (mismatch(target, each, value) for each in wanted.every))
+    return filter(None, (mismatch(target, constraint, value) for constraint in wanted.every))
 
 
 def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) -> str:

@@ -58,24 +58,24 @@ def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inven
 
     A uid and an origin that only the first record has are kept.
     """
-    found = {each.key: each for each in recorded}
-    for each in further:
-        known = found.get(each.key)
-        found[each.key] = (
-            each if each.uid or known is None else replace(each, uid=known.uid, origin=known.origin)
+    refs = {ref.key: ref for ref in recorded}
+    for ref in further:
+        known = refs.get(ref.key)
+        refs[ref.key] = (
+            ref if ref.uid or known is None else replace(ref, uid=known.uid, origin=known.origin)
         )
-    return tuple(found.values())
+    return tuple(refs.values())
 
 
 def without(recorded: Iterable[ObjectRef], others: Iterable[ObjectRef]) -> Inventory:
     """The recorded objects that are not among the others."""
-    keys = {each.key for each in others}
-    return tuple(each for each in recorded if each.key not in keys)
+    keys = {ref.key for ref in others}
+    return tuple(ref for ref in recorded if ref.key not in keys)
 
 
 def placed(
     inventories: Mapping[str, Inventory], cluster: str, objects: Inventory
 ) -> dict[str, Inventory]:
     """The records of all clusters after a change of one; without objects its entry is removed."""
-    others = {name: each for name, each in inventories.items() if name != cluster}
+    others = {name: inventory for name, inventory in inventories.items() if name != cluster}
     return {**others, cluster: objects} if objects else others

@@ -93,7 +93,9 @@ class Token(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         if not self.text:
             return "the end"
-        shown = "".join(each if each.isprintable() else " " for each in self.text[:_SHOWN])
+        shown = "".join(
+            character if character.isprintable() else " " for character in self.text[:_SHOWN]
+        )
         return f"'{shown}...'" if len(self.text) > _SHOWN else f"'{shown}'"
 
 
@@ -192,8 +194,8 @@ class ConstraintReader:
 
 def keywords(token: Token) -> tuple[str, ...]:
     """The keywords of which a word consists; the word itself where it is none."""
-    found = _split(token.text) if token.kind is TokenKind.WORD else None
-    return found or (token.text,)
+    words = _split(token.text) if token.kind is TokenKind.WORD else None
+    return words or (token.text,)
 
 
 def _split(text: str) -> tuple[str, ...] | None:

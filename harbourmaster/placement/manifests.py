@@ -119,10 +119,10 @@ class ManifestTarget(Struct, frozen=True):
 
 def kinds(manifests: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
     """The apiVersion and kind of each manifest that names both."""
-    found = ((manifest.get("apiVersion"), manifest.get("kind")) for manifest in manifests)
+    pairs = ((manifest.get("apiVersion"), manifest.get("kind")) for manifest in manifests)
     return frozenset(
         (version, kind)
-        for version, kind in found
+        for version, kind in pairs
         if isinstance(version, str) and isinstance(kind, str) and version and kind
     )
 
@@ -133,16 +133,16 @@ def is_too_deep(manifest: object) -> bool:
     for _ in range(DEEPEST):
         level = [
             part
-            for each in level
-            if isinstance(each, dict | list)
-            for part in (each.values() if isinstance(each, dict) else each)
+            for value in level
+            if isinstance(value, dict | list)
+            for part in (value.values() if isinstance(value, dict) else value)
         ]
-    return any(isinstance(each, dict | list) for each in level)
+    return any(isinstance(value, dict | list) for value in level)
 
 
 def definitions(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], bool]:
     """The scopes of the kinds that the manifests themselves bring."""
-    found: dict[tuple[str, str], bool] = {}
+    defined: dict[tuple[str, str], bool] = {}
     for manifest in manifests:
         spec = manifest.get("spec")
         group = str(manifest.get("apiVersion")).rpartition("/")[0]
@@ -154,8 +154,8 @@ def definitions(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str],
         for version in versions:
             if isinstance(version, dict):
                 key = (f"{spec.get('group')}/{version.get('name')}", str(names.get("kind")))
-                found[key] = spec.get("scope") == "Namespaced"
-    return found
+                defined[key] = spec.get("scope") == "Namespaced"
+    return defined
 
 
 def prepare(
@@ -171,9 +171,9 @@ def prepare(
     items: list[Item] = []
     faults: list[str] = []
     places: dict[tuple[str, ...], str] = {}
-    own = definitions([each for each in manifests if isinstance(each, dict)])
-    given = [(f"manifests[{number}]", each) for number, each in enumerate(manifests)]
-    given += [(f"secrets[{number}]", each) for number, each in enumerate(secrets)]
+    own = definitions([manifest for manifest in manifests if isinstance(manifest, dict)])
+    given = [(f"manifests[{number}]", manifest) for number, manifest in enumerate(manifests)]
+    given += [(f"secrets[{number}]", manifest) for number, manifest in enumerate(secrets)]
     for at, manifest in given:
         try:
             item = _item(manifest, owner, target, own)
@@ -269,22 +269,22 @@ def _namespace(
     what: str, metadata: Mapping[str, Any], target: ManifestTarget, *, namespaced: bool
 ) -> str:
     """Where an object belongs; empty for a cluster-scoped one. Raises _FaultError."""
-    found = metadata.get("namespace") or ""
-    if not isinstance(found, str):
+    namespace = metadata.get("namespace") or ""
+    if not isinstance(namespace, str):
         raise _FaultError(f"{what}: metadata.namespace is not a string")
     if namespaced:
-        return found or target.default_namespace
+        return namespace or target.default_namespace
     if not target.allow_cluster_scoped:
         raise _FaultError(
             f"{what}: is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
         )
-    if found:
+    if namespace:
         raise _FaultError(f"{what}: is cluster-scoped and cannot have a namespace")
     return ""
 
 
 def _text(fields: Mapping[str, Any], field: str, path: str = "") -> str:
-    found = fields.get(field)
-    if not isinstance(found, str) or not found:
+    text = fields.get(field)
+    if not isinstance(text, str) or not text:
         raise _FaultError(f"{path or field} is missing")
-    return found
+    return text

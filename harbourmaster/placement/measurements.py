@@ -63,23 +63,27 @@ class Measuring:
         ``cluster`` has the labels of a cluster, and no name for other targets.
         """
         owned = tuple(own)
-        names = {(each.scope, each.name) for each in owned}
+        names = {(reference.scope, reference.name) for reference in owned}
         terms, faults = [], []
-        for each, is_inherited in (
-            *((each, False) for each in owned),
-            *((each, True) for each in inherited if (each.scope, each.name) not in names),
+        for reference, is_inherited in (
+            *((reference, False) for reference in owned),
+            *(
+                (reference, True)
+                for reference in inherited
+                if (reference.scope, reference.name) not in names
+            ),
         ):
-            found = self._normalised(namespace, each, cluster)
-            if isinstance(found, MetricFault):
-                faults.append((each.name, found))
+            normalised = self._normalised(namespace, reference, cluster)
+            if isinstance(normalised, MetricFault):
+                faults.append((reference.name, normalised))
                 continue
             terms.append(
                 Term(
-                    metric=each.name,
-                    scope=each.scope,
-                    weight=each.weight,
-                    value=found[0],
-                    normalised=found[1],
+                    metric=reference.name,
+                    scope=reference.scope,
+                    weight=reference.weight,
+                    value=normalised[0],
+                    normalised=normalised[1],
                     inherited=is_inherited,
                 )
             )
@@ -95,10 +99,10 @@ class Measuring:
             text = f"'{wanted.name}' has a namespace, but a global object needs global metrics"
             return MetricFault("InvalidMetric", text)
         key = (namespace if wanted.scope == "Namespaced" else "", wanted.name)
-        found = None if key in self._per_cluster else self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._read(key, cluster)
-        return found
+        normalised = None if key in self._per_cluster else self._known.get(key)
+        if normalised is None:
+            normalised = self._known[key] = self._read(key, cluster)
+        return normalised
 
     def _read(self, key: ObjectKey, cluster: Metadata) -> tuple[float, float] | MetricFault:
         metric = self._snapshot.metrics.get(key)
@@ -117,8 +121,8 @@ class Measuring:
             reading = self._given(key, source.name, query)
         if isinstance(reading, MetricFault):
             return reading
-        found = normalise(metric.spec, reading, key[1])
-        return found if isinstance(found, MetricFault) else (reading, found)
+        normalised = normalise(metric.spec, reading, key[1])
+        return normalised if isinstance(normalised, MetricFault) else (reading, normalised)
 
     def _given(self, key: ObjectKey, name: str, query: str) -> Reading:
         """The value where it was not fetched yet: only static ones are known."""
@@ -157,18 +161,18 @@ def _weighed(terms: tuple[Term, ...]) -> Measurement:
         return Measurement()
     # Sums that don't depend on the order of the metrics.
     try:
-        weighted = math.fsum(each.normalised * each.weight for each in terms)
-        weight = math.fsum(each.weight for each in terms)
+        weighted = math.fsum(term.normalised * term.weight for term in terms)
+        weight = math.fsum(term.weight for term in terms)
     except (OverflowError, ValueError):
         weight = weighted = math.inf
     if not (math.isfinite(weighted) and math.isfinite(weight)) or weight == 0:
-        names = ", ".join(each.metric for each in terms)
+        names = ", ".join(term.metric for term in terms)
         fault = _invalid(f"the weights of {names} add up to {weight:g}: one must be above 0")
-        return _failed([(each.metric, fault) for each in terms])
+        return _failed([(term.metric, fault) for term in terms])
     by_name: dict[str, Term] = {}
     # The own ones come last.
-    for each in sorted(terms, key=lambda term: not term.inherited):
-        by_name[each.metric] = each
+    for term in sorted(terms, key=lambda term: not term.inherited):
+        by_name[term.metric] = term
     return Measurement(terms, by_name=by_name, weighted=weighted, weight=weight)
 
 

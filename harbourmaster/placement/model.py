@@ -413,13 +413,13 @@ def updated(
     conditions: tuple[Condition, ...], now: str, *changes: Condition
 ) -> tuple[Condition, ...]:
     """The conditions with these ones; a time is that of the last change of the status."""
-    found = {condition.type: condition for condition in conditions}
+    by_type = {condition.type: condition for condition in conditions}
     for change in changes:
-        before = found.get(change.type)
+        before = by_type.get(change.type)
         is_same = before is not None and before.status == change.status
         since = before.last_transition_time if before is not None and is_same else ""
-        found[change.type] = replace(change, last_transition_time=since or now)
-    return tuple(found.values())
+        by_type[change.type] = replace(change, last_transition_time=since or now)
+    return tuple(by_type.values())
 
 
 class MetricReport(Part, frozen=True, kw_only=True):

@@ -36,54 +36,54 @@ class Present(Struct, frozen=True, rename="camel"):
     managed_fields: tuple[dict[str, Any], ...] | None = None
 
 
-def is_ours(found: Present | None, owner: ManifestOwner) -> bool:
+def is_ours(present: Present | None, owner: ManifestOwner) -> bool:
     """Whether an object carries the application's label."""
-    return found is not None and (found.labels or {}).get(UID_LABEL) == owner.uid
+    return present is not None and (present.labels or {}).get(UID_LABEL) == owner.uid
 
 
-def origin(found: Present | None, recorded: ObjectRef | None, owner: ManifestOwner) -> str:
+def origin(present: Present | None, recorded: ObjectRef | None, owner: ManifestOwner) -> str:
     """Whether an object existed before the application, or is made by applying it now.
 
     Without a record, as from an earlier version, an object counts as created only if it has our
     label, is not older than the application, and has no other field managers.
     """
-    if found is None:
+    if present is None:
         return MADE
-    if recorded is not None and recorded.origin and recorded.uid == found.uid:
+    if recorded is not None and recorded.origin and recorded.uid == present.uid:
         return recorded.origin
-    if not is_ours(found, owner) or (found.annotations or {}).get(ADOPTED_ANNOTATION):
+    if not is_ours(present, owner) or (present.annotations or {}).get(ADOPTED_ANNOTATION):
         return ADOPTED
-    fields = found.managed_fields or ()
+    fields = present.managed_fields or ()
     writers = {field.get("manager") for field in fields if not field.get("subresource")}
-    is_older = found.creation_timestamp < owner.created
+    is_older = present.creation_timestamp < owner.created
     return ADOPTED if is_older or writers - {FIELD_MANAGER} else MADE
 
 
 def is_of_others(
-    kind: str, found: Present, owner: ManifestOwner, namespaced: Collection[tuple[str, str]]
+    kind: str, present: Present, owner: ManifestOwner, namespaced: Collection[tuple[str, str]]
 ) -> bool:
     """Whether an object would be missed by others when its namespace or its definition goes.
 
     ``namespaced`` are group and kind of what a namespace can hold: a part of one of these goes with
     that, or stands for it. What has no uid is computed by an API server, and what is ending goes.
     """
-    if not found.uid or found.deletion_timestamp or is_ours(found, owner):
+    if not present.uid or present.deletion_timestamp or is_ours(present, owner):
         return False
     whole = {
         (reference.api_version.rpartition("/")[0], reference.kind)
-        for reference in found.owner_references or ()
+        for reference in present.owner_references or ()
     }
-    return (kind, found.name) not in _AUTOMATIC and whole.isdisjoint(namespaced)
+    return (kind, present.name) not in _AUTOMATIC and whole.isdisjoint(namespaced)
 
 
-def released(found: Present, owner: ManifestOwner) -> dict[str, Any]:
+def released(present: Present, owner: ManifestOwner) -> dict[str, Any]:
     """The patch that gives up ownership of an object; its values stay."""
     fields = [
-        field for field in found.managed_fields or () if field.get("manager") != FIELD_MANAGER
+        field for field in present.managed_fields or () if field.get("manager") != FIELD_MANAGER
     ]
     metadata = {
-        "uid": found.uid,
-        "resourceVersion": found.resource_version,
+        "uid": present.uid,
+        "resourceVersion": present.resource_version,
         "labels": dict.fromkeys(owner.labels),
         "annotations": {ADOPTED_ANNOTATION: None},
         # An empty list would change nothing.

@@ -59,23 +59,23 @@ class Pass:
 
     def clusters(self, namespace: str) -> tuple[Candidate, ...]:
         """The clusters of a namespace, ready or not."""
-        found = self._clusters.get(namespace)
-        if found is None:
+        candidates = self._clusters.get(namespace)
+        if candidates is None:
             clusters = self.snapshot.clusters.get(namespace, {}).values()
-            found = tuple(
+            candidates = tuple(
                 cluster_candidate(cluster, self.snapshot, self._measuring) for cluster in clusters
             )
-            self._clusters[namespace] = found
-        return found
+            self._clusters[namespace] = candidates
+        return candidates
 
     def clouds(self, namespace: str) -> tuple[Candidate, ...]:
         """The clouds of a namespace; the global ones for an empty one."""
-        found = self._clouds.get(namespace)
-        if found is None:
+        candidates = self._clouds.get(namespace)
+        if candidates is None:
             clouds = self.snapshot.clouds.get(namespace, {}).values()
-            found = tuple(backend_candidate(cloud, self._measuring) for cloud in clouds)
-            self._clouds[namespace] = found
-        return found
+            candidates = tuple(backend_candidate(cloud, self._measuring) for cloud in clouds)
+            self._clouds[namespace] = candidates
+        return candidates
 
     def projects(self) -> tuple[Candidate, ...]:
         """The projects of all namespaces."""
@@ -89,15 +89,15 @@ class Pass:
     def view(self, namespace: str, wanted: Compiled) -> View:
         """The results of the clusters of a namespace against constraints."""
         key = (namespace, wanted)
-        found = self._views.get(key)
-        if found is None:
-            found = self._views[key] = self._viewed(namespace, wanted)
-        return found
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = self._viewed(namespace, wanted)
+        return view
 
     def verdict(self, target: Candidate, wanted: Compiled) -> CandidateVerdict:
         """Whether a target meets the constraints, even if its metrics are unknown."""
-        found = mismatches(target, wanted, self.rules.constraint_value)
-        return CandidateVerdict(target, target.unready or next(found, ""))
+        reasons = mismatches(target, wanted, self.rules.constraint_value)
+        return CandidateVerdict(target, target.unready or next(reasons, ""))
 
     def _viewed(self, namespace: str, wanted: Compiled) -> View:
         targets = self.clusters(namespace)
@@ -110,12 +110,12 @@ class Pass:
     def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:
         """Why each cluster of a namespace does not meet a constraint; empty if it does."""
         key = (namespace, constraint)
-        found = self._columns.get(key)
-        if found is None:
+        column = self._columns.get(key)
+        if column is None:
             value = self.rules.constraint_value
-            found = [mismatch(cluster, constraint, value) for cluster in self.clusters(namespace)]
-            self._columns[key] = found
-        return found
+            column = [mismatch(cluster, constraint, value) for cluster in self.clusters(namespace)]
+            self._columns[key] = column
+        return column
 
 
 def view_with(view: View, verdicts: Iterable[CandidateVerdict]) -> View:

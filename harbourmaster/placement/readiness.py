@@ -177,10 +177,10 @@ def _namespace(_spec: _Fields, status: _Fields) -> Readiness:
 
 
 def _api_service(_spec: _Fields, status: _Fields) -> Readiness:
-    found = _condition(status, "Available")
-    if found.get("status") == "True":
+    available = _condition(status, "Available")
+    if available.get("status") == "True":
         return READY
-    return Readiness(False, str(found.get("message") or "is not available yet"))
+    return Readiness(False, str(available.get("message") or "is not available yet"))
 
 
 def _other(_spec: _Fields, status: _Fields) -> Readiness:
@@ -190,9 +190,11 @@ def _other(_spec: _Fields, status: _Fields) -> Readiness:
     if _condition(status, "Reconciling").get("status") == "True":
         return Readiness(False, "is being reconciled")
     for name in ("Ready", "Available"):
-        found = _condition(status, name)
-        if found.get("status") in {"False", "Unknown"}:
-            return Readiness(False, str(found.get("message") or f"{name} is {found['status']}"))
+        matching = _condition(status, name)
+        if matching.get("status") in {"False", "Unknown"}:
+            return Readiness(
+                False, str(matching.get("message") or f"{name} is {matching['status']}")
+            )
     return READY
 
 
@@ -213,8 +215,8 @@ _RULES: Final[dict[tuple[str, str], Callable[[_Fields, _Fields], Readiness]]] = 
 }
 
 
-def _counted(what: str, found: int, wanted: int) -> Readiness | None:
-    return Readiness(False, f"{found} of {wanted} are {what}") if found < wanted else None
+def _counted(what: str, count: int, wanted: int) -> Readiness | None:
+    return Readiness(False, f"{count} of {wanted} are {what}") if count < wanted else None
 
 
 def _left(old: int) -> Readiness:
@@ -223,18 +225,18 @@ def _left(old: int) -> Readiness:
 
 def _wanted(spec: _Fields, field: str = "replicas") -> int:
     """A number that is 1 where nothing is said."""
-    found = spec.get(field)
-    return found if isinstance(found, int) else 1
+    value = spec.get(field)
+    return value if isinstance(value, int) else 1
 
 
 def _count(fields: _Fields, field: str) -> int:
-    found = fields.get(field)
-    return found if isinstance(found, int) else 0
+    value = fields.get(field)
+    return value if isinstance(value, int) else 0
 
 
 def _part(fields: _Fields, field: str) -> _Fields:
-    found = fields.get(field)
-    return found if isinstance(found, dict) else {}
+    value = fields.get(field)
+    return value if isinstance(value, dict) else {}
 
 
 def _condition(status: _Fields, name: str) -> _Fields:

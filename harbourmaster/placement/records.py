@@ -46,9 +46,9 @@ def record(decision: Decision, seen: Pass) -> DecisionRecord:
         reason=_cut(decision.reason),
         considered=len(decision.verdicts),
         matched=sum(not verdict.reason for verdict in decision.verdicts),
-        candidates=tuple(_candidate(each, decision) for each in _shown(decision)),
+        candidates=tuple(_candidate(verdict, decision) for verdict in _shown(decision)),
         runner_up=RunnerUp(cluster=second, score=scores[second]) if second else None,
-        would_change=tuple(_cut(each) for each in islice(changes, MOST_CHANGES)),
+        would_change=tuple(_cut(change) for change in islice(changes, MOST_CHANGES)),
     )
 
 
@@ -59,8 +59,8 @@ def _shown(decision: Decision) -> list[CandidateVerdict]:
     names += [decision.current, *nlargest(MOST_CANDIDATES, scores, key=scores.__getitem__)]
     order = {name: place for place, name in enumerate(dict.fromkeys(names))}
     first = [verdict for verdict in decision.verdicts if verdict.target.label in order]
-    first.sort(key=lambda each: order[each.target.label])
-    others = (each for each in decision.verdicts if each.target.label not in order)
+    first.sort(key=lambda verdict: order[verdict.target.label])
+    others = (verdict for verdict in decision.verdicts if verdict.target.label not in order)
     return [*first, *islice(others, MOST_CANDIDATES)][:MOST_CANDIDATES]
 
 
@@ -88,12 +88,12 @@ def _changes(decision: Decision, seen: Pass, chosen: str, second: str) -> Iterat
         yield f"another time: {decision.reason}"
     if not second or chosen not in decision.scores:
         return
-    targets = {each.target.label: each.target for each in decision.verdicts}
+    targets = {verdict.target.label: verdict.target for verdict in decision.verdicts}
     if decision.scores[second] >= decision.scores[chosen]:
         yield f"a later pass: {decision.reason}"
         return
-    found = _crossings(decision, seen, targets[chosen], targets[second])
-    yield from (f"'{second}' if {text}" for _, text in sorted(found))
+    crossings = _crossings(decision, seen, targets[chosen], targets[second])
+    yield from (f"'{second}' if {text}" for _, text in sorted(crossings))
 
 
 def _crossings(

@@ -266,7 +266,7 @@ def _delete_first(seen: Situation, others: list[str]) -> Action:
         if reach is Reach.NO or (reach is Reach.YES and is_late):
             return Write(_left(record, name, record.objects(name)), "CleanupPending")
     told = (seen.outcomes.get((DELETE, name)) for name in others)
-    text = "; ".join(each.text for each in told if each is not None and each.text)
+    text = "; ".join(outcome.text for outcome in told if outcome is not None and outcome.text)
     until = record.migration.since + seen.limits.delete_timeout
     return Rest("Migrating", text or f"{', '.join(others)} must be left first", until)
 
@@ -353,7 +353,7 @@ def _same(intended: Record, record: Record) -> bool:
 
 
 def _keys(inventories: Mapping[str, Inventory]) -> dict[str, set[tuple[str, ...]]]:
-    return {name: {(*each.key, each.api_version) for each in inventories[name]}
+    return {name: {(*ref.key, ref.api_version) for ref in inventories[name]}
             for name in inventories}  # fmt: skip
 
 

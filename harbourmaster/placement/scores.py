@@ -45,5 +45,9 @@ def drawn(names: Iterable[str], *seed: str) -> str:
 
     Adding or removing another name changes the draw only where it has to.
     """
-    found = sorted(names)
-    return max(found, key=lambda name: stable_hash(name, *seed)) if len(found) > 1 else found[0]
+    in_order = sorted(names)
+    return (
+        max(in_order, key=lambda name: stable_hash(name, *seed))
+        if len(in_order) > 1
+        else in_order[0]
+    )

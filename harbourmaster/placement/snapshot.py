@@ -102,10 +102,10 @@ def key_of(metadata: Metadata) -> ObjectKey:
     return metadata.namespace, metadata.name
 
 
-def _by_namespace(found: Mapping[ObjectKey, Held]) -> Mapping[str, Mapping[str, Held]]:
+def _by_namespace(objects: Mapping[ObjectKey, Held]) -> Mapping[str, Mapping[str, Held]]:
     grouped: dict[str, dict[str, Held]] = {}
-    for (namespace, name), each in sorted(found.items(), key=_key):
-        grouped.setdefault(namespace, {})[name] = each
+    for (namespace, name), obj in sorted(objects.items(), key=_key):
+        grouped.setdefault(namespace, {})[name] = obj
     return grouped
 
 

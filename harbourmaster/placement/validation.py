@@ -79,8 +79,8 @@ class KindCheck(Struct, frozen=True):
     faults: Callable[[Any], list[FieldError]]
 
 
-def _application(found: SubmittedApplication) -> Iterator[FieldError]:
-    spec = found.spec
+def _application(application: SubmittedApplication) -> Iterator[FieldError]:
+    spec = application.spec
     yield from _manifests(spec.manifests)
     if spec.constraints is not None:
         at = "spec.constraints.cluster"
@@ -88,8 +88,8 @@ def _application(found: SubmittedApplication) -> Iterator[FieldError]:
     yield from _backoff(spec.backoff)
 
 
-def _cluster(found: Cluster) -> Iterator[FieldError]:
-    spec = found.spec
+def _cluster(cluster: Cluster) -> Iterator[FieldError]:
+    spec = cluster.spec
     secret = spec.kubeconfig_secret_ref
     if secret is not None:
         at = "spec.kubeconfigSecretRef"
@@ -108,28 +108,28 @@ def _cluster(found: Cluster) -> Iterator[FieldError]:
     yield from _backoff(spec.backoff)
 
 
-def _backend(found: Cloud | Project) -> Iterator[FieldError]:
-    yield from _metrics(found.spec.metrics)
+def _backend(backend: Cloud | Project) -> Iterator[FieldError]:
+    yield from _metrics(backend.spec.metrics)
 
 
-def _global_cloud(found: Cloud) -> Iterator[FieldError]:
-    yield from _metrics(found.spec.metrics)
-    for index, each in enumerate(found.spec.metrics or ()):
-        if each.scope != GLOBAL:
+def _global_cloud(cloud: Cloud) -> Iterator[FieldError]:
+    yield from _metrics(cloud.spec.metrics)
+    for index, reference in enumerate(cloud.spec.metrics or ()):
+        if reference.scope != GLOBAL:
             text = "a global object can use global metrics only: a Metric belongs to a namespace"
             yield forbidden(f"spec.metrics[{index}].scope", text)
 
 
-def _magnum_cluster(found: MagnumCluster) -> Iterator[FieldError]:
-    yield from _metrics(found.spec.metrics, _MAX_TAKEN_OVER)
-    if found.spec.constraints is not None:
+def _magnum_cluster(magnum_cluster: MagnumCluster) -> Iterator[FieldError]:
+    yield from _metrics(magnum_cluster.spec.metrics, _MAX_TAKEN_OVER)
+    if magnum_cluster.spec.constraints is not None:
         at = "spec.constraints.project"
-        yield from _constraints(at, found.spec.constraints.project, (_LABELS,))
+        yield from _constraints(at, magnum_cluster.spec.constraints.project, (_LABELS,))
 
 
-def _metric(found: Metric) -> Iterator[FieldError]:
-    spec = found.spec
-    name = found.metadata.name
+def _metric(metric: Metric) -> Iterator[FieldError]:
+    spec = metric.spec
+    name = metric.metadata.name
     if len(name) > LONGEST_NAME:
         text = f"is used in constraints, where names have at most {LONGEST_NAME} characters"
         yield invalid("metadata.name", name, text)
@@ -157,8 +157,8 @@ def _metric(found: Metric) -> Iterator[FieldError]:
         yield FieldError(f"{at}.metric", "Invalid value", None, str(error))
 
 
-def _provider(found: SubmittedProvider) -> Iterator[FieldError]:
-    yield from provider_faults(found.spec)
+def _provider(provider: SubmittedProvider) -> Iterator[FieldError]:
+    yield from provider_faults(provider.spec)
 
 
 def _manifests(manifests: tuple[Any, ...]) -> Iterator[FieldError]:
@@ -213,14 +213,14 @@ def _text(field: str, value: object, text: str) -> Iterator[FieldError]:
 
 
 def _constraints(
-    at: str, found: TargetConstraints | None, known: Iterable[str]
+    at: str, constraints: TargetConstraints | None, known: Iterable[str]
 ) -> Iterator[FieldError]:
-    if found is None:
+    if constraints is None:
         return
     given = {
-        _LABELS: found.labels,
-        _METRICS: found.metrics,
-        _CUSTOM_RESOURCES: found.custom_resources,
+        _LABELS: constraints.labels,
+        _METRICS: constraints.metrics,
+        _CUSTOM_RESOURCES: constraints.custom_resources,
     }
     for name, texts in given.items():
         if name in known:
@@ -257,20 +257,20 @@ def _metrics(
     references = references or ()
     yield from _too_many(at, references, most)
     seen = set()
-    for index, each in enumerate(references[:most]):
+    for index, reference in enumerate(references[:most]):
         here = f"{at}[{index}]"
-        if not each.name:
+        if not reference.name:
             yield required(f"{here}.name", "name a Metric or a GlobalMetric")
-        elif len(each.name) > LONGEST_NAME:
+        elif len(reference.name) > LONGEST_NAME:
             text = f"a metric's name has at most {LONGEST_NAME} characters"
-            yield invalid(f"{here}.name", each.name, text)
+            yield invalid(f"{here}.name", reference.name, text)
         else:
-            yield from check_name(f"{here}.name", each.name, same_namespace=False)
-        if not (math.isfinite(each.weight) and each.weight >= 0):
-            yield invalid(f"{here}.weight", each.weight, "must be a number, 0 or above")
-        if (each.name, each.scope) in seen:
-            yield invalid(here, each.name, "is given twice with this scope")
-        seen.add((each.name, each.scope))
+            yield from check_name(f"{here}.name", reference.name, same_namespace=False)
+        if not (math.isfinite(reference.weight) and reference.weight >= 0):
+            yield invalid(f"{here}.weight", reference.weight, "must be a number, 0 or above")
+        if (reference.name, reference.scope) in seen:
+            yield invalid(here, reference.name, "is given twice with this scope")
+        seen.add((reference.name, reference.scope))
     if references and not any(reference.weight > 0 for reference in references):
         yield invalid(at, "0", "at least one weight must be above 0")
 
@@ -310,7 +310,7 @@ PARSED: Final[dict[str, Language]] = {
 
 
 def _check(model: type[Struct], faults: Callable[[Any], Iterator[FieldError]]) -> KindCheck:
-    return KindCheck(model, lambda found: list(faults(found)))
+    return KindCheck(model, lambda obj: list(faults(obj)))
 
 
 CHECKS: Final[dict[str, KindCheck]] = {

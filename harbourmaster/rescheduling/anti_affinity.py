@@ -48,22 +48,22 @@ def rivals(pod: Pod, placed: Iterable[tuple[Pod, Node]], namespaces: Namespaces)
 
     Where ``pod`` has no terms, only the pods that have some need to be among them.
     """
-    found = Rivals({}, {})
-    for other, node in placed:
-        if other.is_finished or pod.is_same(other):
+    result = Rivals({}, {})
+    for neighbour, node in placed:
+        if neighbour.is_finished or pod.is_same(neighbour):
             continue
-        for term, verdict in _matching(pod, other, namespaces):
+        for term, verdict in _matching(pod, neighbour, namespaces):
             value = node.labels.get(term.topology_key)
             if value is not None:
-                domains = found.certain if verdict else found.doubtful
+                domains = result.certain if verdict else result.doubtful
                 domains.setdefault((term.topology_key, value), set()).add(node.name)
-    return found
+    return result
 
 
-def keeps_apart(pod: Pod, other: Pod, node: Node, namespaces: Namespaces) -> bool | None:
+def keeps_apart(pod: Pod, neighbour: Pod, node: Node, namespaces: Namespaces) -> bool | None:
     """Whether both can't be on one node; None where a namespace that matters is not known."""
     is_doubtful = False
-    for term, verdict in _matching(pod, other, namespaces):
+    for term, verdict in _matching(pod, neighbour, namespaces):
         if term.topology_key in node.labels:
             if verdict:
                 return True
@@ -71,19 +71,19 @@ def keeps_apart(pod: Pod, other: Pod, node: Node, namespaces: Namespaces) -> boo
     return None if is_doubtful else False
 
 
-def may_select(pod: Pod, other: Pod, namespaces: Namespaces) -> bool:
+def may_select(pod: Pod, neighbour: Pod, namespaces: Namespaces) -> bool:
     """Whether a term of ``pod`` selects the other one, or may do so."""
-    return any(matches(term, other, namespaces) is not False for term in pod.anti_affinity)
+    return any(matches(term, neighbour, namespaces) is not False for term in pod.anti_affinity)
 
 
 def _matching(
-    pod: Pod, other: Pod, namespaces: Namespaces
+    pod: Pod, neighbour: Pod, namespaces: Namespaces
 ) -> Iterator[tuple[PodTerm, bool | None]]:
     """The terms of one that match the other, or may do so (None)."""
     for term in pod.anti_affinity:
-        if (verdict := matches(term, other, namespaces)) is not False:
+        if (verdict := matches(term, neighbour, namespaces)) is not False:
             yield term, verdict
-    for term in other.anti_affinity:
+    for term in neighbour.anti_affinity:
         if (verdict := matches(term, pod, namespaces)) is not False:
             yield term, verdict
 

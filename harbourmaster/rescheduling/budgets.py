@@ -31,15 +31,15 @@ class BudgetLedger:
     def matching(self, pod: Pod) -> list[Budget]:
         """The budgets that select the pod, by name."""
         labels = pod.labels
-        found = self._matching.get((pod.namespace, id(labels)))
-        if found is None:
+        cached = self._matching.get((pod.namespace, id(labels)))
+        if cached is None:
             selecting = [
-                each
-                for each in self._by_namespace.get(pod.namespace, ())
-                if each.selector is not None and each.selector.matches(labels)
+                budget
+                for budget in self._by_namespace.get(pod.namespace, ())
+                if budget.selector is not None and budget.selector.matches(labels)
             ]
-            found = self._matching[pod.namespace, id(labels)] = (labels, selecting)
-        return found[1]
+            cached = self._matching[pod.namespace, id(labels)] = (labels, selecting)
+        return cached[1]
 
     def guard(self, pod: Pod) -> str:
         """What allows an eviction of the pod: FREE, BLOCKED, or the key of a budget."""
@@ -62,14 +62,14 @@ class BudgetLedger:
 
     def denied(self, order: Iterable[int], guards: Sequence[str]) -> set[int]:
         """The indexes in ``guards`` whose budget is spent, if it is spent in this order."""
-        found = set()
+        denied = set()
         spent: dict[str, int] = {}
         for index in order:
             key = guards[index]
             if key is BLOCKED:
-                found.add(index)
+                denied.add(index)
             elif key:
                 spent[key] = spent.get(key, 0) + 1
                 if spent[key] > self._left[key]:
-                    found.add(index)
-        return found
+                    denied.add(index)
+        return denied

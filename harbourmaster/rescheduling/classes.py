@@ -42,16 +42,16 @@ def is_non_drainable(pod: Pod, settings: PlannerSettings) -> bool:
 
 def flags_of(pod: Pod, settings: PlannerSettings) -> int:
     """The reasons against evicting the pod, as flags."""
-    found = SHORT if pod.grace > settings.long_grace else 0
+    flags = SHORT if pod.grace > settings.long_grace else 0
     if not pod.controller_kind:
-        found |= BARE
+        flags |= BARE
     if pod.has_claim:
-        found |= CLAIM
+        flags |= CLAIM
     if is_non_drainable(pod, settings):
-        found |= NON_DRAINABLE
+        flags |= NON_DRAINABLE
     if pod.phase != "Pending":
-        found |= RUNNING
-    return found
+        flags |= RUNNING
+    return flags
 
 
 def rank_of(flags: int, priority: int) -> int:

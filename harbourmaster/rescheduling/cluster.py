@@ -61,11 +61,11 @@ class Cluster:
 
     def in_the_way_of(self, pod: Pod) -> dict[str, Pod]:
         """By UID, the bound pods whose host ports or anti-affinity may keep ``pod`` away."""
-        found: dict[str, Pod] = {}
+        suspects: dict[str, Pod] = {}
         keys: list[str | int] = [port.number for port in pod.ports]
         for key in (*keys, pod.namespace, _ANY_NAMESPACE):
-            found |= self._exclusive.get(key, {})
-        return found
+            suspects |= self._exclusive.get(key, {})
+        return suspects
 
     def put_node(self, node: Node) -> None:
         """Add or replace a node."""
@@ -132,12 +132,12 @@ class Cluster:
 
 def _claims(pod: Pod) -> set[str | int]:
     """What a pod may keep others away from: numbers of host ports, and namespaces."""
-    found: set[str | int] = {port.number for port in pod.ports}
+    claims: set[str | int] = {port.number for port in pod.ports}
     for term in pod.anti_affinity:
-        found |= term.namespaces
+        claims |= term.namespaces
         if term.namespace_selector is not None:
-            found.add(_ANY_NAMESPACE)
-    return found
+            claims.add(_ANY_NAMESPACE)
+    return claims
 
 
 def _take_out(pods: dict[_Key, dict[str, Pod]], key: _Key, uid: str) -> None:
@@ -146,8 +146,8 @@ def _take_out(pods: dict[_Key, dict[str, Pod]], key: _Key, uid: str) -> None:
         del pods[key]
 
 
-def _plans_alike(one: Node, other: Node) -> bool:
+def _plans_alike(before: Node, after: Node) -> bool:
     """Whether nodes differ at most in fields that no plan reads."""
-    return one == replace(
-        other, resource_version=one.resource_version, reservations=one.reservations
+    return before == replace(
+        after, resource_version=before.resource_version, reservations=before.reservations
     )

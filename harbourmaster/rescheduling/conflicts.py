@@ -53,11 +53,11 @@ def find(
     suspects = [suspect for suspect in _suspects(cluster, pod) if suspect.node != replaced]
     placed = list(staying(cluster, pod, is_gone, suspects, others))
     by_node: dict[str, dict[str, str]] = {}
-    for other, node in placed:
-        for port in ports.conflicts(pod.ports, other.ports):
-            by_node.setdefault(node.name, {})[other.uid] = f"host port {port} is taken"
-        if anti_affinity.keeps_apart(pod, other, node, cluster.namespaces):
-            by_node.setdefault(node.name, {})[other.uid] = KEPT_APART
+    for neighbour, node in placed:
+        for port in ports.conflicts(pod.ports, neighbour.ports):
+            by_node.setdefault(node.name, {})[neighbour.uid] = f"host port {port} is taken"
+        if anti_affinity.keeps_apart(pod, neighbour, node, cluster.namespaces):
+            by_node.setdefault(node.name, {})[neighbour.uid] = KEPT_APART
     return Conflicts(by_node, anti_affinity.rivals(pod, placed, cluster.namespaces))
 
 
@@ -69,27 +69,27 @@ def staying(
     others: Iterable[tuple[Pod, Node]],
 ) -> Iterator[tuple[Pod, Node]]:
     """The bound pods and the others that count, but ``pod``, with their nodes."""
-    known = ((each, node) for each in bound if (node := cluster.node(each.node)) is not None)
-    for other, node in chain(known, others):
-        if other.uid != pod.uid and not other.is_finished and not is_gone(other):
-            yield other, node
+    known = ((pod, node) for pod in bound if (node := cluster.node(pod.node)) is not None)
+    for neighbour, node in chain(known, others):
+        if neighbour.uid != pod.uid and not neighbour.is_finished and not is_gone(neighbour):
+            yield neighbour, node
 
 
 def _suspects(cluster: Cluster, pod: Pod) -> list[Pod]:
     """The bound pods that may conflict: by their ports and terms, or by a term of ``pod``."""
     exclusive = cluster.in_the_way_of(pod)
-    found = list(exclusive.values())
+    suspects = list(exclusive.values())
     if not pod.anti_affinity:
-        return found
+        return suspects
     is_anywhere = any(term.namespace_selector is not None for term in pod.anti_affinity)
     namespaces = frozenset().union(*(term.namespaces for term in pod.anti_affinity))
     may_match: dict[tuple[str, int], bool] = {}
-    for other in cluster.pods():
-        if is_anywhere or other.namespace in namespaces:
+    for neighbour in cluster.pods():
+        if is_anywhere or neighbour.namespace in namespaces:
             # Pods that are alike share one object of labels.
-            key = other.namespace, id(other.labels)
+            key = neighbour.namespace, id(neighbour.labels)
             if key not in may_match:
-                may_match[key] = anti_affinity.may_select(pod, other, cluster.namespaces)
-            if may_match[key] and other.uid not in exclusive:
-                found.append(other)
-    return found
+                may_match[key] = anti_affinity.may_select(pod, neighbour, cluster.namespaces)
+            if may_match[key] and neighbour.uid not in exclusive:
+                suspects.append(neighbour)
+    return suspects

@@ -123,18 +123,18 @@ def anti_affinity(given: Raw, namespace: str, labels: Mapping[str, str]) -> tupl
     """The terms of a pod in that namespace and with these labels that are required."""
     if is_absent(given):
         return ()
-    found = decode(_apart, given, "spec.affinity").pod_anti_affinity
-    return pod_terms(found, "podAntiAffinity", namespace, labels)
+    affinity = decode(_apart, given, "spec.affinity").pod_anti_affinity
+    return pod_terms(affinity, "podAntiAffinity", namespace, labels)
 
 
 def pod_terms(
-    found: PodAffinity | None, field: str, namespace: str, labels: Mapping[str, str]
+    affinity: PodAffinity | None, field: str, namespace: str, labels: Mapping[str, str]
 ) -> tuple[PodTerm, ...]:
     """The required terms of one kind of affinity between pods."""
     at = f"spec.affinity.{field}.{REQUIRED}"
     return tuple(
         _pod_term(_merged(term, labels), namespace, f"{at}[{index}]")
-        for index, term in enumerate((found and found.required) or ())
+        for index, term in enumerate((affinity and affinity.required) or ())
     )
 
 
@@ -158,19 +158,24 @@ def tolerations(given: Raw) -> tuple[Toleration, ...]:
     if is_absent(given):
         return ()
     return tuple(
-        Toleration(each.key or "", each.operator or "", each.value or "", each.effect or "")
-        for each in decode(_tolerations, given, "spec.tolerations") or ()
+        Toleration(
+            toleration.key or "",
+            toleration.operator or "",
+            toleration.value or "",
+            toleration.effect or "",
+        )
+        for toleration in decode(_tolerations, given, "spec.tolerations") or ()
     )
 
 
 def spread(given: Raw, labels: Mapping[str, str]) -> tuple[SpreadConstraint, ...]:
     """The topology spread constraints of a pod with these labels that are more than a wish."""
     at = "spec.topologySpreadConstraints"
-    found = None if is_absent(given) else decode(_spread, given, at)
+    constraints = None if is_absent(given) else decode(_spread, given, at)
     return tuple(
-        _spread_constraint(each, labels, f"{at}[{index}]")
-        for index, each in enumerate(found or ())
-        if each.when_unsatisfiable != "ScheduleAnyway"
+        _spread_constraint(constraint, labels, f"{at}[{index}]")
+        for index, constraint in enumerate(constraints or ())
+        if constraint.when_unsatisfiable != "ScheduleAnyway"
     )
 
 
@@ -181,8 +186,8 @@ def volumes(given: Raw) -> tuple[Volume, ...]:
 
 def unjudged_volumes(given: Raw) -> Iterator[str]:
     """The kinds of volumes that not every node has, except claims."""
-    found = None if is_absent(given) else decode(_sources, given, "spec.volumes")
-    for volume in found or ():
+    volumes = None if is_absent(given) else decode(_sources, given, "spec.volumes")
+    for volume in volumes or ():
         for key, source in volume.items():
             if key not in _JUDGED and not is_absent(source):
                 yield key

@@ -100,19 +100,19 @@ def decode_node(raw: bytes | Raw, *, is_bare_ready: bool = False) -> Node:
     metadata = given.metadata or NodeMeta()
     spec, status = given.spec or NodeSpec(), given.status or NodeStatus()
     notes = metadata.annotations
-    found = tuple(
+    node_taints = tuple(
         Taint(taint.key or "", taint.value or "", taint.effect or "") for taint in spec.taints or ()
     )
     return Node(
         name=metadata.name or "",
         uid=metadata.uid or "",
         labels=metadata.labels or {},
-        taints=found,
+        taints=node_taints,
         allocatable=allocatable(status.allocatable),
         is_ready=_holds(status.conditions, "Ready") if status.conditions else is_bare_ready,
         is_cordoned=bool(spec.unschedulable),
         is_deleting=metadata.deletion_timestamp is not None,
-        is_deletion_candidate=any(each.key == taints.DELETION_CANDIDATE for each in found),
+        is_deletion_candidate=any(taint.key == taints.DELETION_CANDIDATE for taint in node_taints),
         reservations=notes.reservations if notes else None,
         resource_version=metadata.resource_version or "",
     )

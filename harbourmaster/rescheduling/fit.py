@@ -107,14 +107,14 @@ def fits(
     checked. A constraint that fails decides, even if others cannot be evaluated. The taint of a
     reservation is not considered.
     """
-    beside = [each for each in present if not (each.is_finished or pending.pod.is_same(each))]
+    beside = [pod for pod in present if not (pod.is_finished or pending.pod.is_same(pod))]
     reasons = list(static_reasons(pending, node, reserving=False))
     reasons.extend(resource_reasons(pending.pod.requests, node, used(beside), len(beside)))
-    taken = tuple(port for each in beside for port in each.ports)
+    taken = tuple(port for pod in beside for port in pod.ports)
     reasons.extend(
         f"host port {port} is taken" for port in ports.conflicts(pending.pod.ports, taken)
     )
-    apart = {anti_affinity.keeps_apart(pending.pod, each, node, namespaces) for each in beside}
+    apart = {anti_affinity.keeps_apart(pending.pod, pod, node, namespaces) for pod in beside}
     if True in apart:
         reasons.append(KEPT_APART)
     afar = rivals.are_elsewhere(node) if rivals else False
@@ -123,7 +123,7 @@ def fits(
     reasons.extend(topology.reasons(node, beside) if topology else ())
     if reasons:
         return FitVerdict(False, tuple(dict.fromkeys(reasons)))
-    doubts = [f"not judged: {each}" for each in pending.unsupported]
+    doubts = [f"not judged: {text}" for text in pending.unsupported]
     if topology is None and (pending.spread or pending.affinity):
         doubts.append(UNKNOWN_DOMAINS)
     if None in apart or afar is None:
@@ -137,8 +137,8 @@ def _tolerates(pending: PendingPod, taint_key: str) -> bool:
 
 def used(pods: Iterable[Pod]) -> dict[str, int]:
     """What the pods request together."""
-    found: dict[str, int] = {}
+    total: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.requests:
-            found[name] = found.get(name, 0) + amount
-    return found
+            total[name] = total.get(name, 0) + amount
+    return total

@@ -23,12 +23,12 @@ class Shared(Generic[_Value]):
 
     def __call__(self, key: Hashable, value: _Value) -> _Value:
         """The first one that was given with this key."""
-        found = self._values.get(key)
-        if found is None:
+        shared = self._values.get(key)
+        if shared is None:
             if len(self._values) >= self._most:
                 self._values.clear()
-            self._values[key] = found = value
-        return found
+            self._values[key] = shared = value
+        return shared
 
 
 _labels: Final = Shared[dict[str, str]]()

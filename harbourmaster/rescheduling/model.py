@@ -132,9 +132,9 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
         """As in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
-    def is_same(self, other: Pod) -> bool:
+    def is_same(self, pod: Pod) -> bool:
         """Whether both are one pod; without a UID it equals none."""
-        return bool(self.uid) and self.uid == other.uid
+        return bool(self.uid) and self.uid == pod.uid
 
     @property
     def is_finished(self) -> bool:

@@ -76,8 +76,8 @@ def _holds_on_labels(requirement: NodeRequirement, labels: dict[str, str]) -> bo
             return label is not None and _compares(operator, label, requirement.values[0])
 
 
-def _compares(operator: str, found: str, wanted: str) -> bool:
-    left, right = integer(found), integer(wanted)
+def _compares(operator: str, label: str, wanted: str) -> bool:
+    left, right = integer(label), integer(wanted)
     if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right

@@ -100,11 +100,11 @@ def plan_in_slices(
     if pending.unsupported:
         return Plan(unsupported=pending.unsupported)
     search = Search(cluster, pending, settings, now, around)
-    found = yield from search.run()
+    nodes = yield from search.run()
     if settings.prefer_relocatable and settings.score_order != "random":
-        candidates = yield from _by_stranded(cluster, search, found[:_COMPARED], settings)
+        candidates = yield from _by_stranded(cluster, search, nodes[:_COMPARED], settings)
     else:
-        candidates = [_candidate(search, each, settings) for each in found[:_SHOWN]]
+        candidates = [_candidate(search, node, settings) for node in nodes[:_SHOWN]]
     return Plan(
         candidate=candidates[0] if candidates else None,
         runners_up=tuple(candidates[1:_SHOWN]),
@@ -130,8 +130,8 @@ def plan_on(  # noqa: PLR0913, PLR0917 - a plan, and what was just read of one n
         return Plan(unsupported=pending.unsupported)
     present = [pod for pod in pods if not pod.is_finished and pod.uid != pending.pod.uid]
     search = Search(cluster, pending, settings, now, around)
-    found = search.on(node, present)
-    candidate = None if found is None else _candidate(search, found, settings)
+    judged = search.on(node, present)
+    candidate = None if judged is None else _candidate(search, judged, settings)
     return Plan(candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
 
 
@@ -145,28 +145,28 @@ def _finished(steps: Generator[None, None, _Answer]) -> _Answer:
 
 
 def _by_stranded(
-    cluster: Cluster, search: Search, found: list[FoundNode], settings: PlannerSettings
+    cluster: Cluster, search: Search, nodes: list[FoundNode], settings: PlannerSettings
 ) -> Generator[None, None, list[CandidateNode]]:
-    pods = [victim.pod for each in found for victim in each.choice.victims]
+    pods = [victim.pod for node in nodes for victim in node.choice.victims]
     places = RelocationNodes(cluster, pods, search.is_gone)
     yield from places.survey()
     ordered = []
-    for each in found:
-        stranded = sum(places.is_stranded(victim.pod) for victim in each.choice.victims)
-        values = each.values
+    for node in nodes:
+        stranded = sum(places.is_stranded(victim.pod) for victim in node.choice.victims)
+        values = node.values
         key = (*values[:LEADING], stranded, *values[LEADING:])
-        ordered.append((key, stranded, each))
+        ordered.append((key, stranded, node))
         yield
-    ordered.sort(key=lambda each: each[0])
-    return [_candidate(search, each, settings, stranded) for _, stranded, each in ordered]
+    ordered.sort(key=lambda node: node[0])
+    return [_candidate(search, node, settings, stranded) for _, stranded, node in ordered]
 
 
 def _candidate(
-    search: Search, found: FoundNode, settings: PlannerSettings, stranded: int | None = None
+    search: Search, node: FoundNode, settings: PlannerSettings, stranded: int | None = None
 ) -> CandidateNode:
-    choice = found.choice
+    choice = node.choice
     return CandidateNode(
-        found.node.name,
+        node.node.name,
         choice.tier,
         tuple(
             _victim(
@@ -174,7 +174,7 @@ def _candidate(
             )
             for victim in choice.victims
         ),
-        search.scorer.named(found.values, stranded),
+        search.scorer.named(node.values, stranded),
     )
 
 

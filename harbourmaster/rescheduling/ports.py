@@ -20,25 +20,25 @@ def host_ports(
     containers: Iterable[Container], inits: Iterable[Container], *, is_on_host: bool = False
 ) -> tuple[HostPort, ...]:
     """What the containers that stay take; all their ports for a pod in the node's own network."""
-    found = []
+    ports = []
     for container in (*(init for init in inits if init.is_sidecar), *containers):
         for port in container.ports or ():
             # The API server fills it in where the node's network is shared.
             number = port.host_port or (port.container_port if is_on_host else 0) or 0
             if number > 0:
                 address = "" if port.host_ip in {None, _EVERYWHERE} else str(port.host_ip)
-                found.append(HostPort(port.protocol or _PROTOCOL, address, number))
-    return tuple(found)
+                ports.append(HostPort(port.protocol or _PROTOCOL, address, number))
+    return tuple(ports)
 
 
 def conflicts(wanted: Iterable[HostPort], taken: tuple[HostPort, ...]) -> Iterable[HostPort]:
     """Those that can't be had beside the ones that are taken."""
-    return (one for one in wanted if any(_is_same(one, other) for other in taken))
+    return (port for port in wanted if any(_is_same(port, taken_port) for taken_port in taken))
 
 
-def _is_same(one: HostPort, other: HostPort) -> bool:
+def _is_same(first: HostPort, second: HostPort) -> bool:
     return (
-        one.number == other.number
-        and one.protocol == other.protocol
-        and (one.ip == other.ip or not one.ip or not other.ip)
+        first.number == second.number
+        and first.protocol == second.protocol
+        and (first.ip == second.ip or not first.ip or not second.ip)
     )

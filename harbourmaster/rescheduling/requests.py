@@ -94,7 +94,7 @@ class Asking(Struct, frozen=True, gc=False):
 
 def effective(asking: Asking) -> Requests:
     """What the scheduler counts for a pod. Raises MalformedError."""
-    held = {each.name: each for each in asking.held}
+    held = {status.name: status for status in asking.held}
     total = _of_containers(asking, held)
     _take_whole(total, asking)
     _add(total, _amounts(asking.overhead, "spec.overhead"))
@@ -110,15 +110,15 @@ def allocatable(given: Quantities | None) -> dict[str, int]:
 
     What needs more than 64 bits is nothing to the scheduler.
     """
-    found = {}
+    amounts = {}
     for name, quantity in (given or {}).items():
         try:
             amount = _thousandths(quantity)
         except ValueError as error:
             raise MalformedError(f"status.allocatable.{name}: {error}") from None
         counted = amount if name == CPU else _whole(amount)
-        found[name] = counted if counted < _TOO_MUCH else 0
-    return found
+        amounts[name] = counted if counted < _TOO_MUCH else 0
+    return amounts
 
 
 def _of_containers(asking: Asking, held: Mapping[str | None, ResourceStatus]) -> _Amounts:
@@ -194,7 +194,7 @@ def _defaulted(resources: Resources, at: str) -> _Amounts:
 def _amounts(given: Quantities | None, at: str) -> _Amounts:
     if not given:
         return _NONE
-    found = {}
+    amounts = {}
     for name, quantity in given.items():
         try:
             amount = _thousandths(quantity)
@@ -202,8 +202,8 @@ def _amounts(given: Quantities | None, at: str) -> _Amounts:
             raise MalformedError(f"{at}.{name}: {error}") from None
         if amount < 0:
             raise MalformedError(f"{at}.{name}: must not be negative")
-        found[name] = amount
-    return found
+        amounts[name] = amount
+    return amounts
 
 
 @lru_cache(maxsize=_REMEMBERED)

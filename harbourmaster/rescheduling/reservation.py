@@ -112,8 +112,8 @@ def decode_held(raw: bytes | msgspec.Raw) -> Held:
     """Read a Node. Raises msgspec.DecodeError."""
     node = _decode_node(raw)
     taints = node.spec.taints if node.spec is not None else None
-    found = node.metadata
-    return Held(found.name, found.uid, taints or None, found.annotations or None)
+    metadata = node.metadata
+    return Held(metadata.name, metadata.uid, taints or None, metadata.annotations or None)
 
 
 def parse(text: str | None) -> tuple[Reservation, ...]:
@@ -122,16 +122,16 @@ def parse(text: str | None) -> tuple[Reservation, ...]:
         items = _decode_list(text or "[]")
     except (msgspec.DecodeError, RecursionError):
         return ()
-    found: dict[str, Reservation] = {}
+    reservations: dict[str, Reservation] = {}
     for item in items:
         try:
-            one = _decode_one(item)
+            reservation = _decode_one(item)
         except (msgspec.DecodeError, RecursionError):
             continue
-        namespace, _, name = one.pod.partition("/")
-        if one.uid and namespace and name:
-            found[one.uid] = one
-    return tuple(found.values())
+        namespace, _, name = reservation.pod.partition("/")
+        if reservation.uid and namespace and name:
+            reservations[reservation.uid] = reservation
+    return tuple(reservations.values())
 
 
 def render(reservations: Iterable[Reservation]) -> str:
@@ -172,10 +172,10 @@ def is_legacy(taint: Mapping[str, Any], key: str, pending: Collection[str]) -> b
     return is_its and f"{namespace}/{name}" not in pending
 
 
-def reserve(held: Held, one: Reservation, key: str) -> list[dict[str, Any]]:
+def reserve(held: Held, added: Reservation, key: str) -> list[dict[str, Any]]:
     """The JSON Patch that keeps the node for one pod more, or renews what is said of it."""
-    others = [reservation for reservation in held.reservations if reservation.uid != one.uid]
-    return arrange(held, [*others, one], key)
+    others = [reservation for reservation in held.reservations if reservation.uid != added.uid]
+    return arrange(held, [*others, added], key)
 
 
 def arrange(
@@ -231,7 +231,7 @@ def _taints(
         and not (held.text is not None and taint.get("key") != key and has_our_mark(taint))
         and not (legacy is not None and is_legacy(taint, key, legacy))
     ]
-    if not value or any(_takes_place(each, key) for each in kept):
+    if not value or any(_takes_place(taint, key) for taint in kept):
         return kept
     return [*kept, {"key": key, "value": value, "effect": NO_SCHEDULE}]
 

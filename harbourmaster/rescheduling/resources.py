@@ -29,12 +29,12 @@ class Scale:
 
     def of(self, requests: Requests) -> Amounts:
         """What one pod with these requests uses."""
-        found = self._amounts.get(requests)
-        if found is None:
+        amounts = self._amounts.get(requests)
+        if amounts is None:
             by_name = dict(requests)
-            found = (1, *(by_name.get(name, 0) for name in self.names))
-            self._amounts[requests] = found
-        return found
+            amounts = (1, *(by_name.get(name, 0) for name in self.names))
+            self._amounts[requests] = amounts
+        return amounts
 
     def allocatable(self, node: Node) -> Amounts:
         """What the node has."""
@@ -57,9 +57,9 @@ class Scale:
         )
 
 
-def minus(one: Amounts, other: Amounts) -> Amounts:
+def minus(first: Amounts, second: Amounts) -> Amounts:
     """The difference, resource by resource."""
-    return tuple(map(sub, one, other))
+    return tuple(map(sub, first, second))
 
 
 def without(amounts: Amounts, used: Sequence[Amounts]) -> Amounts:

@@ -53,16 +53,16 @@ class Scorer:
             # The same in every plan for the pod.
             return (choice.tier, zlib.crc32(f"{self._salt}{node.name}".encode()), node.name)
         victims = choice.victims
-        priorities = [each.pod.priority for each in victims]
+        priorities = [victim.pod.priority for victim in victims]
         leading = (
             choice.tier,
             len(choice.denied),
             sum(victim.flags & SHORT > 0 for victim in victims),
-            sum(each.flags & BARE > 0 for each in victims),
-            sum(each.flags & CLAIM > 0 for each in victims),
+            sum(victim.flags & BARE > 0 for victim in victims),
+            sum(victim.flags & CLAIM > 0 for victim in victims),
         )
         importance = (max(priorities, default=0), sum(priorities))
-        share = sum(self._scale.share(each.pod.requests, node) for each in victims)
+        share = sum(self._scale.share(victim.pod.requests, node) for victim in victims)
         amount = (len(victims), share)
         trailing = (int(has_non_drainable), int(node.is_deletion_candidate), node.name)
         if self._order == "priorityFirst":

@@ -92,17 +92,17 @@ class Search:
         others = self._reserved_pods()
         against = conflicts.find(cluster, self._pending.pod, self.is_gone, others)
         self._topology = self._look_around(others)
-        found: dict[str, FoundNode] = {}
+        nodes: dict[str, FoundNode] = {}
         judged: dict[str, int] = {}
 
         def judge(name: str) -> None:
             judged[name] = cluster.stamps.get(name, 0)
-            found.pop(name, None)
+            nodes.pop(name, None)
             self._reasons.pop(name, None)
             node = cluster.node(name)
-            one = node and self._judge(node, cluster.pods_on(name), against)
-            if one:
-                found[name] = one
+            result = node and self._judge(node, cluster.pods_on(name), against)
+            if result:
+                nodes[name] = result
 
         for index, name in enumerate(list(cluster.stamps), start=1):
             judge(name)
@@ -111,12 +111,12 @@ class Search:
         for name in {*cluster.stamps, *judged}:
             if judged.get(name) != cluster.stamps.get(name):
                 judge(name)
-        return sorted(found.values(), key=lambda each: each.values)
+        return sorted(nodes.values(), key=lambda judged_node: judged_node.values)
 
     def on(self, node: Node, pods: list[Pod]) -> FoundNode | None:
         """The choice on one node with exactly these pods on it, whatever the cluster has there."""
         present = [*pods, *self._reserved.get(node.name, ())]
-        others = [*self._reserved_pods(but=node.name), *((each, node) for each in present)]
+        others = [*self._reserved_pods(but=node.name), *((pod, node) for pod in present)]
         against = conflicts.find(
             self._cluster, self._pending.pod, self.is_gone, others, replaced=node.name
         )
@@ -177,16 +177,16 @@ class Search:
     ) -> FoundNode | tuple[str, ...]:
         """The best choice that keeps a pod which the pod affinity requires."""
         has_domain = topology.has_affinity(node, beside=True)
-        near = [each for each in occupancy.movable if has_domain and topology.is_near(each.pod)]
-        found = []
-        for one in near:
-            room = minus(occupancy.room, one.amounts)
-            rest = [each for each in occupancy.movable if each is not one]
+        near = [pod for pod in occupancy.movable if has_domain and topology.is_near(pod.pod)]
+        choices = []
+        for kept in near:
+            room = minus(occupancy.room, kept.amounts)
+            rest = [pod for pod in occupancy.movable if pod is not kept]
             left = Occupancy(room, occupancy.allocatable, rest)
             choice = self._choose(node, left) if is_enough(room) else None
             if isinstance(choice, FoundNode):
-                found.append(choice)
-        return min(found, key=lambda each: each.values) if found else (NOT_NEAR,)
+                choices.append(choice)
+        return min(choices, key=lambda pod: pod.values) if choices else (NOT_NEAR,)
 
     def _choose(self, node: Node, occupancy: Occupancy) -> FoundNode | tuple[str, ...]:
         settings = self._settings
@@ -195,7 +195,7 @@ class Search:
             return (_BUDGET,)
         if len(choice.victims) > settings.max_victims:
             return (f"more than {settings.max_victims} pods would have to move",)
-        has_non_drainable = any(each.flags & NON_DRAINABLE for each in occupancy.movable)
+        has_non_drainable = any(pod.flags & NON_DRAINABLE for pod in occupancy.movable)
         values = self.scorer.values(node, choice, has_non_drainable=has_non_drainable)
         return FoundNode(values, node, choice)
 

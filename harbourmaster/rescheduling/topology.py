@@ -71,8 +71,8 @@ class Topology:
 
     def spread(self, pod: Pod) -> tuple[int, ...]:
         """By constraint, 1 if the pod counts, else 0."""
-        found = self._judge(pod)[1]
-        return found if pod.deletion is None else (0,) * len(found)
+        judged = self._judge(pod)[1]
+        return judged if pod.deletion is None else (0,) * len(judged)
 
     def is_near(self, pod: Pod) -> bool:
         """Whether the pod is one that the affinity requires, as long as it stays."""
@@ -83,16 +83,18 @@ class Topology:
 
         Less than none if the node lacks the topology label.
         """
-        found = []
-        for index, each in enumerate(self._pending.spread):
-            value, counts = node.labels.get(each.topology_key), self._counts[index]
-            others = (count for count, other in self._least[index] if other != value)
-            least = 0 if len(counts) < each.min_domains else min(others, default=sys.maxsize)
-            matches_itself = bool(each.selector and each.selector.matches(self._pending.pod.labels))
+        rooms = []
+        for index, constraint in enumerate(self._pending.spread):
+            value, counts = node.labels.get(constraint.topology_key), self._counts[index]
+            others = (count for count, domain in self._least[index] if domain != value)
+            least = 0 if len(counts) < constraint.min_domains else min(others, default=sys.maxsize)
+            matches_itself = bool(
+                constraint.selector and constraint.selector.matches(self._pending.pod.labels)
+            )
             elsewhere = counts.get(value or "", 0) - self._own[node.name, index]
-            room = least + each.max_skew - matches_itself - elsewhere
-            found.append(-1 if value is None else room)
-        return tuple(found)
+            room = least + constraint.max_skew - matches_itself - elsewhere
+            rooms.append(-1 if value is None else room)
+        return tuple(rooms)
 
     def has_affinity(self, node: Node, *, beside: bool) -> bool:
         """Whether pod affinity holds on the node; ``beside``: a matching pod stays on it."""
@@ -121,7 +123,7 @@ class Topology:
         key = pod.namespace, id(pod.labels)
         if key not in self._judged:
             pending = self._pending
-            selectors = [each.selector for each in pending.spread]
+            selectors = [constraint.selector for constraint in pending.spread]
             is_own = pod.namespace == pending.pod.namespace
             spread = tuple(
                 # A selector of everything counts nothing.
@@ -139,11 +141,13 @@ class Topology:
     def _included(self, node: Node) -> Iterator[tuple[int, str]]:
         """The constraints for which the node counts, and its domain."""
         pending, labels = self._pending, node.labels
-        if any(each.topology_key not in labels for each in pending.spread):
+        if any(constraint.topology_key not in labels for constraint in pending.spread):
             return
-        for index, each in enumerate(pending.spread):
-            if each.honors_affinity and not node_affinity.matches(pending, node):
+        for index, constraint in enumerate(pending.spread):
+            if constraint.honors_affinity and not node_affinity.matches(pending, node):
                 continue
-            if each.honors_taints and any(taints.untolerated(node.taints, pending.tolerations)):
+            if constraint.honors_taints and any(
+                taints.untolerated(node.taints, pending.tolerations)
+            ):
                 continue
-            yield index, labels[each.topology_key]
+            yield index, labels[constraint.topology_key]

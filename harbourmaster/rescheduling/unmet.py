@@ -78,7 +78,7 @@ class KnownNodes(Struct, frozen=True, eq=False):
         for node in self.kinds:
             yield static_reasons(pod, node, reserving=False)
         for pool in self.pools:
-            labels = tuple(each for each in pending.node_selector if not pool.is_open(each[0]))
+            labels = tuple(label for label in pending.node_selector if not pool.is_open(label[0]))
             known = tuple(
                 expression for expression in term.expressions if not pool.is_open(expression.key)
             )
@@ -91,16 +91,16 @@ def decode_known(raw: bytes | Raw) -> KnownNode:
     """Read a node. Raises MalformedError."""
     node = decode_node(raw)
     lasting = tuple(taint for taint in node.taints if not _passes(taint))
-    likeness = frozenset(each for each in node.labels.items() if each[0] != HOST), lasting
+    likeness = frozenset(label for label in node.labels.items() if label[0] != HOST), lasting
     return KnownNode(name=node.name, labels=node.labels, taints=lasting, likeness=likeness)
 
 
 def known_nodes(nodes: Iterable[KnownNode], pools: Iterable[Pool]) -> KnownNodes:
     """All of them at one time."""
-    found = tuple(nodes)
-    kinds = tuple({each.likeness: each for each in found}.values())
+    known = tuple(nodes)
+    kinds = tuple({node.likeness: node for node in known}.values())
     are_tainted = all(any(taints.untolerated(kind.taints, ())) for kind in kinds)
-    return KnownNodes(found, kinds, tuple(pools), are_tainted)
+    return KnownNodes(known, kinds, tuple(pools), are_tainted)
 
 
 def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequirement]] | None:
@@ -109,11 +109,11 @@ def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequire
     None if a node matches, none is known, or there is too much to compare.
     """
     terms = (NodeTerm(),) if pending.node_terms is None else pending.node_terms
-    asked = [each for term in terms for each in _requirements(term)]
-    keys = {*dict(pending.node_selector), *(each.key for each in asked)}
+    asked = [requirement for term in terms for requirement in _requirements(term)]
+    keys = {*dict(pending.node_selector), *(requirement.key for requirement in asked)}
     nodes = nodes if keys.isdisjoint(_OWN) else replace(nodes, kinds=nodes.nodes)
     each_time = 1 + len(pending.node_selector) + len(pending.tolerations)
-    count = len(terms) * each_time + sum(1 + len(each.values) for each in asked)
+    count = len(terms) * each_time + sum(1 + len(requirement.values) for requirement in asked)
     if not nodes.kinds or count * (len(nodes.kinds) + len(nodes.pools)) > _MAX_COMPARISONS:
         return None
     kept: dict[str, None] = {}

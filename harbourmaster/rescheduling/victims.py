@@ -76,15 +76,15 @@ def choose(occupancy: Occupancy, ledger: BudgetLedger, *, may_violate: bool) -> 
     The critical pod must fit beside the staying pods.
     """
     room, movable = occupancy.room, occupancy.movable
-    if is_enough(without(room, [each.amounts for each in movable])):
+    if is_enough(without(room, [pod.amounts for pod in movable])):
         return Choice(0, [])
-    guards = [ledger.guard(each.pod) for each in movable]
+    guards = [ledger.guard(pod.pod) for pod in movable]
     # Pods with a long grace come first.
-    longs = sum(each.flags & SHORT > 0 for each in movable)
+    longs = sum(pod.flags & SHORT > 0 for pod in movable)
     is_contested = ledger.is_contested(guards)
     for tier, first in ((1, longs), (SHORTENING, 0)) if longs else ((1, 0),):
         places = range(first, len(movable))
-        beside_longs = without(room, [each.amounts for each in movable[:first]])
+        beside_longs = without(room, [pod.amounts for pod in movable[:first]])
         tried: set[int] | None = None
         for order in _shares(movable, places) if is_contested else (places,):
             denied = ledger.denied(order, guards)
@@ -109,7 +109,7 @@ def _choose_violating(
     victims = _fewest(occupancy, places, order, occupancy.room, denied)
     budgets = _budgets(movable, guards, victims, ledger)
     # Denials depend on the order; what counts is whether all victims may be evicted.
-    going = {each.uid for each in victims}
+    going = {victim.uid for victim in victims}
     leaving = [i for i in reversed(places) if movable[i].uid in going]
     too_many = frozenset(movable[i].uid for i in ledger.denied(leaving, guards))
     if not too_many:
@@ -124,9 +124,9 @@ def _budgets(
     """The key of the budget that counts each eviction, by UID."""
     going = {victim.uid for victim in victims}
     return {
-        each.uid: ledger.matching(each.pod)[0].key if key is BLOCKED else key
-        for each, key in zip(movable, guards, strict=True)
-        if key and each.uid in going
+        pod.uid: ledger.matching(pod.pod)[0].key if key is BLOCKED else key
+        for pod, key in zip(movable, guards, strict=True)
+        if key and pod.uid in going
     }
 
 
@@ -186,16 +186,16 @@ def _shrink(
         if victim.is_unbearable:
             continue
         lacking = minus(free, victim.amounts)
-        least = largest_part(tuple([-each for each in lacking]), occupancy.allocatable)
+        least = largest_part(tuple([-amount for amount in lacking]), occupancy.allocatable)
         smaller = [j for j in usable if least <= movable[j].size < victim.size and j not in going]
         # Of equal ones the last is the least important.
         smaller.sort(key=lambda j: (movable[j].size, -j))
         for j in smaller:
-            other = movable[j]
-            is_worse = other.flags & ~victim.flags or other.pod.priority > victim.pod.priority
+            larger = movable[j]
+            is_worse = larger.flags & ~victim.flags or larger.pod.priority > victim.pod.priority
             if is_worse or (j in denied and i not in denied):
                 continue
-            left = tuple(map(sum, zip(lacking, other.amounts, strict=True)))
+            left = tuple(map(sum, zip(lacking, larger.amounts, strict=True)))
             if is_enough(left):
                 going[going.index(i)] = j
                 free = left

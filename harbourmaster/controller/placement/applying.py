@@ -148,10 +148,10 @@ async def prepared_for(
     scopes: dict[tuple[str, str], bool] = {}
     for version, kind in sorted(kinds(known)):
         try:
-            found = await session.discovery.resource(version, kind)
+            resource = await session.discovery.resource(version, kind)
         except UnknownKindError:
             continue
-        scopes[version, kind] = found.namespaced
+        scopes[version, kind] = resource.namespaced
     # What the manifests bring is what will be, whatever is there now.
     return prepare(
         manifests,
@@ -171,8 +171,8 @@ async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOut
             return None
         return _foreign(ref, await _present(session, resource, ref), claim)
 
-    found = await _each(one, prepared.refs)
-    return _outcome([each for each in found if each is not None])
+    refused = await _each(one, prepared.refs)
+    return _outcome([refusal for refusal in refused if refusal is not None])
 
 
 async def apply(
@@ -187,13 +187,13 @@ async def apply(
         batch = list(items)
         results = await _each(lambda item: _apply_one(session, item, claim), batch)
         applied += [result for result in results if isinstance(result, Applied)]
-        refused = [each for each in results if isinstance(each, RefusedObject)]
+        refused = [result for result in results if isinstance(result, RefusedObject)]
         if refused:
             return ApplyReport(_outcome(refused), tuple(applied))
         if level == DEFINITIONS:
             for definition in definitions(item.body for item in batch):
                 session.discovery.forget(definition[0])
-            waiting = [each.ref for each in applied if not each.state.readiness.is_ready]
+            waiting = [result.ref for result in applied if not result.state.readiness.is_ready]
             waiting = [ref for ref in waiting if rank(ref) == DEFINITIONS]
             if waiting:
                 text = f"{waiting[0].text} is not established yet"
@@ -215,16 +215,16 @@ async def delete(
     results: list[ObjectRef | RefusedObject] = []
     for _, batch in groupby(for_deletion(refs), key=rank):
         results += await _each(lambda ref: _delete_one(session, ref, owner, kept), list(batch))
-    refused = [each for each in results if isinstance(each, RefusedObject)]
-    left = tuple(each for each in refused if each.reason in _LEFT)
-    refused = [each for each in refused if each.reason not in _LEFT]
+    refused = [result for result in results if isinstance(result, RefusedObject)]
+    left = tuple(refusal for refusal in refused if refusal.reason in _LEFT)
+    refused = [refusal for refusal in refused if refusal.reason not in _LEFT]
     gone = tuple(result for result in results if isinstance(result, ObjectRef))
-    gone += tuple(each.ref for each in left)
-    failed = [each for each in refused if each.reason != "Deleting"]
+    gone += tuple(refusal.ref for refusal in left)
+    failed = [refusal for refusal in refused if refusal.reason != "Deleting"]
     if failed:
         return DeleteReport(_outcome(failed), gone, left)
     if refused:
-        text = _text([replace(each, text="") for each in refused])
+        text = _text([replace(refusal, text="") for refusal in refused])
         waiting = ActionOutcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
         return DeleteReport(waiting, gone, left)
     return DeleteReport(ActionOutcome(Done.YES), gone, left)
@@ -353,27 +353,27 @@ async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[
     Raises an ApiError where the cluster is in no state to say.
     """
     everything = await session.discovery.listable()
-    namespaced = {(each.group, each.kind) for each in everything if each.namespaced}
+    namespaced = {(resource.group, resource.kind) for resource in everything if resource.namespaced}
     is_namespace = rank(ref) == NAMESPACES
-    found: list[str] = []
+    texts: list[str] = []
     for resource in everything:
         is_inside = resource.namespaced and resource.plural != _EVENTS
         if not (is_inside if is_namespace else resource.name == ref.name):
             continue
         try:
-            async for each in _listed(session, resource, ref.name if is_namespace else None):
-                if is_of_others(resource.kind, each, owner, namespaced):
-                    found.append(f"{resource.kind} {each.name}")
-                if len(found) >= ENOUGH:
-                    return found
+            async for held in _listed(session, resource, ref.name if is_namespace else None):
+                if is_of_others(resource.kind, held, owner, namespaced):
+                    texts.append(f"{resource.kind} {held.name}")
+                if len(texts) >= ENOUGH:
+                    return texts
         except NotFoundError:
             continue
         except (ServerError, TooManyRequestsError, UnreachableError):
             raise
         except ApiError as error:
             # What nobody may see may be there.
-            found.append(f"perhaps {resource.plural} ({error.message})")
-    return found
+            texts.append(f"perhaps {resource.plural} ({error.message})")
+    return texts
 
 
 async def _listed(
@@ -402,15 +402,15 @@ async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Pres
     return _decode(raw).metadata
 
 
-def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> RefusedObject | None:
+def _foreign(ref: ObjectRef, present: Present | None, claim: Claim) -> RefusedObject | None:
     owner = claim.owner
-    whose = stranger(found.labels, owner.uid) if found is not None else ""
+    whose = stranger(present.labels, owner.uid) if present is not None else ""
     if whose:
         text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
         return RefusedObject(ref, "ForeignObject", text)
-    if claim.force or found is None or is_ours(found, owner):
+    if claim.force or present is None or is_ours(present, owner):
         return None
-    if origin(found, claim.recorded.get(ref.key), owner) == MADE:
+    if origin(present, claim.recorded.get(ref.key), owner) == MADE:
         # Somebody has taken our label off.
         return None
     text = (
@@ -434,7 +434,10 @@ def _outcome(refused: Sequence[RefusedObject]) -> ActionOutcome:
 def _text(refused: Sequence[RefusedObject]) -> str:
     """The first few in one line."""
     return _shown(
-        [f"{each.ref.text}: {each.text}" if each.text else each.ref.text for each in refused]
+        [
+            f"{refusal.ref.text}: {refusal.text}" if refusal.text else refusal.ref.text
+            for refusal in refused
+        ]
     )
 
 

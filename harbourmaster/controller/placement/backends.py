@@ -62,11 +62,13 @@ def reported(
 ) -> ReportedStatus:
     """The status with its metrics as they are; the same object where nothing changed."""
     measured = candidate.measured
-    found = _condition(measured, generation)
+    new_condition = _condition(measured, generation)
     before = condition(status.conditions, METRICS_AVAILABLE)
     if before is None and not (measured.terms or measured.faults):
         return status
-    after = replace(status, conditions=updated(status.conditions, format_rfc3339(now), found))
+    after = replace(
+        status, conditions=updated(status.conditions, format_rfc3339(now), new_condition)
+    )
     reports = _reports(measured, format_rfc3339(now))
     if after == status and not _is_news(status.metrics, reports, now):
         return status
@@ -113,8 +115,8 @@ def _is_news(
     def plain(reports: tuple[MetricReport, ...]) -> list[MetricReport]:
         return [replace(report, time="") for report in reports]
 
-    if [(each.name, each.scope, each.reason) for each in before] != [
-        (each.name, each.scope, each.reason) for each in after
+    if [(reference.name, reference.scope, reference.reason) for reference in before] != [
+        (reference.name, reference.scope, reference.reason) for reference in after
     ]:
         return True
     if plain(before) == plain(after):
@@ -131,36 +133,36 @@ class CloudScheduler(PlacementReconciler[ReportedCluster]):
     def __init__(self, context: SchedulingContext) -> None:
         super().__init__(context, context.caches.clusters)
 
-    async def _decide(self, found: ReportedCluster, snapshot: TimedPass) -> float | None:
+    async def _decide(self, cluster: ReportedCluster, snapshot: TimedPass) -> float | None:
         seen = snapshot.seen
         began = time.perf_counter()
-        decision = decide_cluster(found, seen)
-        settled = settled_cluster(found, decision, partial(record, seen=seen))
+        decision = decide_cluster(cluster, seen)
+        settled = settled_cluster(cluster, decision, partial(record, seen=seen))
         decided = cast("ReportedStatus", settled)
         if decision.outcome != "Waiting":
             self._count(decision, began)
-        before = found.status
+        before = cluster.status
         is_new = is_news(before, decided)
-        status = _with_metrics(found, decided if is_new else before, seen)
+        status = _with_metrics(cluster, decided if is_new else before, seen)
         if status is not before:
-            if not await self._write(found, status):
+            if not await self._write(cluster, status):
                 return None
             if is_new:
-                self._tell(decision, found, status.conditions)
+                self._tell(decision, cluster, status.conditions)
         # What was not written counts as well.
         status = replace(status, next_retry_time=decided.next_retry_time)
-        return self._requeue_after(replace(found, status=status), seen)
+        return self._requeue_after(replace(cluster, status=status), seen)
 
-    def _requeue_after(self, found: ReportedCluster, seen: Pass) -> float | None:
-        again = moment(found.status.next_retry_time)
-        if again is not None and again > seen.now and cluster_is_settled(found, seen.now):
+    def _requeue_after(self, cluster: ReportedCluster, seen: Pass) -> float | None:
+        again = moment(cluster.status.next_retry_time)
+        if again is not None and again > seen.now and cluster_is_settled(cluster, seen.now):
             return self._context.seconds_until(again)
-        return FRESH.total_seconds() if found.status.metrics else None
+        return FRESH.total_seconds() if cluster.status.metrics else None
 
 
-def _with_metrics(found: ReportedCluster, status: ReportedStatus, seen: Pass) -> ReportedStatus:
-    metadata = found.metadata
-    if metadata.deletion_timestamp or found.spec.kubeconfig_secret_ref is None:
+def _with_metrics(obj: ReportedCluster, status: ReportedStatus, seen: Pass) -> ReportedStatus:
+    metadata = obj.metadata
+    if metadata.deletion_timestamp or obj.spec.kubeconfig_secret_ref is None:
         return status
     for cluster in seen.clusters(metadata.namespace):
         if cluster.name == metadata.name:
@@ -180,35 +182,39 @@ class ProjectScheduler(PlacementReconciler[MagnumCluster]):
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """Those that have no project."""
         for key in super().map_changes(keys):
-            found = self._store.get(key)
-            if found is None or found.status.project is None:
+            magnum_cluster = self._store.get(key)
+            if magnum_cluster is None or magnum_cluster.status.project is None:
                 yield key
 
-    async def _decide(self, found: MagnumCluster, snapshot: TimedPass) -> float | None:
+    async def _decide(self, magnum_cluster: MagnumCluster, snapshot: TimedPass) -> float | None:
         seen = snapshot.seen
         began = time.perf_counter()
-        decision = decide_magnum_cluster(found, seen, self._context.references)
+        decision = decide_magnum_cluster(magnum_cluster, seen, self._context.references)
         projects = seen.snapshot.projects
-        status = settled_magnum_cluster(found, decision, projects, partial(record, seen=seen))
+        status = settled_magnum_cluster(
+            magnum_cluster, decision, projects, partial(record, seen=seen)
+        )
         if decision.outcome != "Waiting":
             self._count(decision, began)
-        if status is found.status:
+        if status is magnum_cluster.status:
             return None
-        stored, target = found.metadata, decision.target
+        stored, target = magnum_cluster.metadata, decision.target
         if target is not None:
             try:
-                stored = await self._merge(found, projects[target.namespace, target.name])
+                stored = await self._merge(magnum_cluster, projects[target.namespace, target.name])
             except NotFoundError:
                 return None
-        if await self._write(found, status, stored):
-            self._tell(decision, found, status.conditions)
+        if await self._write(magnum_cluster, status, stored):
+            self._tell(decision, magnum_cluster, status.conditions)
         return None
 
-    async def _merge(self, found: MagnumCluster, project: Project) -> Metadata:
+    async def _merge(self, magnum_cluster: MagnumCluster, project: Project) -> Metadata:
         """Give the cluster what it takes over from its project; returns its new metadata."""
-        labels, metrics = merged(found, project)
-        if labels == found.metadata.labels and metrics == (found.spec.metrics or ()):
-            return found.metadata
+        labels, metrics = merged(magnum_cluster, project)
+        if labels == magnum_cluster.metadata.labels and metrics == (
+            magnum_cluster.spec.metrics or ()
+        ):
+            return magnum_cluster.metadata
         value = {"metadata": {"labels": labels}, "spec": {"metrics": to_builtins(metrics)}}
         client = self._context.client
-        return await write(client, self.resource, found.metadata, value, subresource=None)
+        return await write(client, self.resource, magnum_cluster.metadata, value, subresource=None)

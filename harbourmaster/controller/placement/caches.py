@@ -104,5 +104,5 @@ def places(namespace: str, references: Iterable[MetricReference]) -> Iterator[Ob
         yield namespace if reference.scope == "Namespaced" else "", reference.name
 
 
-def _namespace(found: Application | Cluster) -> list[str]:
-    return [found.metadata.namespace]
+def _namespace(obj: Application | Cluster) -> list[str]:
+    return [obj.metadata.namespace]

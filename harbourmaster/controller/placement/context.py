@@ -33,7 +33,7 @@ class DeploymentCaches(Caches):
         self.applications = self.cache(
             APPLICATIONS,
             decoder(DeployedApplication),
-            {BY_UID: lambda found: [found.metadata.uid], BY_CLUSTER: clusters_of},
+            {BY_UID: lambda application: [application.metadata.uid], BY_CLUSTER: clusters_of},
         )
         self.clusters = self.cache(CLUSTERS, decoder(MemberCluster))
 
@@ -52,10 +52,10 @@ class DeploymentContext:
     """When placement was switched on, as a stamp; empty if that does not matter."""
 
 
-def clusters_of(found: DeployedApplication) -> Iterator[str]:
+def clusters_of(application: DeployedApplication) -> Iterator[str]:
     """The keys of all clusters that an application has to do with."""
-    status = found.status
-    names = {each.name for each in (status.scheduled_to, status.running_on) if each}
-    names |= {each.cluster for each in (*status.inventory, *status.pending_cleanup)}
+    status = application.status
+    names = {reference.name for reference in (status.scheduled_to, status.running_on) if reference}
+    names |= {objects.cluster for objects in (*status.inventory, *status.pending_cleanup)}
     for name in names:
-        yield f"{found.metadata.namespace}/{name}"
+        yield f"{application.metadata.namespace}/{name}"

@@ -128,13 +128,13 @@ class PlacementController:
     def _clusters_changed(self, keys: frozenset[str]) -> None:
         namespaces = set()
         for key in keys:
-            found = self.caches.clusters.store.get(key)
+            cluster = self.caches.clusters.store.get(key)
             seen = None
-            if found is not None:
-                metadata, status = found.metadata, found.status
-                identity = (metadata.uid, metadata.labels, found.spec)
+            if cluster is not None:
+                metadata, status = cluster.metadata, cluster.status
+                identity = (metadata.uid, metadata.labels, cluster.spec)
                 offers = (status.custom_resources, status.served_kinds)
-                seen = (*identity, unready(found), *offers, status.scheduled_to)
+                seen = (*identity, unready(cluster), *offers, status.scheduled_to)
             if seen != self._known.get(key):
                 namespaces.add(key.partition("/")[0])
             if seen is None:
@@ -171,8 +171,8 @@ class PlacementController:
             return
         applications, clusters = self.caches.applications.store, self.caches.clusters.store
         for namespace in namespaces:
-            found = applications.by_index(BY_NAMESPACE, namespace)
-            self._scheduler.changed([one.metadata.key for one in found])
+            affected = applications.by_index(BY_NAMESPACE, namespace)
+            self._scheduler.changed([application.metadata.key for application in affected])
             targets = clusters.by_index(BY_NAMESPACE, namespace)
             self._clouds.changed([target.metadata.key for target in targets])
         # A project is for Magnum clusters of any namespace.

@@ -56,13 +56,15 @@ class ApplicationReconciler:
 
     def of_cluster(self, key: str) -> Iterator[str]:
         """The applications that a change of a cluster matters to."""
-        return (each.metadata.key for each in self._applications.by_index(BY_CLUSTER, key))
+        return (
+            application.metadata.key for application in self._applications.by_index(BY_CLUSTER, key)
+        )
 
     def of_objects(self, uids: Iterable[str]) -> Iterator[str]:
         """The applications of these uids: their objects changed."""
         for uid in uids:
-            for each in self._applications.by_index(BY_UID, uid):
-                yield each.metadata.key
+            for application in self._applications.by_index(BY_UID, uid):
+                yield application.metadata.key
 
     async def reconcile(self, key: str) -> float | None:
         """Bring one application on its way. Raises ApiError of the management cluster."""

@@ -64,28 +64,30 @@ class DeploymentPass:
     def __init__(
         self,
         context: DeploymentContext,
-        found: DeployedApplication,
+        application: DeployedApplication,
         memory: DeploymentMemory,
         *,
         wake: Callable[[], None],
     ) -> None:
-        self.writer = StatusWriter(context, found)
-        self._record = record_of(found.status)
+        self.writer = StatusWriter(context, application)
+        self._record = record_of(application.status)
         self.is_unfinished = False
         """Something failed or takes its time, and is to be tried again."""
         self.now = context.now().timestamp()
         self.copies_until = 0.0
         """When to read the copied Secrets again; 0 if this pass did not need them."""
         self._context = context
-        self._found = found
+        self._found = application
         self._memory = memory
         self._wake = wake
-        metadata = found.metadata
+        metadata = application.metadata
         self._owner = ManifestOwner(
             metadata.uid, metadata.namespace, metadata.name, metadata.creation_timestamp
         )
-        self._is_ending = bool(found.metadata.deletion_timestamp)
-        self._is_released = found.status.scheduled_generation == found.metadata.generation
+        self._is_ending = bool(application.metadata.deletion_timestamp)
+        self._is_released = (
+            application.status.scheduled_generation == application.metadata.generation
+        )
         self._outcomes: dict[tuple[str, str], ActionOutcome] = {}
         self._silent: set[str] = set()
         self._target: Session | None = None
@@ -93,7 +95,7 @@ class DeploymentPass:
         self._prepared = Prepared()
         self._fault = self._fault_reason = ""
         self._drifted: AppliedManifests | None = None
-        self._log = get_logger("deployer").bind(application=found.metadata.key)
+        self._log = get_logger("deployer").bind(application=application.metadata.key)
 
     async def run(self) -> Rest:
         """Do all that can be done now. Raises ApiError, and BusyError where a cluster is full."""
@@ -144,7 +146,7 @@ class DeploymentPass:
         """Of each cluster that there is and that this application has to do with."""
         record, clusters = self._record, self._context.caches.clusters.store
         names = {record.scheduled_to, record.running_on, *record.clusters} - {""}
-        found = {
+        reaches = {
             name: self._context.members.reach(self._key(name))
             for name in names
             if self._key(name) in clusters
@@ -155,9 +157,9 @@ class DeploymentPass:
         if not self._is_ending and (self._target is None or self._target is not session):
             doubtful.add(record.scheduled_to)
         for name in doubtful:
-            if found.get(name) is Reach.YES and not (self._fault and name == record.scheduled_to):
-                found[name] = Reach.UNKNOWN
-        return found
+            if reaches.get(name) is Reach.YES and not (self._fault and name == record.scheduled_to):
+                reaches[name] = Reach.UNKNOWN
+        return reaches
 
     def _known(self) -> AppliedManifests | None:
         """What was applied, if it is this on this cluster."""
@@ -189,7 +191,7 @@ class DeploymentPass:
     async def _prepare(self) -> None:
         """Have the manifests as the cluster takes them, or what is wrong with them."""
         self._target, self._prepared, self._fault = None, Prepared(), ""
-        found, name = self._found, self._record.scheduled_to
+        application, name = self._found, self._record.scheduled_to
         session = self._session(name)
         if self._is_ending or not self._is_released:
             return
@@ -201,15 +203,15 @@ class DeploymentPass:
             return
         cluster = self._context.caches.clusters.store.get(self._key(name))
         allows = cluster is not None and cluster.spec.allow_cluster_scoped
-        state = (session, found.metadata.generation, allows, copies.manifests)
+        state = (session, application.metadata.generation, allows, copies.manifests)
         kept = self._memory.prepared
         if kept is None or kept[0] != state:
             try:
                 # Also this is at work there, and may hang.
-                async with session.use(found.metadata.key, self._wake):
+                async with session.use(application.metadata.key, self._wake):
                     prepared = await prepared_for(
                         session,
-                        found.spec.manifests,
+                        application.spec.manifests,
                         self._owner,
                         allow_cluster_scoped=allows,
                         secrets=copies.manifests,
@@ -231,7 +233,7 @@ class DeploymentPass:
         if known is not None:
             # The write of uids and origins may have met a conflict.
             record = self._record
-            held = {each.key for each in record.inventory.get(name, ())}
+            held = {ref.key for ref in record.inventory.get(name, ())}
             refs = tuple(ref for ref in known.refs if ref.key in held)
             self._record = record.applied(name, refs, ())
 
@@ -241,12 +243,12 @@ class DeploymentPass:
 
     async def _copies(self) -> Copies:
         """The Secrets that it takes along, which are read now and then. Raises ApiError."""
-        kept, found = self._memory.copies, self._found
-        is_old = kept.generation != found.metadata.generation or self.now >= kept.until
-        if not found.spec.secrets:
+        kept, application = self._memory.copies, self._found
+        is_old = kept.generation != application.metadata.generation or self.now >= kept.until
+        if not application.spec.secrets:
             self._memory.copies = Copies()
         elif is_old or kept.fault:
-            self._memory.copies = await read_copies(self._context, found)
+            self._memory.copies = await read_copies(self._context, application)
         self.copies_until = self._memory.copies.until
         return self._memory.copies
 
@@ -305,7 +307,7 @@ class DeploymentPass:
         known = AppliedManifests(target, self._prepared, self.now)
         report = await apply(target, self._prepared, self._claim(cluster), action.prune)
         self._tell_left(cluster, report.left)
-        refs = tuple(each.ref for each in report.applied)
+        refs = tuple(obj.ref for obj in report.applied)
         self._record = self._record.applied(cluster, refs, report.pruned)
         if report.is_whole:
             known.record(report.applied)
@@ -329,18 +331,18 @@ class DeploymentPass:
         return Claim(self._owner, {ref.key: ref for ref in refs}, force)
 
     def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
-        for each in left:
-            text = f"{each.ref.text} stays on cluster {cluster}: {each.text}"
-            self.writer.report(
-                each.reason, text, "Normal" if each.reason == RELEASED else "Warning"
-            )
+        for obj in left:
+            text = f"{obj.ref.text} stays on cluster {cluster}: {obj.text}"
+            self.writer.report(obj.reason, text, "Normal" if obj.reason == RELEASED else "Warning")
 
     def _kept(self, cluster: str) -> frozenset[str]:
         """The uids of what the application has on its other clusters, and is to keep there."""
         if self._is_ending:
             return frozenset()
-        others = [each for name, each in self._record.inventory.items() if name != cluster]
-        return frozenset(ref.uid for each in others for ref in each if ref.uid)
+        others = [
+            inventory for name, inventory in self._record.inventory.items() if name != cluster
+        ]
+        return frozenset(ref.uid for inventory in others for ref in inventory if ref.uid)
 
     def _note_silence(self, cluster: str) -> None:
         """A call had no answer: until that is looked into, nothing more is asked there."""

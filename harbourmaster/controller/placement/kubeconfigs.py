@@ -87,11 +87,11 @@ class Kubeconfig:
             async with self._turns:
                 await self._read()
             looked = loop.time()
-            found = (self.text, self.fault)
-            if found != self._told:
+            before = (self.text, self.fault)
+            if before != self._told:
                 self._failures = 0
                 await self._on_change()
-                self._told = found
+                self._told = before
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._wait()):
                     await self._asked.wait()
@@ -102,15 +102,15 @@ class Kubeconfig:
         seconds = self._seconds * (0.8 + 0.2 * self._chance())
         if self.text is not None and self.is_of_use:
             return seconds
-        found = _AGAIN[self._failures] if self._failures < len(_AGAIN) else seconds
+        wait = _AGAIN[self._failures] if self._failures < len(_AGAIN) else seconds
         self._failures += 1
-        return min(found, seconds)
+        return min(wait, seconds)
 
     async def _read(self) -> None:
         try:
             if self._version and await self._is_as_before():
                 return
-            found = _decode(await self._get(metadata_only=False))
+            secret = _decode(await self._get(metadata_only=False))
         except NotFoundError:
             if not self.is_kept or self.text is None:
                 self._set(None, "the Secret does not exist")
@@ -123,13 +123,13 @@ class Kubeconfig:
             if self.text is None:
                 self._set(None, f"cannot be read: {error}")
         else:
-            text = (found.data or {}).get(self._reference.key)
+            text = (secret.data or {}).get(self._reference.key)
             self._set(text or None, "" if text else "the Secret does not have this key")
-            self._version = found.metadata.resource_version
+            self._version = secret.metadata.resource_version
 
     async def _is_as_before(self) -> bool:
-        found = _decode(await self._get(metadata_only=True))
-        return found.metadata.resource_version == self._version
+        secret = _decode(await self._get(metadata_only=True))
+        return secret.metadata.resource_version == self._version
 
     async def _get(self, *, metadata_only: bool) -> bytes:
         name = self._reference.name

@@ -142,10 +142,10 @@ class Members:
         connections, self._connections = list(self._connections.values()), {}
         self._closed.clear()
         tasks = [
-            each
+            task
             for connection in connections
-            for each in (connection.reading, connection.running)
-            if each
+            for task in (connection.reading, connection.running)
+            if task
         ]
         for connection in connections:
             if connection.expiry is not None:

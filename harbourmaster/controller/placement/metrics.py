@@ -79,7 +79,7 @@ class PlacementStates(Collector):
             waits = scheduled is not None and scheduled.reason == NOT_CONFIRMED
             phase = NOT_CONFIRMED if waits else application.status.phase or PENDING
             phases[phase, ready.status if ready else UNKNOWN] += 1
-            left += sum(bool(one.objects) for one in application.status.pending_cleanup)
+            left += sum(bool(cleanup.objects) for cleanup in application.status.pending_cleanup)
         states: Tally[tuple[str, ...]] = Tally(
             (cluster.status.state or UNSEEN,) for cluster in self._clusters()
         )

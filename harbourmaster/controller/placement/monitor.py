@@ -67,13 +67,13 @@ class ClusterReconciler:
                 await self._write(key, cluster)
         return None
 
-    async def _write(self, key: str, found: MemberCluster) -> None:
+    async def _write(self, key: str, cluster: MemberCluster) -> None:
         """Write the status where something else is seen."""
-        if found.spec.kubeconfig_secret_ref is None:
+        if cluster.spec.kubeconfig_secret_ref is None:
             # One that is still to be made is the scheduler's.
             return
         members = self._context.members
-        session, status = members.session(key), found.status
+        session, status = members.session(key), cluster.status
         observation, resources = ClusterObservation(), status.custom_resources
         kinds = status.served_kinds
         if session is not None:
@@ -89,9 +89,9 @@ class ClusterReconciler:
         elif members.reach(key) is Reach.NO:
             # Without a session it is the kubeconfig that is at fault.
             observation = ClusterObservation(False, members.fault(key), is_denied=True)
-        if not found.spec.discover_custom_resources:
+        if not cluster.spec.discover_custom_resources:
             resources = kinds = ()
-        now, generation = format_rfc3339(self._context.now()), found.metadata.generation
+        now, generation = format_rfc3339(self._context.now()), cluster.metadata.generation
         percent = self._context.settings.min_ready_nodes_percent
         verdict = observe(status.state, status.conditions, observation, now, generation, percent)
         before = (status.state, status.conditions, status.custom_resources, status.served_kinds)
@@ -103,55 +103,55 @@ class ClusterReconciler:
             "customResources": resources or None,
             "servedKinds": kinds or None,
         }
-        await write(self._context.client, CLUSTERS, found.metadata, {"status": fields})
+        await write(self._context.client, CLUSTERS, cluster.metadata, {"status": fields})
 
-    async def _keep_finalizer(self, key: str, found: MemberCluster) -> bool:
+    async def _keep_finalizer(self, key: str, cluster: MemberCluster) -> bool:
         """Hold the object while it is in use, and let it go then; whether that took a write."""
-        held = FINALIZER in found.metadata.finalizers
-        if not found.metadata.deletion_timestamp:
+        held = FINALIZER in cluster.metadata.finalizers
+        if not cluster.metadata.deletion_timestamp:
             self._ending.discard(key)
-            if held or found.spec.kubeconfig_secret_ref is None:
+            if held or cluster.spec.kubeconfig_secret_ref is None:
                 return False
-            await self._set_finalizers(found, (*found.metadata.finalizers, FINALIZER))
+            await self._set_finalizers(cluster, (*cluster.metadata.finalizers, FINALIZER))
             return True
         if not held:
             return False
         users = [user.metadata.name for user in self._users(key)]
         if users:
             if key not in self._ending:
-                self._tell(found, users)
+                self._tell(cluster, users)
             self._ending.add(key)
             return False
         others = tuple(
-            finalizer for finalizer in found.metadata.finalizers if finalizer != FINALIZER
+            finalizer for finalizer in cluster.metadata.finalizers if finalizer != FINALIZER
         )
-        await self._set_finalizers(found, others)
+        await self._set_finalizers(cluster, others)
         return True
 
     def _users(self, key: str) -> Iterable[DeployedApplication]:
         """The applications that the cluster must still be there for."""
         name = key.partition("/")[2]
         is_lost = self._context.members.reach(key) is Reach.NO
-        for each in self._applications.by_index(BY_CLUSTER, key):
-            if is_lost and each.metadata.deletion_timestamp:
+        for application in self._applications.by_index(BY_CLUSTER, key):
+            if is_lost and application.metadata.deletion_timestamp:
                 # It waits for the cluster, which would wait for it without end.
                 continue
-            status = each.status
+            status = application.status
             bound = (status.scheduled_to, status.running_on)
             used = any(reference is not None and reference.name == name for reference in bound)
             recorded = (*status.inventory, *(() if is_lost else status.pending_cleanup))
             if used or any(objects.cluster == name for objects in recorded):
-                yield each
+                yield application
 
-    def _tell(self, found: MemberCluster, users: list[str]) -> None:
+    def _tell(self, cluster: MemberCluster, users: list[str]) -> None:
         more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
         self._context.events.emit(
-            reference(CLUSTERS, found.metadata),
+            reference(CLUSTERS, cluster.metadata),
             "Warning",
             "InUse",
             f"waits for applications to leave: {', '.join(sorted(users)[:_SHOWN])}{more}",
         )
 
-    async def _set_finalizers(self, found: MemberCluster, finalizers: tuple[str, ...]) -> None:
+    async def _set_finalizers(self, cluster: MemberCluster, finalizers: tuple[str, ...]) -> None:
         value = {"metadata": {"finalizers": finalizers}}
-        await write(self._context.client, CLUSTERS, found.metadata, value, subresource=None)
+        await write(self._context.client, CLUSTERS, cluster.metadata, value, subresource=None)

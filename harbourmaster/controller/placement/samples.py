@@ -97,13 +97,13 @@ class Samples:
 
     def wanted(self) -> dict[MetricQuery, list[ReadingKey]]:
         """What is to be asked, and for which metrics: those that some target names."""
-        found: dict[MetricQuery, list[ReadingKey]] = {}
+        queries: dict[MetricQuery, list[ReadingKey]] = {}
         per_cluster: dict[ObjectKey, tuple[MetricSource, SubmittedProvider]] = {}
         caches = self.caches
         for mirror in (caches.metrics, caches.global_metrics):
-            for each in mirror.store.values():
-                place = (each.metadata.namespace, each.metadata.name)
-                source = each.spec.provider
+            for target in mirror.store.values():
+                place = (target.metadata.namespace, target.metadata.name)
+                source = target.spec.provider
                 provider = caches.provider((place[0], source.name))
                 if provider is None or provider.spec.type == STATIC:
                     continue
@@ -111,7 +111,7 @@ class Samples:
                     per_cluster[place] = source, provider
                 elif next(caches.users(place), None) is not None:
                     query = MetricQuery((place[0], source.name), source.metric)
-                    found.setdefault(query, []).append(place)
+                    queries.setdefault(query, []).append(place)
         for cluster in caches.clusters.store.values() if per_cluster else ():
             metadata, inherited = taken_over(cluster, caches.cloud(cloud_key(cluster)))
             references = (*(cluster.spec.metrics or ()), *inherited)
@@ -120,8 +120,8 @@ class Samples:
                 text = cluster_query(place[1], source, provider, metadata)
                 if isinstance(text, str):
                     query = MetricQuery((place[0], source.name), text, source.by_label)
-                    found.setdefault(query, []).append((*place, *key_of(metadata)))
-        return found
+                    queries.setdefault(query, []).append((*place, *key_of(metadata)))
+        return queries
 
     def readings(self) -> tuple[dict[ReadingKey, Reading], dict[str, float]]:
         """The readings, and until when decisions of a namespace wait for the first ones.
@@ -157,14 +157,14 @@ class Samples:
         return {each.metadata.namespace for user in users for each in caches.users(user[:2])}
 
 
-def _of_user(found: Reading | Values, query: MetricQuery, user: ReadingKey) -> Reading:
+def _of_user(reading: Reading | Values, query: MetricQuery, user: ReadingKey) -> Reading:
     """What an answer says of one metric, or of one cluster."""
-    if not isinstance(found, Mapping):
-        return found
-    value = found.get(user[-1], "no series has it")
+    if not isinstance(reading, Mapping):
+        return reading
+    value = reading.get(user[-1], "no series has it")
     if isinstance(value, float):
         return value
-    if not found:
+    if not reading:
         value += f": add by ({query.by_label}) to the query"
     text = f"'{query.metric}' with {query.by_label}=\"{user[-1]}\""
     return MetricFault("InvalidMetric", f"'{query.provider[1]}' has no value {text}: {value}")
@@ -199,7 +199,7 @@ class SampleReconciler:
         """What is not asked as it is to be asked now."""
         wanted, held = self._samples.wanted(), self._samples.held
         self._wanted = wanted
-        for query in [*wanted, *(each for each in held if each not in wanted)]:
+        for query in [*wanted, *(query for query in held if query not in wanted)]:
             sample, provider = held.get(query), self._samples.caches.provider(query.provider)
             is_known = sample is not None and query in wanted
             if is_known and provider is not None and sample and sample.spec == provider.spec:
@@ -238,7 +238,7 @@ class SampleReconciler:
 
     async def close(self) -> None:
         """Leave all questions unanswered that are under way, and know nothing."""
-        tasks = [each.task for each in self._samples.held.values() if each.task is not None]
+        tasks = [sample.task for sample in self._samples.held.values() if sample.task is not None]
         self._samples.clear()
         for task in tasks:
             task.cancel()

@@ -98,46 +98,46 @@ class PlacementReconciler(Generic[T]):
 
     async def reconcile(self, key: str) -> float | None:
         """Decide about one object, and write what has changed. Raises ApiError."""
-        context, found = self._context, self._store.get(key)
-        if found is None:
+        context, obj = self._context, self._store.get(key)
+        if obj is None:
             self._own_writes.forget(key)
             return None
-        if self._own_writes.hide(found.metadata):
+        if self._own_writes.hide(obj.metadata):
             return None
         snapshot = context.snapshots.current()
-        namespace = "" if self.is_global else found.metadata.namespace
+        namespace = "" if self.is_global else obj.metadata.namespace
         requeue_after = snapshot.requeue_after(namespace, context.clock())
-        return await self._decide(found, snapshot) if requeue_after is None else requeue_after
+        return await self._decide(obj, snapshot) if requeue_after is None else requeue_after
 
-    async def _decide(self, found: T, snapshot: TimedPass) -> float | None:
+    async def _decide(self, obj: T, snapshot: TimedPass) -> float | None:
         raise NotImplementedError
 
     def _count(self, decision: Decision, began: float) -> None:
         seconds = time.perf_counter() - began
         self._context.metrics.count_answer(self.resource.kind, decision.outcome, seconds)
 
-    async def _write(self, found: T, status: Struct, stored: Metadata | None = None) -> bool:
+    async def _write(self, obj: T, status: Struct, stored: Metadata | None = None) -> bool:
         """Write what differs in the status; False where the object is gone.
 
         ``stored`` is its metadata, if something else of it was written just now.
         """
-        fields = {"status": changes(found.status, status)}
+        fields = {"status": changes(obj.status, status)}
         try:
-            await write(self._context.client, self.resource, stored or found.metadata, fields)
+            await write(self._context.client, self.resource, stored or obj.metadata, fields)
         except NotFoundError:
             # The watch is about to tell.
             return False
-        self._own_writes.note(found.metadata)
+        self._own_writes.note(obj.metadata)
         return True
 
-    def _tell(self, decision: Decision, found: T, conditions: tuple[Condition, ...]) -> None:
+    def _tell(self, decision: Decision, obj: T, conditions: tuple[Condition, ...]) -> None:
         """Report what was decided as an event, unless it was so before."""
-        emit = partial(self._context.events.emit, reference(self.resource, found.metadata))
+        emit = partial(self._context.events.emit, reference(self.resource, obj.metadata))
         if decision.target is not None:
             reason = SCHEDULED if decision.outcome == "Placed" else "Rescheduled"
             emit("Normal", reason, f"to '{decision.target.label}': {decision.reason}")
             return
-        was = condition(found.status.conditions, SCHEDULED)
+        was = condition(obj.status.conditions, SCHEDULED)
         now = condition(conditions, SCHEDULED)
         if now is None or now.status != FALSE or decision.outcome == "MoveLimited":
             return
@@ -157,36 +157,39 @@ class Scheduler(PlacementReconciler[Application]):
     def __init__(self, context: SchedulingContext) -> None:
         super().__init__(context, context.caches.applications)
 
-    async def _decide(self, found: Application, snapshot: TimedPass) -> float | None:
+    async def _decide(self, application: Application, snapshot: TimedPass) -> float | None:
         began, since = time.perf_counter(), self._context.since()
-        decision = decide_confirmed(found, snapshot.seen, snapshot.herd, since=since)
+        decision = decide_confirmed(application, snapshot.seen, snapshot.herd, since=since)
         rules = self._context.settings
-        status = settled(found, decision, rules, partial(record, seen=snapshot.seen))
+        status = settled(application, decision, rules, partial(record, seen=snapshot.seen))
         self._count(decision, began)
-        if is_news(found.status, status):
-            if not await self._write(found, status):
+        if is_news(application.status, status):
+            if not await self._write(application, status):
                 return None
             if decision.cause:
                 self._context.metrics.moved(decision.cause)
-            self._tell(decision, found, status.conditions)
+            self._tell(decision, application, status.conditions)
             if decision.outcome == "Moved" and not decision.is_elective:
-                self._announce(decision, found, snapshot)
-        after = replace(found, status=status)
+                self._announce(decision, application, snapshot)
+        after = replace(application, status=status)
         when = next_time(after, rules, snapshot.seen.now, decision.until)
         return self._context.seconds_until(when)
 
-    def _announce(self, decision: Decision, found: Application, snapshot: TimedPass) -> None:
+    def _announce(self, decision: Decision, application: Application, snapshot: TimedPass) -> None:
         """Tell once in a pass that applications must leave a cluster."""
-        context, namespace = self._context, found.metadata.namespace
+        context, namespace = self._context, application.metadata.namespace
         key, announced = f"{namespace}/{decision.current}", snapshot.herd.announced
         cluster = context.caches.clusters.store.get(key)
         if cluster is None or key in announced:
             return
         announced.add(key)
         placed = (
-            each.status.scheduled_to for each in self._store.by_index(BY_NAMESPACE, namespace)
+            neighbour.status.scheduled_to
+            for neighbour in self._store.by_index(BY_NAMESPACE, namespace)
         )
-        count = sum(each is not None and each.name == decision.current for each in placed)
+        count = sum(
+            reference is not None and reference.name == decision.current for reference in placed
+        )
         limit = context.settings.forced_moves_per_cluster or "any number"
         seconds = context.settings.sample_interval_seconds
         text = (

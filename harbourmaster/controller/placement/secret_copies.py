@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 _decode: Final = msgspec.json.Decoder(Secret).decode
 
 
-async def read_copies(context: DeploymentContext, found: DeployedApplication) -> Copies:
+async def read_copies(context: DeploymentContext, application: DeployedApplication) -> Copies:
     """What an application copies now. Raises ApiError of the management cluster."""
     manifests, faults = [], []
-    for number, wanted in enumerate(found.spec.secrets):
-        secret = await _read(context, found, wanted)
+    for number, wanted in enumerate(application.spec.secrets):
+        secret = await _read(context, application, wanted)
         if isinstance(secret, str):
             faults.append(f"secrets[{number}]: {secret}")
         else:
             manifests.append(copy_of(wanted, secret))
     until = context.now().timestamp() + context.settings.kubeconfig_interval_seconds
-    generation = found.metadata.generation
+    generation = application.metadata.generation
     return Copies(() if faults else tuple(manifests), "; ".join(faults), generation, until)
 
 
 async def _read(
-    context: DeploymentContext, found: DeployedApplication, wanted: SecretCopy
+    context: DeploymentContext, application: DeployedApplication, wanted: SecretCopy
 ) -> Secret | str:
     """The Secret, or why it is not copied."""
-    namespace = found.metadata.namespace
+    namespace = application.metadata.namespace
     place = f"Secret {namespace}/{wanted.name}"
     try:
         secret = _decode(await context.client.get(SECRETS, wanted.name, namespace))
@@ -47,6 +47,8 @@ async def _read(
         return f"{place}: missing permission to read it: {todo}"
     clusters = context.caches.clusters.store.values()
     here = [cluster for cluster in clusters if cluster.metadata.namespace == namespace]
-    names = {each.metadata.name: each.spec.kubeconfig_secret_ref for each in here}
-    users = [name for name, each in names.items() if each and each.name == wanted.name]
-    return refusal(found.metadata, secret, users) or secret
+    names = {cluster.metadata.name: cluster.spec.kubeconfig_secret_ref for cluster in here}
+    users = [
+        name for name, reference in names.items() if reference and reference.name == wanted.name
+    ]
+    return refusal(application.metadata, secret, users) or secret

@@ -80,9 +80,9 @@ class Snapshots:
     def current(self) -> TimedPass:
         """The world as it is now."""
         at = self._clock()
-        found = self._snapshot
-        if found is not None and at - found.at < LASTS:
-            return found
+        snapshot = self._snapshot
+        if snapshot is not None and at - snapshot.at < LASTS:
+            return snapshot
         if at - self._herded >= self._settings.sample_interval_seconds:
             seconds = self._settings.sample_interval_seconds
             ends = self._now() + timedelta(seconds=seconds)

@@ -38,13 +38,13 @@ class StatusWriter:
     ``replaced`` are the resource versions before our writes.
     """
 
-    def __init__(self, context: DeploymentContext, found: DeployedApplication) -> None:
+    def __init__(self, context: DeploymentContext, application: DeployedApplication) -> None:
         self.replaced: set[str] = set()
         self._context = context
-        self._metadata: Metadata = found.metadata
-        self._status = found.status
-        self._written = record_of(found.status)
-        self._changed = found.status
+        self._metadata: Metadata = application.metadata
+        self._status = application.status
+        self._written = record_of(application.status)
+        self._changed = application.status
 
     @property
     def has_finalizer(self) -> bool:
@@ -163,11 +163,11 @@ class StatusWriter:
         """Return the clusters of the record that exist now, by name."""
         clusters = self._context.caches.clusters.store
         names = {record.scheduled_to, record.running_on} - {""}
-        found = {name: clusters.get(f"{self._metadata.namespace}/{name}") for name in names}
+        known = {name: clusters.get(f"{self._metadata.namespace}/{name}") for name in names}
         return {
-            name: TargetReference(name=name, uid=each.metadata.uid)
-            for name, each in found.items()
-            if each is not None
+            name: TargetReference(name=name, uid=cluster.metadata.uid)
+            for name, cluster in known.items()
+            if cluster is not None
         }
 
     async def _patch(self, fields: dict[str, Any], *, subresource: str | None) -> None:

@@ -60,8 +60,8 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
     """What counts of an object of that kind. Raises msgspec.DecodeError."""
-    found = _decode(raw)
-    metadata = found.metadata
+    obj = _decode(raw)
+    metadata = obj.metadata
     state = readiness(
         {
             "apiVersion": resource.api_version,
@@ -70,8 +70,8 @@ def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
                 "generation": metadata.generation,
                 "deletionTimestamp": metadata.deletion_timestamp,
             },
-            "spec": found.spec,
-            "status": found.status,
+            "spec": obj.spec,
+            "status": obj.status,
         }
     )
     return Seen(
@@ -142,10 +142,10 @@ class MemberWatches:
         store = self._mirrors[resource].store
         owners = set()
         for key in keys:
-            found, before = store.get(key), self._owners.pop((resource, key), "")
-            if found is not None:
-                self._owners[resource, key] = found.owner_uid
-                owners.add(found.owner_uid)
+            obj, before = store.get(key), self._owners.pop((resource, key), "")
+            if obj is not None:
+                self._owners[resource, key] = obj.owner_uid
+                owners.add(obj.owner_uid)
             if before:
                 owners.add(before)
         self._on_change(frozenset(owners))

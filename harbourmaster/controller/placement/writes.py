@@ -50,12 +50,12 @@ async def write(
 
 def changes(before: Struct, after: Struct) -> dict[str, Any]:
     """The fields in which two statuses of a kind differ; None takes a field away."""
-    found = {}
+    fields = {}
     for field in structs.fields(after):
         value = getattr(after, field.name)
         if value != getattr(before, field.name):
-            found[field.encode_name] = None if value == field.default else _whole(value)
-    return found
+            fields[field.encode_name] = None if value == field.default else _whole(value)
+    return fields
 
 
 def _whole(value: object) -> Any:  # noqa: ANN401 - JSON
@@ -64,8 +64,8 @@ def _whole(value: object) -> Any:  # noqa: ANN401 - JSON
         return value
     return {
         field.encode_name: None
-        if (found := getattr(value, field.name)) == field.default
-        else _whole(found)
+        if (part := getattr(value, field.name)) == field.default
+        else _whole(part)
         for field in structs.fields(value)
     }
 

@@ -72,9 +72,9 @@ class ReservationAdopter:
         if not self.is_on:
             return []
         flows = [
-            self._adopted(node, each)
-            for each in parse(node.reservations)
-            if (node.name, each.uid) not in self._flows.released
+            self._adopted(node, reservation)
+            for reservation in parse(node.reservations)
+            if (node.name, reservation.uid) not in self._flows.released
         ]
         return [self._flows.put(flow, "adopted") for flow in flows if flow is not None]
 
@@ -116,12 +116,12 @@ class ReservationAdopter:
     def _arranged(self, held: Held, extra: set[str]) -> list[dict[str, Any]]:
         kept = self._kept(held.name)
         # Of one that nobody here knows of yet, the watch will tell.
-        found = [
+        kept_reservations = [
             reservation
             for reservation in held.reservations
             if reservation.uid in kept or reservation.uid not in extra
         ]
-        present = {each.uid for each in found}
+        present = {reservation.uid for reservation in kept_reservations}
         missing = [
             self._planner.record(flow)
             for uid, flow in kept.items()
@@ -129,58 +129,58 @@ class ReservationAdopter:
         ]
         settings = self._context.settings
         legacy = self._pending_keys() if self._removes_legacy else None
-        return arrange(held, [*found, *missing], settings.taint_key, legacy=legacy)
+        return arrange(held, [*kept_reservations, *missing], settings.taint_key, legacy=legacy)
 
     def _kept(self, name: str) -> dict[str, EvictionFlow]:
         return {each.uid: each for each in self._flows.on(name)} if self.is_on else {}
 
-    def _adopted(self, node: Node, one: Reservation) -> EvictionFlow | None:
+    def _adopted(self, node: Node, reservation: Reservation) -> EvictionFlow | None:
         context = self._context
-        pending = context.caches.pending(one.pod)
-        seen = observation_of(one.uid, context.caches.pods.store.get(one.pod))
-        flow = self._flows.by_key.get(one.pod)
-        if flow is not None and flow.uid != one.uid:
+        pending = context.caches.pending(reservation.pod)
+        seen = observation_of(reservation.uid, context.caches.pods.store.get(reservation.pod))
+        flow = self._flows.by_key.get(reservation.pod)
+        if flow is not None and flow.uid != reservation.uid:
             flow = None
         if pending is None or seen not in _WAITING or (flow is not None and flow.is_live):
             return None
         now = context.clock()
-        context.history.attempts.recall(one.uid, one.attempt)
-        left = min(one.ends - context.now(), context.settings.pod_scheduled_timeout_seconds)
+        context.history.attempts.recall(reservation.uid, reservation.attempt)
+        left = min(reservation.ends - context.now(), context.settings.pod_scheduled_timeout_seconds)
         begun = EvictionFlow(
-            uid=one.uid,
-            key=one.pod,
+            uid=reservation.uid,
+            key=reservation.pod,
             owner=pending.pod.owner,
             first_seen=now,
             unschedulable_since=now,
-            attempt=one.attempt,
+            attempt=reservation.attempt,
         )
         if left <= 0:
             if flow is not None:
                 return None
-            pause = context.history.attempts.pause(one.uid, context.chance())
+            pause = context.history.attempts.pause(reservation.uid, context.chance())
             return apply_event(begun, Abandoned(now + pause), now)
-        gone = self._victims(node.name, one)
+        gone = self._victims(node.name, reservation)
         plan = ActivePlan(
             node=node.name,
-            tier=one.tier,
+            tier=reservation.tier,
             victims=gone,
             deadline=now + left,
-            recorded_since=one.since,
+            recorded_since=reservation.since,
             accepted=frozenset(victim.uid for victim in gone),
         )
         return apply_event(begun, Adopted(plan), now)
 
-    def _victims(self, node: str, one: Reservation) -> tuple[Victim, ...]:
+    def _victims(self, node: str, reservation: Reservation) -> tuple[Victim, ...]:
         """Those that were evicted already; of the others, only the API can tell."""
-        found = []
-        for victim in one.victims:
+        departed = []
+        for victim in reservation.victims:
             pod = self._context.caches.pod(victim.key)
             is_gone = pod is None or pod.uid != victim.uid
             if is_gone or (pod is not None and pod.deletion is not None):
-                found.append(
+                departed.append(
                     Victim(uid=victim.uid, namespace=victim.namespace, name=victim.name, node=node)
                 )
-        return tuple(found)
+        return tuple(departed)
 
     @property
     def _removes_legacy(self) -> bool:
@@ -198,14 +198,14 @@ class ReservationAdopter:
 
     def _has_legacy(self, node: Node) -> bool:
         key = self._context.settings.taint_key
-        found = [
+        owned_by_key = [
             {"key": taint.key, "value": taint.value, "effect": taint.effect}
             for taint in node.taints
             if taint.key == key
         ]
         # Who waits takes long to tell, and nearly no node has such a taint.
-        pending = self._pending_keys() if found else frozenset()
-        return any(is_legacy(each, key, pending) for each in found)
+        pending = self._pending_keys() if owned_by_key else frozenset()
+        return any(is_legacy(taint, key, pending) for taint in owned_by_key)
 
     def _pending_keys(self) -> frozenset[str]:
         return frozenset(each.pod.key for each in self._context.caches.cluster.pending.values())

@@ -50,8 +50,8 @@ class Switch(Struct, frozen=True):
     @property
     def is_on(self) -> bool:
         """Whether rescheduling may go on: anything but a plain yes stops it."""
-        found = (self.data or {}).get(_ENABLED)
-        return found is None or found.strip().lower() in _YES
+        text = (self.data or {}).get(_ENABLED)
+        return text is None or text.strip().lower() in _YES
 
 
 class ReschedulingCaches(Caches):
@@ -73,7 +73,7 @@ class ReschedulingCaches(Caches):
             PODS,
             partial(decode_pod, criteria=criteria),
             store=_ClusterStore(
-                cluster.put_pod, lambda found: cluster.remove_pod(bare(found).uid), _uid
+                cluster.put_pod, lambda pod: cluster.remove_pod(bare(pod).uid), _uid
             ),
             name="all-pods",
             field_selector=UNFINISHED,
@@ -81,19 +81,21 @@ class ReschedulingCaches(Caches):
         self.nodes = self.cache(
             NODES,
             decode_node,
-            store=_ClusterStore(cluster.put_node, lambda found: cluster.remove_node(found.name)),
+            store=_ClusterStore(cluster.put_node, lambda node: cluster.remove_node(node.name)),
         )
         self.budgets = self.cache(
             DISRUPTION_BUDGETS,
             decode_budget,
-            store=_ClusterStore(cluster.put_budget, lambda found: cluster.remove_budget(found.key)),
+            store=_ClusterStore(
+                cluster.put_budget, lambda budget: cluster.remove_budget(budget.key)
+            ),
         )
         self.namespaces = self.cache(
             NAMESPACES,
             decode_namespace,
             store=_ClusterStore(
-                lambda found: cluster.put_namespace(*found),
-                lambda found: cluster.remove_namespace(found[0]),
+                lambda namespace: cluster.put_namespace(*namespace),
+                lambda namespace: cluster.remove_namespace(namespace[0]),
             ),
             name="labels-of-namespaces",
         )
@@ -116,33 +118,33 @@ class ReschedulingCaches(Caches):
     @property
     def is_on(self) -> bool:
         """Whether the kill switch lets us work."""
-        found = self.switch.store.get(self._switch_key)
-        return found is None or found.is_on
+        switch = self.switch.store.get(self._switch_key)
+        return switch is None or switch.is_on
 
     def pod(self, key: str) -> Pod | None:
         """A pod that is not finished, wherever it is."""
-        found = self.pods.store.get(key)
-        return None if found is None else bare(found)
+        stored = self.pods.store.get(key)
+        return None if stored is None else bare(stored)
 
     def pending(self, key: str) -> PendingPod | None:
         """A pod that waits for a node."""
-        found = self.pods.store.get(key)
-        return found if isinstance(found, PendingPod) else None
+        stored = self.pods.store.get(key)
+        return stored if isinstance(stored, PendingPod) else None
 
     def _note_change(self, _keys: frozenset[str]) -> None:
         """The stamp of the account says nothing of budgets and labels of namespaces."""
         self._beside += 1
 
 
-def bare(found: Pod | PendingPod) -> Pod:
+def bare(pod: Pod | PendingPod) -> Pod:
     """The pod itself."""
-    return found.pod if isinstance(found, PendingPod) else found
+    return pod.pod if isinstance(pod, PendingPod) else pod
 
 
-def observation_of(uid: str, found: Pod | PendingPod | None) -> Observation:
+def observation_of(uid: str, pod: Pod | PendingPod | None) -> Observation:
     """What is seen of the pod with this uid, given the one that has its name now."""
-    pending = found if isinstance(found, PendingPod) else None
-    return observe(uid, None if found is None else bare(found), pending)
+    pending = pod if isinstance(pod, PendingPod) else None
+    return observe(uid, None if pod is None else bare(pod), pending)
 
 
 def pods_of(node: str) -> str:
@@ -162,18 +164,18 @@ async def read_all(
 
     Raises ApiError.
     """
-    found: list[T] = []
+    objects: list[T] = []
     token = ""
     while True:
         page = await client.list(resource, continue_token=token, field_selector=field_selector)
-        found += readable(page.items, decode, skip)
+        objects += readable(page.items, decode, skip)
         token = page.continue_token
         if not token:
-            return found
+            return objects
 
 
-def _uid(found: Pod | PendingPod) -> str:
-    return bare(found).uid
+def _uid(pod: Pod | PendingPod) -> str:
+    return bare(pod).uid
 
 
 class _ClusterStore(Store[T]):

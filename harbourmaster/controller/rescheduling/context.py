@@ -93,10 +93,10 @@ class ReschedulingContext:
             return
         text = lease.annotations.get(SPENT)
         try:
-            found = _decode_spent(text or "{}")
+            spent = _decode_spent(text or "{}")
         except (msgspec.DecodeError, TypeError):
-            found = dict.fromkeys(budgets.left(0.0), math.inf)
-        budgets.recall(found, self.now() - found.get(_AT, math.inf), self.clock())
+            spent = dict.fromkeys(budgets.left(0.0), math.inf)
+        budgets.recall(spent, self.now() - spent.get(_AT, math.inf), self.clock())
 
     async def save_budgets(self) -> None:
         """Write what is spent before the evictions: a crash leaves too little, never too much.

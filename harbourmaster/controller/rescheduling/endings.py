@@ -89,8 +89,8 @@ class FlowEndings:
     def _done(self, flow: EvictionFlow) -> None:
         context = self._context
         if flow.is_live:
-            found = context.caches.pod(flow.key)
-            node = found.node if found is not None else ""
+            pod = context.caches.pod(flow.key)
+            node = pod.node if pod is not None else ""
             context.notices.pod(flow, reasons.SUCCEEDED, f"the pod was scheduled on {node}")
             context.notices.bound(context.clock() - flow.first_seen)
             if flow.accepted and node == flow.node:
@@ -100,8 +100,8 @@ class FlowEndings:
 
     def _cancel(self, flow: EvictionFlow, why: str) -> None:
         self._drop(flow, "cancelled", why)
-        found = self._context.caches.pod(flow.key)
-        if found is None or found.uid != flow.uid:
+        pod = self._context.caches.pod(flow.key)
+        if pod is None or pod.uid != flow.uid:
             self._context.history.attempts.forget(flow.uid)
         # By now it may be another pod of that name, or one that waits for something else.
         self._wake("pod", flow.key)

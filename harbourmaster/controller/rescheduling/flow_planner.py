@@ -237,9 +237,9 @@ class FlowPlanner:
             node = decode_node(raw)
             return not static_reasons(pod, node, taint_key=key)
 
-        one = self.record(flow)
+        reservation = self.record(flow)
         return await self._node_writer.write(
-            flow.node, lambda held: reserve(held, one, key), accept=accept
+            flow.node, lambda held: reserve(held, reservation, key), accept=accept
         )
 
     def record(self, flow: EvictionFlow) -> Reservation:
@@ -261,8 +261,10 @@ class FlowPlanner:
     async def renew(self, flow: EvictionFlow) -> WriteResult:
         """Write what has changed of a flow's record. Raises ApiError."""
         key = self._context.settings.taint_key
-        one = self.record(flow)
-        return await self._node_writer.write(flow.node, lambda held: reserve(held, one, key))
+        reservation = self.record(flow)
+        return await self._node_writer.write(
+            flow.node, lambda held: reserve(held, reservation, key)
+        )
 
     async def _report_dry_run(self, flow: EvictionFlow, candidate: CandidateNode) -> None:
         """A dry run: the evictions are tried, and a plan that differs from the last is reported."""

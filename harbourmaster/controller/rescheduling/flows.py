@@ -94,7 +94,7 @@ class Flows:
 
     def live(self) -> Iterator[EvictionFlow]:
         """The flows with a reservation."""
-        return (each for each in self.by_key.values() if each.is_live)
+        return (flow for flow in self.by_key.values() if flow.is_live)
 
     def planning(self) -> list[EvictionFlow]:
         """The pods that wait for a plan, the most important first (5.6)."""
@@ -106,19 +106,19 @@ class Flows:
 
     def on(self, node: str) -> list[EvictionFlow]:
         """The flows that keep a node."""
-        return [each for each in self.live() if each.node == node]
+        return [flow for flow in self.live() if flow.node == node]
 
     def nodes(self) -> set[str]:
         """The nodes that are kept."""
-        return {each.node for each in self.live()}
+        return {flow.node for flow in self.live()}
 
     def of_victims(self) -> Mapping[str, set[str]]:
         """Who waits for which pod to go: the keys of critical pods by that of the pod."""
-        found: dict[str, set[str]] = defaultdict(set)
+        waiting: dict[str, set[str]] = defaultdict(set)
         for flow in self.live():
             for victim in flow.victims:
-                found[victim.key].add(flow.key)
-        return found
+                waiting[victim.key].add(flow.key)
+        return waiting
 
     def avoid(self, uid: str, node: str, until: float, reason: str) -> None:
         """Have a pod avoid a node for a while."""
@@ -145,17 +145,15 @@ class Flows:
         reserved: dict[str, list[Pod]] = defaultdict(list)
         departing: set[str] = set()
         claimed: dict[str, int] = defaultdict(int)
-        for other in self.live():
-            pending = self._caches.pending(other.key)
-            if other.uid == flow.uid or pending is None or pending.pod.uid != other.uid:
+        for live in self.live():
+            pending = self._caches.pending(live.key)
+            if live.uid == flow.uid or pending is None or pending.pod.uid != live.uid:
                 continue
-            reserved[other.node].append(pending.pod)
-            for victim in other.victims:
+            reserved[live.node].append(pending.pod)
+            for victim in live.victims:
                 departing.add(victim.uid)
-                found = self._caches.pod(victim.key)
-                is_staying = (
-                    found is not None and found.uid == victim.uid and found.deletion is None
-                )
+                pod = self._caches.pod(victim.key)
+                is_staying = pod is not None and pod.uid == victim.uid and pod.deletion is None
                 if victim.budget and is_staying:
                     claimed[victim.budget] += 1
         for budget, until in self._refusing.items():
@@ -180,14 +178,14 @@ class Flows:
     def sweep(self, now: float) -> None:
         """Forget what has run out."""
         self.released = {
-            found: gone
-            for found, gone in self.released.items()
+            reservation: gone
+            for reservation, gone in self.released.items()
             if gone is None or now - gone < REMEMBERED
         }
         self._unevictable = {uid: end for uid, end in self._unevictable.items() if end > now}
         self._refusing = {key: end for key, end in self._refusing.items() if end > now}
         for uid, nodes in list(self._avoided.items()):
-            left = {name: found for name, found in nodes.items() if found[0] > now}
+            left = {name: entry for name, entry in nodes.items() if entry[0] > now}
             if left:
                 self._avoided[uid] = left
             else:

@@ -28,11 +28,11 @@ class ReschedulingMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
-            found = Counter(f"{PREFIX}{name}", text, (*labels, DRY_RUN), registry=registry)
+            created = Counter(f"{PREFIX}{name}", text, (*labels, DRY_RUN), registry=registry)
             if not labels:
                 # What is never seen to be 0 is not seen to rise either.
-                found.labels("false")
-            return found
+                created.labels("false")
+            return created
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"{PREFIX}{name}", text, (*labels, DRY_RUN), registry=registry)

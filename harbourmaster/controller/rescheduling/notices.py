@@ -115,7 +115,7 @@ class Notices:
 
     def no_node(self, flow: EvictionFlow, plan: Plan) -> None:
         """A pod fits nowhere, whichever pods are evicted."""
-        ranked = sorted(plan.reasons.items(), key=lambda each: (-each[1], each[0]))
+        ranked = sorted(plan.reasons.items(), key=lambda item: (-item[1], item[0]))
         counted = [f"{reason} ({count})" for reason, count in ranked[:_SHOWN]]
         counted += ["…"] if len(ranked) > _SHOWN else []
         why = "; ".join(counted) or "there are no nodes"

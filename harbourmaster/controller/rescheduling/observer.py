@@ -31,7 +31,7 @@ class FlowObserver:
     def nominated_to(self, node: str) -> list[str]:
         """The keys of the pods for which the scheduler preempts on a node."""
         uids = {uid for uid, (name, _) in self._nominated.items() if name == node}
-        return [each.key for each in self._flows.by_key.values() if each.uid in uids]
+        return [flow.key for flow in self._flows.by_key.values() if flow.uid in uids]
 
     def is_wanted(self, pending: PendingPod) -> bool:
         """Whether a flow begins with this pod."""
@@ -78,9 +78,9 @@ class FlowObserver:
         if known is None or known[0] != node:
             known = self._nominated[flow.uid] = (node, now)
         ends = [
-            each.deletion
-            for each in self._context.caches.cluster.pods_on(node)
-            if each.deletion is not None
+            pod.deletion
+            for pod in self._context.caches.cluster.pods_on(node)
+            if pod.deletion is not None
         ]
         return preemption_is_stuck(ends, now - known[1], self._context.now())
 
@@ -97,7 +97,7 @@ class FlowObserver:
         node, pending = cluster.node(flow.node), self._context.caches.pending(flow.key)
         if node is None or pending is None:
             return None
-        beside = [each for each in cluster.pods_on(flow.node) if each.deletion is None]
-        others = [self._context.caches.pending(each.key) for each in self._flows.on(flow.node)]
-        beside += [each.pod for each in others if each is not None and each.pod.uid != flow.uid]
+        beside = [pod for pod in cluster.pods_on(flow.node) if pod.deletion is None]
+        helped = [self._context.caches.pending(live.key) for live in self._flows.on(flow.node)]
+        beside += [guest.pod for guest in helped if guest is not None and guest.pod.uid != flow.uid]
         return fits(pending, node, beside, namespaces=cluster.namespaces).fits

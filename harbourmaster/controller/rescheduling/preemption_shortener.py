@@ -36,8 +36,10 @@ class _Pod(Struct, frozen=True):
     @property
     def is_preempted(self) -> bool:
         """Whether the scheduler took it, and not somebody who deleted it."""
-        found = self.status.conditions or ()
-        return any(each.type == _CONDITION and each.reason == _REASON for each in found)
+        conditions = self.status.conditions or ()
+        return any(
+            condition.type == _CONDITION and condition.reason == _REASON for condition in conditions
+        )
 
 
 _decode: Final = msgspec.json.Decoder(_Pod).decode
@@ -64,7 +66,7 @@ class PreemptionShortener:
         if self._limit < 0:
             # Every pod has its own grace.
             return
-        late = {each.uid: each for each in self._late(pending) if each.uid not in self._done}
+        late = {pod.uid: pod for pod in self._late(pending) if pod.uid not in self._done}
         if not late or context.settings.dry_run:
             return
         for uid in await self._preempted(pending.nominated):
@@ -92,11 +94,11 @@ class PreemptionShortener:
     def _late(self, pending: PendingPod) -> list[Pod]:
         now = self._context.now()
         return [
-            each
-            for each in self._context.caches.cluster.pods_on(pending.nominated)
-            if each.deletion is not None
-            and each.deletion - now > self._limit
-            and each.priority < pending.pod.priority
+            pod
+            for pod in self._context.caches.cluster.pods_on(pending.nominated)
+            if pod.deletion is not None
+            and pod.deletion - now > self._limit
+            and pod.priority < pending.pod.priority
         ]
 
     async def _preempted(self, node: str) -> list[str]:

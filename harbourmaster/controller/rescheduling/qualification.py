@@ -119,18 +119,18 @@ class Qualification:
     async def _inject(self, pending: PendingPod, key: str) -> None:
         """Add the toleration to the pod, which brings it here again. Raises ApiError."""
         pod, client = pending.pod, self._context.client
-        one = {"key": key, "operator": "Exists", "effect": NO_SCHEDULE}
+        toleration = {"key": key, "operator": "Exists", "effect": NO_SCHEDULE}
         try:
             raw = await client.get(PODS, pod.name, pod.namespace)
             if decode_pending(raw, self._context.criteria).tolerates_reservation:
                 # It has it already; the watch is behind.
                 return
-            found = _decode_pod(raw)
-            before = found.spec.tolerations
+            stored = _decode_pod(raw)
+            before = stored.spec.tolerations
             patch: list[dict[str, Any]] = [
                 {"op": "test", "path": "/metadata/uid", "value": pod.uid},
                 {"op": "test", "path": "/spec/tolerations", "value": before},
-                {"op": "add", "path": "/spec/tolerations", "value": [*(before or ()), one]},
+                {"op": "add", "path": "/spec/tolerations", "value": [*(before or ()), toleration]},
             ]
             await client.patch(PODS, pod.name, JsonPatch(patch), pod.namespace)
         except (NotFoundError, ConflictError, InvalidError):

@@ -170,7 +170,7 @@ class ReschedulingReconciler:
         if name in kept:
             for flow in self._flows.on(name):
                 yield key_of(POD, flow.key)
-        is_released = any(each == name for each, _ in self._flows.released)
+        is_released = any(node == name for node, _ in self._flows.released)
         if name in kept or is_released or (node is not None and self._adopter.has_ours(node)):
             yield key_of(NODE, name)
 
@@ -315,8 +315,8 @@ class ReschedulingReconciler:
         context, now = self._context, self._context.clock()
         self._reported_at = now
         waiting = sum(
-            self._observer.of(each) in {Observation.WAITING, Observation.NOMINATED}
-            for each in self._flows.by_key.values()
+            self._observer.of(flow) in {Observation.WAITING, Observation.NOMINATED}
+            for flow in self._flows.by_key.values()
         )
         is_open = context.history.breaker.is_open(now) or bool(self._qualification.why_open)
         context.notices.totals(
