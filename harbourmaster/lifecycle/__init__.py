@@ -1,1 +1,1 @@
-"""Keptn's kinds and what becomes of them: phases, tasks, events, conversion. No I/O."""
+"""Decisions about Keptn's kinds: phases, tasks, events, conversion. No I/O."""

@@ -1,6 +1,6 @@
-"""Apps composed of workloads, and the versions of their generations (keptn-spec 3.1, 3.2).
+"""Plans apps composed of workloads, and the versions of their generations (keptn-spec 3.1, 3.2).
 
-Pure: what to create, to change and to deprecate, from the existing objects.
+The functions are pure: they return what to create, to change and to deprecate.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 
 MANAGED_KEY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "keptn"
-"""The value of that label on an app that was not made by a person."""
+"""The value of MANAGED_KEY on an app that the controller created."""
 APP_TYPE_KEY: Final = "keptn.sh/app-type"
-"""Of creation requests, and of the apps made of them."""
+"""Annotation of creation requests and of the apps created from them."""
 SINGLE_SERVICE: Final = "single-service"
-"""An app whose only workload named no app: it waits for no other workload."""
+"""The type of an app whose only workload named no app: it waits for no other workload."""
 _VERSION_LENGTH: Final = 10
 _HASH_LENGTH: Final = 8
 _HASH: Final = re.compile(f"[0-9a-f]{{{_HASH_LENGTH}}}")
 
 
 class AppPlan(Struct, frozen=True):
-    """What is to be done for a generation of an app, in this order.
+    """The steps for a generation of an app, in this order.
 
-    ``create`` says that its version is missing. ``is_blocked``: a version of that name is of a
-    former app, or made by hand, and must go first. ``deprecate`` are versions to be superseded.
+    ``create`` says that its version is missing. ``is_blocked``: a version of that name belongs to a
+    former app, or was created by hand, and must be deleted first. ``deprecate`` are versions to be
+    superseded.
     """
 
     name: str
@@ -55,7 +56,7 @@ class AppPlan(Struct, frozen=True):
 
 
 def version_of(app: App) -> str:
-    """The name of the KeptnAppVersion of the app's current generation."""
+    """Return the name of the KeptnAppVersion of the app's current generation."""
     return app_version_name(app.metadata.name, app.spec.version, app.metadata.generation)
 
 
@@ -93,7 +94,7 @@ def _hash_of(version: AppVersion) -> str:
 
 
 def new_version(app: App, context: AppContext | None) -> AppVersion:
-    """The KeptnAppVersion of this generation, with the context of this moment."""
+    """Return the KeptnAppVersion of this generation, with the current context."""
     metadata, spec = app.metadata, app.spec
     current = app.status.current_version
     given = structs.asdict(context.spec) if context is not None else {}
@@ -115,7 +116,7 @@ def new_version(app: App, context: AppContext | None) -> AppVersion:
 
 
 def deprecate_all_phases(status: AppVersionStatus) -> AppVersionStatus:
-    """The status of a version that is superseded: every state, and the phase stays where it is."""
+    """Return the status of a superseded version: all states change, and the phase stays."""
     return structs.replace(
         status,
         pre_deployment_status=DEPRECATED,
@@ -129,7 +130,7 @@ def deprecate_all_phases(status: AppVersionStatus) -> AppVersionStatus:
 
 
 def is_managed(app: App) -> bool:
-    """Whether only we write the app."""
+    """Whether only the controller writes the app."""
     return app.metadata.labels.get(MANAGED_KEY) == MANAGED_BY
 
 
@@ -141,9 +142,9 @@ def lacks_workload(app: App | None, workload: Workload) -> bool:
 
 
 def short_name(app: str, workload: str) -> str:
-    """The name of a KeptnWorkload within its app: without the app's name in front.
+    """Return the name of a KeptnWorkload within its app, without the app's name in front.
 
-    Where that was cut to fit, it is what gives the name of the KeptnWorkload again.
+    If the name was cut to fit, the short name is what gives the name of the KeptnWorkload again.
     """
     if workload.startswith(f"{app}-"):
         return workload[len(app) + 1 :]
@@ -155,7 +156,7 @@ def short_name(app: str, workload: str) -> str:
 
 
 def version_of_workloads(workloads: Sequence[Workload]) -> str:
-    """The version of an app of these workloads: that of the only one, or a hash of all."""
+    """Return the version of an app: that of the only workload, or a hash of all."""
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     if len(ordered) == 1:
         return ordered[0].spec.version
@@ -164,7 +165,7 @@ def version_of_workloads(workloads: Sequence[Workload]) -> str:
 
 
 def compose_spec(workloads: Sequence[Workload], before: AppSpec | None = None) -> AppSpec:
-    """The spec of an app of these workloads; those that it had keep their places."""
+    """Return the spec of an app of these workloads; those that it had keep their places."""
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     entries = {entry.name: entry for entry in map(_entry, ordered)}
     listed = before.workloads if before is not None else ()
@@ -181,7 +182,7 @@ def compose_spec(workloads: Sequence[Workload], before: AppSpec | None = None) -
 def new_app(
     name: str, namespace: str, annotations: Mapping[str, str], workloads: Sequence[Workload]
 ) -> App:
-    """The KeptnApp of these workloads, with the annotations of the request."""
+    """Return the KeptnApp of these workloads, with the annotations of the request."""
     return App(
         metadata=Metadata(
             name=name,
@@ -194,7 +195,7 @@ def new_app(
 
 
 def change_operations(app: App, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
-    """The operations that bring a managed app up to date."""
+    """Return the operations that bring a managed app up to date."""
     spec = compose_spec(workloads, app.spec)
     if spec == app.spec:
         return []
@@ -210,9 +211,10 @@ def _entry(workload: Workload) -> WorkloadEntry:
 
 
 def _is_superseded(version: AppVersion, app: App) -> bool:
-    """Whether the present generation of the app ends this version of an earlier one.
+    """Whether the current generation of the app ends this version of an earlier one.
 
-    Of the same ``spec.version`` all, because the checks run again; else those that are unfinished.
+    It ends all with the same ``spec.version``, because the checks run again, and all unfinished
+    ones.
     """
     return (
         _is_ours(version, app)

@@ -1,4 +1,4 @@
-"""The state of the checks before a deployment, from all that is known. Pure."""
+"""Determines the state of the checks before a deployment from all that is known. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
-"""As ``staleAfterIntervals`` by default."""
+"""Default of the setting ``staleAfterIntervals``."""
 Kind: TypeAlias = Literal["task", "evaluation"]
 Find: TypeAlias = Callable[[Resource, str], Any]
 """Returns the object of a kind by its key ``namespace/name``, or None."""
@@ -61,28 +61,28 @@ T = TypeVar("T")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is known besides a pod. What could not be read is named in ``unread``, by kind."""
+    """The facts about the checks of a pod. Kinds that could not be read are in ``unread``."""
 
     workload: Workload | None = None
     version: WorkloadVersion | None = None
-    """Of the name that the pod stands for."""
+    """The KeptnWorkloadVersion that the pod names."""
     app: AppVersion | None = None
-    """As ``waiting.app_version_of`` chooses it."""
+    """The KeptnAppVersion that ``waiting.app_version_of`` chooses."""
     tasks: Mapping[str, Task] = {}
     evaluations: Mapping[str, Evaluation] = {}
-    """Both by name, of the pod's namespace."""
+    """Tasks and evaluations by name, in the pod's namespace."""
     task_definitions: Collection[str] = ()
     definitions: Mapping[str, EvaluationDefinition] = {}
     metrics: Mapping[MetricReference, Metric] = {}
-    """By the references of objectives."""
+    """Metrics by the references of objectives."""
     measured: Mapping[str, datetime] = {}
-    """When evaluations were measured last, by name; without it that is reckoned."""
+    """Times of the last measurements of evaluations, by name; without one it is computed."""
     items: Mapping[WaitItem, ItemReport] = {}
-    """How the items stand for which the pod waits."""
+    """Reports on the items for which the pod waits."""
     cycle: str = ""
     """A cycle of waits that the pod is part of; empty for none."""
     unread: Collection[str] = ()
-    """Kinds such as KeptnAppVersion."""
+    """Kinds that could not be read, such as KeptnAppVersion."""
 
 
 class Lookup(Mapping[K, T], Generic[K, T]):
@@ -149,22 +149,22 @@ class ObjectiveReport(Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
     """One objective of an evaluation: its query, its result and its target."""
 
     name: str
-    """As the evaluation's status calls it: the metric's name, as a rule."""
+    """The objective's name in the evaluation's status, usually the metric's name."""
     state: str
-    """Pending where nothing was measured yet."""
+    """The state of the objective; Pending if nothing was measured yet."""
     value: str = ""
-    """Of the last try; empty where there was none that counts."""
+    """The value of the last try; empty if none counts."""
     threshold: str = ""
-    """What the value must be, such as ``<=0.05``; empty where the definition can't be found."""
+    """The condition on the value, such as ``<=0.05``; empty if the definition is missing."""
     query: str = ""
     provider: str = ""
     message: str = ""
     current: str = ""
-    """The metric's value now, where it has one; the next try judges this."""
+    """The current value of the metric, which the next try uses; empty if there is none."""
     updated: str = ""
-    """When the metric was fetched last."""
+    """The time of the metric's last fetch."""
     fault: str = ""
-    """Why the metric has no value that counts now."""
+    """The reason why the metric has no value that counts now."""
 
     @property
     def text(self) -> str:
@@ -174,38 +174,40 @@ class ObjectiveReport(Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 class CheckReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """One task or evaluation that lies before a pod's release. Times are stamps, empty for none."""
+    """One task or evaluation before a pod's release. Times are RFC 3339; empty for none."""
 
     kind: Kind
     phase: str
-    """As in ``currentPhase``: AppPreDeployTasks, WorkloadPreDeployEvaluations and so on."""
+    """The phase as in ``currentPhase``: AppPreDeployTasks, WorkloadPreDeployEvaluations and so on.
+    """
     name: str
-    """Of its definition."""
+    """The name of the definition."""
     state: str
     """Pending, Progressing, Succeeded, Failed or Warning."""
     object: str = ""
-    """The name of its KeptnTask or KeptnEvaluation; empty where there is none yet."""
+    """The name of the KeptnTask or KeptnEvaluation; empty if there is none yet."""
     since: str = ""
-    """When it began."""
+    """The time at which the check began."""
     ended: str = ""
     value: str = ""
-    """The last value of the first objective that is not met; of all met, of the first."""
+    """The last value of the first unmet objective, or of the first one if all are met."""
     threshold: str = ""
-    """What that value must be."""
+    """The condition on the value."""
     message: str = ""
-    """Its own message about its state."""
+    """The check's own message about its state."""
     fault: str = ""
-    """Why it cannot end while it is open: definition-missing, metric-unavailable or task-stuck."""
+    """The reason why an open check cannot end: definition-missing, metric-unavailable or task-
+    stuck."""
     next_try: str = ""
-    """The time of its next try, if known; empty where only a change or its Job decides."""
+    """The time of the next try; empty if unknown, or if only a change or the Job decides."""
     tries: int = 0
     retries: int | None = None
-    """How many tries it has; None where that is not known."""
+    """The number of tries, or None if it is not known."""
     objectives: tuple[ObjectiveReport, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still pass by itself."""
+        """Whether the check may still pass by itself."""
         return self.state not in {"Succeeded", "Warning", "Failed"}
 
 
@@ -225,7 +227,7 @@ def check_reports(
     stale_after: float = STALE_AFTER,
     phases: Iterable[Phase] | None = None,
 ) -> list[CheckReport]:
-    """The checks of an app or workload in their order: by default those before its deployment.
+    """Return the checks of an app or workload in their order, by default of ``phases_before``.
 
     ``stale_after`` is the setting ``staleAfterIntervals``; ``phases`` are phases with checks.
     """
@@ -238,12 +240,12 @@ def check_reports(
 
 
 def phases_before(version: Version) -> tuple[Phase, ...]:
-    """The phases before the version's deployment: its tasks and its evaluations."""
+    """Return the phases before the version's deployment: its tasks and its evaluations."""
     return phases_of(version)[:_BEFORE]
 
 
 def expected_checks(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
-    """The checks that a pod names and that do not exist yet."""
+    """Return the checks that a pod names and that do not exist yet."""
     return [
         CheckReport(kind=kind, phase=phase, name=definition, state=PENDING)
         for definition in definitions
@@ -251,7 +253,7 @@ def expected_checks(definitions: Iterable[str], kind: Kind, phase: str) -> list[
 
 
 def _definitions(phase: Phase, version: Version) -> Iterable[str]:
-    """Those that are listed; and those that were, and have run."""
+    """Return the listed definitions, and those that were listed and have run."""
     listed = getattr(version.spec, phase.checks)
     items: tuple[ItemStatus, ...] = getattr(version.status, phase.items)
     return dict.fromkeys((*listed, *(item.definition_name for item in items)))
@@ -338,7 +340,6 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
 
 
 def _due(evaluation: Evaluation, progress: Progress, look: _Look) -> str:
-    """When it is looked at again; empty where it is over."""
     if progress.is_over or evaluation.metadata.deletion_timestamp:
         return ""
     if not progress.tries:

@@ -1,9 +1,9 @@
-"""Conversion of KeptnApp and KeptnAppVersion between their versions, without loss (keptn-spec 1.3).
+"""Converts KeptnApp and KeptnAppVersion between their versions, without loss (keptn-spec 1.3).
 
-What a version has no field for is kept as JSON in an annotation and comes back once it has one. It
-comes back only where it still fits: the fields that an object's own version has are the truth, a
-revision belongs to one ``spec.version``, a status to one object, and every value has to be of its
-field's type, since users who can write an object can write its annotations.
+Fields that a version lacks are kept as JSON in an annotation and come back when a version has them.
+They come back only if they still fit: the fields of an object's own version are the truth, a
+revision belongs to one ``spec.version``, a status to one object, and every value must have its
+field's type, because users who can write an object can write its annotations.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HUB: Final = "v1"
 """The version in which objects are stored."""
 VERSIONS: Final = (HUB, "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 UNCONVERTED: Final = "lifecycle.harbourmaster.dev/unconverted"
-"""The annotation that keeps what a version has no field for."""
+"""The annotation with the fields that a version lacks."""
 MAX_ANNOTATIONS: Final = 256 * 1024
-"""Bytes of all keys and values of an object's annotations, the API server's own limit."""
+"""Maximum bytes of an object's annotations, as in the API server."""
 
 _ALPHA: Final = frozenset(VERSIONS[2:])
 _LATE: Final = frozenset(VERSIONS[:2])
@@ -37,28 +37,28 @@ _ITEMS: Final = {
     **{f"{phase}TaskStatus": "task" for phase in _PHASES},
     **{f"{phase}EvaluationTaskStatus": "evaluation" for phase in _PHASES},
 }
-"""The lists whose items v1alpha1 words otherwise, and with which prefix."""
+"""The lists whose items have other words in v1alpha1, with their prefix."""
 _Integer: TypeAlias = Annotated[int, Meta(ge=-(2**63) + 1, le=2**63 - 1)]
 _OMITTED: Final = "omitted"
 _OF: Final = "of"
 
 
 class ConversionError(Exception):
-    """An object that cannot be converted; the text is one line."""
+    """An object cannot be converted. The text is one line."""
 
 
 class _Field(Struct, frozen=True):
-    """A field that not every version has; all else is the same in each."""
+    """A field that not every version has. All other fields are the same in each."""
 
     part: str
-    """``spec`` or ``status``."""
+    """The part with the field: ``spec`` or ``status``."""
     name: str
     versions: frozenset[str]
     type: Any
     default: str | int | None = None
-    """What the schema fills in, so that it need not be kept."""
+    """The value that the schema fills in, so that it need not be kept."""
     bound_to: str = ""
-    """``version`` or ``uid``: what has to be as it was for a kept value to come back."""
+    """The field that must be unchanged for a kept value to come back: ``version`` or ``uid``."""
 
     @property
     def path(self) -> str:
@@ -90,9 +90,9 @@ _FIELDS: Final[Mapping[str, tuple[_Field, ...]]] = {
 
 
 def convert(stored: object, api_version: str) -> JsonObject:
-    """The object in another version of our group; what was given stays as it is.
+    """Return a copy of the object in another version of our group.
 
-    Of the metadata only annotations may differ. Raises ConversionError.
+    Only annotations of the metadata may differ. Raises ConversionError.
     """
     head = _head(stored)
     target = _version(api_version)
@@ -200,7 +200,7 @@ def _take_unconverted(converted: JsonObject) -> JsonObject:
 
 
 def _refuse_omitted(head: _Head, kept: JsonObject, target: str, fields: tuple[_Field, ...]) -> None:
-    """An object that was read with a part missing must not be written without it."""
+    """Reject an object that was read with a part missing, because a write would lose that part."""
     if target != HUB:
         return
     omitted = kept.get(_OMITTED)
@@ -218,7 +218,7 @@ def _refuse_omitted(head: _Head, kept: JsonObject, target: str, fields: tuple[_F
 
 
 def _restore(converted: JsonObject, kept: JsonObject, missing: list[_Field]) -> None:
-    """Put back what was kept of fields that the object's version lacks, or their defaults."""
+    """Put back the kept fields that the object's version lacks, or their defaults."""
     bonds = kept.get(_OF)
     for field in missing:
         part = converted.get(field.part)
@@ -239,7 +239,7 @@ def _restore(converted: JsonObject, kept: JsonObject, missing: list[_Field]) -> 
 def _withheld(
     converted: JsonObject, kept: JsonObject, fields: tuple[_Field, ...], target: str
 ) -> Iterator[tuple[_Field, Any]]:
-    """Take out the fields that the target version lacks; those that must be kept are given."""
+    """Remove the fields that the target version lacks; return those that must be kept."""
     omitted = kept.get(_OMITTED)
     for field in fields:
         part = converted.get(field.part)

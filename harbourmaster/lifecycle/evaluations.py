@@ -1,4 +1,4 @@
-"""The KeptnEvaluation that a version makes for one of its definitions (keptn-spec 3.10)."""
+"""Builds the KeptnEvaluation of a version's definition, and reads its status (keptn-spec 3.10)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 PRE: Final = "pre-eval"
 POST: Final = "post-eval"
-"""What checkType says, and how the names begin."""
+"""Value of checkType and beginning of the names, for evaluations after the deployment."""
 RETRIES: Final = 10
 INTERVAL: Final = "5s"
-"""The schema's defaults."""
+"""Default of the schema."""
 SHORTEST: Final = 0.1
-"""Seconds between two measurements, whatever the interval: each of them is a write."""
+"""Minimum seconds between two measurements, because each of them is a write."""
 
 
 class _ManagedField(Struct, frozen=True, gc=False):
-    """Who wrote what, as the API server keeps it."""
+    """An entry of managedFields, by which the API server records who wrote what."""
 
     time: str = ""
     subresource: str = ""
@@ -62,11 +62,11 @@ def evaluation_for(
     check_type: str,
     previous: str = "",
 ) -> dict[str, Any]:
-    """The object to create in the namespace of ``parent``, which owns it.
+    """Return the object to create in the namespace of ``parent``, which owns it.
 
-    ``check_type`` is PRE or POST. The name follows from the arguments alone, so that after a crash
-    the same one comes out. ``previous`` is the name that is not to be used again: of an evaluation
-    that was deleted, or one that another object's has.
+    ``check_type`` is PRE or POST. The name depends only on the arguments, so that it is the same
+    after a crash. ``previous`` is a name that must not be used again, of a deleted evaluation or of
+    an object of another owner.
     """
     metadata = parent.metadata
     name = definition.metadata.name
@@ -91,7 +91,7 @@ def evaluation_for(
 
 
 def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
-    """Targets that no value can be compared with; Keptn accepts them, and they fail forever."""
+    """Return the targets that no value can be compared with, which Keptn accepts."""
     errors = []
     for index, objective in enumerate(definition.spec.objectives):
         try:
@@ -103,7 +103,7 @@ def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
 
 
 def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
-    """The same, and an interval that the schema lets pass and nobody can use, such as 0.5."""
+    """Return the target errors, and an interval that cannot be used, such as 0.5, as warnings."""
     errors = target_errors(definition)
     text = definition.spec.retry_interval or INTERVAL
     try:
@@ -115,7 +115,7 @@ def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
 
 
 def failure_text(evaluation: Evaluation) -> str:
-    """What ReconcileEvaluationFailed says: a line, and one for each objective that was not met."""
+    """Return the text of a failed evaluation: one line, and one for each unmet objective."""
     failed = (
         f"{key}: {result.message}"
         for key, result in evaluation.status.evaluation_status.items()
@@ -125,7 +125,7 @@ def failure_text(evaluation: Evaluation) -> str:
 
 
 def interval_of(evaluation: Evaluation) -> tuple[float, str]:
-    """Seconds between two measurements, and what is wrong with the interval as it stands."""
+    """Return the seconds between two measurements, and what is wrong with the interval."""
     text = evaluation.spec.retry_interval or INTERVAL
     try:
         return max(parse_duration(text), SHORTEST), ""
@@ -134,7 +134,7 @@ def interval_of(evaluation: Evaluation) -> tuple[float, str]:
 
 
 def written_at(raw: bytes) -> datetime | None:
-    """When a KeptnEvaluation's status was written last, by what the API server keeps of it."""
+    """Return when a KeptnEvaluation's status was last written, by its managedFields."""
     fields = _decode(raw).metadata.managed_fields
     times = [
         parse_rfc3339(field.time)
@@ -145,7 +145,7 @@ def written_at(raw: bytes) -> datetime | None:
 
 
 def progress_of(status: EvaluationStatus) -> Progress:
-    """How far an evaluation with this status is."""
+    """Return the progress of an evaluation with this status."""
     return Progress(
         tries=status.retry_count,
         results={
@@ -157,7 +157,7 @@ def progress_of(status: EvaluationStatus) -> Progress:
 
 
 def _of(parent: Version) -> dict[str, str]:
-    """Whose evaluation it is; workload and its version are required, and empty for an app."""
+    """Return the fields for the owner; workload and version are required, and empty for an app."""
     if isinstance(parent, AppVersion):
         return {
             "appName": parent.spec.app_name,

@@ -1,6 +1,6 @@
 """Reasons, types and texts of events, in two vocabularies (keptn-spec 3.0, 5.1 to 5.3).
 
-Keptn says ``Finished`` and ``Failed``, its documentation ``Succeeded`` and ``Errored``. Every
+Keptn uses ``Finished`` and ``Failed``, its documentation ``Succeeded`` and ``Errored``. Every
 reason is a literal in these tables. A CloudEvent's type is the phase's long name, a dot and the
 state.
 """
@@ -107,7 +107,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "GateWaitInvalid": ("GateWaitInvalid",),
     "PreCheckDeadlineExceeded": ("PreCheckDeadlineExceeded",),
 }
-"""By Keptn's reason, which is a phase and a state in one word: those of the documentation."""
+"""Reasons in the documentation by Keptn's reason, which is a phase and a state in one word."""
 ONLY_DOCUMENTED: Final = {
     "CreateApp": "has been created",
     "CreateAppVersion": "has been created",
@@ -118,9 +118,10 @@ ONLY_DOCUMENTED: Final = {
     "Deprecated": "is superseded",
     "WorkloadDeployReconcile": "is being reconciled",
 }
-"""Texts of the reasons for which Keptn itself has no event."""
+"""Texts of the reasons for which Keptn has no event."""
 _TIMED_OUT: Final = ("WorkloadDeployReconcileErrored",)
-"""Keptn calls a time-out WorkloadDeployFinished, with type Warning."""
+"""The documented reason of a time-out, which Keptn calls WorkloadDeployFinished with type Warning.
+"""
 
 APP_PHASES: Final = {
     "AppPreDeployTasks": "App Pre-Deployment Tasks",
@@ -138,7 +139,7 @@ WORKLOAD_PHASES: Final = {
     "WorkloadPostDeployTasks": "Workload Post-Deployment Tasks",
     "WorkloadPostDeployEvaluations": "Workload Post-Deployment Evaluations",
 }
-"""The same of a workload."""
+"""Long names of a workload's phases, in their order."""
 LONG_NAMES: Final = {
     **APP_PHASES,
     **WORKLOAD_PHASES,
@@ -165,7 +166,7 @@ LONG_NAMES: Final = {
     "CreateAppVersion": "Create AppVersion",
     "DeprecateAppVersion": "Deprecate AppVersion",
 }
-"""Of every phase that has events."""
+"""Long names of all phases that have events."""
 _TITLES: Final = {
     COMPLETED: COMPLETED,
     "WorkloadPreDeployErrored": "Workload Pre-Deployment Evaluations.Errored",
@@ -180,7 +181,7 @@ _TEXTS: Final = {
 _NORMAL: Final = frozenset(
     (STARTED, FINISHED, "StatusChanged", "AppVersionNotFound", "ReconcileWorkloadNotFound")
 )
-"""States, and one reason. An app may come after its workloads, and before them."""
+"""States and one reason of type Normal: an app may come after its workloads, and before them."""
 
 
 class LifecycleEvent(Struct, frozen=True, gc=False):
@@ -195,10 +196,10 @@ class LifecycleEvent(Struct, frozen=True, gc=False):
 def events_of(
     phase: str, state: str, text: str, vocabulary: Vocabulary, *, warning: bool | None = None
 ) -> tuple[LifecycleEvent, ...]:
-    """The events that report a state of a phase, each reason once.
+    """Return the events that report a state of a phase, each reason once.
 
-    Without ``text`` or ``warning`` they are those of the state. Raises KeyError for a state that is
-    not in REASONS.
+    ``text`` and ``warning`` default to those of the state. Raises KeyError for a state that is not
+    in REASONS.
     """
     text = text or _TEXTS.get(state, "")
     reason = f"{phase}{state}"
@@ -215,14 +216,14 @@ def events_of(
 
 
 def documented_event(reason: str, vocabulary: Vocabulary) -> tuple[LifecycleEvent, ...]:
-    """The event about a creation or a deprecation, for which Keptn has none."""
+    """Return the event about a creation or a deprecation, for which Keptn has none."""
     if vocabulary == "keptn" or reason not in ONLY_DOCUMENTED:
         return ()
     return (_event(reason, reason, "", is_warning=False),)
 
 
 def message(event: LifecycleEvent, namespace: str, name: str, version: str = "") -> str:
-    """The text of an event; an unknown version is left out."""
+    """Return the text of an event, without an unknown version."""
     known = f", Version: {version}" if version else ""
     heading = event.title.partition(".")[0]
     return f"{heading}: {event.text} / Namespace: {namespace}, Name: {name}{known}"

@@ -1,7 +1,7 @@
-"""A scheduler's questions to its extender, and the answers, as JSON (kube-scheduler's extender/v1).
+"""Reads a scheduler's questions to its extender, and writes answers (kube-scheduler's extender/v1).
 
-The scheduler gives the names of the nodes that fit so far, or where it does not know that we need
-no more, the nodes whole. What is let through is handed back as it came.
+The scheduler sends the names of the nodes that fit so far or, if it is not configured for names,
+the whole nodes. Nodes that pass are returned unchanged.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 Node = TypeVar("Node")
 
 MOST_NODES: Final = 50_000
-"""In a question whose answer says of each why not: ten times what Kubernetes supports."""
+"""Maximum nodes of a question, because the answer has a reason for each: ten times Kubernetes'
+limit."""
 _NULL_TEXT: Final = b"null"
 _NULL: Final = Raw(_NULL_TEXT)
 _EMPTY: Final = Raw(b"[]")
 
 
 class ArgumentsError(Exception):
-    """The scheduler's request is invalid; the text is one line."""
+    """The scheduler's request is invalid. The text is one line."""
 
 
 class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
@@ -93,14 +94,14 @@ _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 class FilterQuestion(Struct, frozen=True):
-    """``pod`` is to be placed on one of some nodes."""
+    """A question on which of some nodes ``pod`` may be placed."""
 
     pod: CandidatePod
     names: Raw
     nodes: list[Raw] | None
 
     def answer(self, given: Permission) -> bytes:
-        """The nodes that can run the pod, and why the others cannot."""
+        """Return the nodes that can run the pod, and why the others cannot."""
         if not given.refusal and not given.avoided:
             # As it came: five thousand names need not be read.
             if self.nodes is not None:
@@ -129,7 +130,7 @@ class FilterQuestion(Struct, frozen=True):
 
 
 def read_filter(body: bytes) -> FilterQuestion:
-    """The question in ``body``. Raises ArgumentsError."""
+    """Decode the question in ``body``. Raises ArgumentsError."""
     try:
         arguments = _decode_filter(body)
         items = arguments.nodes.items if arguments.nodes is not None else None
@@ -143,19 +144,19 @@ def read_filter(body: bytes) -> FilterQuestion:
 
 
 def filter_error(text: str) -> bytes:
-    """An answer that lets nothing pass: the scheduler shows ``text``, and asks again."""
+    """Return an answer that lets no node pass: the scheduler shows ``text``, and asks again."""
     return _encode(_FilterResult(error=text))
 
 
 class PreemptionQuestion(Struct, frozen=True):
-    """On which nodes others are to be evicted for ``pod``."""
+    """A question on which nodes pods may be evicted for ``pod``."""
 
     pod: CandidatePod
     meta_victims: Raw
     victims: dict[str, Raw] | None
 
     def answer(self, given: Permission) -> bytes:
-        """The same victims, but none for a pod, or on a node, that is not allowed yet."""
+        """Return the victims without those of a pod, or on a node, that is not allowed yet."""
         if given.refusal:
             return preemption_refused()
         if self.victims is None and not given.avoided and bytes(self.meta_victims) != _NULL_TEXT:
@@ -169,12 +170,12 @@ class PreemptionQuestion(Struct, frozen=True):
 
 
 def preemption_refused() -> bytes:
-    """An answer by which nobody is evicted."""
+    """Return an answer by which no pod is evicted."""
     return b'{"NodeNameToMetaVictims":{}}'
 
 
 def read_preemption(body: bytes) -> PreemptionQuestion:
-    """The question in ``body``. Raises ArgumentsError."""
+    """Decode the question in ``body``. Raises ArgumentsError."""
     try:
         preemption = _decode_preemption(body)
         if preemption.node_name_to_victims is None:

@@ -1,7 +1,7 @@
-"""Nodes on which a workload version has failed: what counts, how long, and how it is cleared. Pure.
+"""Decides which nodes a workload version has failed on, for how long, and when they are cleared.
 
-They are recorded in the version's status. All times follow from those of the failures, so a failure
-that is seen twice is recorded once.
+The nodes are recorded in the version's status. All times follow from those of the failures, so a
+failure that is seen twice is recorded once. Pure.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 CLEAR_KEY: Final = f"{OURS}clear-failed-nodes"
-"""On a workload version: until when failures do not count; any other text asks us for that."""
+"""Annotation of a workload version: time until which failures do not count, or any other text to
+request it."""
 MOST: Final = 50
-"""Nodes of a version, the newest."""
+"""Maximum nodes of a version; the newest are kept."""
 STARTING: Final = 120.0
 """Seconds in which a pod starts; a later failure is not a failed start."""
 WAITING_REASONS: Final = frozenset(
@@ -36,11 +37,11 @@ WAITING_REASONS: Final = frozenset(
         "RunContainerError",
     )
 )
-"""What a container waits for that does not start."""
+"""Reasons for which a container waits that does not start."""
 
 
 class NodeFailure(Struct, frozen=True, gc=False):
-    """Something of a version failed on a node; ``reason`` is said before "on this node"."""
+    """A failure of a version on a node; ``reason`` is read before "on this node"."""
 
     node: str
     reason: str
@@ -48,7 +49,7 @@ class NodeFailure(Struct, frozen=True, gc=False):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """How far a pod came. Times are stamps; ``turned``: when its readiness changed last.
+    """The progress of a pod's start. ``turned`` is when its readiness changed last.
 
     ``reasons`` are those for which its containers wait.
     """
@@ -61,7 +62,7 @@ class Start(Struct, frozen=True, gc=False):
 
 
 def start_failure(start: Start) -> str:
-    """Why a pod failed to start; empty if it did not."""
+    """Return why a pod failed to start, or "" if it did not."""
     waiting_reason = next((reason for reason in start.reasons if reason in WAITING_REASONS), "")
     if start.phase != FAILED and not waiting_reason:
         return ""
@@ -79,7 +80,7 @@ def is_clear_wanted(version: WorkloadVersion) -> bool:
 def nodes_to_record(
     version: WorkloadVersion, failures: Iterable[NodeFailure], *, seconds: float, now: datetime
 ) -> tuple[FailedNode, ...]:
-    """The nodes as they are to be recorded, those that expire last at the end.
+    """Return the nodes to record, those that expire last at the end.
 
     ``seconds`` is how long a failure counts.
     """
@@ -100,7 +101,7 @@ def nodes_to_record(
 
 
 def unexpired_nodes(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
-    """The recorded nodes that still count."""
+    """Return the recorded nodes that still count."""
     return tuple(
         node
         for node in version.status.failed_nodes
@@ -109,7 +110,7 @@ def unexpired_nodes(version: WorkloadVersion, now: datetime) -> tuple[FailedNode
 
 
 def seconds_to_expiry(nodes: Iterable[FailedNode], now: datetime) -> float | None:
-    """Seconds until the first of them expires; None if there is none."""
+    """Return the seconds until the first node expires, or None if there is none."""
     ends = [end for node in nodes if (end := moment(node.expires)) is not None]
     return max((min(ends) - now).total_seconds(), 0.0) if ends else None
 
@@ -117,7 +118,7 @@ def seconds_to_expiry(nodes: Iterable[FailedNode], now: datetime) -> float | Non
 def with_inherited_nodes(
     version: WorkloadVersion, previous: WorkloadVersion | None, now: datetime
 ) -> WorkloadVersion:
-    """A version that begins, with the nodes of the previous one."""
+    """Return a version that begins, with the nodes of the previous one."""
     nodes = unexpired_nodes(previous, now) if previous is not None else ()
     if not nodes:
         return version

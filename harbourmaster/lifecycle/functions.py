@@ -1,7 +1,7 @@
-"""What a task runs: its definition's container, or a function found through references.
+"""Resolves what a task runs: its definition's container, or a function found through references.
 
-A function's code lies in a ConfigMap or behind a URL (keptn-spec 3.8, 3.9). References are followed
-until a definition brings code; upstream follows one only, and what works there works the same here.
+A function's code is in a ConfigMap or behind a URL (keptn-spec 3.8, 3.9). References are followed
+until a definition has code; upstream follows one only, and what works there works the same here.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ PYTHON: Final = "python"
 CODE: Final = "code"
 """The key of a function in its ConfigMap."""
 DIGEST: Final = "gates.harbourmaster.dev/code-digest"
-"""Annotation of a ConfigMap of ours: which code it should have."""
+"""Annotation of our ConfigMaps: the digest of the code that they should have."""
 _PREFIX: Final = "keptnfn-"
 _KEPT: Final = 245
-"""Characters of a definition's name in that of its ConfigMap, as upstream."""
+"""Characters of a definition's name that are kept in the name of its ConfigMap, as upstream."""
 _SHOWN: Final = 6
 """Names of a chain that a message lists."""
 _LABELS: Final = {"app.kubernetes.io/managed-by": "harbourmaster"}
 
 Find: TypeAlias = "Callable[[str], TaskDefinition | None]"
-"""A definition by name, for the namespace of the task."""
+"""Returns a definition by name, for the namespace of the task."""
 
 
 class Function(Struct, frozen=True):
-    """A function with all it is given. The first of code, ``config_map`` and ``url`` that is set.
+    """A function with its inputs.
 
-    ``bearer`` is the definition that brings the code; ``config_map`` is in its namespace. ``code``
-    is a digest if the definition is of a cache.
+    The first of ``code``, ``config_map`` and ``url`` that is set counts. ``bearer`` is the
+    definition with the code; ``config_map`` is in its namespace. ``code`` is a digest if the
+    definition is from a cache.
     """
 
     runtime: str
@@ -57,7 +58,7 @@ class Function(Struct, frozen=True):
 
 
 class TaskContainer(Struct, frozen=True):
-    """A container of the user's."""
+    """A container that the user defines."""
 
     spec: dict[str, Any]
 
@@ -79,7 +80,7 @@ class Unusable(Struct, frozen=True):
 def resolve(
     task: Task, definition: TaskDefinition, find: Find
 ) -> Function | TaskContainer | Missing | Unusable:
-    """What ``task`` runs by its ``definition``; ``find`` looks up what that refers to."""
+    """Return what ``task`` runs by its ``definition``; ``find`` looks up referred definitions."""
     name = definition.metadata.name
     kinds = _kinds(definition)
     if len(kinds) != 1:
@@ -149,17 +150,17 @@ def _function(task: Task, definition: TaskDefinition, find: Find) -> Function | 
 
 
 def spec_of(definition: TaskDefinition) -> RuntimeSpec:
-    """The deno or python part; an empty one for a container."""
+    """Return the deno or python part, or an empty one for a container."""
     return definition.spec.deno or definition.spec.python or RuntimeSpec()
 
 
 def inline_code(spec: RuntimeSpec) -> str:
-    """The code in the definition itself, or nothing."""
+    """Return the code in the definition itself, or ""."""
     return spec.inline.code if spec.inline else ""
 
 
 def without_code(definition: TaskDefinition) -> TaskDefinition:
-    """The definition with a digest in place of its inline code, as caches keep it."""
+    """Return the definition with a digest in place of its inline code, as caches keep it."""
     spec = definition.spec
     parts = {DENO: spec.deno, PYTHON: spec.python}
     shortened = {
@@ -171,7 +172,7 @@ def without_code(definition: TaskDefinition) -> TaskDefinition:
 
 
 def config_map_of(definition: TaskDefinition) -> str:
-    """The ConfigMap with the definition's code, in its namespace; empty for none."""
+    """Return the ConfigMap with the definition's code, in its namespace, or ""."""
     spec = spec_of(definition)
     if inline_code(spec):
         return function_name(definition.metadata.name)
@@ -179,24 +180,24 @@ def config_map_of(definition: TaskDefinition) -> str:
 
 
 def config_map_keys(definition: TaskDefinition) -> tuple[str, ...]:
-    """The same as a key of a store, for an index."""
+    """Return the key of the ConfigMap with the definition's code, for an index."""
     name = config_map_of(definition)
     return (f"{definition.metadata.namespace}/{name}",) if name else ()
 
 
 def references(definition: TaskDefinition) -> tuple[str, ...]:
-    """The definition that this one refers to, for an index."""
+    """Return the name of the definition that this one refers to, for an index."""
     reference = spec_of(definition).function_ref
     return (reference.name,) if reference and reference.name else ()
 
 
 def function_name(definition: str) -> str:
-    """The ConfigMap of a definition with inline code."""
+    """Return the name of the ConfigMap of a definition with inline code."""
     return f"{_PREFIX}{definition[:_KEPT].rstrip('-.')}"
 
 
 def copy_name(task: str) -> str:
-    """The ConfigMap with the code of another namespace, for one task."""
+    """Return the name of the ConfigMap with the code of another namespace, for one task."""
     return resource_name(NAME_LIMIT, NAME_LEAST, f"keptntask-{task}")
 
 
@@ -206,12 +207,12 @@ def is_name(text: str) -> bool:
 
 
 def digest(code: str) -> str:
-    """A short hash of the code."""
+    """Return a short hash of the code."""
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def config_map_for(owner: Metadata, kind: str, name: str, code: str) -> dict[str, Any]:
-    """The ConfigMap with this code, deleted with its owner of the lifecycle group."""
+    """Return the ConfigMap with this code, deleted with its owner of the lifecycle group."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -235,7 +236,7 @@ def config_map_for(owner: Metadata, kind: str, name: str, code: str) -> dict[str
 
 
 def _kinds(definition: TaskDefinition) -> list[str]:
-    """Which of the three are given; an empty object counts."""
+    """Return which of the three parts are given; an empty object counts."""
     spec = definition.spec
     parts = {DENO: spec.deno, PYTHON: spec.python, "container": spec.container}
     return [kind for kind, part in parts.items() if part is not None]
@@ -250,6 +251,6 @@ def _has_code(spec: RuntimeSpec) -> bool:
 
 
 def _chain_text(chain: list[str]) -> str:
-    """The chain, or the ends of a long one."""
+    """Return the chain, or the ends of a long one."""
     shown = chain if len(chain) <= _SHOWN else [*chain[: _SHOWN - 2], "...", chain[-1]]
     return " > ".join(shown)

@@ -41,40 +41,40 @@ _PRE_TASKS, _PRE_EVALUATIONS = WORKLOAD_PHASES[:2]
 
 
 class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """How one pod stands. Times are stamps, and empty where there is none."""
+    """The report on one pod. Times are RFC 3339, and empty if there is none."""
 
     namespace: str
     pod: str
     code: Code
     text: str
-    """What it waits for, to be read after "waits for"."""
+    """The reason for which it waits, to be read after "waits for"."""
     place: WaitPlace = ""
-    """Where it waits; empty for a pod that does not wait for us."""
+    """The place where it waits; empty for a pod that does not wait for us."""
     app: str = ""
     workload: str = ""
     version: str = ""
-    """As the pod says it."""
+    """The version that the pod names."""
     version_object: str = ""
-    """The name of its KeptnWorkloadVersion, be it there or not."""
+    """The name of its KeptnWorkloadVersion, whether or not it exists."""
     app_version_object: str = ""
-    """The name of the KeptnAppVersion that lets it begin; empty where there is none."""
+    """The name of the KeptnAppVersion that lets it begin; empty if there is none."""
     since: str = ""
-    """When the pod was made."""
+    """The creation time of the pod."""
     age: int = 0
     """Seconds since then."""
     deadline: str = ""
-    """When it has waited too long; empty for never, and where that is not known."""
+    """The time at which it has waited too long; empty for never, or if it is not known."""
     on_expiry: Literal[""] | OnTimeout = ""
-    """What happens then: it is reported and stays, goes, or is blocked."""
+    """The action at the deadline: report, release or block the pod."""
     is_overdue: bool = False
     next_try: str = ""
     """The earliest of its checks' next tries."""
     advice: str = ""
-    """What somebody may do about it; empty where nothing need be done."""
+    """The next step for users; empty if there is none."""
     checks: tuple[CheckReport, ...] = ()
-    """Those before its release, of its app and of itself, in their order."""
+    """The checks before its release, of its app and of itself, in their order."""
     items: tuple[ItemReport, ...] = ()
-    """What it waits for besides its checks."""
+    """The objects for which it waits besides its checks."""
     foreign_gates: tuple[str, ...] = ()
 
     @property
@@ -89,12 +89,12 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for us."""
+        """Whether the pod waits for us."""
         return bool(self.place)
 
 
 def case_of(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> Case:
-    """What a verdict is made of; it costs a tenth of a report."""
+    """Return the inputs of a verdict, which cost a tenth of a report."""
     described = workload_of(pod.annotations, pod.labels)
     version = _version(described, facts)
     age = _age(pod, now)
@@ -103,7 +103,7 @@ def case_of(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> Case
 
 
 def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> GateReport:
-    """The report on a pod from all that is known."""
+    """Return the report on a pod from all that is known."""
     case = case_of(pod, facts, rules, now)
     described = case.described if pod.has_checks else None
     version, conditions = case.version, pod.wait_conditions
@@ -142,7 +142,7 @@ def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> 
 
 
 def _version(described: WorkloadMetadata | None, facts: Facts) -> WorkloadVersion | None:
-    """The version that the pod is of, unless its workload is about to go."""
+    """Return the version that the pod is of, unless its workload is being deleted."""
     is_going = facts.workload is not None and facts.workload.metadata.deletion_timestamp
     if described is None or is_going:
         return None
@@ -150,7 +150,7 @@ def _version(described: WorkloadMetadata | None, facts: Facts) -> WorkloadVersio
 
 
 def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
-    """Those of the app, then the workload's; as the pod names them where there is no version."""
+    """Return the checks of the app and the workload; as the pod names them without a version."""
     if case.version is not None:
         versions = (case.facts.app, case.version)
         stale_after = case.rules.stale_after_intervals

@@ -3,7 +3,7 @@
 One code always wins. In this order, the first that holds:
 
 ======================  =========================================================================
-``ending``              the pod is being deleted, and nobody sees to its gate any more
+``ending``              the pod is being deleted, and its gate is left as it is
 ``foreign-gates-only``  it has no gate of ours, and gates of others hold it
 ``released``            due: its checks passed, or its time is over and it goes without; or done
 ``not-gated``           it neither has our gate nor waits in a scheduler for us
@@ -89,20 +89,20 @@ WaitPlace: TypeAlias = Literal["", "gate", "scheduler"]
 
 A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
 _PATIENCE: Final = 60
-"""Seconds after which somebody should look why a pod has no version."""
+"""Seconds after which users should find out why a pod has no version."""
 
 
 class GateWaitRules(Struct, frozen=True, gc=False, kw_only=True):
-    """What the controller's settings say of waiting pods; see its ``lifecycle`` settings."""
+    """The controller's settings for waiting pods; see its ``lifecycle`` settings."""
 
     max_age_seconds: float = 0.0
-    """0 means no limit."""
+    """Maximum seconds at a gate; 0 means no limit."""
     on_expiry: Literal["Keep", "Release"] = "Keep"
     stale_after_intervals: float = STALE_AFTER
 
 
 class GateVerdict(NamedTuple):
-    """Why a pod waits. ``text`` is read after "waits for", ``advice`` says what a user can do."""
+    """The reason why a pod waits: ``text`` follows "waits for", ``advice`` is the next step."""
 
     code: Code
     text: str
@@ -137,7 +137,7 @@ def release_command(target: str) -> str:
 
 
 class Case(NamedTuple):
-    """A pod with all that decides on it; ``version`` is the one that it is of, if that is there."""
+    """A pod with all that decides on it; ``version`` is its version, if that exists."""
 
     pod: Pod
     described: WorkloadMetadata | None
@@ -145,12 +145,12 @@ class Case(NamedTuple):
     facts: Facts
     rules: GateWaitRules
     age: int
-    """Seconds."""
+    """Seconds since the pod was created."""
     wait: WaitReport
 
     @property
     def place(self) -> WaitPlace:
-        """Where it waits."""
+        """The place where it waits."""
         if GATE in self.pod.gates:
             return "gate"
         return "scheduler" if self.pod.is_in_scheduler else ""
@@ -176,18 +176,18 @@ class Case(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether it goes for its age."""
+        """Whether it is released for its age."""
         return self.is_overdue and self.rules.on_expiry == "Release"
 
     @property
     def release(self) -> str:
-        """The command that lets it go; for a template, one of its pods."""
+        """The command that releases it; for a template, one of its pods."""
         name = self.pod.name or "POD"
         return release_command(f"{self.pod.namespace}/{name}")
 
 
 def verdict_on(case: Case) -> GateVerdict:
-    """The first verdict that holds, in the order of the table above."""
+    """Return the first verdict that holds, in the order of the table above."""
     if case.pod.is_ending:
         return GateVerdict("ending", "nothing: it is being deleted")
     if not case.place:
@@ -207,7 +207,7 @@ def verdict_on(case: Case) -> GateVerdict:
 
 
 def _verdict_on_checks(case: Case) -> GateVerdict:
-    """For a pod that waits for its checks, or did."""
+    """Decide for a pod that waits for its checks, or did."""
     orphaned = "" if case.is_provisional else why_orphaned(case.pod)
     is_settled = not case.is_provisional and not orphaned
     if is_settled and case.version is not None and may_go(approval(case.version), case.owner):
@@ -232,7 +232,7 @@ def _overdue(case: Case) -> GateVerdict:
 
 
 def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
-    """For a pod of a known workload that must wait."""
+    """Decide for a pod of a known workload that must wait."""
     wait = wait_of(case.version, case.owner)
     if case.version is None:
         late = "its events and harbourmaster doctor show what blocks the controller"
@@ -249,7 +249,7 @@ def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
 
 
 def _verdict_on_ungated_pod(pod: Pod) -> GateVerdict:
-    """For a pod that does not wait for us."""
+    """Decide for a pod that does not wait for us."""
     if pod.gates:
         text = f"the gates of others: {', '.join(pod.gates)}"
         return GateVerdict("foreign-gates-only", text, "what set these gates must remove them")
@@ -268,7 +268,7 @@ def _verdict_on_ungated_pod(pod: Pod) -> GateVerdict:
 
 
 def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
-    """Of a pod whose app comes first; ``text`` is what its version alone says."""
+    """Decide for a pod whose app comes first; ``text`` is the reason by its version alone."""
     app = case.facts.app
     if app is None:
         if "KeptnAppVersion" in case.facts.unread:
@@ -290,7 +290,7 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
 
 
 def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
-    """What a pod of the owner with this uid waits for, by its version; None: it has none."""
+    """Return why a pod of the owner with this uid waits, by its version, if it has one."""
     if version is None:
         return GateVerdict("waits-for-version", "its workload version, which is not there yet")
     if may_go(approval(version), owner):
@@ -306,7 +306,7 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
 
 
 def pre_checks(version: WorkloadVersion | AppVersion) -> GateVerdict | None:
-    """What is not done of the checks before a deployment; None where they passed."""
+    """Return which checks before a deployment have not passed, or None."""
     status, spec = version.status, version.spec
     return _phase(
         "pre-deployment tasks",
@@ -322,7 +322,7 @@ def pre_checks(version: WorkloadVersion | AppVersion) -> GateVerdict | None:
 
 
 def why_orphaned(pod: Pod) -> str:
-    """Why no check will ever release a waiting pod; empty where one may."""
+    """Return why no check will ever release a waiting pod, or "" if one may."""
     if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
         return ""
     if workload_of(pod.annotations, pod.labels) is None:
@@ -336,7 +336,7 @@ def why_orphaned(pod: Pod) -> str:
 def _phase(
     name: str, state: str, items: Iterable[ItemStatus], expected: Iterable[str]
 ) -> GateVerdict | None:
-    """What is not done of a phase; None where it passed."""
+    """Return which checks of a phase have not passed, or None."""
     if state in PASSED:
         return None
     states = dict.fromkeys(expected, PENDING) | {

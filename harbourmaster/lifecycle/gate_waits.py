@@ -1,7 +1,7 @@
-"""Which event tells users why the pods of a version wait, and when it is due. Pure.
+"""Selects the event that tells users why the pods of a version wait, and when it is due. Pure.
 
-What makes an event is its reason, its check and its version. A changed value gives no new one; the
-next repetition has it.
+An event is identified by its reason, its check and its version. A changed value causes no new
+event; the next repetition has it.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ FAULTS: Final = {
     "task-stuck": "GateTaskStuck",
     "": WAITING,
 }
-"""By the fault of a check, the gravest first."""
+"""Reasons by the fault of a check, the most severe first."""
 REASONS: Final = (BLOCKED, *FAULTS.values(), APP_MISSING)
 REPEAT: Final = 45 * 60.0
 """Seconds after which an event is repeated: the API server deletes it after an hour."""
 SETTLED: Final = 3.0
 """Seconds for which a fault must last before it is reported."""
 HEALTHY: Final = 10.0
-"""The same of what ends by itself, as a rule."""
+"""Seconds for which a wait that usually ends by itself must last before it is reported."""
 APP_DUE: Final = 60
-"""Seconds of a pod's age until which its KeptnAppVersion may still come."""
+"""Maximum age of a pod in seconds within which its KeptnAppVersion may still come."""
 
 
 class GateWait(Struct, frozen=True, gc=False, kw_only=True):
-    """Why pods wait, as an event says it; ``reason`` is one of REASONS."""
+    """The reason why pods wait, for an event; ``reason`` is one of REASONS."""
 
     reason: str
     identity: str
-    """What two events of one series have in common, besides their object."""
+    """The text that two events of one series have in common, besides their object."""
     text: str
     left: float | None = None
     """Seconds until time alone makes it another wait."""
 
     @property
     def is_warning(self) -> bool:
-        """Whether a person has to do something."""
+        """Whether a person must act."""
         return self.reason != WAITING
 
 
 class ReportedWait(Struct, frozen=True):
-    """What was told of a wait: ``at`` by the UID of the object, ``since`` when the wait began."""
+    """The events about a wait: ``at`` by the UID of the object, ``since`` when the wait began."""
 
     identity: str
     since: float
@@ -78,7 +78,7 @@ class EventStep(NamedTuple):
 def next_event(
     wait: GateWait | None, uids: Sequence[str], told: ReportedWait | None, now: float
 ) -> EventStep:
-    """The first event that is due for the objects with these UIDs, after what was told."""
+    """Return the first event that is due for the objects with these UIDs, after ``told``."""
     if wait is None or not uids:
         return EventStep()
     if told is None or told.identity != wait.identity:
@@ -93,7 +93,7 @@ def next_event(
 
 
 def gate_wait(report: GateReport) -> GateWait | None:
-    """What to tell of a pod with this report; None for nothing, as it goes on by itself."""
+    """Return the wait to report for a pod with this report, or None if it goes on by itself."""
     check, left = None, None
     open_items = [item for item in report.items if item.state != "Met"]
     if report.code in {"checks-failed", "app-failed"}:
@@ -133,7 +133,7 @@ def _name(check: CheckReport) -> str:
 
 
 def _detail(check: CheckReport) -> str:
-    """What is known of a check: value and threshold, or its own message."""
+    """Return the details of a check: value and threshold, or its own message."""
     unmet = next(
         (objective for objective in check.objectives if objective.state != "Succeeded"), None
     )

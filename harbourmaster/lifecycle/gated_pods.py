@@ -1,4 +1,4 @@
-"""Unbound pods that wait for us: at our gate, or in a scheduler (D8, D9)."""
+"""Decodes unbound pods that wait for us: at our gate, or in a scheduler (D8, D9)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 PENDING_PODS: Final = "spec.nodeName=,status.phase=Pending"
 REVISION_LABEL: Final = "controller-revision-hash"
-"""On the pods of StatefulSets: the revision of a pod."""
+"""Label on the pods of StatefulSets with their revision."""
 GENERATION_LABEL: Final = "pod-template-generation"
-"""On the pods of DaemonSets: the generation of a pod's template."""
+"""Label on the pods of DaemonSets with the generation of their template."""
 ONLY_WAITS: Final = "waits/"
 _PREFIXES: Final = ("keptn.sh/", "app.kubernetes.io/", "gates.harbourmaster.dev/")
 _KEYS: Final = frozenset((REVISION_LABEL, GENERATION_LABEL))
@@ -40,7 +40,7 @@ class Gate(Struct, frozen=True, gc=False):
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """Where a pod is placed, and what it waits for before."""
+    """The node of a pod, and what it waits for before it gets one."""
 
     scheduling_gates: tuple[Gate, ...] = ()
     scheduler_name: str = ""
@@ -58,14 +58,14 @@ class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ContainerWaiting(Struct, frozen=True, gc=False):
-    """Why a container does not run yet."""
+    """The reason why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
 class ContainerTerminated(Struct, frozen=True, gc=False, rename="camel"):
-    """How a container ended; ``message`` is what it wrote last, if it may say so."""
+    """The end of a container; ``message`` is its last output, if the container allows it."""
 
     exit_code: int = 0
     reason: str = ""
@@ -87,7 +87,7 @@ class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """How far a pod has come."""
+    """The progress of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -125,11 +125,11 @@ class Pod(Struct, frozen=True, gc=False):
     refusal: str = ""
     """The scheduler's last message, if it quotes our refusal."""
     elsewhere: str = ""
-    """If it does not wait for us: the scheduler in which it may wait for its checks."""
+    """The scheduler in which it may wait for its checks, if it does not wait for us."""
     wait_conditions: Waits | None = None
     """The objects for which it waits besides its checks."""
     mistakes: tuple[Mistake, ...] = ()
-    """What of it was meant for gates and has no effect; it counts only where there are gates."""
+    """Keys that were meant for gates and have no effect; they count only where gates are on."""
 
     @property
     def is_gated(self) -> bool:
@@ -148,7 +148,7 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def checks_state(self) -> str:
-        """The state of its checks that it carries; empty for none."""
+        """The state of its checks in its annotation; empty for none."""
         return self.annotations.get(CHECKS_KEY, "")
 
     @property
@@ -163,12 +163,12 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """As in the stores: ``namespace/name``."""
+        """The key ``namespace/name``, as in the stores."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def metadata(self) -> Metadata:
-        """For reports about the pod."""
+        """The metadata for reports about the pod."""
         return Metadata(name=self.name, namespace=self.namespace, uid=self.uid)
 
 
@@ -177,7 +177,7 @@ decode_object: Final = msgspec.json.Decoder(PodObject).decode
 
 
 def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
-    """A pod from its JSON; ``scheduler``: the one that asks us about its pods, if one does."""
+    """Decode a pod from its JSON; ``scheduler`` is the one that asks us about its pods, if any."""
     pod = decode_object(raw)
     is_gated = any(gate.name == GATE for gate in pod.spec.scheduling_gates)
     if not is_gated and not _is_in(scheduler, pod):
@@ -193,7 +193,7 @@ def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
 
 
 def decode_whole(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
-    """The same for any pod, whether or not it waits for us."""
+    """Decode any pod, whether or not it waits for us."""
     return _whole(decode_object(raw), scheduler)
 
 
@@ -230,11 +230,11 @@ def _mistakes(pod: PodObject) -> tuple[Mistake, ...]:
 
 
 def versions_of_pod(pod: Pod) -> list[tuple[str, str]]:
-    """The workload version that a waiting pod waits for, by namespace and name; and see below.
+    """Return namespace and name of a waiting pod's workload version, and its marks.
 
     The same index finds the pods of an app and of a workload, by ``app_mark`` and
-    ``workload_mark``, which are names of no version: they have a slash. So has ONLY_WAITS with the
-    UID of an owner, or of a pod, for pods without checks.
+    ``workload_mark``, which are not names of versions because they have a slash. So has ONLY_WAITS
+    with the UID of an owner, or of a pod, for pods without checks.
     """
     if not pod.is_ours:
         return []
@@ -254,18 +254,18 @@ def versions_of_pod(pod: Pod) -> list[tuple[str, str]]:
 
 
 def items_of_pod(pod: Pod) -> list[tuple[str, WaitItem]]:
-    """The items that a waiting pod waits for, each with its namespace."""
+    """Return the items that a waiting pod waits for, each with its namespace."""
     conditions = pod.wait_conditions if pod.is_ours else None
     return [(pod.namespace, item) for item in conditions.items] if conditions is not None else []
 
 
 def app_mark(name: str) -> str:
-    """Where the index by versions has the waiting pods of a KeptnApp."""
+    """Return the key of a KeptnApp's waiting pods in the index by versions."""
     return f"app/{name}"
 
 
 def workload_mark(name: str) -> str:
-    """Where the index by versions has the waiting pods of a KeptnWorkload."""
+    """Return the key of a KeptnWorkload's waiting pods in the index by versions."""
     return f"workload/{name}"
 
 

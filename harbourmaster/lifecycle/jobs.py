@@ -1,8 +1,8 @@
-"""The Job that runs a KeptnTask, and its result (keptn-spec 3.8).
+"""Builds the Job that runs a KeptnTask, and reads its result (keptn-spec 3.8).
 
-What strangers wrote (names, parameters, metadata, code) goes into values of the environment only:
+Values that users wrote (names, parameters, metadata, code) go into values of the environment only:
 never into a command line, and never through a template. The kubelet replaces ``$(NAME)`` in such
-values, so theirs are escaped; a container of the user's own is taken as it is.
+values, so they are escaped; a user's own container is used unchanged.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ _RUNNER: Final = "keptn-function-runner"
 _VOLUME: Final = "function-mount"
 _DIRECTORY: Final = "/var/data"
 _SCRATCH: Final = "1Gi"
-"""Size of a container's volume where its memory has no limit; upstream's is one byte."""
+"""Size of a container's volume if its memory has no limit; upstream's is one byte."""
 _SUCCESS: Final = ("Complete", "SuccessCriteriaMet")
 _FAILURE: Final = ("Failed", "FailureTarget")
 MESSAGE_POLICY: Final = "gates.harbourmaster.dev/termination-message-policy"
-"""Annotation of a definition: what its container keeps if it does not say so itself."""
+"""Annotation of a definition: the message policy of a container that has none."""
 _LAST_LINES: Final = "FallbackToLogsOnError"
-"""The kubelet keeps the last lines of a failed container: its pod and log are gone at once."""
+"""The policy that keeps the last lines of a failed container, whose pod and log are deleted at
+once."""
 _DOLLARS: Final = re.compile(r"\$+(\(?)")
 
 
 class Runners(Struct, frozen=True):
-    """How functions are run. The user's number is that of the images.
+    """The images and limits of functions. The user's number is that of the images.
 
     Unless ``is_restricted``, they have no security context, as in Keptn.
     """
@@ -74,9 +75,9 @@ class JobResult(Struct, frozen=True, gc=False):
 
 
 def result_of(conditions: Iterable[Condition]) -> JobResult | None:
-    """The result of the Job with these conditions; None while it runs.
+    """Return the result of the Job with these conditions, or None while it runs.
 
-    Only what is True counts, and a failure's text is that of its own condition.
+    Only conditions that are True count, and a failure's text is that of its own condition.
     """
     for condition in conditions:
         if condition.status != "True":
@@ -89,7 +90,7 @@ def result_of(conditions: Iterable[Condition]) -> JobResult | None:
 
 
 def job_name(task: Task, previous: str = "") -> str:
-    """The name of the task's Job; ``previous`` is a name that is gone or taken."""
+    """Return the name of the task's Job; ``previous`` is a name that is gone or taken."""
     spec = task.spec
     seed = f"{task.metadata.uid}/{spec.check_type}/{spec.task_definition}/{previous}"
     suffix = digits(seed)
@@ -99,13 +100,13 @@ def job_name(task: Task, previous: str = "") -> str:
 
 
 def active_deadline(timeout: str) -> int:
-    """Whole seconds, and at least one where there is any time. Raises ValueError."""
+    """Return whole seconds, at least one if there is any time. Raises ValueError."""
     seconds = parse_duration(timeout or TIMEOUT)
     return max(int(seconds), 1) if seconds > 0 else int(seconds)
 
 
 def ttl_of(definition: TaskDefinition | None) -> int:
-    """Seconds that a finished Job of this definition stays."""
+    """Return the seconds that a finished Job of this definition stays."""
     if definition is None or definition.spec.ttl_seconds_after_finished is None:
         return TTL
     return definition.spec.ttl_seconds_after_finished
@@ -119,11 +120,11 @@ def job_for(
     *,
     config_map: str = "",
 ) -> dict[str, Any]:
-    """The Job that runs ``task``; ``config_map`` holds its function, in the task's namespace.
+    """Return the Job for ``task``; ``config_map`` holds its function, in the same namespace.
 
     Its name and its nonce are those of the task's status. It has no ``ttlSecondsAfterFinished``
-    yet: that comes once the result is recorded, or a Job might vanish unseen and run twice. Raises
-    ValueError for a time-out that is none.
+    yet: that is set once the result is recorded, or a Job might vanish unseen and run twice. Raises
+    ValueError for an invalid time-out.
     """
     metadata = task.metadata
     parents = inherited_metadata(metadata.labels, metadata.annotations)
@@ -155,9 +156,9 @@ def job_for(
 
 
 def literal(text: str) -> str:
-    """Text as a value of the environment that reaches the container just like this.
+    """Escape a text so that it reaches the container unchanged as a value of the environment.
 
-    The kubelet makes one dollar sign of two, and looks for a variable after one before ``(``.
+    The kubelet replaces two dollar signs by one, and looks for a variable after one before ``(``.
     """
     return _DOLLARS.sub(_escape, text)
 
@@ -180,7 +181,7 @@ def _keptn_annotations(task: Task) -> dict[str, str]:
 
 
 def _account(definition: TaskDefinition) -> dict[str, Any]:
-    """Whose rights the pod has: without an account of its own it gets no token unasked."""
+    """Return the pod's service account: without an account of its own it gets no token."""
     spec = definition.spec
     fields: dict[str, Any] = {}
     if spec.service_account is not None and spec.service_account.name:
@@ -224,7 +225,7 @@ def _pod(
 
 
 def _environment(program: Function, context: dict[str, Any], script: str) -> list[dict[str, Any]]:
-    """In Keptn's order."""
+    """Return the variables, in Keptn's order."""
     variables: list[dict[str, Any]] = []
     if program.parameters:
         variables.append({"name": "DATA", "value": literal(parameters_text(program.parameters))})
@@ -237,7 +238,7 @@ def _environment(program: Function, context: dict[str, Any], script: str) -> lis
 
 
 def _restricted_context(runners: Runners) -> dict[str, Any]:
-    """What a namespace under the restricted Pod Security Standard asks for.
+    """Return the security context for the restricted Pod Security Standard.
 
     The user is a number: the kubelet cannot tell that a name is not root's.
     """
@@ -251,9 +252,9 @@ def _restricted_context(runners: Runners) -> dict[str, Any]:
 
 
 def _own(spec: Mapping[str, Any], context: dict[str, Any], policy: str) -> dict[str, Any]:
-    """The user's container with the context in the place of its own, or at the end.
+    """Return the user's container with the context in the place of its own, or at the end.
 
-    The policy is for a container that does not say itself what to keep.
+    The policy is for a container that does not define itself what to keep.
     """
     before: list[dict[str, Any]] = spec.get("env") or []
     env = [context if variable.get("name") == CONTEXT else variable for variable in before]
@@ -262,7 +263,7 @@ def _own(spec: Mapping[str, Any], context: dict[str, Any], policy: str) -> dict[
 
 
 def _volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A volume in memory for each that the container mounts."""
+    """Return a volume in memory for each that the container mounts."""
     names = dict.fromkeys(mount["name"] for mount in spec.get("volumeMounts") or [])
     limits = (spec.get("resources") or {}).get("limits") or {}
     scratch = {"medium": "Memory", "sizeLimit": limits.get("memory", _SCRATCH)}

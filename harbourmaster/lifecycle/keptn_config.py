@@ -1,6 +1,6 @@
-"""Which KeptnConfig counts, and what it says (keptn-spec 3.11).
+"""Chooses the KeptnConfig that counts, and reads it (keptn-spec 3.11).
 
-Keptn takes whichever it has read last, from any namespace. Here one counts, always the same; one
+Keptn uses the one that it has read last, from any namespace. Here one counts, always the same; one
 of another namespace only if an administrator adopts it, because it configures the whole cluster.
 """
 
@@ -22,14 +22,14 @@ class LifecycleConfiguration(Struct, frozen=True, gc=False):
     """The values in force; the defaults are those of the kind. Durations in seconds."""
 
     block_deployment: bool = True
-    """False: a failed check is a Warning, and the flow goes on."""
+    """Whether a failed check stops the flow; if False, it is a Warning."""
     creation_request_timeout: float = 30.0
-    """How long an app of several workloads is waited for."""
+    """Seconds to wait for all workloads of an app."""
     observability_timeout: float = 300.0
-    """How long a workload may take until it is ready."""
+    """Seconds until a workload must be ready."""
     cloud_events_endpoint: str = ""
     collector_url: str = ""
-    """``host:port`` for OTLP over gRPC, or a URL for OTLP over HTTP."""
+    """The collector: ``host:port`` for OTLP over gRPC, or a URL for OTLP over HTTP."""
 
 
 ADOPTS: Final = "gates.harbourmaster.dev/adopts"
@@ -42,10 +42,10 @@ _LONGEST: Final = 10**9
 
 
 class ChosenConfig(Struct, frozen=True):
-    """``first`` is the one of our namespaces, ``counts`` the one whose spec is used.
+    """The choice: ``first`` is the one of our namespaces, ``counts`` the one whose spec is used.
 
-    They differ if ``first`` adopts the KeptnConfig of the key ``adopted``; without that one,
-    nothing counts.
+    They differ if ``first`` adopts the KeptnConfig of the key ``adopted``; if that does not exist,
+    no KeptnConfig counts.
     """
 
     first: Config | None = None
@@ -54,9 +54,10 @@ class ChosenConfig(Struct, frozen=True):
 
 
 def choose_config(configs: Collection[Config], namespaces: Sequence[str]) -> ChosenConfig:
-    """The first of the first namespace, then the oldest, then by name; or what that adopts.
+    """Choose the oldest KeptnConfig of the first namespace, or the one that it adopts.
 
-    Only the first namespace is certainly ours, so an annotation elsewhere adopts nothing.
+    With equal ages the name decides. Only the first namespace is certainly ours, so an annotation
+    elsewhere adopts nothing.
     """
     first = min(
         (config for config in configs if config.metadata.namespace in namespaces),
@@ -77,7 +78,7 @@ def choose_config(configs: Collection[Config], namespaces: Sequence[str]) -> Cho
 
 
 def read_configuration(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str, ...]]:
-    """What it sets, and what is wrong with it: those fields have their defaults."""
+    """Return the configuration and its problems; a field with a problem has its default."""
     if config is None:
         return _DEFAULTS, ()
     spec, problems = config.spec, []
@@ -111,7 +112,7 @@ def read_configuration(config: Config | None) -> tuple[LifecycleConfiguration, t
 
 
 def status_text(config: Config, choice: ChosenConfig, namespaces: Sequence[str]) -> str:
-    """The status of ``config``, given the one that counts."""
+    """Return the status of ``config``, given the one that counts."""
     key = config.metadata.key
     if choice.counts is not None and choice.counts.metadata.key == key:
         _, problems = read_configuration(config)
@@ -135,12 +136,12 @@ def waits_for_adoption(config: Config, choice: ChosenConfig, namespaces: Sequenc
 
 
 def is_in_force(status: str) -> bool:
-    """Whether a status of ``status_text`` says that all of the object has effect."""
+    """Whether a text of ``status_text`` says that the whole object has effect."""
     return status == IN_FORCE or status.startswith(f"{IN_FORCE}:")
 
 
 def adopting(config: Config) -> str:
-    """The command that lets ``config`` count."""
+    """Return the command that adopts ``config``."""
     return f"harbourmaster config adopt {config.metadata.key}"
 
 

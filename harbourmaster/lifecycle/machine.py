@@ -1,7 +1,7 @@
-"""The phase machine: from a version and its inputs to its next status, and what is to be done.
+"""Moves a version through its phases: from its inputs to its next status and the actions.
 
-Apps and workloads go through the same code. What is decided follows from the arguments alone, so a
-interrupted pass is simply repeated. Finished items are not looked at again.
+Apps and workloads use the same code. The result depends only on the arguments, so an interrupted
+pass is simply repeated. Finished items are not read again.
 
 A phase of tasks or evaluations has one child for each definition, all at once (keptn-spec 3.7). The
 deployment phase of an app is that of its workloads, that of a workload is that of its pods.
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 
 def overall_state(states: Collection[str], expected: int) -> str:
-    """The worst of the states; Pending where some of the ``expected`` ones are not there yet.
+    """Return the worst of the states, or Pending if some of the ``expected`` ones are missing.
 
-    An empty state is Pending. Unlike Keptn, which never gets past one, a Warning lets pass.
+    An empty state is Pending. A Warning counts as passed; in Keptn it never passes.
     """
     if FAILED in states or DEPRECATED in states:
         return FAILED
@@ -77,10 +77,9 @@ _WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation"}
 def _run_checks(
     phase: Phase, version: Version, status: Status, inputs: Inputs, rules: Rules, now: datetime
 ) -> Step:
-    """Follow the children, and ask for those that are missing.
+    """Follow the children, and request those that are missing.
 
-    A definition that is listed twice counts once. A missing one keeps its item waiting,
-    and only that one.
+    A definition that is listed twice counts once. A missing one keeps only its own item waiting.
     """
     items: tuple[ItemStatus, ...] = getattr(status, phase.items)
     # In reverse, so that of two items of one definition the first counts.
@@ -110,7 +109,7 @@ def _run_checks(
 def _follow_item(
     phase: Phase, old: ItemStatus | None, definition: str, inputs: Inputs, now: str
 ) -> ItemStatus | Creation:
-    """The item as it is now, or the child that it needs."""
+    """Return the item with its current state, or the child that it needs."""
     if old is not None and old.status in SETTLED:
         return old
     if old is not None and old.name:
@@ -138,7 +137,7 @@ def _in_state(item: ItemStatus, state: str, now: str) -> ItemStatus:
 def _changes(
     phase: Phase, old: ItemStatus | None, new: ItemStatus, inputs: Inputs
 ) -> Iterator[PhaseNotice]:
-    """The notices about an item: each change once, because the old status was written."""
+    """Return the notices about an item: each change once, because the old status was written."""
     word = _WORDS[phase.kind]
     was = old.status if old is not None else ""
     if new.status != was:
@@ -161,7 +160,7 @@ def _changes(
 
 
 def _deploy_app(version: AppVersion, status: AppVersionStatus, inputs: Inputs) -> Step:
-    """Follow the workloads (keptn-spec 3.3). One that never comes is waited for without end."""
+    """Follow the workloads (keptn-spec 3.3); there is no time limit for one that never comes."""
     before = {state.workload: state.status for state in status.workload_status}
     notices: list[PhaseNotice] = []
     for entry in dict.fromkeys(version.spec.workloads):
@@ -185,8 +184,8 @@ def _deploy_workload(
 ) -> Step:
     """Wait until the pods are ready, and not longer than the timeout (keptn-spec 3.5).
 
-    That the phase is Progressing is what releases the pods' gates. Pods that are ready are so also
-    where nobody looked in time.
+    The phase Progressing releases the pods' gates. Pods that are ready count also after the
+    timeout.
     """
     started = status.deployment_start_time or format_rfc3339(now)
     status = replace(status, deployment_start_time=started, deployment_status=PROGRESSING)
@@ -209,7 +208,7 @@ def _deploy_workload(
 def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> VersionStep:
     """Bring a version as far as it goes: phase after phase while they complete (keptn-spec 3.0).
 
-    Of a version that is over the status comes back as it is.
+    The status of a finished version is returned unchanged.
     """
     status: Status = version.status
     if status.is_finished:
@@ -269,6 +268,6 @@ def _run(
 
 
 def _fail(status: Status, later: Iterable[Phase], now: str) -> Status:
-    """The end of a version; the promotion counts as a later phase also where nobody runs it."""
+    """Return the final status; the promotion counts as a later phase even if it is off."""
     deprecated = {phase.state: DEPRECATED for phase in later}
     return replace(status, status=FAILED, end_time=now, **deprecated)

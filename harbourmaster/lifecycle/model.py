@@ -1,6 +1,6 @@
 """Keptn's objects as the controller reads and writes them, all in version v1 (keptn-spec 1.2).
 
-Projections: fields that nobody here uses are not kept. Empty fields are not written, as Keptn's own
+They are projections: unused fields are not kept. Empty fields are not written, like Keptn's own
 (``omitempty``); the schema's default of every state is Pending. Times are RFC 3339 in UTC.
 """
 
@@ -36,7 +36,7 @@ class WorkloadEntry(_Wire, frozen=True, kw_only=True):
 
 
 class AppSpec(_Wire, frozen=True, kw_only=True):
-    """``revision`` restarts the checks."""
+    """The spec of a KeptnApp. A higher ``revision`` restarts the checks."""
 
     version: str
     revision: int = field(default=1)
@@ -67,7 +67,7 @@ class Checks(_Wire, frozen=True, kw_only=True):
 
 
 class AppContextSpec(Checks, frozen=True, kw_only=True):
-    """What an app adds to its versions."""
+    """The checks and metadata that an app adds to its versions."""
 
     promotion_tasks: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
@@ -82,7 +82,7 @@ class AppContext(_Wire, frozen=True, kw_only=True):
 
 
 class AppVersionSpec(AppContextSpec, frozen=True, kw_only=True):
-    """An app in a version, with its context of that moment."""
+    """An app in a version, with its context at that time."""
 
     app_name: str
     version: str
@@ -110,7 +110,7 @@ class WorkloadState(_Wire, frozen=True, kw_only=True):
 
 
 class _Phases(_Wire, frozen=True, kw_only=True):
-    """What the statuses of both kinds of version share."""
+    """The fields that the statuses of both kinds of version share."""
 
     pre_deployment_status: str = PENDING
     pre_deployment_evaluation_status: str = PENDING
@@ -128,7 +128,7 @@ class _Phases(_Wire, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is final."""
+        """Whether the status is final."""
         return self.status in COMPLETED
 
 
@@ -150,7 +150,7 @@ class AppVersion(_Wire, frozen=True, kw_only=True):
 
 
 class AppCreationRequestSpec(_Wire, frozen=True, kw_only=True):
-    """Which app is wanted."""
+    """The name of the app to create."""
 
     app_name: str
 
@@ -196,7 +196,7 @@ class WorkloadVersionSpec(WorkloadSpec, frozen=True, kw_only=True):
 
 
 class FailedNode(_Wire, frozen=True, kw_only=True):
-    """A node on which a check or a pod of a workload failed; avoided until ``expires``. Ours."""
+    """A node on which a check or pod of a workload failed, avoided until ``expires``. Ours."""
 
     name: str
     reason: str = ""
@@ -221,7 +221,7 @@ class WorkloadVersion(_Wire, frozen=True, kw_only=True):
 
 
 class TaskContext(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """What a task runs for. All strings are written, empty ones too."""
+    """The objects for which a task runs. All strings are written, empty ones too."""
 
     workload_name: str = ""
     app_name: str = ""
@@ -245,7 +245,7 @@ class SecureParameters(_Wire, frozen=True, kw_only=True):
 
 
 class TaskSpec(_Wire, frozen=True, kw_only=True):
-    """``timeout`` in Go's syntax."""
+    """The spec of a KeptnTask, with ``timeout`` in Go's syntax."""
 
     task_definition: str
     context: TaskContext = TaskContext()
@@ -313,7 +313,7 @@ class AutomountSpec(_Wire, frozen=True, kw_only=True):
 
 
 class TaskDefinitionSpec(_Wire, frozen=True, kw_only=True):
-    """Exactly one of deno, python and container; the last is a whole Container of core/v1."""
+    """Exactly one of deno, python and container; a container is a whole Container of core/v1."""
 
     deno: RuntimeSpec | None = None
     python: RuntimeSpec | None = None
@@ -347,7 +347,7 @@ class TaskDefinition(_Wire, frozen=True, kw_only=True):
 
 
 class EvaluationSpec(_Wire, frozen=True, kw_only=True):
-    """``workload_version`` is required by the schema, so it is always written."""
+    """The spec of a KeptnEvaluation. The schema requires ``workload_version``."""
 
     evaluation_definition: str
     workload: str = ""
@@ -368,7 +368,7 @@ class Measurement(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
 
 class EvaluationStatus(_Wire, frozen=True, kw_only=True):
-    """The first three are required by the schema, so they are always written."""
+    """The status of a KeptnEvaluation. The schema requires the first three fields."""
 
     # What a factory of ours makes is never left out.
     retry_count: int = field(default_factory=int)
@@ -387,21 +387,21 @@ class Evaluation(_Wire, frozen=True, kw_only=True):
 
 
 class MetricReference(_Wire, frozen=True, kw_only=True):
-    """A KeptnMetric; without a namespace it is looked up."""
+    """A reference to a KeptnMetric; without a namespace, several are searched."""
 
     name: str
     namespace: str = ""
 
 
 class Objective(_Wire, frozen=True, kw_only=True):
-    """What a metric must be."""
+    """The condition on a metric."""
 
     keptn_metric_ref: MetricReference
     evaluation_target: str
 
 
 class EvaluationDefinitionSpec(_Wire, frozen=True, kw_only=True):
-    """``retry_interval`` in Go's syntax."""
+    """The objectives of an evaluation, with ``retry_interval`` in Go's syntax."""
 
     objectives: tuple[Objective, ...] = ()
     retries: int | None = None
@@ -416,7 +416,7 @@ class EvaluationDefinition(_Wire, frozen=True, kw_only=True):
 
 
 class ConfigSpec(_Wire, frozen=True, kw_only=True):
-    """Durations in Go's syntax."""
+    """The spec of a KeptnConfig, with durations in Go's syntax."""
 
     otel_collector_url: str = field(default="", name="OTelCollectorUrl")
     creation_request_timeout: int = field(default=30, name="keptnAppCreationRequestTimeoutSeconds")
@@ -438,7 +438,7 @@ Version: TypeAlias = AppVersion | WorkloadVersion
 
 
 def is_generated(obj: Version | Task | Evaluation, owner: str = "") -> bool:
-    """Whether the controller made it, of its owner with this uid if one is given.
+    """Whether the controller created the object, for the owner with this uid if one is given.
 
     Only the controller may set owners of these kinds that control an object (decision D18).
     """

@@ -1,6 +1,6 @@
-"""The phases of applications and workloads as two tables: all that tells the two apart.
+"""The phases of applications and workloads as two tables.
 
-One and the same machine takes both through theirs (keptn-spec 3.0, 3.3, 3.5).
+The same machine moves both through their phases (keptn-spec 3.0, 3.3, 3.5).
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Status: TypeAlias = AppVersionStatus | WorkloadVersionStatus
 TASK: Final = "KeptnTask"
 EVALUATION: Final = "KeptnEvaluation"
 COMPLETED_PHASE: Final = "Completed"
-"""What ``currentPhase`` says at the end."""
+"""Value of ``currentPhase`` at the end."""
 PASSED: Final = frozenset((SUCCEEDED, WARNING))
-"""States of a phase after which the next one comes."""
+"""States of a phase after which the next one begins."""
 SETTLED: Final = frozenset((SUCCEEDED, FAILED, WARNING, DEPRECATED))
-"""States of an item that is not looked at again."""
+"""States of an item that is not read again."""
 
 
 class Phase(Struct, frozen=True, gc=False):
     """A phase. ``state``, ``items`` are fields of the status, ``checks`` is one of the spec."""
 
     name: str
-    """The short one, as in ``currentPhase`` and in reasons of events."""
+    """The short name, as in ``currentPhase`` and in reasons of events."""
     state: str
     kind: str = ""
-    """Of its children; empty for the deployment, which has none."""
+    """The kind of its children; empty for the deployment, which has none."""
     items: str = ""
     checks: str = ""
     check_type: str = ""
-    """What the children's ``checkType`` says, and their names begin with."""
+    """The ``checkType`` of the children, with which their names begin."""
 
 
 def _tasks(level: str, when: str, check_type: str) -> Phase:
@@ -81,7 +81,7 @@ PROMOTION: Final = Phase(
     check_type="promotion",
 )
 APP_PRE_EVALUATIONS: Final = _evaluations("App", "Pre", "pre")
-"""What workloads wait for."""
+"""The phase of an app that workloads wait for."""
 
 APP_PHASES: Final = (
     _tasks("App", "Pre", "pre"),
@@ -101,16 +101,16 @@ WORKLOAD_PHASES: Final = (
 
 
 def phases_of(version: Version) -> tuple[Phase, ...]:
-    """All phases in order, also the promotion, which not everybody runs."""
+    """Return all phases in order, including the promotion, which may be off."""
     return APP_PHASES if isinstance(version, AppVersion) else WORKLOAD_PHASES
 
 
 def has_checks(version: Version) -> bool:
-    """Whether it names a task or an evaluation of its own."""
+    """Whether the version names a task or an evaluation of its own."""
     return any(getattr(version.spec, phase.checks) for phase in phases_of(version) if phase.checks)
 
 
 def state_of(status: Status, phase: Phase) -> str:
-    """What the phase is in."""
+    """Return the state of the phase."""
     state: str = getattr(status, phase.state)
     return state

@@ -1,7 +1,7 @@
-"""Whether a pod may be scheduled now, and where not: the answers of the scheduler extender (D9).
+"""Decides whether a pod may be scheduled now, and on which nodes not, for the extender (D9).
 
-For pods that wait in the scheduling cycle and not at a gate (document 000). Pods without a workload
-are not affected.
+This is for pods that wait in the scheduling cycle and not at a gate (document 000). Pods without a
+workload are not affected.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 CHECK_AGAIN: Final = "check again later"
 MOST_TEXT: Final = 600
-"""Characters of a message, which is sent for each of thousands of nodes."""
+"""Maximum characters of a message, which is sent for each of thousands of nodes."""
 _SHOWN: Final = 3
 """Checks that a message names."""
 _TELLING: Final = re.compile(r"passed(-[0-9]{1,9})?")
-"""Our own values, which a message repeats; users can write any value on their pods."""
+"""The values that a message repeats, because users can write any value on their pods."""
 _TOLD: Final = re.compile(r"\(told: ([a-z0-9-]+)\)")
 _UNTIL: Final = re.compile(r"avoided until ([0-9TZ:.+-]*[0-9Z])")
 _FOR_OBJECTS: Final = "waits for objects: "
@@ -71,13 +71,14 @@ class CandidatePod(Struct, frozen=True, gc=False):
 
 
 class Permission(Struct, frozen=True, gc=False):
-    """``refusal`` is empty if the pod may be scheduled on any node but those in ``avoided``."""
+    """The answer: an empty ``refusal`` allows all nodes except those in ``avoided``."""
 
     refusal: str = ""
     avoided: Mapping[str, str] = {}
-    """Why not, by the node's name."""
+    """Reasons by the node's name."""
     is_foreign: bool = False
-    """Refused until settings change: the controller does not handle pods of its scheduler."""
+    """Whether settings must change, because the controller does not handle this scheduler's pods.
+    """
 
 
 FREE: Final = Permission()
@@ -91,10 +92,10 @@ def scheduling_permission(
     now: datetime,
     scheduler: str = "",
 ) -> Permission:
-    """Whether the scheduler may place the pod; ``find`` returns workload versions by key.
+    """Return whether the scheduler may place the pod; ``find`` returns workload versions by key.
 
     ``deadline`` is the seconds that the checks before a deployment may take, from the version's
-    ``startTime`` on; 0 means no limit. ``scheduler`` is the one of whose pods the controller knows;
+    ``startTime`` on; 0 means no limit. ``scheduler`` is the one whose pods the controller handles;
     empty for any.
     """
     given = _permission(pod, find, deadline, now)
@@ -153,7 +154,7 @@ def _permission(
 
 
 def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
-    """Why a version does not decide on the described pod; empty if it does."""
+    """Return why a version does not decide on the described pod, or "" if it does."""
     if version is None:
         return "not there yet"
     if version.metadata.deletion_timestamp:
@@ -169,9 +170,9 @@ def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
 
 
 def state_of_checks(version: WorkloadVersion, *, deadline: float, now: datetime) -> str:
-    """The state of the checks before the deployment.
+    """Return the state of the checks before the deployment.
 
-    WAITING (to begin, or for nothing of its own), CHECKING, LATE, FAILED or PASSED.
+    It is WAITING (to begin, or for nothing of its own), CHECKING, LATE, FAILED or PASSED.
     """
     if approval(version).is_given:
         return PASSED
@@ -184,7 +185,7 @@ def state_of_checks(version: WorkloadVersion, *, deadline: float, now: datetime)
 
 
 def is_checking(version: WorkloadVersion) -> bool:
-    """Whether checks of its own before the deployment have begun."""
+    """Whether the version's own checks before the deployment have begun."""
     spec = version.spec
     asked = spec.pre_deployment_tasks or spec.pre_deployment_evaluations
     return bool(version.status.current_phase and asked)
@@ -208,10 +209,10 @@ def is_refusal(message: str) -> bool:
 
 
 def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime) -> bool:
-    """Whether a scheduler's word on a pod that was told ``told``, PASSED or after it, is wrong.
+    """Whether a scheduler's message on a pod that was told ``told`` (PASSED or later) is wrong.
 
-    It is where a replica refused it that does not know of this version what we know: that its
-    checks passed, or that a node is avoided no more. Answers to earlier values are ignored.
+    A replica may refuse a pod because its watch is behind: the version's checks passed, or a node
+    is no longer avoided. Answers to earlier values are ignored.
     """
     answered = set(_TOLD.findall(message))
     if _REFUSALS.search(message):
@@ -223,13 +224,13 @@ def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime
 
 
 def deadline_of(version: WorkloadVersion, seconds: float) -> datetime | None:
-    """When the checks should have passed; None for never, or while they have not begun."""
+    """Return when the checks should have passed; None for never, or while they have not begun."""
     begin = moment(version.status.start_time)
     return begin + timedelta(seconds=seconds) if seconds and begin is not None else None
 
 
 def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") -> dict[str, str]:
-    """The nodes on which this version has failed, as long as that counts."""
+    """Return the reasons by node on which this version has failed, as long as that counts."""
     return {
         node.name: _answering(
             f"{_cut(node.reason)} on this node before, avoided until {node.expires}", told
@@ -239,7 +240,7 @@ def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") ->
 
 
 def _answering(text: str, told: str) -> str:
-    """The text with the value that it answers, because an equal message causes no new event."""
+    """Return the text with the value that it answers, because an equal message causes no event."""
     return f"{text} (told: {told})" if _TELLING.fullmatch(told) else text
 
 
@@ -267,7 +268,7 @@ def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
 
 
 def _waiting(version: WorkloadVersion, deadline: float) -> str:
-    """How a refusal begins while the checks run."""
+    """Return the beginning of a refusal while the checks run."""
     end = deadline_of(version, deadline)
     until = f" until {format_rfc3339(end)}" if end is not None else ""
     return f"waits for pre-deployment checks of {version.metadata.name}{until}: "

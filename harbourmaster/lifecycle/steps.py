@@ -1,4 +1,4 @@
-"""The inputs of the phase machine, and the actions that it asks for."""
+"""The inputs of the phase machine, and the actions that it requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harbourmaster.lifecycle.model import WorkloadEntry
 from harbourmaster.lifecycle.phases import Phase, Status
 
 Carrier: TypeAlias = Callable[[Mapping[str, str], str, str], dict[str, str]]
-"""From the parent's carrier, a uid and a phase to the carrier of that phase."""
+"""Returns the carrier of a phase from the parent's carrier, a uid and the phase."""
 
 
 class Child(Struct, frozen=True, gc=False):
@@ -22,39 +22,39 @@ class Child(Struct, frozen=True, gc=False):
 
 
 class Inputs(Struct, frozen=True, kw_only=True):
-    """All that a version's next step depends on, besides itself."""
+    """The inputs of a version's next step, besides the version itself."""
 
     children: Mapping[tuple[str, str], str] = {}
-    """States by kind and name. One that a status names and that is not here is deleted."""
+    """States by kind and name. A child that the status names and that is missing is deleted."""
     definitions: frozenset[tuple[str, str]] = frozenset()
     """Existing definitions: kind of the child, name of the definition."""
     made: Mapping[tuple[str, str], Child] = {}
-    """Created in this pass: phase, definition."""
+    """Children created in this pass, by phase and definition."""
     refused: frozenset[tuple[str, str]] = frozenset()
-    """Could not be created in this pass: phase, definition."""
+    """Children that could not be created in this pass: phase, definition."""
     workloads: Mapping[WorkloadEntry, str] = {}
-    """States of an app's workloads; what is missing has no KeptnWorkloadVersion."""
+    """States of an app's workloads; a missing one has no KeptnWorkloadVersion."""
     is_deployed: bool | None = None
-    """Whether a workload's pods are ready; None: not checked yet."""
+    """Whether a workload's pods are ready; None if that was not checked yet."""
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What the configuration and the settings say."""
+    """The rules from the configuration and the settings."""
 
     is_blocking: bool = True
-    """False: a failed check is a Warning (keptn-spec 3.12)."""
+    """Whether a failed check stops the flow; otherwise it is a Warning (keptn-spec 3.12)."""
     has_promotion: bool = False
     observability_timeout: float = 300.0
     """Seconds from ``deploymentStartTime``."""
     carrier: Carrier | None = None
-    """None: nothing is traced."""
+    """Creates the trace of each phase; None if nothing is traced."""
 
 
 class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
     """An event to emit once the status is written, about the child ``about`` or the version.
 
     ``text`` and ``warning`` have defaults by phase and state. ``failed_task`` is the name of a task
-    whose message the text ends with. What ``is_minor`` gives a CloudEvent and no event.
+    whose message ends the text. If ``is_minor``, there is a CloudEvent and no event.
     """
 
     phase: str

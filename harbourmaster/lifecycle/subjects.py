@@ -1,4 +1,4 @@
-"""What events, spans and metrics say of the objects that they are about (keptn-spec 5)."""
+"""Describes the objects of events, spans and metrics (keptn-spec 5)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from harbourmaster.lifecycle.model import (
 )
 
 Finishable: TypeAlias = Version | Task | Evaluation
-"""What runs and ends."""
+"""An object that runs and ends."""
 
 PROMOTION: Final = "promotion"
 """Check type of promotion tasks."""
 
 
 class EventSubject(Struct, frozen=True, gc=False):
-    """``app`` is the name of the KeptnApp, ``fields`` are annotations of events."""
+    """The subject: ``app`` is the name of the KeptnApp, ``fields`` are annotations of events."""
 
     app: str = ""
     version: str = ""
@@ -34,7 +34,7 @@ class EventSubject(Struct, frozen=True, gc=False):
 
 
 def subject(obj: object) -> EventSubject:
-    """What is said of an object of the model; nothing of any other."""
+    """Return the subject of an event about an object; empty for an object of another model."""
     match obj:
         case App(metadata=metadata, spec=spec):
             return EventSubject(
@@ -80,7 +80,7 @@ def subject(obj: object) -> EventSubject:
 
 
 def owners_of(child: Task | Evaluation) -> tuple[str, str, str, str]:
-    """Names and versions of the app and the workload that it checks: app first, empty for none."""
+    """Return names and versions of the app and workload of a check, with "" for none."""
     if isinstance(child, Task):
         context = child.spec.context
         return (
@@ -94,12 +94,12 @@ def owners_of(child: Task | Evaluation) -> tuple[str, str, str, str]:
 
 
 def state_of(obj: Finishable) -> str:
-    """Its state, whatever the kind calls it."""
+    """Return the state, which has another name in each kind."""
     return obj.status.overall_status if isinstance(obj, Evaluation) else obj.status.status
 
 
 def span_attributes(obj: Finishable) -> dict[str, str]:
-    """What its span says; empty values are left out."""
+    """Return the attributes of the span, without empty values."""
     if isinstance(obj, AppVersion):
         attributes = {"app.name": obj.spec.app_name, **_of_version(obj, "app")}
     elif isinstance(obj, WorkloadVersion):
@@ -127,7 +127,7 @@ def _of_version(version: Version, level: str) -> dict[str, str]:
 
 
 def phase_of(child: Task | Evaluation) -> str:
-    """The phase of its parent in which a task or an evaluation runs; empty for one of its own."""
+    """Return the parent's phase in which a task or evaluation runs, or "" without a parent."""
     if isinstance(child, Task):
         context = child.spec.context
         level, what = context.object_type or _level(context.workload_name), "Tasks"

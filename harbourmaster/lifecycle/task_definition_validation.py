@@ -1,7 +1,8 @@
-"""What makes a KeptnTaskDefinition one that can run (keptn-spec 1.5): pure.
+"""Validates that a KeptnTaskDefinition can run (keptn-spec 1.5). Pure.
 
-The schema lets much pass that no task could ever use; it is refused, or warned of where Keptn
-accepts it. Whatever a definition names lies in its own namespace, so a name is a name and no path.
+The schema accepts much that no task could ever use; that is rejected, or causes a warning where
+Keptn accepts it. Objects that a definition names are in its own namespace, so a name is a name and
+no path.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RUNTIMES: Final = ("container", "python", "deno")
 
 
 def validate(definition: TaskDefinition) -> list[FieldError]:
-    """Every fault, in the order of the fields; none where a task can run it."""
+    """Return every fault, in the order of the fields; none if a task can run the definition."""
     spec = definition.spec
     return [
         *_runtimes(spec),

@@ -1,7 +1,7 @@
-"""Why the pod of a task waits, and how it failed, for the status of the task. Pure.
+"""Finds out why the pod of a task waits, and how it failed, for the status of the task. Pure.
 
-The task's ``status.reason`` is the class of what is wrong. While that stays nothing is written, so
-a pod that changes between two reasons of one class costs a single write.
+The task's ``status.reason`` is the class of the fault. While it stays the same nothing is written,
+so a pod that changes between two reasons of one class causes a single write.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import TaskStatus
 
 FAILED_CREATE: Final = "FailedCreate"
-"""Reason of the events by which a Job says that its pods are refused."""
+"""Reason of the events by which a Job reports that its pods are refused."""
 POD_FAILED: Final = "PodFailed"
 _MAX_TEXT: Final = 600
-"""Characters of what others say, so that an event has room for the rest."""
+"""Maximum characters of a foreign message, so that an event has room for the rest."""
 _STARTING: Final = frozenset(("", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"))
 _PULL: Final = "ImagePullBackOff"
 _CLASSES: Final = dict.fromkeys(
     ("ErrImagePull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"), _PULL
 )
-"""Reasons that the kubelet changes to ImagePullBackOff and back."""
+"""Classes by reason; the kubelet changes these to ImagePullBackOff and back."""
 _ADVICE: Final = {
     _PULL: "check the image and the imagePullSecrets of its definition",
     "InvalidImageName": "correct the image in its definition",
@@ -45,19 +45,19 @@ _OUT_OF_MEMORY: Final = "OOMKilled"
 
 
 class TaskFault(Struct, frozen=True, gc=False):
-    """What is wrong with the pod of a task; ``reason`` is its class."""
+    """The fault of a task's pod; ``reason`` is its class."""
 
     reason: str
     message: str
 
     @property
     def state(self) -> str:
-        """As in the reason of the event."""
+        """The state in the reason of the event."""
         return "Failed" if self.reason == POD_FAILED else "Waiting"
 
 
 class TaskPod(Struct, frozen=True, gc=False):
-    """The pod of a Job, as far as it shows what is wrong; a refused one has only time and fault."""
+    """The pod of a Job, as far as it shows a fault; a refused one has only time and fault."""
 
     namespace: str = ""
     job: str = ""
@@ -69,7 +69,7 @@ class TaskPod(Struct, frozen=True, gc=False):
 
     @property
     def is_live(self) -> bool:
-        """Whether its Job has no other pod because of this one."""
+        """Whether the Job has no other pod because of this one."""
         return not self.is_ending and self.phase != "Failed"
 
 
@@ -82,7 +82,7 @@ _decode_event: Final = msgspec.json.Decoder(_JobEvent).decode
 
 
 def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
-    """A pod from its JSON; one that no Job controls is kept empty."""
+    """Decode a pod from its JSON; one that no Job controls is kept empty."""
     pod = decode_object(raw)
     metadata = pod.metadata
     owner, is_ending = metadata.controller, bool(metadata.deletion_timestamp)
@@ -100,7 +100,7 @@ def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
 
 
 def decode_refused(raw: msgspec.Raw | bytes) -> TaskPod:
-    """The pod that a Job could not create, from the JSON of its event FailedCreate."""
+    """Return the pod that a Job could not create, from the JSON of its event FailedCreate."""
     event = _decode_event(raw)
     text = event.message.removeprefix("(combined from similar events): ")
     fault = _waiting_fault(
@@ -119,15 +119,15 @@ def may_be_refused(pods: Iterable[TaskPod], outcome: JobResult | None) -> bool:
 
 
 def newest_fault(pods: Iterable[TaskPod]) -> TaskFault | None:
-    """What is wrong with the newest pod of a Job, whether it was created or refused."""
+    """Return the fault of the newest pod of a Job, whether it was created or refused."""
     newest = max(pods, key=lambda pod: (pod.created, pod.fault is not None), default=None)
     return newest.fault if newest is not None else None
 
 
 def running_status(status: TaskStatus, fault: TaskFault | None, *, has_no_pod: bool) -> TaskStatus:
-    """The status of a task whose Job runs, and has no pod if ``has_no_pod``.
+    """Return the status of a task whose Job runs, and has no pod if ``has_no_pod``.
 
-    A failure stays until the end: the next attempt may hang, or its pod never start.
+    A failure stays until the end: the next attempt may hang, or its pod may never start.
     """
     reason = status.reason if status.status == PROGRESSING else ""
     is_kept = reason == POD_FAILED or (reason == FAILED_CREATE and has_no_pod)
@@ -139,7 +139,7 @@ def running_status(status: TaskStatus, fault: TaskFault | None, *, has_no_pod: b
 
 
 def explain_result(result: JobResult, status: TaskStatus, fault: TaskFault | None) -> JobResult:
-    """The result of a Job with its cause: of its pod, or as the status of its task has it."""
+    """Return the result of a Job with its cause: from its pod, or from the status of its task."""
     known = status.message if status.status == PROGRESSING else ""
     cause = fault.message if fault is not None else known
     if result.status != FAILED or not cause:
@@ -173,7 +173,7 @@ def _fault_of(status: PodStatus, *, is_ending: bool) -> TaskFault | None:
 
 
 def _is_failure(end: ContainerTerminated, is_ending: bool) -> bool:
-    """Whether it failed by itself: a pod that is deleted kills what runs."""
+    """Whether a container failed by itself: a pod that is deleted kills its processes."""
     is_killed = end.exit_code in _KILLED and end.reason != _OUT_OF_MEMORY
     return end.exit_code != 0 and not (is_ending and is_killed)
 

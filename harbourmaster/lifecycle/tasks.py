@@ -1,4 +1,7 @@
-"""KeptnTasks: what a version's phase creates (keptn-spec 3.7)."""
+"""Builds the KeptnTasks of a version's phases, with their context (keptn-spec 3.7, 3.8).
+
+The context's text is that of Go's encoder, byte for byte, because people compare it as text.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _GO_ESCAPES: Final = str.maketrans(
 
 
 def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> TaskContext:
-    """The context of a task of this version; ``carrier`` is the trace to go on with, or empty."""
+    """Return the context of a version's task; ``carrier`` is the trace to continue, or empty."""
     metadata = {**context_metadata(parent), **carrier}
     if isinstance(parent, AppVersion):
         return TaskContext(
@@ -54,31 +57,31 @@ def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> 
 
 
 def context_metadata(version: Version) -> dict[str, str]:
-    """What users tell of a version; a workload's own come first, and win over those of its app."""
+    """Return the users' metadata of a version; a workload's own wins over that of its app."""
     inherited = {} if isinstance(version, AppVersion) else version.status.app_context_metadata
     own = version.spec.metadata
     return {**own, **{key: text for key, text in inherited.items() if key not in own}}
 
 
 def context_fields(context: TaskContext) -> dict[str, Any]:
-    """The context as objects carry it: all strings, and metadata where there are any, sorted."""
+    """Return the fields of the context: all strings, and sorted metadata if there is any."""
     fields: dict[str, Any] = msgspec.to_builtins(context)
     metadata = fields.pop("metadata")
     return {**fields, "metadata": dict(sorted(metadata.items()))} if metadata else fields
 
 
 def context_text(context: TaskContext) -> str:
-    """The value of KEPTN_CONTEXT."""
+    """Return the value of KEPTN_CONTEXT."""
     return go_json(context_fields(context))
 
 
 def parameters_text(parameters: Mapping[str, str]) -> str:
-    """The value of DATA: an object with sorted keys."""
+    """Return the value of DATA: an object with sorted keys."""
     return go_json(dict(sorted(parameters.items())))
 
 
 def go_json(value: object) -> str:
-    """Compact JSON as Go writes it, where ``<``, ``>``, ``&``, U+2028 and U+2029 are escaped."""
+    """Return compact JSON as Go writes it, which escapes ``<``, ``>``, ``&``, U+2028 and U+2029."""
     # All of these stand in strings only, so the whole text can be translated.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.translate(_GO_ESCAPES)
@@ -87,7 +90,7 @@ def go_json(value: object) -> str:
 API: Final = "lifecycle.keptn.sh/v1"
 RETRIES: Final = 10
 TIMEOUT: Final = "5m"
-"""The schema's defaults, for definitions from before they had them."""
+"""Default of the schema, for older definitions."""
 _NO_CARRIER: Final[Mapping[str, str]] = {}
 
 
@@ -99,11 +102,11 @@ def task_for(
     carrier: Mapping[str, str] = _NO_CARRIER,
     previous: str = "",
 ) -> dict[str, Any]:
-    """The KeptnTask that runs ``definition`` for ``parent``.
+    """Return the KeptnTask that runs ``definition`` for ``parent``.
 
-    ``check_type`` is pre, post or promotion. ``carrier`` is the trace to go on with, or empty.
+    ``check_type`` is pre, post or promotion. ``carrier`` is the trace to continue, or empty.
     ``previous`` is the name of the task that this one replaces: one that vanished (keptn-spec 11.2,
-    case C57), or whose name turned out to be somebody else's.
+    case C57), or whose name belongs to an object of another owner.
     """
     owner = parent.metadata
     context = context_of(parent, check_type, carrier)
@@ -129,27 +132,27 @@ def task_for(
 
 
 def task_name(owner_uid: str, check_type: str, definition: str, previous: str = "") -> str:
-    """The name of a version's task: the same for the same question, so that none is made twice."""
+    """Return the name of a version's task: the same in each pass, so that none is created twice."""
     suffix = digits(f"{owner_uid}/{check_type}/{definition}/{previous}")
     return resource_name(NAME_LIMIT, NAME_LEAST, check_type, definition, suffix)
 
 
 def inherited_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
-    """Labels and annotations for a child; what kubectl noted is about the parent only."""
+    """Return labels and annotations for a child, without kubectl's own about the parent."""
     kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     parts = {"labels": dict(labels), "annotations": kept}
     return {name: part for name, part in parts.items() if part}
 
 
 def owner_reference(parent: Version) -> dict[str, Any]:
-    """The reference by which a version owns its tasks and evaluations."""
+    """Return the reference by which a version owns its tasks and evaluations."""
     kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
     reference: dict[str, Any] = msgspec.to_builtins(parent.metadata.as_controller(API, kind))
     return reference
 
 
 def normal_duration(text: str) -> str:
-    """A duration as Go prints it; an invalid one stays, and is reported where it is used."""
+    """Return a duration as Go prints it; an invalid one stays, and is reported where it is used."""
     try:
         return format_duration(parse_duration(text))
     except ValueError:

@@ -1,6 +1,6 @@
-"""Ids of spans derived from uids, so that the next leader continues the same trace.
+"""Derives ids of spans from uids, so that the next leader continues the same trace.
 
-A carrier is what W3C's headers hold, ``{"traceparent": …}``; objects keep those of their phases.
+A carrier holds W3C's headers, ``{"traceparent": …}``; objects keep those of their phases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADER: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]
 
 
 class SpanIds(Struct, frozen=True, gc=False):
-    """Where a span belongs; ``parent`` is 0 for the first of its trace."""
+    """The ids of a span; ``parent`` is 0 for the first of its trace."""
 
     trace: int
     span: int
@@ -28,12 +28,12 @@ class SpanIds(Struct, frozen=True, gc=False):
 
     @property
     def carrier(self) -> dict[str, str]:
-        """What its children are given."""
+        """The carrier for its children."""
         return {TRACEPARENT: f"00-{self.trace:032x}-{self.span:016x}-{_SAMPLED}"}
 
 
 def ids_from(carrier: Mapping[str, str] | None) -> SpanIds | None:
-    """The span that a carrier names; None for none or a malformed one."""
+    """Return the span that a carrier names, or None if it names none or is malformed."""
     match = _HEADER.fullmatch((carrier or {}).get(TRACEPARENT, ""))
     if match is None:
         return None
@@ -42,7 +42,7 @@ def ids_from(carrier: Mapping[str, str] | None) -> SpanIds | None:
 
 
 def root_ids(parent: Mapping[str, str] | None, uid: str) -> SpanIds:
-    """The span of a whole object, below that of its ``parent``, or of a trace of its own."""
+    """Return the span of a whole object, below that of its ``parent``, or of a new trace."""
     above = ids_from(parent)
     if above is None:
         return SpanIds(_number(f"trace/{uid}", 16), _number(f"span/{uid}", 8))
@@ -50,16 +50,16 @@ def root_ids(parent: Mapping[str, str] | None, uid: str) -> SpanIds:
 
 
 def phase_ids(parent: Mapping[str, str] | None, uid: str, phase: str) -> SpanIds:
-    """The span of a phase of the object with that ``parent``: a child of the object's own."""
+    """Return the ids of a phase's span, below the span of the object with that ``parent``."""
     root = root_ids(parent, uid)
     return SpanIds(root.trace, _number(f"span/{uid}/{phase}", 8), root.span)
 
 
 def phase_carrier(parent: Mapping[str, str] | None, uid: str, phase: str) -> dict[str, str]:
-    """What is kept of a phase, and given to what runs in it."""
+    """Return the carrier of a phase, which its children are given."""
     return phase_ids(parent, uid, phase).carrier
 
 
 def _number(seed: str, size: int) -> int:
-    """``size`` bytes, never all of them 0."""
+    """Return ``size`` bytes as a number that is not 0."""
     return int.from_bytes(sha256(seed.encode()).digest()[:size], "big") or 1

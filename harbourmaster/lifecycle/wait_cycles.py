@@ -1,4 +1,4 @@
-"""Workloads whose pods wait for each other, so that none of them ever starts. Pure."""
+"""Finds workloads whose pods wait for each other, so that none of them ever starts. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MAX_STEPS: Final = 20_000
 _SHOWN: Final = 8
 """Workloads of a cycle that its text names."""
 _NAME: Final = ""
-"""The key of no label, by which pods are found by their name."""
+"""The key, which no label has, by which pods are found by their name."""
 _OWNERS: Final = frozenset(("job", "deployment", "statefulset", "daemonset"))
 
 
 def wait_cycles(
     pods: Iterable[Pod], reports: Mapping[WaitItem, ItemReport], targets: Targets
 ) -> dict[tuple[str, str], str]:
-    """The cycle of each workload that is part of one, by kind in lower case and name.
+    """Return the cycle of each workload that is part of one, by kind in lower case and name.
 
-    ``pods`` are all that wait in one namespace; ``reports`` are those of their items. After
-    MAX_STEPS no further cycle is looked for, because who makes pods chooses how many there are.
+    ``pods`` are all that wait in one namespace; ``reports`` are those of their items. The search
+    ends after MAX_STEPS, because users choose how many pods there are.
     """
     by_workload: dict[_Workload, Pod] = {}
     for pod in pods:
@@ -63,7 +63,7 @@ def wait_cycles(
 
 
 def workload_of_pod(pod: Pod) -> tuple[str, str]:
-    """Kind in lower case and name of the workload that a pod is of, or of the pod itself."""
+    """Return kind in lower case and name of the pod's workload, or of the pod itself."""
     if not pod.owner_references:
         return "pod", pod.name
     kind, name = workload_above(pod.owner_references[-1], pod.labels)
@@ -76,7 +76,7 @@ def _waited_for(
     by_label: Mapping[tuple[str, str], set[_Workload]],
     targets: Targets,
 ) -> Iterable[_Workload]:
-    """The workloads of waiting pods on which an item depends."""
+    """Return the workloads of waiting pods on which an item depends."""
     if item.kind in _OWNERS:
         return [(item.kind, item.name)] if (item.kind, item.name) in pods else ()
     labels = dict([item.label]) if item.label is not None else {}
@@ -91,7 +91,7 @@ def _waited_for(
 def _cycles(
     edges: Mapping[_Workload, Sequence[Collection[_Workload]]],
 ) -> dict[_Workload, str]:
-    """The text of the cycle of each node that is part of one."""
+    """Return the text of the cycle of each node that is part of one."""
     cycles: dict[_Workload, str] = {}
     steps = 0
     for start in edges:
@@ -110,7 +110,7 @@ def _cycles(
 def _path_back(
     start: _Workload, edges: Mapping[_Workload, Sequence[Collection[_Workload]]]
 ) -> tuple[tuple[_Workload, ...], int]:
-    """The shortest way from a node to itself, empty where there is none; and the steps it took."""
+    """Return the shortest path from a node to itself, or nothing, and the number of steps."""
     before: dict[_Workload, _Workload] = {}
     unseen, steps = [start], 0
     for workload in unseen:

@@ -1,4 +1,4 @@
-"""Whether what a pod waits for holds: answers by item, and what they make of the pod. Pure."""
+"""Reports whether the objects that a pod waits for are as it requires. Pure."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.wait_targets import Target
 
 NAMED: Final = 3
-"""Items that a text names; of the others it has the number."""
+"""Items that a text names; the text has the number of the remaining ones."""
 MISSING: Final = "does not exist"
 _COMPARED: Final = 200
-"""Names with which one that does not exist is compared; each takes time."""
+"""Maximum names with which a missing one is compared, because each takes time."""
 
 
 class Targets(Protocol):
-    """The objects of one namespace, and those of the cluster."""
+    """Access to the objects of one namespace, and to those of the cluster."""
 
     def named(self, resource: Resource, name: str) -> Target | None:
-        """The object of that name."""
+        """Return the object of that name, or None."""
 
     def all(self, resource: Resource) -> Collection[Target]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
 
     def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
-        """The objects of a kind with that label."""
+        """Return the objects of a kind with that label."""
 
     def obstacle(self, resource: Resource) -> Obstacle | None:
-        """Why the objects of a kind are not known; None where they are."""
+        """Return why the objects of a kind are not known, or None if they are."""
 
 
 class Obstacle(NamedTuple):
-    """Why objects are not known: they are ``missing`` as a kind, ``forbidden``, or not read yet."""
+    """The reason why objects are not known; ``missing`` and ``forbidden`` are about their kind."""
 
     kind: Literal["missing", "forbidden", "unread"]
     text: str
@@ -55,41 +55,41 @@ LOOKED_UP: Final = Obstacle("unread", "is being looked up")
 
 
 class ItemReport(Struct, frozen=True, gc=False):
-    """How one item stands."""
+    """The state of one item."""
 
     item: str
     state: Literal["Met", "Pending", "Blocked", "Unknown"]
     text: str = ""
-    """Why it is not met, to be read after the item."""
+    """The reason why it is not met, to be read after the item."""
 
 
 class WaitReport(NamedTuple):
-    """How the waits of a pod stand. Seconds."""
+    """The state of a pod's conditions. Times are seconds."""
 
     items: tuple[ItemReport, ...] = ()
     is_over: bool = True
     blocked: str = ""
-    """Why it will not go on without a person."""
+    """The reason why a person must act; empty if none must."""
     is_expired: bool = False
-    """Whether its time-out has passed."""
+    """Whether the time-out has passed."""
     left: float | None = None
-    """Until the time-out, if it counts."""
+    """Seconds until the time-out, if it counts."""
 
     @property
     def text(self) -> str:
-        """What is not met, to be read after "waits for"."""
+        """The unmet items, to be read after "waits for"."""
         return items_text([item for item in self.items if item.state != "Met"])
 
 
 def items_text(items: Iterable[ItemReport]) -> str:
-    """The first of these items with what is wrong with them."""
+    """Return the first of these items with their faults."""
     reports = list(items)
     more = f"; and {len(reports) - NAMED} more" if len(reports) > NAMED else ""
     return "; ".join(f"{report.item}: {report.text}" for report in reports[:NAMED]) + more
 
 
 def resources_of(item: WaitItem, kinds: Mapping[str, Resource]) -> tuple[Resource, ...]:
-    """What must be read to answer for an item; ``kinds`` are those that may be waited for."""
+    """Return the kinds to read for an item; ``kinds`` are those that pods may wait for."""
     resource = kinds.get(item.kind)
     if resource is None:
         return ()
@@ -99,7 +99,10 @@ def resources_of(item: WaitItem, kinds: Mapping[str, Resource]) -> tuple[Resourc
 def report_on(
     item: WaitItem, kinds: Mapping[str, Resource], targets: Targets, *, suggests: bool = False
 ) -> ItemReport:
-    """How an item stands; ``suggests``: of one that does not exist, with what may be meant."""
+    """Return the report on an item; ``suggests`` adds similar names to one that does not exist.
+
+    It costs time, because names are compared.
+    """
     resource = kinds.get(item.kind)
     if resource is None:
         text = f'kind "{item.kind}" cannot be waited for: add it to lifecycle.waitKinds'
@@ -127,9 +130,10 @@ def report_on(
 
 
 def unmet_text(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
-    """Why an object does not have what the item asks; empty where it has.
+    """Return why an object is not as the item requires, or "" if it is.
 
-    What a field has is not told: who reads events is perhaps not allowed to read the object.
+    The value of a field is not shown: users who read events are perhaps not allowed to read the
+    object.
     """
     if target.is_ending:
         return "is being deleted"
@@ -152,7 +156,7 @@ def unmet_text(item: WaitItem, resource: Resource, target: Target, targets: Targ
 def wait_report(
     pod: Pod, reports: Mapping[WaitItem, ItemReport], age: float, cycle: str = ""
 ) -> WaitReport:
-    """How the waits of a pod stand; ``age`` is the pod's, and ``cycle`` one that it is part of."""
+    """Return the state of a pod's conditions, for its age and a cycle that it is part of."""
     conditions = pod.wait_conditions
     if conditions is None or pod.has_waited:
         return WaitReport()
@@ -189,7 +193,7 @@ def _behind(item: WaitItem, obstacle: Obstacle) -> ItemReport:
 
 
 def report_on_label(item: WaitItem, met: Collection[bool]) -> ItemReport:
-    """On an item for pods by their label; ``met``: whether each is as it should. One is enough."""
+    """Return the report on an item for pods by their label: one that is ``met`` is enough."""
     if any(met) or (item.is_optional and not met):
         return ItemReport(item.text, "Met")
     wanted = f"{item.path} {item.value}" if item.test else "ready"

@@ -1,4 +1,4 @@
-"""What is kept of an object for which pods wait. Pure."""
+"""Decodes the objects for which pods wait. Pure."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
 
 MAX_DOCUMENT: Final = 128 * 1024
-"""Bytes of an object of which fields are tested; each test decodes it."""
+"""Maximum bytes of an object whose fields are tested, because each test decodes it."""
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
-"""On an EndpointSlice: the name of its Service."""
+"""Label of an EndpointSlice with the name of its Service."""
 
 
 class Target(Struct, frozen=True, gc=False, kw_only=True):
-    """An object for which pods wait, or one that tells of it."""
+    """An object for which pods wait, or one that shows its state."""
 
     name: str
     uid: str = ""
     labels: dict[str, str] = {}
     is_ready: bool = True
-    """As its kind has it; an object of a kind that has no such thing is ready."""
+    """Whether the object is ready; always True for a kind without such a state."""
     text: str = ""
-    """Why it is not ready."""
+    """The reason why it is not ready."""
     is_failed: bool = False
-    """Whether it will not get ready any more."""
+    """Whether it will never be ready."""
     conditions: dict[str, tuple[str, str]] = {}
     """Status and reason by type."""
     selector: dict[str, str] = {}
-    """Of a Service: the labels of its pods."""
+    """The labels of a Service's pods."""
     is_ending: bool = False
     document: bytes = b""
-    """The whole object, where a wait asks for a field of it; empty for one that is too large."""
+    """The whole object, if a pod waits for a field of it; empty if it is too large."""
 
 
 def target_of(
     resource: Resource, raw: msgspec.Raw | bytes, *, whole: Collection[str] = ()
 ) -> Target:
-    """The target from its JSON; ``whole``: the names of those with their document.
+    """Decode the target from its JSON; ``whole`` are the names of those with a document.
 
     Raises msgspec.DecodeError.
     """
@@ -76,7 +76,7 @@ def target_of(
 
 
 def field_of(document: bytes, path: str) -> str | None:
-    """A field of an object, as JSON unless it is a string; None where it is missing.
+    """Return a field of an object, as JSON unless it is a string; None if it is missing.
 
     ``path`` has dots; numbers are indexes.
     """
@@ -92,7 +92,7 @@ def field_of(document: bytes, path: str) -> str | None:
 
 
 class _JsonObject:
-    """A map of unknown content: what has another type than asked for is empty."""
+    """A map of unknown content. A part of an unexpected type is empty."""
 
     def __init__(self, obj: object) -> None:
         self.fields: dict[str, Any] = obj if isinstance(obj, dict) else {}

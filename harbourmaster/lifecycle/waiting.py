@@ -1,4 +1,4 @@
-"""A workload's version begins when its app's checks let it (keptn-spec 3.5)."""
+"""Decides when a workload's version begins: when its app's checks passed (keptn-spec 3.5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APP_FAILED: Final = "Failed"
 def app_version_of(
     workload: WorkloadVersion, candidates: Iterable[AppVersion]
 ) -> AppVersion | None:
-    """The newest version of its app, not superseded, that has this workload in this version.
+    """Return the newest version of its app that has this workload version and is not superseded.
 
     The API's times are whole seconds: of two in one second the higher revision counts, then the
     generation, then the name, so that all replicas choose alike.
@@ -57,7 +57,7 @@ def may_begin(app: AppVersion | None) -> bool:
 
 
 def app_obstacle(app: AppVersion | None) -> PhaseNotice | None:
-    """The notice about an app that blocks its workloads; None while its checks still run."""
+    """Return the notice about an app that blocks its workloads, or None while its checks run."""
     name = APP_PRE_EVALUATIONS.name
     if app is None:
         return PhaseNotice(phase=name, state=NO_APP)
@@ -68,11 +68,11 @@ def app_obstacle(app: AppVersion | None) -> PhaseNotice | None:
 
 
 def with_app_metadata(workload: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
-    """The workload's version with what its app hands on; its status is not written yet."""
+    """Return the workload's version with the metadata of its app, not written yet."""
     status = replace(workload.status, app_context_metadata=app.spec.metadata)
     return replace(workload, status=status)
 
 
 def trace_of(app: AppVersion) -> dict[str, str]:
-    """The trace that the app's workloads go on with."""
+    """Return the trace that the app's workloads continue."""
     return app.status.phase_trace_ids.get(APP_DEPLOY.name) or app.spec.trace_id

@@ -1,4 +1,4 @@
-"""Workloads as their pods describe them, and the versions made of them (keptn-spec 2.6, 3.4). Pure.
+"""Builds workloads as their pods describe them, and their versions (keptn-spec 2.6, 3.4). Pure.
 
 A KeptnWorkload follows the newest of its pods and never an older one. Otherwise two pods that
 differ, for example of two ReplicaSets, would overwrite it in turns.
@@ -38,16 +38,17 @@ if TYPE_CHECKING:
 
 
 OWNERS_KEY: Final = f"{OURS}owners"
-"""On a workload version: uids of the owners whose pods are of it, the newest last, by commas."""
+"""Annotation of a workload version: uids of the owners of its pods, the newest last, with commas.
+"""
 SINCE_KEY: Final = f"{OURS}since"
-"""On a workload: when the pod was created that it follows."""
+"""Annotation of a workload: creation time of the pod that it follows."""
 MOST_OWNERS: Final = 16
 BY_HAND: Final = "not generated, so it decides on no pod: delete it"
-"""What a version is that a person made, or that lost its owner."""
+"""The text about a version that a person created, or that lost its owner."""
 
 
 class Names(Struct, frozen=True, gc=False):
-    """Names of the objects of a workload in a version."""
+    """The names of the objects of a workload in a version."""
 
     app: str
     workload: str
@@ -55,7 +56,7 @@ class Names(Struct, frozen=True, gc=False):
 
 
 class DesiredWorkload(Struct, frozen=True):
-    """A workload as one of its pods wants it; ``since`` is when that pod was created."""
+    """A workload as one of its pods describes it; ``since`` is when that pod was created."""
 
     names: Names
     spec: WorkloadSpec
@@ -65,21 +66,21 @@ class DesiredWorkload(Struct, frozen=True):
 
 @lru_cache(maxsize=128)
 def names_of(app: str, workload: str, version: str) -> Names:
-    """From the sanitised values of a pod."""
+    """Return the names for the sanitised values of a pod."""
     app = resource_name(NAME_LIMIT, NAME_LEAST, app)
     name = workload_name(app, workload)
     return Names(app, name, version_name(name, version))
 
 
 def names_of_pod(metadata: WorkloadMetadata) -> Names:
-    """The same from a pod's description."""
+    """Return the names for a pod's description."""
     return names_of(metadata.app, metadata.workload, metadata.version)
 
 
 def desired_workload(
     metadata: WorkloadMetadata, owner: OwnerReference, since: str
 ) -> DesiredWorkload:
-    """The workload of a pod with this description and this owner."""
+    """Return the workload of a pod with this description and this owner."""
     names = names_of_pod(metadata)
     spec = WorkloadSpec(
         app=names.app,
@@ -98,7 +99,7 @@ def desired_workload(
 
 
 def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
-    """The KeptnWorkload to create."""
+    """Return the KeptnWorkload to create."""
     return Workload(
         metadata=Metadata(
             name=wish.names.workload,
@@ -111,14 +112,14 @@ def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
 
 
 def is_of_pods(workload: Workload) -> bool:
-    """Whether it was made for pods; else a person made it, or it lost its owner."""
+    """Whether the workload was created for pods; otherwise by hand, or it lost its owner."""
     return any(reference.kind in SUPPORTED for reference in workload.metadata.owner_references)
 
 
 def is_to_follow(
     workload: Workload, version: WorkloadVersion | None, wish: DesiredWorkload
 ) -> bool:
-    """Whether the workload is to become as wanted, unless the pod's owner is superseded.
+    """Whether the workload must change as desired, unless the pod's owner is superseded.
 
     A missing version is only created that way; otherwise the newer pod decides.
     """
@@ -133,7 +134,7 @@ def is_to_follow(
 
 
 def follow_operations(workload: Workload, wish: DesiredWorkload) -> list[dict[str, Any]]:
-    """The operations that make the workload as wanted."""
+    """Return the operations that change the workload as desired."""
     metadata = workload.metadata
     since = max(wish.since, metadata.annotations.get(SINCE_KEY, ""))
     return [
@@ -144,19 +145,19 @@ def follow_operations(workload: Workload, wish: DesiredWorkload) -> list[dict[st
 
 
 def annotation_operations(metadata: Metadata, key: str, value: str) -> list[dict[str, Any]]:
-    """The operations that set one annotation."""
+    """Return the operations that set one annotation."""
     if not metadata.annotations:
         return [{"op": "add", "path": "/metadata/annotations", "value": {key: value}}]
     return [{"op": "add", "path": annotation(key), "value": value}]
 
 
 def version_of(workload: Workload) -> str:
-    """The name of the KeptnWorkloadVersion that the workload is to have now."""
+    """Return the name of the KeptnWorkloadVersion that the workload must have now."""
     return version_name(workload.metadata.name, workload.spec.version)
 
 
 def new_version(workload: Workload) -> WorkloadVersion:
-    """The KeptnWorkloadVersion to create; it is only generated if its workload was."""
+    """Return the KeptnWorkloadVersion to create; it is only generated if its workload was."""
     metadata = workload.metadata
     owner = metadata.as_controller(WORKLOADS.api_version, WORKLOADS.kind)
     if not is_of_pods(workload):
@@ -184,7 +185,7 @@ def is_version_of(version: WorkloadVersion, app: str, workload: str, text: str) 
 
 
 def is_by_hand(version: WorkloadVersion, workload: Workload) -> bool:
-    """Whether a person made it, and not the controller before the workload had pods."""
+    """Whether a person created it, and not the controller before the workload had pods."""
     owners = {reference.uid for reference in version.metadata.owner_references}
     return not is_generated(version) and workload.metadata.uid not in owners
 
@@ -198,7 +199,7 @@ def is_of_former(version: WorkloadVersion, workload: Workload) -> bool:
 def version_of_pod(
     described: WorkloadMetadata, version: WorkloadVersion | None, workload: Workload | None
 ) -> WorkloadVersion | None:
-    """The version, if the described pod belongs to it and it is not about to be deleted."""
+    """Return the version, if the described pod belongs to it and it is not being deleted."""
     names = names_of_pod(described)
     if (
         version is None
@@ -212,9 +213,9 @@ def version_of_pod(
 
 
 def sync_operations(version: WorkloadVersion, workload: Workload) -> list[dict[str, Any]]:
-    """The operations that give the version the workload's spec; none where it has that.
+    """Return the operations that give the version the workload's spec; none if it has that.
 
-    None either where only one of the two was generated, because it could be changed by the other.
+    If only one of the two was generated, there are none, because users could change it.
     """
     if is_generated(version) != is_of_pods(workload):
         return []
@@ -227,7 +228,7 @@ def sync_operations(version: WorkloadVersion, workload: Workload) -> list[dict[s
 
 
 def recorded_owners(version: WorkloadVersion) -> tuple[str, ...]:
-    """The uids of owners whose pods are of this version, the newest last."""
+    """Return the uids of owners whose pods are of this version, the newest last."""
     listed = version.metadata.annotations.get(OWNERS_KEY, "").split(",")
     current = version.spec.resource_reference.uid
     # The owner in the spec counts even if the annotation had no room for it.
@@ -235,14 +236,14 @@ def recorded_owners(version: WorkloadVersion) -> tuple[str, ...]:
 
 
 def owner_operations(version: WorkloadVersion, owners: Sequence[str]) -> list[dict[str, Any]]:
-    """The operations that record these owners of the version's pods; of too many, the last."""
+    """Return the operations that record these owners of the version's pods, at most MOST_OWNERS."""
     # An owner that is repeated is the newest again.
     kept = list(dict.fromkeys(reversed(owners)))[:MOST_OWNERS]
     return annotation_operations(version.metadata, OWNERS_KEY, ",".join(reversed(kept)))
 
 
 def approval(version: WorkloadVersion) -> Approval:
-    """What the version decides about its pods."""
+    """Return the version's decision on its pods."""
     status = version.status
     return Approval(
         pre_tasks=status.pre_deployment_status,
@@ -253,23 +254,23 @@ def approval(version: WorkloadVersion) -> Approval:
 
 
 class Rollout(Struct, frozen=True, gc=False, kw_only=True):
-    """How far the owner of a workload's pods has come: a number of pods for each."""
+    """The progress of the owner of a workload's pods, in numbers of pods."""
 
     generation: int
     observed_generation: int | str | None
-    """Argo writes text."""
+    """The generation that the owner's controller has observed; Argo writes text."""
     wanted: int
     ready: int
     updated: int
-    """Those of the newest template."""
+    """Pods of the newest template."""
     is_healthy: bool = True
-    """What an owner says that judges by itself."""
+    """Whether an owner that reports its health is healthy."""
     is_superseded: bool = False
-    """Its pods make room for those of another version."""
+    """Whether its pods are replaced by those of another version."""
 
 
 def is_deployed(rollout: Rollout) -> bool:
-    """Whether all pods are ready, counted after the owner's controller saw its newest template."""
+    """Whether all pods are ready, after the owner's controller observed its newest template."""
     return (
         has_observed(rollout.generation, rollout.observed_generation)
         and not rollout.is_superseded

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import App
 
 LOOK_AGAIN: Final = 10.0
-"""Seconds between looks whether the version of a former app is gone."""
+"""Seconds until the reconciler looks again whether the version of a former app is gone."""
 
 
 class AppReconciler:
@@ -48,7 +48,7 @@ class AppReconciler:
         self._versions = context.caches.app_versions.store
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All of them: the caches show whether anything is to be done."""
+        """Return all keys, because only the caches show whether an app needs anything."""
         return list(self._apps.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:

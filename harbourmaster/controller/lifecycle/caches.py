@@ -1,6 +1,6 @@
 """The caches that all reconcilers of the lifecycle share, with their indexes.
 
-``watches`` says which reconciler looks when something in them changes.
+The module ``watches`` maps changes in them to the reconcilers.
 """
 
 from __future__ import annotations
@@ -57,37 +57,38 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
 
 BY_APP: Final = "app"
-"""Of workload versions and app versions: (namespace, app's name)."""
+"""Index of workload versions and app versions by (namespace, name of the app)."""
 BY_WORKLOAD: Final = "workload"
-"""Of workload versions: (namespace, KeptnWorkload's name)."""
+"""Index of workload versions by (namespace, name of the KeptnWorkload)."""
 BY_CHILD: Final = "child"
-"""Of unfinished versions: keys of the tasks and evaluations that their status names."""
+"""Index of unfinished versions by the keys of the tasks and evaluations in their status."""
 BY_DEFINITION: Final = "definition"
-"""Of what is unfinished: names of the task and evaluation definitions that it is made by."""
+"""Index of unfinished objects by the names of their task and evaluation definitions."""
 BY_OWNER: Final = "owner"
-"""Of workload versions: (namespace, kind, name) of the owner of their pods; of ReplicaSets: the
-same of their own owner."""
+"""Index by (namespace, kind, name) of the owner: of workload versions by that of their pods, of
+ReplicaSets by their own."""
 BY_UID: Final = "uid"
-"""Of ReplicaSets: their own; of workload versions: those of all owners that were recorded."""
+"""Index by uid: of ReplicaSets by their own, of workload versions by those of all recorded owners.
+"""
 BY_CURRENT: Final = "current"
-"""Of apps and workloads: (namespace, name) of the version that they should have now."""
+"""Index of apps and workloads by (namespace, name) of the version that they should have."""
 BY_LISTED: Final = "listed"
-"""Of unfinished app versions: (namespace, name) of the workload versions that they consist of."""
+"""Index of unfinished app versions by (namespace, name) of the workload versions that they list."""
 BY_PARENT: Final = "parent"
-"""Of tasks: the uid of the object that controls them."""
+"""Index of tasks by the uid of the object that controls them."""
 BY_JOB: Final = "job"
-"""Of unfinished tasks: the key of the Job that their status names."""
+"""Index of unfinished tasks by the key of the Job in their status."""
 BY_VERSION: Final = "version"
-"""Of waiting pods, and those that failed to start: (namespace, KeptnWorkloadVersion's name)."""
+"""Index of waiting and failed pods by (namespace, name of the KeptnWorkloadVersion)."""
 _STARTED_PODS: Final = "started-pods"
 
 _decode_task_definition: Final = decoder(model.TaskDefinition)
 
 
 class LifecycleCaches(Caches):
-    """The caches of the lifecycle.
+    """Holds the caches of the lifecycle.
 
-    Other controllers may read that of KeptnMetrics too. Pods with a node are cached only if
+    Other controllers may read the cache of KeptnMetrics too. Pods with a node are cached only if
     ``scheduler`` wants failed nodes recorded.
     """
 
@@ -104,13 +105,13 @@ class LifecycleCaches(Caches):
         self.apps = self.cache(
             resources.APPS,
             decoder(model.App),
-            {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of_app(found))]},
+            {BY_CURRENT: lambda obj: [(obj.metadata.namespace, version_of_app(obj))]},
         )
         self.app_versions = self.cache(
             resources.APP_VERSIONS,
             decoder(model.AppVersion),
             {
-                BY_APP: lambda found: [(found.metadata.namespace, found.spec.app_name)],
+                BY_APP: lambda obj: [(obj.metadata.namespace, obj.spec.app_name)],
                 BY_CHILD: _children,
                 BY_DEFINITION: _definitions,
                 BY_LISTED: _workload_versions_of_app,
@@ -123,14 +124,14 @@ class LifecycleCaches(Caches):
         self.workloads = self.cache(
             resources.WORKLOADS,
             decoder(model.Workload),
-            {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of(found))]},
+            {BY_CURRENT: lambda obj: [(obj.metadata.namespace, version_of(obj))]},
         )
         self.workload_versions = self.cache(
             resources.WORKLOAD_VERSIONS,
             decoder(model.WorkloadVersion),
             {
-                BY_APP: lambda found: [(found.metadata.namespace, found.spec.app)],
-                BY_WORKLOAD: lambda found: [(found.metadata.namespace, found.spec.workload_name)],
+                BY_APP: lambda obj: [(obj.metadata.namespace, obj.spec.app)],
+                BY_WORKLOAD: lambda obj: [(obj.metadata.namespace, obj.spec.workload_name)],
                 BY_OWNER: _owner_of_version,
                 BY_UID: recorded_owners,
                 BY_CHILD: _children,
@@ -191,7 +192,7 @@ class LifecycleCaches(Caches):
         self.replica_sets: Reflector[Owner] = self.cache(
             resources.REPLICA_SETS,
             decode_owner,
-            {BY_OWNER: _owner_of_owner, BY_UID: lambda found: [found.metadata.uid]},
+            {BY_OWNER: _owner_of_owner, BY_UID: lambda obj: [obj.metadata.uid]},
         )
         self.stateful_sets: Reflector[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
         self.daemon_sets: Reflector[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)

@@ -1,4 +1,4 @@
-"""The tasks and evaluations of versions: reads their states and creates them.
+"""Reads the states of the tasks and evaluations of versions, and creates them.
 
 See keptn-spec 3.7, 3.10.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IGNORED: Final = "DefinitionIgnored"
 CREATE_CHILD: Final = {TASK: "CreateTask", EVALUATION: "CreateEvaluation"}
 _ATTEMPTS: Final = 5
-"""Names that are tried if other objects have the first ones."""
+"""Number of names that are tried if other objects have the first ones."""
 _RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS}
 _DECODERS: Final[dict[str, Callable[[bytes], Task | Evaluation]]] = {
     TASK: msgspec.json.Decoder(Task).decode,
@@ -58,16 +58,16 @@ class Children:
         }
 
     def evaluation(self, version: Version, name: str) -> Evaluation | None:
-        """An evaluation of a version, if it is cached."""
+        """Return an evaluation of a version, or None if it is not cached."""
         return self._context.caches.evaluations.store.get(f"{version.metadata.namespace}/{name}")
 
     def cause(self, version: Version, task: str) -> str:
-        """What the status of a task of a version says, to go on with; empty if it is not cached."""
+        """Return ": " and the message of a version's task; empty if there is none in the cache."""
         cached = self._context.caches.tasks.store.get(f"{version.metadata.namespace}/{task}")
         return f": {cached.status.message}" if cached is not None and cached.status.message else ""
 
     def definitions(self, version: Version) -> frozenset[tuple[str, str]]:
-        """Kind of child and name of each existing definition that the version lists."""
+        """Return kind of child and name of each existing definition that the version lists."""
         wanted = {
             (phase.kind, name)
             for phase in phases_of(version)
@@ -77,7 +77,7 @@ class Children:
         return frozenset(pair for pair in wanted if self._definition(version, *pair) is not None)
 
     async def states(self, version: Version) -> dict[tuple[str, str], str]:
-        """The states of the unfinished children, by kind and name, without deleted ones."""
+        """Return the states of the unfinished children by kind and name, without deleted ones."""
         states = {}
         for phase in phases_of(version):
             if not phase.kind or state_of_phase(version.status, phase) in PASSED:

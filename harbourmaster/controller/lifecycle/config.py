@@ -1,4 +1,4 @@
-"""KeptnConfigs: whether each is in force, and what is wrong with it (keptn-spec 3.11)."""
+"""Reports whether each KeptnConfig is in force, and what is wrong with it (keptn-spec 3.11)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ConfigReconciler:
         self._namespaces = context.definition_namespaces(context.namespace)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """After any change, all whose status is outdated."""
+        """Return the keys of all KeptnConfigs with an outdated status, whatever has changed."""
         del keys
         choice = self._choose()
         for config in list(self._store.values()):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ConfigurationHolder:
     """Holds the configuration in force, as soon as the watch brings it.
 
-    ``namespaces`` are those whose KeptnConfig may count, ours first. To be created before any
+    ``namespaces`` are those whose KeptnConfig may count, ours first. Create it before any
     controller subscribes, so that every listener finds the new configuration.
     """
 
@@ -34,7 +34,7 @@ class ConfigurationHolder:
 
     @property
     def current(self) -> LifecycleConfiguration:
-        """The configuration now; the defaults if no KeptnConfig counts."""
+        """The current configuration; the defaults if no KeptnConfig counts."""
         return self._current
 
     def on_change(self, listener: Callable[[LifecycleConfiguration], None]) -> None:

@@ -1,4 +1,4 @@
-"""What every lifecycle reconciler is given."""
+"""The context that every lifecycle reconciler is given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Context:
-    """What a reconciler works with: ``namespace`` is our own, ``now`` returns the time in UTC."""
+    """The dependencies of a reconciler: ``namespace`` is ours, ``now`` returns the time in UTC."""
 
     client: Client
     caches: LifecycleCaches
@@ -34,9 +34,9 @@ class Context:
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     references: ReferenceMode = DEFAULT_MODE
     has_gates: Callable[[str], bool] = bool
-    """Whether the namespace of that name asks for gates, and may have them."""
+    """Tells whether a namespace asks for gates and may have them, by its name."""
 
     def definition_namespaces(self, namespace: str) -> tuple[str, ...]:
-        """Where the definitions for an object of ``namespace`` are looked up, in order."""
+        """Return the namespaces to search for definitions of an object, in order."""
         namespaces = (namespace, self.namespace, *self.settings.definition_namespaces)
         return tuple(dict.fromkeys(namespaces))

@@ -56,7 +56,7 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.FAILED_NODES: FailedNodeReconciler,
     watches.WAIT_EVENTS: WaitEventReconciler,
 }
-"""All but that of gated pods, which is also given its queue."""
+"""Reconcilers by the name of their controller, without that of pods, which gets its queue."""
 
 
 def start(runtime: Runtime) -> Runnables:
@@ -74,7 +74,7 @@ def start(runtime: Runtime) -> Runnables:
         namespace = namespaces_now.get(name)
         return namespace is not None and namespace.is_annotated and name not in excluded
 
-    # Before any controller, so that every listener of a KeptnConfig finds what it says.
+    # Before any controller, so that every listener finds the configuration in force.
     configuration = ConfigurationHolder(caches, namespaces)
     keptn_metrics, measures = LifecycleMetrics(metrics.registry), MetricValues(caches)
     channels = Channels(

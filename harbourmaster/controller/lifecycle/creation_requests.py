@@ -48,11 +48,11 @@ class CreationRequestReconciler:
         self._requests = context.caches.creation_requests.store
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All of them; there are never many."""
+        """Return all keys, because there are never many."""
         return list(self._requests.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:
-        """Fulfil one request; returns the seconds until it is due. Raises ApiError."""
+        """Fulfil one request; return the seconds until it is due. Raises ApiError."""
         request = self._requests.get(key)
         if request is None or request.metadata.deletion_timestamp:
             return None
@@ -90,7 +90,6 @@ class CreationRequestReconciler:
         return None
 
     def _remaining(self, request: AppCreationRequest) -> float:
-        """Seconds left to wait for further workloads."""
         metadata = request.metadata
         if metadata.annotations.get(APP_TYPE_KEY) == SINGLE_SERVICE:
             return 0.0
@@ -111,7 +110,7 @@ class CreationRequestReconciler:
             await patch_object(self._client, APPS, app.metadata, operations)
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
-        """The app's current workloads: the watch may be behind."""
+        """Read the app's current workloads from the API server, because the watch may be behind."""
         workloads: list[Workload] = []
         token = ""
         while True:

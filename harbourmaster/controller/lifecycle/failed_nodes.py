@@ -58,7 +58,7 @@ class FailedNodeReconciler:
         self._skip = partial(log_skipped, get_logger("failed-nodes"))
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those that exist: the caches show whether anything is to be done."""
+        """Return the keys of existing versions: the caches show what each needs."""
         for key in list(self._versions.keys()) if keys is None else keys:
             if key in self._versions:
                 yield key
@@ -67,7 +67,7 @@ class FailedNodeReconciler:
                 self._written.forget(key)
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring the record up to date; seconds until a node counts no more. Raises ApiError."""
+        """Update the record; return the seconds until a node no longer counts. Raises ApiError."""
         version = self._versions.get(key)
         if version is None or version.metadata.deletion_timestamp:
             return None
@@ -111,7 +111,7 @@ class FailedNodeReconciler:
         return failures
 
     def _counts(self, task: Task) -> bool:
-        """Whether it is a check before the deployment that failed, and not too long ago."""
+        """Whether a task is a pre-deployment check that failed, not too long ago."""
         status = task.status
         if task.spec.check_type != _PRE or status.status != FAILED or not status.job_name:
             return False

@@ -1,4 +1,4 @@
-"""The ConfigMaps with functions' code: those of definitions, and copies for tasks elsewhere.
+"""Creates ConfigMaps with functions' code: of definitions, and copies for tasks elsewhere.
 
 Only their metadata is cached. A ConfigMap of another owner is never overwritten.
 """
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from harbourmaster.kube.store import Store
 
 BY_REFERENCE: Final = "reference"
-"""Of task definitions: the name of the one that they refer to."""
+"""Index of task definitions by the name of the definition that they refer to."""
 BY_CONFIG_MAP: Final = "config-map"
-"""Of task definitions: the key of the ConfigMap with their code."""
+"""Index of task definitions by the key of the ConfigMap with their code."""
 DEFINITION: Final = "KeptnTaskDefinition"
 TASK: Final = "KeptnTask"
 
 
 class ClashError(Exception):
-    """A ConfigMap of that name is not ours; the text says what to do."""
+    """A ConfigMap of that name is not ours. The text says what to do."""
 
 
 class _Annotations(Struct, frozen=True, gc=False):
@@ -55,7 +55,7 @@ class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class FunctionMap(Struct, frozen=True, gc=False):
-    """A ConfigMap: whose it is, and which code we gave it."""
+    """The metadata of a ConfigMap that show its owner, and which code we wrote to it."""
 
     metadata: _Metadata
 
@@ -71,7 +71,7 @@ _decode_definition: Final = msgspec.json.Decoder(TaskDefinition).decode
 
 
 class FunctionMaps:
-    """Makes ConfigMaps and mends them; every method raises ApiError."""
+    """Creates and repairs ConfigMaps. Every method raises ApiError."""
 
     def __init__(self, client: Client, store: Store[FunctionMap]) -> None:
         self._client = client
@@ -84,7 +84,7 @@ class FunctionMaps:
         return f"{namespace}/{name}" in self._store
 
     async def code(self, namespace: str, name: str) -> str | None:
-        """The code in a ConfigMap; None if it has none or does not exist."""
+        """Return the code in a ConfigMap, or None if it has none or does not exist."""
         if not is_name(name):
             return None
         try:
@@ -103,7 +103,7 @@ class FunctionMaps:
         adopt: bool = False,
         source: Metadata | None = None,
     ) -> None:
-        """Create or mend the ConfigMap with this code that belongs to ``owner``. Raises ClashError.
+        """Create or repair the ConfigMap of ``owner`` with this code. Raises ClashError.
 
         ``adopt`` takes over a ConfigMap without an owner, as Keptn leaves them. ``source`` is the
         definition whose inline code has the digest ``code``; only the digest is cached.
@@ -116,7 +116,7 @@ class FunctionMaps:
     async def check(
         self, definition: Metadata, kind: str, name: str, code: str, *, adopt: bool
     ) -> None:
-        """The same for the definition with the inline code of the digest ``code``.
+        """Create or repair the ConfigMap of a definition whose inline code has the digest ``code``.
 
         The content of each version is checked once, because people may edit it.
         """
@@ -131,7 +131,7 @@ class FunctionMaps:
             self._checked[key] = await self._make(definition, kind, name, code, adopt=adopt)
 
     async def _inline(self, definition: Metadata) -> str:
-        """The inline code of a definition as it is stored now. Raises ApiError."""
+        """Read the inline code of a definition from the API server."""
         name, namespace = definition.name, definition.namespace
         stored = _decode_definition(await self._client.get(TASK_DEFINITIONS, name, namespace))
         code = inline_code(spec_of(stored))
@@ -144,7 +144,7 @@ class FunctionMaps:
         self._checked.pop(f"{namespace}/{name}", None)
 
     async def _make(self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool) -> str:
-        """Create or mend it; returns the resource version that is right."""
+        """Create or repair a ConfigMap; return its resource version."""
         wanted = config_map_for(owner, kind, name, code)
         if not self.exists(owner.namespace, name):
             try:
@@ -172,7 +172,6 @@ class FunctionMaps:
 def _differences(
     config_map: _Full, wanted: dict[str, Any], owner: Metadata
 ) -> list[dict[str, Any]]:
-    """The operations that give a ConfigMap its content, its annotation and its owner."""
     metadata, controller = config_map.metadata, config_map.metadata.controller
     marks: dict[str, str] = wanted["metadata"]["annotations"]
     parts: dict[str, Any] = {}
@@ -197,5 +196,5 @@ def _is_right(config_map: FunctionMap, owner: Metadata, kind: str, code_digest: 
 
 
 def _belongs(controller: OwnerReference | None, owner: Metadata, kind: str) -> bool:
-    """Whether it belongs to the owner, or to a deleted one of the same name."""
+    """Whether an object belongs to the owner, or to a deleted owner of the same name."""
     return controller is not None and controller.kind == kind and controller.name == owner.name

@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class LatestValues(Generic[K, V]):
-    """Values by key; beyond ``size`` the oldest is dropped."""
+    """Keeps values by key; beyond ``size`` it drops the oldest."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -23,7 +23,7 @@ class LatestValues(Generic[K, V]):
         return key in self._found
 
     def add(self, key: K, value: V) -> bool:
-        """Keep the first value of ``key``; returns whether it is new."""
+        """Keep the first value of ``key``; return whether it is new."""
         if key in self._found:
             return False
         self._found[key] = value
@@ -32,5 +32,5 @@ class LatestValues(Generic[K, V]):
         return True
 
     def take(self, key: K) -> V | None:
-        """Remove and return the value; None for none."""
+        """Remove and return the value of ``key``, or None if there is none."""
         return self._found.pop(key, None)

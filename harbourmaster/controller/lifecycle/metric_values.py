@@ -1,4 +1,4 @@
-"""The values of Keptn's metrics, from the caches (keptn-spec 5.5)."""
+"""Computes the values of Keptn's metrics from the caches (keptn-spec 5.5)."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Finishable")
 REMEMBERED: Final = 1024
-"""Most finished objects that are remembered; one is told twice within seconds, if at all."""
+"""Maximum finished objects kept to drop duplicates, which come within seconds."""
 _WAIT_KEYS: Final = (WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY, WAITED_KEY)
 _PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
 _KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
 
 
 class EndingCounter:
-    """Counts objects that end, each once."""
+    """Counts each object that ends once."""
 
     def __init__(self, metrics: LifecycleMetrics) -> None:
         self._metrics = metrics
         self._counted: LatestValues[str, None] = LatestValues(REMEMBERED)
 
     def count(self, obj: Finishable) -> None:
-        """Count ``obj``, which has its final status."""
+        """Count an object that has its final status, unless it was counted."""
         if not self._counted.add(obj.metadata.uid, None):
             return
         kind = _KINDS.get(type(obj), EVALUATION)
@@ -64,7 +64,7 @@ class EndingCounter:
 
 
 class MetricValues:
-    """The state of ``caches`` as the metrics show it."""
+    """Reads the values of the gauges from ``caches``."""
 
     def __init__(self, caches: LifecycleCaches) -> None:
         self._caches = caches
@@ -76,12 +76,12 @@ class MetricValues:
         }
 
     def exists(self, anchor: tuple[str, str]) -> bool:
-        """Whether the object with that kind and key is there."""
+        """Whether the object with that kind and key exists."""
         kind, key = anchor
         return key in self._stores[kind]
 
     def read_gauges(self) -> GaugeValues:
-        """The values at this moment."""
+        """Return the current values."""
         caches = self._caches
         apps, workloads = caches.app_versions.store, caches.workload_versions.store
         return GaugeValues(
@@ -94,7 +94,6 @@ class MetricValues:
 
 
 def _waiting_pods(caches: LifecycleCaches) -> Counter[str]:
-    """How many pods wait for objects, by PENDING and BLOCKED."""
     counter: Counter[str] = Counter()
     # The pods of a workload are alike, and there may be thousands.
     alike: dict[tuple[str | None, ...], str] = {}
@@ -112,9 +111,10 @@ def _waiting_pods(caches: LifecycleCaches) -> Counter[str]:
 
 
 def labels_of(obj: Finishable) -> tuple[str, ...]:
-    """The values for KEYS. Tasks and evaluations are named by their definition, not by a run.
+    """Return the label values for KEYS, with a definition's name for each task and evaluation.
 
-    One without a version as its controller was made by hand: what it says of an app is not proven.
+    A task or evaluation that no version controls was created by hand, so the app that it names is
+    not proven and left out.
     """
     namespace = obj.metadata.namespace
     if isinstance(obj, AppVersion):
@@ -129,7 +129,7 @@ def labels_of(obj: Finishable) -> tuple[str, ...]:
 
 
 def _anchor(obj: Finishable) -> tuple[str, str]:
-    """The object with which a series ends: for a task or an evaluation, that of its version."""
+    """Return the object with which a series ends: of a task or evaluation, its version."""
     kind = _KINDS.get(type(obj), EVALUATION)
     owner = obj.metadata.controller
     parent = _PARENTS.get(owner.kind) if owner is not None else None
@@ -139,7 +139,7 @@ def _anchor(obj: Finishable) -> tuple[str, str]:
 
 
 def _active(objects: Collection[Finishable]) -> Counter[tuple[str, ...]]:
-    """All unfinished objects, and the latest finished ones."""
+    """Count unfinished objects by label values, with 0 for the latest finished ones."""
     counter: Counter[tuple[str, ...]] = Counter()
     over = []
     for obj in objects:
@@ -154,7 +154,7 @@ def _active(objects: Collection[Finishable]) -> Counter[tuple[str, ...]]:
 
 
 def _latest(objects: Iterable[T]) -> list[T]:
-    """The SHOWN objects that ended last, in this order."""
+    """Return the SHOWN objects that ended last, in this order."""
     return nlargest(SHOWN, objects, key=lambda obj: obj.status.end_time)[::-1]
 
 
@@ -168,7 +168,10 @@ def _durations(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
 
 
 def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
-    """Since the end of the previous version; of its several runs, the latest before the start."""
+    """Return the seconds from the end of the previous version to the start of each version.
+
+    If the previous version ran several times, the latest end before the start counts.
+    """
     ends: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     later = []
     for version in versions:
@@ -187,7 +190,6 @@ def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
 
 
 def _deployment(version: Version) -> tuple[str, ...]:
-    """The values for DEPLOYMENTS."""
     return (*labels_of(version), version.spec.previous_version)
 
 

@@ -47,19 +47,19 @@ PROMOTION: Final = "promotion"
 SCOPE: Final = "otel_scope_name"
 _SCOPE_NAME: Final = "keptn/task"
 _LIMIT: Final = 1_000
-"""Label sets of one kind; above it, the namespace with most loses its oldest. Each line costs
-15 µs per scrape."""
+"""Maximum label sets of one kind, because each line costs 15 µs per scrape. Above it, the namespace
+with the most loses its oldest."""
 _SPARE: Final = 50
-"""Series of a kind that are kept, without a scrape, until deleted objects are looked for."""
+"""Series of one kind that are kept without a scrape before deleted objects are searched."""
 _HISTOGRAMS: Final = 100
-"""Latest label sets of one kind that have a histogram, which takes 18 lines."""
+"""Number of the latest label sets of one kind that have a histogram, which takes 18 lines."""
 SHOWN: Final = 500
-"""Label sets of one kind for finished objects in the gauges."""
+"""Maximum label sets of one kind for finished objects in the gauges."""
 _BUCKETS: Final = (
     *(0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0),
     *(750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0),
 )
-"""Seconds; the defaults of OpenTelemetry, which Keptn uses."""
+"""Upper bounds in seconds: the defaults of OpenTelemetry, which Keptn uses."""
 
 
 def _labels(*names: str) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     TASK: (*_OWNER, *_labels("task_name", "task_type")),
     EVALUATION: (*_OWNER, *_labels("evaluation_name", "evaluation_type")),
 }
-"""Labels of what runs, by kind."""
+"""Labels of running objects, by kind."""
 FINISHED: Final[Mapping[str, tuple[str, ...]]] = {
     APP: (*KEYS[APP], *_labels("app_status")),
     WORKLOAD: (*KEYS[WORKLOAD], *_labels("workload_status")),
@@ -81,37 +81,37 @@ FINISHED: Final[Mapping[str, tuple[str, ...]]] = {
     EVALUATION: (*KEYS[EVALUATION], *_labels("evaluation_status")),
     PROMOTION: (*KEYS[TASK], *_labels("task_status")),
 }
-"""Labels of what has ended: those of what runs, and the state."""
+"""Labels of ended objects, by kind: those of running ones, and the state."""
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     APP: (*KEYS[APP], *_labels("app_previousversion")),
     WORKLOAD: (*KEYS[WORKLOAD], *_labels("workload_previousversion")),
 }
-"""Labels of how long deployments take, and how far they are apart."""
+"""Labels of the durations and intervals of deployments, by kind."""
 _NAMES: Final = {APP: "apps", WORKLOAD: "workloads", TASK: "tasks", EVALUATION: "evaluations"}
 
 
 class GaugeValues(Struct, frozen=True):
-    """The state of the caches; label values in the order of KEYS and DEPLOYMENTS."""
+    """The values of the gauges by label values, in the order of KEYS and DEPLOYMENTS."""
 
     active: Mapping[str, Mapping[tuple[str, ...], int]]
-    """How many are unfinished, by kind; 0 if all have ended."""
+    """Numbers of unfinished objects, by kind; 0 if all have ended."""
     intervals: Mapping[str, Mapping[tuple[str, ...], float]]
-    """Seconds from the end of the version before to the start, for APP and WORKLOAD."""
+    """Seconds from the end of the previous version to the start, for APP and WORKLOAD."""
     durations: Mapping[str, Mapping[tuple[str, ...], float]]
-    """Seconds from the start to the end, for the same."""
+    """Seconds from the start to the end, for APP and WORKLOAD."""
     gated_pods: int
     waiting_pods: Mapping[str, int] = {}
-    """Pods that wait for objects, by PENDING and BLOCKED."""
+    """Numbers of pods that wait for objects, by PENDING and BLOCKED."""
 
 
 class GaugeSource(Protocol):
-    """Where the gauges and the existing objects come from."""
+    """Provides the gauges and tells which objects exist."""
 
     def read_gauges(self) -> GaugeValues:
-        """The current values."""
+        """Return the current values."""
 
     def exists(self, anchor: tuple[str, str]) -> bool:
-        """Whether the object that a series belongs to exists: its kind and its key."""
+        """Whether the object of a series exists, given its kind and its key."""
 
 
 class _Series:
@@ -124,7 +124,7 @@ class _Series:
 
 
 class LifecycleMetrics(Collector):
-    """All of them, in ``registry``. Only the leader shows those of the caches: see ``lead``."""
+    """Collects Keptn's metrics in ``registry``, and those of the caches only for the leader."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # No *_created series, which double the output.

@@ -1,4 +1,4 @@
-"""Reports what was meant for us and has no effect, on the objects themselves (decision D19)."""
+"""Reports keys that have no effect, on the objects that have them (decision D19)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATES: Final = {
     "gate-owner-unsupported": "OwnerUnsupported",
     "gate-wait-invalid": "WaitInvalid",
 }
-"""Of the phase Gate, by the code of the admission warning."""
+"""States of the phase Gate, by the code of the admission warning."""
 
 
 class MistakeReconciler(Generic[T]):
@@ -41,7 +41,7 @@ class MistakeReconciler(Generic[T]):
         self._reported: dict[str, list[Obstacle]] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those with a mistake that was not reported."""
+        """Return the keys of objects with a mistake that was not reported."""
         for key in list(self._store.keys()) if keys is None else keys:
             obj = self._store.get(key)
             mistakes = [] if obj is None else self._find(obj)
@@ -51,7 +51,7 @@ class MistakeReconciler(Generic[T]):
                 yield key
 
     async def reconcile(self, key: str) -> None:
-        """Report what is new."""
+        """Report the mistakes of an object that were not reported."""
         obj = self._store.get(key)
         if obj is None:
             return
@@ -64,7 +64,7 @@ class MistakeReconciler(Generic[T]):
 
 
 def report_definition_mistakes(context: Context) -> MistakeReconciler[EvaluationDefinition]:
-    """On targets of KeptnEvaluationDefinitions that cannot be parsed."""
+    """Return the reconciler for targets of KeptnEvaluationDefinitions that cannot be parsed."""
 
     def find(definition: EvaluationDefinition) -> list[Obstacle]:
         return [
@@ -76,7 +76,7 @@ def report_definition_mistakes(context: Context) -> MistakeReconciler[Evaluation
 
 
 def report_pod_mistakes(context: Context) -> MistakeReconciler[Pod]:
-    """On keys and owners of unbound pods in namespaces with gates."""
+    """Return the reconciler for keys and owners of unbound pods in namespaces with gates."""
 
     def find(pod: Pod) -> list[Obstacle]:
         if not pod.mistakes or not context.has_gates(pod.namespace):

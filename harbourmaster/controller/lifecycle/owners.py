@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):
-    """Without labels and annotations: there may be ten thousand ReplicaSets."""
+    """Metadata without labels and annotations, because there may be ten thousand ReplicaSets."""
 
     name: str
     namespace: str = ""
@@ -41,26 +41,26 @@ class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class RollingUpdate(Struct, frozen=True, gc=False):
-    """Pods with a lower number than ``partition`` stay as they are."""
+    """A rolling update. Pods with a lower number than ``partition`` keep their template."""
 
     partition: int | None = None
 
 
 class UpdateStrategy(Struct, frozen=True, gc=False, rename="camel"):
-    """How a StatefulSet or DaemonSet replaces its pods."""
+    """The way in which a StatefulSet or DaemonSet replaces its pods."""
 
     type: str = ""
     rolling_update: RollingUpdate | None = None
 
 
 class Ordinals(Struct, frozen=True, gc=False):
-    """The numbers of a StatefulSet's pods begin with ``start``."""
+    """The numbers of a StatefulSet's pods, which begin with ``start``."""
 
     start: int = 0
 
 
 class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """How many pods are wanted, and which of them are replaced at once."""
+    """The number of pods, and which of them are replaced at once."""
 
     replicas: int | None = None
     update_strategy: UpdateStrategy | None = None
@@ -68,7 +68,7 @@ class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def kept_pods(self) -> int | None:
-        """How many pods of the former template may stay; None: all, until they are deleted."""
+        """Number of pods that keep the former template; None if all do until they are deleted."""
         strategy = self.update_strategy
         if strategy is None:
             return 0
@@ -78,7 +78,7 @@ class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class OwnerStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """What its controller reports; each kind has some of the fields."""
+    """The report of the owner's controller. Each kind has some of the fields."""
 
     observed_generation: int | str | None = None
     replicas: int = 0
@@ -106,16 +106,17 @@ _REVISIONS: Final = {
     DEPLOYMENT: "deployment.kubernetes.io/revision",
     ROLLOUT: "rollout.argoproj.io/revision",
 }
-"""The annotation that a ReplicaSet and its owner both have, equal while the ReplicaSet counts."""
+"""The annotation that a ReplicaSet shares with its owner while it is the current one, by kind of
+owner."""
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
 class OwnerGoneError(Exception):
-    """The owner of a pod, or the owner's owner, is not there any more; the text names it."""
+    """The owner of a pod, or the owner's owner, does not exist any more. The text names it."""
 
 
 class LiveOwner(Struct, frozen=True, gc=False):
-    """An owner, projected."""
+    """An owner as the API server has it now, with the metadata that pods inherit."""
 
     metadata: Metadata = Metadata()
     spec: OwnerSpec = OwnerSpec()
@@ -126,7 +127,7 @@ _decode: Final = msgspec.json.Decoder(LiveOwner).decode
 
 
 async def inherited_metadata(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:
-    """The metadata that pods of this owner inherit; None where there is nothing to inherit from.
+    """Return the metadata that pods of this owner inherit, or None if it has no parent that counts.
 
     Raises OwnerGoneError, ApiError.
     """
@@ -198,7 +199,7 @@ async def _get(client: Client, namespace: str, owner: OwnerReference) -> LiveOwn
 
 
 def _is_older(text: str | None, than: str | None) -> bool:
-    """Of two counters; what is none tells nothing."""
+    """Whether one counter is below another; False if one of them is not a number."""
     if not (text and than and text.isdecimal() and than.isdecimal()):
         return False
     return int(text) < int(than)

@@ -69,7 +69,7 @@ CREATE_REQUEST: Final = "CreateAppCreationRequest"
 
 
 class Obstacle(Struct, frozen=True):
-    """Why a pod gets no workload, as its event says: phase, state and text."""
+    """The reason why a pod gets no workload: phase, state and text of its event."""
 
     phase: str
     state: str
@@ -77,7 +77,7 @@ class Obstacle(Struct, frozen=True):
 
 
 class ObstacleError(Exception):
-    """An obstacle to report. Retry if ``error`` is set; else only a change can help."""
+    """An obstacle to report. If ``error`` is set, a retry may help; otherwise only a change can."""
 
     def __init__(self, obstacle: Obstacle, error: ApiError | None = None) -> None:
         super().__init__(obstacle.text)
@@ -102,7 +102,7 @@ class PodWorkloads:
         self._requests = caches.creation_requests.store
 
     def find_version(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
-        """The pod's version, if it exists and belongs to this workload."""
+        """Return the pod's version, or None if it does not exist or belongs to another workload."""
         names = names_of_pod(described)
         version = self._versions.get(f"{pod.namespace}/{names.version}")
         workload = self._workloads.get(f"{pod.namespace}/{names.workload}")
@@ -111,7 +111,7 @@ class PodWorkloads:
     async def ensure(
         self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
     ) -> WorkloadVersion | None:
-        """Create what the pod lacks; returns its version, if that exists.
+        """Create the objects that the pod lacks; return its version, if it exists already.
 
         Calls for pods of one workload must not overlap. Raises ObstacleError, ApiError.
         """
@@ -192,7 +192,7 @@ class PodWorkloads:
         return followed
 
     async def _record(self, version: WorkloadVersion, owner: OwnerReference) -> WorkloadVersion:
-        """Record one more owner of the version's pods."""
+        """Add one more owner to the version's record."""
         operations = owner_operations(version, (*recorded_owners(version), owner.uid))
         answer = await self._patch(WORKLOAD_VERSIONS, version.metadata, operations)
         recorded = msgspec.json.decode(answer, type=WorkloadVersion)
@@ -247,7 +247,7 @@ def _turn(pod: Pod, wish: DesiredWorkload) -> str:
 
 
 async def _attempt(phase: str, call: Awaitable[T], *, again: bool = False) -> T:
-    """The result of the call; an error that a retry cannot mend becomes an ObstacleError.
+    """Return the result of the call; raise ObstacleError for an error that a retry cannot correct.
 
     ``again``: an invalid request is retried too, because the object may have changed.
     """

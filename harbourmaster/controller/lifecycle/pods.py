@@ -80,7 +80,7 @@ class GatedPodReconciler:
     """Reconciles pods that wait at our gate, or in a scheduler that asks us."""
 
     def __init__(self, context: Context, wake: Callable[[str], None]) -> None:
-        """``wake`` queues a key."""
+        """Create the reconciler; ``wake`` queues the key of a pod."""
         self._context = context
         self._pods = context.caches.pods.store
         self._workloads = PodWorkloads(context)

@@ -1,6 +1,6 @@
 """Wakes pods that wait in a scheduler, once for each state of their checks (decision D9).
 
-The scheduler itself finds out whether they may go, so only one annotation is written. It holds the
+The scheduler itself finds out whether they may run, so only one annotation is written. It holds the
 last state that was written, so that none is written twice. The first pod reports the deadline.
 """
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 MARGIN: Final = 1.0
-"""Seconds after the deadline, when it has passed by the clocks of all replicas."""
+"""Seconds after the deadline until it has passed by the clocks of all replicas."""
 REMEMBERED: Final = 20_000
-"""Most versions whose reported deadline is remembered."""
+"""Maximum versions whose reported deadline is remembered."""
 
 
 class SchedulerWakeups:
@@ -52,7 +52,7 @@ class SchedulerWakeups:
     async def update(
         self, pod: Pod, version: WorkloadVersion | None, *, may_run: bool
     ) -> float | None:
-        """Write a new state to the pod; seconds until there may be another. Raises ApiError."""
+        """Write a new state to the pod; return the seconds until another one. Raises ApiError."""
         written = self._written_state(pod)
         if version is None:
             await self._write(pod, to_tell(written, WAITING))
@@ -83,7 +83,7 @@ class SchedulerWakeups:
         self._sent.pop(key, None)
 
     def _written_state(self, pod: Pod) -> str:
-        """The value on the pod, even if the watch is behind."""
+        """Return the value on the pod, even if the watch is behind."""
         uid, value = self._sent.get(pod.key, ("", ""))
         if uid != pod.uid:
             return pod.checks_state

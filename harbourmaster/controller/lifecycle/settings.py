@@ -18,7 +18,7 @@ Vocabulary = Literal["keptn", "documented", "both"]
 class LifecycleSettings(
     Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
-    """How applications and workloads are taken through their phases."""
+    """Settings for taking applications and workloads through their phases."""
 
     definition_namespaces: Annotated[
         tuple[str, ...],
@@ -101,12 +101,12 @@ class LifecycleSettings(
 
     @property
     def kinds_to_wait_for(self) -> dict[str, Resource]:
-        """The kinds for which pods may wait, as items name them."""
+        """The kinds for which pods may wait, by the names that items use."""
         return dict(map(kind_of, self.wait_kinds))
 
     @property
     def wait_rules(self) -> GateWaitRules:
-        """What these settings say of waiting pods."""
+        """The part of these settings that decides on waiting pods."""
         return GateWaitRules(
             max_age_seconds=self.max_gate_age_seconds,
             on_expiry=self.on_expiry,

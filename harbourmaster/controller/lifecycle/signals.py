@@ -1,6 +1,6 @@
 """Reports what happens as events, CloudEvents, spans and metrics, by one call each.
 
-Reconcilers call these after the write that made it so. Nothing here waits or raises.
+Reconcilers call ``Signals`` after the write that made it so. No method of it waits or raises.
 """
 
 from __future__ import annotations
@@ -44,20 +44,21 @@ if TYPE_CHECKING:
 
 REPORTER: Final = "lifecycle"
 QUEUE: Final = 10_000
-"""Events that wait for the API server."""
+"""Maximum events that wait for the API server."""
 PER_OBJECT: Final = Allowance(burst=200, period=1.5)
-"""Phases, tasks and evaluations of one version are a few dozen; these are 200 in five minutes."""
+"""Events of one object: a version has a few dozen phases and checks, and this allows 200 in five
+minutes."""
 OVERALL: Final = Allowance(burst=QUEUE, period=1 / 500)
 SERIES: Final = 4096
 LANES: Final = 16
-"""Requests at the same time: with 20 ms for each, 800 events per second."""
+"""Concurrent requests: with 20 ms for each, 800 events per second."""
 
 
 class Channels:
-    """Events, CloudEvents and spans, and the metrics that count them; ``run`` sends.
+    """Sends events, CloudEvents and spans, and counts them; ``run`` sends.
 
-    ``identity`` is our pod, in ``namespace``; ``tracer`` is that of the process, for where no
-    collector is configured at run time.
+    ``identity`` is our pod, in ``namespace``; ``tracer`` is that of the process, and is used while
+    no collector is configured at run time.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a process
@@ -98,7 +99,7 @@ class Channels:
         )
 
     async def run(self) -> None:
-        """Send until cancelled, and then, for a few seconds at most, what is left."""
+        """Send until cancelled, and then for a few seconds at most what is left."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.events.run())
@@ -112,7 +113,7 @@ P = ParamSpec("P")
 ACTION: Final = "Reconcile"
 _NO_CHECKS: Final = "has finished, no checks: the workload names no task and no evaluation"
 _MAX_TEXT: Final = 640
-"""Characters of an event's text, so that the name of its object still fits behind."""
+"""Maximum characters of an event's text, so that the name of its object still fits behind."""
 _RESOURCES: Final[dict[type, Resource]] = {
     model.App: resources.APPS,
     model.AppCreationRequest: resources.APP_CREATION_REQUESTS,
@@ -135,7 +136,7 @@ class Reference(Struct, frozen=True):
 def _harmless(
     method: Callable[Concatenate[Signals, P], None],
 ) -> Callable[Concatenate[Signals, P], None]:
-    """The same method, but an exception is only logged: the caller's work must go on."""
+    """Return the method without its exceptions, which are logged: the caller's work must go on."""
 
     @wraps(method)
     def call(self: Signals, /, *arguments: P.args, **options: P.kwargs) -> None:
@@ -148,7 +149,7 @@ def _harmless(
 
 
 class Signals:
-    """Reports what happens, by ``channels``."""
+    """Reports events in the life of an object through ``channels``."""
 
     def __init__(
         self, caches: LifecycleCaches, channels: Channels, vocabulary: events.Vocabulary
@@ -176,11 +177,11 @@ class Signals:
         warning: bool | None = None,
         is_minor: bool = False,
     ) -> None:
-        """Report that ``phase`` (a short name) of ``obj`` is in ``state`` now.
+        """Report that ``phase`` (a short name) of ``obj`` is in ``state``.
 
         Both together are a reason of ``harbourmaster.lifecycle.events.REASONS``. ``text`` and the
-        type (``warning``) have defaults by state. Several lines of text become one. What
-        ``is_minor`` gives no event (keptn-spec 5.1).
+        type (``warning``) have defaults by state. Several lines of text become one. If
+        ``is_minor``, there is no event, only a CloudEvent (keptn-spec 5.1).
         """
         self._spans.record_phase_state(obj, phase, state, is_warning=bool(warning))
         reported = events.events_of(
@@ -190,7 +191,7 @@ class Signals:
 
     @_harmless
     def report_wait(self, about: ObjectReference, wait: GateWait) -> None:
-        """Report to users why a pod waits; ``about`` is the pod or an owner. No CloudEvent."""
+        """Report why a pod waits, without a CloudEvent; ``about`` is the pod or an owner."""
         command = f"harbourmaster why {about.kind.lower()} {about.name} -n {about.namespace}"
         note, identity = f"{_one_line(wait.text)}; run {command}", wait.identity
         kind: EventType = "Warning" if wait.is_warning else "Normal"
@@ -204,7 +205,7 @@ class Signals:
 
     @_harmless
     def report_deprecated(self, obj: model.Version) -> None:
-        """Report that ``obj`` is superseded; it has its new status."""
+        """Report that ``obj``, which has its new status, is superseded."""
         self._spans.record_deprecation(obj)
         reported = events.documented_event(events.DEPRECATED, self._vocabulary)
         self._send(obj, events.DEPRECATED, reported)
@@ -217,9 +218,9 @@ class Signals:
 
     @_harmless
     def report_completed(self, obj: Finishable) -> None:
-        """Report that ``obj`` has ended; it has its final status.
+        """Report that ``obj``, which has its final status, has ended.
 
-        To be called once, by the writer of that status. Only versions have an event of their end.
+        Only the writer of that status may call it, once. Only versions have an event of their end.
         """
         self._endings.count(obj)
         self._spans.record_end(obj)
@@ -288,7 +289,6 @@ class Signals:
             )
 
     def _app(self, namespace: str, name: str, obj: HasMetadata) -> ObjectReference | None:
-        """The KeptnApp that ``obj`` belongs to, if it is there."""
         app = self._apps.get(f"{namespace}/{name}") if name else None
         if app is None or isinstance(obj, model.App):
             return None

@@ -1,4 +1,4 @@
-"""The spans of phases, versions, tasks and evaluations, created when they end (keptn-spec 5.4)."""
+"""Creates the spans of phases, versions, tasks and evaluations when they end (keptn-spec 5.4)."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 APP_SCOPE: Final = "keptn/lifecycle-operator/appversion"
 WORKLOAD_SCOPE: Final = "keptn/lifecycle-operator/workloadversion"
 REMEMBERED: Final = 20_000
-"""Most running phases, and most finished objects, that are remembered."""
+"""Maximum running phases, and maximum finished objects, that are remembered."""
 _JUST_NOW: Final = 5.0
-"""Seconds; what ended earlier has its span already."""
+"""Seconds since the end of an object within which its span may still be missing."""
 _MOST_METADATA: Final = 64
-"""Pairs of context metadata on a span; an SDK's usual limit is 128 attributes."""
+"""Maximum pairs of context metadata on a span; an SDK's usual limit is 128 attributes."""
 _MOST_BYTES: Final = 4096
-"""Of them all: a collector refuses batches above 4 MiB, whosever spans are in them."""
+"""Maximum bytes of context metadata on a span, because a collector refuses batches above 4 MiB."""
 
 
 class SpanMaker:
-    """Remembers when phases began; after a restart the object's own start counts."""
+    """Creates spans. Phases begin when they are reported; after a restart, with their object."""
 
     def __init__(
         self, caches: LifecycleCaches, tracer: PhaseTracer, now: Callable[[], datetime]
@@ -67,7 +67,7 @@ class SpanMaker:
         return self._tracer.is_on
 
     def carrier(self, obj: object, phase: str) -> dict[str, str]:
-        """The trace context for an event of ``obj``; empty if no spans are sent."""
+        """Return the trace context for an event of ``obj``; empty if no spans are sent."""
         if not self.is_on:
             return {}
         if isinstance(obj, AppVersion | WorkloadVersion):
@@ -77,7 +77,7 @@ class SpanMaker:
         return {}
 
     def record_phase_state(self, obj: object, phase: str, state: str, *, is_warning: bool) -> None:
-        """Note the state of a phase, if ``obj`` is a version."""
+        """Record the state of a phase, if ``obj`` is a version."""
         if not self.is_on:
             return
         if not isinstance(obj, AppVersion | WorkloadVersion) or phase not in _phases(obj):
@@ -91,7 +91,7 @@ class SpanMaker:
             self._record_phase(obj, phase, (begin, now), has_failed=state == FAILED)
 
     def record_end(self, obj: Finishable) -> None:
-        """Note that a version, task or evaluation has ended."""
+        """Record that a version, task or evaluation has ended."""
         if not self.is_on or not self._ended.add(obj.metadata.uid, None):
             return
         version: Version | None
@@ -118,7 +118,7 @@ class SpanMaker:
         )
 
     def record_deprecation(self, obj: Version) -> None:
-        """Note that a version is superseded, which ends it if it was unfinished."""
+        """Record that a version is superseded, which ends it if it was unfinished."""
         end = _seconds(obj.status.end_time)
         if not end or end >= self._now().timestamp() - _JUST_NOW:
             self.record_end(obj)
@@ -151,7 +151,7 @@ class SpanMaker:
         return phase_ids(parent, uid, phase) if phase else root_ids(parent, uid)
 
     def _parent(self, obj: Version) -> Mapping[str, str]:
-        """The parent span of a version: for a workload, the deployment phase of its app."""
+        """Return the parent span of a version: for a workload, the deployment phase of its app."""
         if obj.spec.trace_id or isinstance(obj, AppVersion):
             return obj.spec.trace_id
         apps = self._caches.app_versions.store
@@ -161,7 +161,7 @@ class SpanMaker:
         return phase_carrier(app.spec.trace_id, app.metadata.uid, APP_DEPLOY.name)
 
     def _ids_of_child(self, child: Task | Evaluation) -> SpanIds:
-        """Its parent is its phase; without an owner, the span that its context names, if any."""
+        """Return the ids of a child's span, below its phase or the span in its context."""
         parent: Mapping[str, str] = {}
         phase, version = phase_of(child), self._version_of(child)
         if phase and version is not None:
@@ -184,7 +184,7 @@ class SpanMaker:
 
 
 def _phases(obj: Version) -> Mapping[str, str]:
-    """Its own phases: a workload also reports phases of its app."""
+    """Return the phases of this kind: a workload also reports phases of its app."""
     return APP_PHASES if isinstance(obj, AppVersion) else WORKLOAD_PHASES
 
 
@@ -197,7 +197,10 @@ def _scope(obj: Finishable) -> str:
 
 
 def _attributes(obj: Finishable, version: Version | None) -> dict[str, str]:
-    """Ours, and the metadata of the version, which cannot replace ours (keptn-spec 5.4)."""
+    """Return our attributes and the metadata of the version, which cannot replace ours.
+
+    See keptn-spec 5.4.
+    """
     metadata = context_metadata(version) if version is not None else {}
     attributes: dict[str, str] = {}
     left = _MOST_BYTES

@@ -1,4 +1,4 @@
-"""Pods that a scheduler of ours has bound to a node and that fail to start (decision D9)."""
+"""Decodes pods that our scheduler has bound to a node and that fail to start (decision D9)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SOUND: Final = StartedPod()
 
 
 def selector(scheduler: str) -> str:
-    """The fields of the pods to which that scheduler has given a node."""
+    """Return the field selector of the pods that a scheduler has bound to a node."""
     return f"spec.schedulerName={scheduler},spec.nodeName!="
 
 
 def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
-    """A pod from its JSON."""
+    """Decode a pod from its JSON."""
     pod = decode_object(raw)
     status, metadata = pod.status, pod.metadata
     reason = start_failure(_start(status))
@@ -61,12 +61,12 @@ def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
 
 
 def versions_of_started(pod: StartedPod) -> list[tuple[str, str]]:
-    """The workload version that the pod is of, by namespace and name."""
+    """Return namespace and name of the pod's workload version, if the pod failed to start."""
     return [(pod.namespace, pod.version)] if pod.failure is not None else []
 
 
 def failed_node(raw: msgspec.Raw | bytes) -> tuple[str, str] | None:
-    """The creation time and node of a Job's failed pod; None for any other pod."""
+    """Return the creation time and node of a Job's failed pod, or None for any other pod."""
     pod = decode_object(raw)
     if pod.status.phase != "Failed" or not pod.spec.node_name:
         return None

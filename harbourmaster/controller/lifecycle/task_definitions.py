@@ -1,4 +1,4 @@
-"""KeptnTaskDefinitions: the ConfigMap of inline code, and where the code lies (keptn-spec 3.9)."""
+"""Keeps the ConfigMap of each KeptnTaskDefinition's inline code (keptn-spec 3.9)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TaskDefinitionReconciler:
-    """Keeps each function's ConfigMap as the definition has it, and names it in the status."""
+    """Keeps each function's ConfigMap equal to the definition, and names it in the status."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
@@ -37,7 +37,7 @@ class TaskDefinitionReconciler:
         self._names: dict[str, str] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Definitions with a ConfigMap, or with a status that names one."""
+        """Return the keys of definitions with a ConfigMap, or with a status that names one."""
         for key in list(self._store.keys()) if keys is None else keys:
             definition = self._store.get(key)
             if definition is None:
@@ -46,7 +46,7 @@ class TaskDefinitionReconciler:
                 yield key
 
     async def reconcile(self, key: str) -> None:
-        """Bring the ConfigMap and the status up to date. Raises ApiError."""
+        """Update the ConfigMap and the status. Raises ApiError."""
         definition = self._store.get(key)
         if definition is None or definition.metadata.deletion_timestamp:
             self._forget(key)

@@ -1,4 +1,4 @@
-"""Jobs and their pods, as far as they show a task's result and its cause (keptn-spec 3.8)."""
+"""Decodes Jobs and their pods, as far as they show the result of a task (keptn-spec 3.8)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 _BY_JOB: Final = "job"
 _MOST_GONE: Final = 500
-"""Deleted pods that are remembered."""
+"""Maximum deleted pods that are remembered."""
 _NOBODY: Final = OwnerReference()
 
 
 class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """How long a finished Job stays, in seconds."""
+    """The time for which a finished Job stays, in seconds."""
 
     ttl_seconds_after_finished: int | None = None
 
 
 class JobStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """What became of a Job."""
+    """The result of a Job, or how far it is."""
 
     conditions: tuple[Condition, ...] = ()
     start_time: str = ""
@@ -38,7 +38,7 @@ class JobStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class TaskJob(Struct, frozen=True, gc=False):
-    """A Job; those that belong to no task are kept empty."""
+    """A Job. Those that belong to no task are kept empty."""
 
     metadata: Metadata = Metadata()
     spec: JobSpec = JobSpec()
@@ -54,11 +54,11 @@ class TaskJob(Struct, frozen=True, gc=False):
 
     @property
     def has_no_pod(self) -> bool:
-        """Whether it was started and has no active pod: its pods are refused, or it is over."""
+        """Whether the started Job has no active pod: its pods are refused, or it is over."""
         return bool(self.status.start_time) and not self.status.active
 
     def is_of(self, task: Task) -> bool:
-        """Whether it was created for the task: as its status says, or before there were nonces."""
+        """Whether the Job was created for the task, by its uid and, if it has one, its nonce."""
         nonce = task.status.job_nonce
         is_known = not nonce or self.metadata.labels.get(NONCE) == nonce
         return self.task.uid == task.metadata.uid and is_known
@@ -69,13 +69,13 @@ _decode: Final = msgspec.json.Decoder(TaskJob).decode
 
 
 def decode_job(raw: msgspec.Raw | bytes) -> TaskJob:
-    """A Job from its JSON."""
+    """Decode a Job from its JSON."""
     job = _decode(raw)
     return _OF_OTHERS if job.task is _NOBODY else job
 
 
 class TaskPods(Store[TaskPod]):
-    """The pods of tasks, and the last one of each Job that is deleted.
+    """Stores the pods of tasks, and the last deleted one of each Job.
 
     The Job controller deletes a pod that failed, and a result may be read after that.
     """
@@ -86,14 +86,14 @@ class TaskPods(Store[TaskPod]):
         self._gone: dict[tuple[str, str], TaskPod] = {}
 
     def put(self, key: str, obj: TaskPod) -> bool:
-        """As of every store; the deletion of a pod does not end what was wrong with it."""
+        """Store a pod; one that is being deleted keeps its fault."""
         before = self.get(key)
         if obj.is_ending and obj.fault is None and before is not None:
             obj = replace(obj, fault=before.fault)
         return super().put(key, obj)
 
     def remove(self, key: str) -> bool:
-        """As of every store; a pod of a task's Job is kept for a while, unless it succeeded."""
+        """Remove a pod. The last one of a task's Job is kept for a while, unless it succeeded."""
         pod = self.get(key) or TaskPod()
         job = self._jobs.get(f"{pod.namespace}/{pod.job}")
         if job is not None and job.metadata.uid == pod.job_uid and pod.phase != "Succeeded":
@@ -105,7 +105,7 @@ class TaskPods(Store[TaskPod]):
         return super().remove(key)
 
     def of(self, job: Metadata) -> tuple[TaskPod, ...]:
-        """The pods of the Job, and the last one that is deleted."""
+        """Return the pods of the Job, and the last deleted one."""
         place = (job.namespace, job.uid)
         gone = self._gone.get(place)
         return (*self.by_index(_BY_JOB, place), *((gone,) if gone is not None else ()))

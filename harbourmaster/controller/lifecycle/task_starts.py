@@ -1,4 +1,4 @@
-"""From a KeptnTask to its Job: the definition, the code, the creation (keptn-spec 3.8)."""
+"""Creates the Job of a KeptnTask from its definition and its code (keptn-spec 3.8)."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 NO_DEFINITION: Final = "TaskDefinitionNotFound"
 _NAMES: Final = 5
-"""Names that are tried if other Jobs have the first ones."""
+"""Number of names that are tried if other Jobs have the first ones."""
 _PATIENCE: Final = 60.0
 _EVENTS: Final = 20
 _EVENT_BYTES: Final = 1024 * 1024
-"""Most that are read of a Job's events: others may write such events too."""
+"""Maximum bytes of a Job's events, because others may write such events too."""
 
 
 class StartedTask(Struct, frozen=True):
-    """The task has a Job of this name."""
+    """A task whose Job, by this name, exists."""
 
     job: str
 
 
 class TaskWait(Struct, frozen=True):
-    """What the task waits for; ``state`` is that of its event.
+    """A reason for which a task waits; ``state`` is that of its event.
 
-    A watch event wakes the task; if there is none, ``requeue_after`` is the seconds until a
-    retry, or ``error`` its cause.
+    A watch event wakes the task; if there is none, ``requeue_after`` is the seconds until a retry,
+    or ``error`` its cause.
     """
 
     reason: str
@@ -69,11 +69,11 @@ class TaskWait(Struct, frozen=True):
 
 
 Step: TypeAlias = StartedTask | TaskWait | Unusable
-"""Unusable: it can never run."""
+"""The result of an attempt; Unusable means that the task can never run."""
 
 
 class TaskStarter:
-    """Gives tasks their Jobs."""
+    """Creates the Jobs of tasks."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -91,12 +91,12 @@ class TaskStarter:
         )
 
     def definition(self, task: Task, name: str) -> TaskDefinition | None:
-        """A definition by name: the task's own namespace comes first."""
+        """Return a definition by name; the task's own namespace comes first."""
         mirror = self._caches.task_definitions
         return self._caches.definition(mirror, name, self._namespaces(task))
 
     async def fetch_job(self, name: str, namespace: str) -> TaskJob | None:
-        """A Job as the API server has it. Raises ApiError."""
+        """Read a Job from the API server; return None if it does not exist. Raises ApiError."""
         if not is_name(name):
             return None
         try:
@@ -105,7 +105,7 @@ class TaskStarter:
             return None
 
     async def fetch_refused_pods(self, job: TaskJob) -> tuple[TaskPod, ...]:
-        """The pods that the Job could not create, as far as its events say so: nothing else does.
+        """Return the pods that the Job could not create, which only its events show.
 
         They are listed, not watched: API servers have no watch cache of events, so a watch would
         read all events of the cluster for the few of these Jobs.
@@ -126,7 +126,7 @@ class TaskStarter:
             return ()
 
     async def start(self, task: Task, record: Callable[[], Awaitable[Task]]) -> Step | None:
-        """Create the task's Job, or say what it waits for; None if a watch event is to come.
+        """Create the task's Job, or return why it waits; None if a watch event is to come.
 
         ``record`` writes the next name and a new nonce into the task's status. Raises ApiError.
         """
@@ -202,7 +202,7 @@ class TaskStarter:
         return TaskWait("JobClash", text, "Failed", requeue_after=_PATIENCE)
 
     async def _ensure_code(self, task: Task, program: Function) -> str | TaskWait | None:
-        """The ConfigMap with the code, in the task's namespace; empty where a URL has it.
+        """Return the ConfigMap with the code, in the task's namespace; empty if a URL has the code.
 
         None if the namespace is being deleted.
         """
@@ -211,7 +211,7 @@ class TaskStarter:
                 return await self._ensure_own_code(program)
             return await self._copy_code(task, program)
         except ClashError as error:
-            # The deletion of a ConfigMap that is not ours wakes nobody.
+            # The deletion of a ConfigMap that is not ours wakes no task.
             return TaskWait("FunctionClash", str(error), "Failed", requeue_after=_PATIENCE)
         except ApiError as error:
             return _wait_after_refusal(error)
@@ -230,7 +230,7 @@ class TaskStarter:
         return name if await self._maps.code(bearer.namespace, name) else _no_code(program)
 
     async def _copy_code(self, task: Task, program: Function) -> str | TaskWait:
-        """A copy, for this task alone, of the code of a definition in another namespace."""
+        """Copy, for this task alone, the code of a definition in another namespace."""
         code = program.code
         source = program.bearer.metadata if code else None
         if not code and program.config_map:
@@ -257,7 +257,7 @@ def _no_code(program: Function) -> TaskWait:
 
 
 def _wait_after_refusal(error: ApiError) -> TaskWait | None:
-    """The wait after a refusal; None at the end of the namespace. Raises passing errors."""
+    """Return the wait after a refusal; None at the end of the namespace. Raises ApiError."""
     if is_end_of_namespace(error):
         return None
     if is_lasting(error):

@@ -1,8 +1,8 @@
-"""KeptnTasks: each runs once as a Job and gets its result (keptn-spec 3.8).
+"""Runs each KeptnTask once as a Job, and records its result (keptn-spec 3.8).
 
 The status names a Job, with a nonce for it, before it is created: a crash causes no second Job, and
-nobody else can have made it before. A finished Job may be deleted only after its result is in the
-status of the task.
+no other client can have created it before. A finished Job may be deleted only after its result is
+in the status of the task.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _MAX_TEXT: Final = 1024
 _NONCE_BYTES: Final = 8
 _LOOK_AGAIN: Final = 3.0
-"""Seconds until a Job without a pod is looked at again; later waits double."""
+"""Seconds until the reconciler looks again at a Job without a pod; later waits double."""
 _decode: Final = msgspec.json.Decoder(Task).decode
 
 
 class TaskReconciler:
-    """Brings each task to its result."""
+    """Reconciles KeptnTasks until they have a result."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
@@ -56,7 +56,7 @@ class TaskReconciler:
         self._log = get_logger("tasks")
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Tasks without a result, and those whose finished Job has no time to live yet."""
+        """Return the keys of tasks without a result, or whose Job has no time to live yet."""
         store = self._caches.tasks.store
         for key in list(store.keys()) if keys is None else keys:
             task = store.get(key)
@@ -102,7 +102,7 @@ class TaskReconciler:
     # The Job
 
     async def _job_of(self, task: Task) -> TaskJob | None:
-        """The task's Job; None if it is gone or was never created."""
+        """Return the task's Job, or None if it is gone or was never created."""
         name, metadata = task.status.job_name, task.metadata
         if not name:
             return None
@@ -113,7 +113,7 @@ class TaskReconciler:
         return job if job is not None and job.is_of(task) else None
 
     def _kept_job(self, task: Task) -> TaskJob | None:
-        """The Job of a finished task, if it has no time to live."""
+        """Return the Job of a finished task, if it has no time to live."""
         store = self._caches.jobs.store
         job = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
         if (
@@ -165,7 +165,7 @@ class TaskReconciler:
     # What the status says
 
     async def _record(self, task: Task) -> Task:
-        """Name the Job that is created next; returns the task as it is stored."""
+        """Record the name of the Job that is created next; return the task as it is stored."""
         status = replace(
             task.status,
             status=PENDING,
@@ -182,7 +182,7 @@ class TaskReconciler:
         *,
         has_no_pod: bool = False,
     ) -> TaskStatus:
-        """Report that the Job runs, and what is wrong with its pod; returns the status."""
+        """Record that the Job runs, and what is wrong with its pod; return the status."""
         status = task_pods.running_status(task.status, fault, has_no_pod=has_no_pod)
         status = replace(
             status,
@@ -197,7 +197,7 @@ class TaskReconciler:
         return status
 
     async def _wait(self, task: Task, wait: TaskWait) -> float | None:
-        """Report once what is missing; seconds until a retry. Raises the error, if there is one."""
+        """Report once what is missing; return the seconds until a retry, or raise the error."""
         status = replace(
             task.status,
             status=task.status.status or PENDING,

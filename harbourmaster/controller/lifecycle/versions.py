@@ -1,4 +1,4 @@
-"""One pass over a version of an app or a workload: read, create, write, report, in this order.
+"""Takes a version of an app or a workload through its phases: read, create, write, report.
 
 A pass that is interrupted before the write is repeated with the same names. What was written is not
 reported again, because the status shows how far a version is.
@@ -43,7 +43,7 @@ V = TypeVar("V", AppVersion, WorkloadVersion)
 
 
 class PhaseRunner(Generic[V]):
-    """The versions of one kind, as their reconciler sees them."""
+    """Takes the versions of one kind through their phases, for their reconciler."""
 
     def __init__(
         self, context: Context, resource: Resource, mirror: Reflector[V], kind: type[V]
@@ -57,7 +57,7 @@ class PhaseRunner(Generic[V]):
         self._reported: dict[str, dict[str, tuple[PhaseNotice, str]]] = {}
 
     def map_unfinished(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys (None: all) whose version is unfinished."""
+        """Return those of the keys (None: all) whose version is unfinished."""
         for key in list(self._store.keys()) if keys is None else keys:
             version = self._store.get(key)
             if version is None or version.status.is_finished:
@@ -67,7 +67,7 @@ class PhaseRunner(Generic[V]):
                 yield key
 
     def current(self, key: str) -> V | None:
-        """The version as it is now; None if nothing is to be done for it.
+        """Return the version, or None if nothing is to be done for it.
 
         That includes a version that we have changed until the watch brings the change.
         """
@@ -79,7 +79,7 @@ class PhaseRunner(Generic[V]):
     def report_once(
         self, version: V, topic: str, notice: PhaseNotice | None, cause: str = ""
     ) -> None:
-        """Report what no status shows, unless it was the last report on the topic.
+        """Report a fact that no status shows, unless it was the last report on the topic.
 
         It is reported again for another ``cause``, and after a None, which says that it is over.
         """
@@ -103,7 +103,7 @@ class PhaseRunner(Generic[V]):
         world: Inputs,
         look: Callable[[], Awaitable[bool]] | None = None,
     ) -> float | None:
-        """Bring a version as far as it goes; seconds until time alone brings it further.
+        """Bring a version as far as it goes; return the seconds until time alone brings it further.
 
         ``look`` tells whether a workload is deployed. Raises ApiError, also where only a child
         could not be created: the others are then as far as they go.
@@ -156,7 +156,7 @@ class PhaseRunner(Generic[V]):
                 await self._patch(version, "/status", status, "status")
 
     async def patch(self, version: V, path: str, value: object) -> V:
-        """Set a field of the spec; returns the changed version. Raises ApiError."""
+        """Set a field of the spec; return the changed version. Raises ApiError."""
         return await self._patch(version, path, value, None)
 
     async def _create(
@@ -166,7 +166,7 @@ class PhaseRunner(Generic[V]):
         made: dict[Creation, Child],
         failures: dict[Creation, ApiError],
     ) -> None:
-        """Create all at once; one that cannot be created does not delay the others."""
+        """Create all children at once; one that cannot be created does not delay the others."""
 
         async def create(creation: Creation) -> None:
             carrier = outcome.status.phase_trace_ids.get(creation.phase.name, {})
@@ -252,7 +252,7 @@ class AppVersionReconciler:
         self._versions = PhaseRunner(context, APP_VERSIONS, caches.app_versions, AppVersion)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys whose version is unfinished."""
+        """Return those of the keys whose version is unfinished."""
         return self._versions.map_unfinished(keys)
 
     async def reconcile(self, key: str) -> float | None:
@@ -263,7 +263,7 @@ class AppVersionReconciler:
         return await self._versions.advance(version, Inputs(workloads=self._states(version)))
 
     def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
-        """The states of those workloads that the app lists and that exist."""
+        """Return the states of those workloads that the app lists and that exist."""
         app, namespace = version.spec.app_name, version.metadata.namespace
         states = {}
         for entry in version.spec.workloads:

@@ -1,7 +1,7 @@
-"""Tells users why pods wait: events on the pods and on their owners, by ``lifecycle.gate_waits``.
+"""Tells users why pods wait, by events on the pods and on their owners.
 
-Keys are those of the KeptnWorkloadVersions for which pods wait. What cannot be told now, because
-only so many events may be sent, stays due.
+Keys are those of the KeptnWorkloadVersions for which pods wait. An event that cannot be sent now,
+because of the limit on events, stays due. The module ``lifecycle.gate_waits`` selects the events.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     _Subjects = dict[str, tuple[ObjectReference, Pod | None]]
 
 INTERVAL: Final = 0.2
-"""Seconds between two events, whatever they are about."""
+"""Seconds between two events, of any object."""
 
 
 class WaitEventReconciler:
-    """Reconciles the events about pods that wait for one version; for a single worker."""
+    """Reconciles the events about pods that wait for one version. It needs a single worker."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -53,14 +53,14 @@ class WaitEventReconciler:
         self._free_at = 0.0
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """The keys; None stands for those of all waiting pods."""
+        """Return the keys; None stands for those of all waiting pods."""
         if keys is not None:
             return keys
         pods = self._caches.pods.store.values()
         return {"/".join(version) for pod in pods for version in versions_of_pod(pod)[:1]}
 
     async def reconcile(self, key: str) -> float | None:
-        """Send the next event; returns the seconds to the one after it. Raises ApiError."""
+        """Send the next event; return the seconds until the one after it. Raises ApiError."""
         clock = asyncio.get_running_loop().time
         wait, subjects, step = self._look(key, clock())
         if step.due and clock() < self._free_at:
@@ -78,7 +78,10 @@ class WaitEventReconciler:
         return 0.0 if step.due else step.requeue_after
 
     def _look(self, key: str, now: float) -> tuple[GateWait | None, _Subjects, EventStep]:
-        """Why pods wait, the objects to tell by UID (an owner has no Pod), and what is due."""
+        """Return why pods wait, the objects to report on by UID, and the next event.
+
+        An object that is an owner has no Pod.
+        """
         context, caches = self._context, self._caches
         namespace, _, name = key.partition("/")
         version = caches.workload_versions.store.get(key)
@@ -106,14 +109,13 @@ class WaitEventReconciler:
         return wait, subjects, next_event(wait, tuple(subjects), self._reported.get(key), now)
 
     def _visible_owner(self, namespace: str, owner: OwnerReference) -> ObjectReference:
-        """The owner at which users look: of a ReplicaSet, its own."""
+        """Return the owner that users look at: of a ReplicaSet, its own owner."""
         replica_set = self._caches.replica_sets.store.get(f"{namespace}/{owner.name}")
         if owner.kind == REPLICA_SET and replica_set is not None:
             owner = parent_of(replica_set.metadata.owner_references) or owner
         return ObjectReference(owner.api_version, owner.kind, owner.name, namespace, owner.uid)
 
     def _facts(self, version: WorkloadVersion) -> Facts:
-        """What is cached of the version's checks and those of its app."""
         caches, namespace = self._caches, version.metadata.namespace
         apps = caches.app_versions.store.by_index(BY_APP, (namespace, version.spec.app))
 
@@ -134,7 +136,7 @@ class WaitEventReconciler:
 
 
 def _is_held(pod: Pod) -> bool:
-    """Whether a pod waits for its checks or for objects, and events can tell it."""
+    """Whether a pod waits for its checks or for objects, so that events can report it."""
     if not pod.is_held or pod.is_ending or PARENT_KEY in pod.annotations:
         return False
     return not pod.has_checks or supported_owner(pod.owner_references) is not None

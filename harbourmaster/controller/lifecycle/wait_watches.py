@@ -48,27 +48,27 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 BY_ITEM: Final = "item"
-"""Of waiting pods: (namespace, item) for which they wait."""
+"""Index of waiting pods by (namespace, item) for which they wait."""
 MOST_ITEMS: Final = 1000
-"""Different items of a namespace; pods that name further ones are blocked."""
+"""Maximum different items of a namespace; pods that name further ones are blocked."""
 MOST_COSTLY: Final = 100
-"""The same of items for Services, by label or by field, which take more time."""
+"""Maximum items for Services, by label or by field, which take more time."""
 LINGER: Final = 60.0
-"""Seconds for which a watch is kept that nobody needs any more."""
+"""Seconds for which an unused watch is kept."""
 _COMPARED: Final = 500
-"""Workloads of a namespace among which cycles are searched."""
+"""Maximum workloads of a namespace among which cycles are searched."""
 _TOO_MANY: Final = "is one item too many in this namespace: wait for fewer different objects"
 BY_LABEL: Final = "label"
-"""Of watched pods and EndpointSlices: their labels, as pairs."""
+"""Index of watched pods and EndpointSlices by their labels, as pairs."""
 
 
 class _Watch(Struct, eq=False):
     cache: Reflector[Target]
     task: asyncio.Task[None]
     whole: frozenset[str]
-    """The names of objects that it keeps whole, because an item tests a field."""
+    """The names of objects that the watch keeps whole, because an item tests a field."""
     known: dict[str, Target] = {}
-    """The objects that were reported on last, by key."""
+    """The last reported objects, by key."""
 
 
 class _WaitingPod(NamedTuple):
@@ -77,7 +77,7 @@ class _WaitingPod(NamedTuple):
 
 
 class WaitWatches:
-    """Answers for the items of all waiting pods, while ``run`` runs."""
+    """Reports on the items of all waiting pods, while ``run`` runs."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class WaitWatches:
         kinds: Mapping[str, Resource],
         metrics: WatchMetrics | None = None,
     ) -> None:
-        """``kinds``: those that may be waited for, as items name them."""
+        """Create the watches; ``kinds`` are those that pods may wait for, by name."""
         self._client = client
         self._pods = pods
         self._kinds = kinds
@@ -115,19 +115,19 @@ class WaitWatches:
 
     @property
     def needed(self) -> Collection[_Place]:
-        """What is to be watched now."""
+        """The kinds and namespaces to watch now."""
         return self._items.keys()
 
     def subscribe(self, listener: Callable[[frozenset[str]], None]) -> None:
-        """Call ``listener`` with the keys of pods whose items stand differently now."""
+        """Call ``listener`` with the keys of pods whose items have changed their state."""
         self._listeners.append(listener)
 
     def reports(self, namespace: str) -> Mapping[WaitItem, ItemReport]:
-        """How the items of the pods of a namespace stand."""
+        """Return the reports on the items of the pods of a namespace."""
         return self._reports.get(namespace, {})
 
     def explained_reports(self, pod: Pod) -> Mapping[WaitItem, ItemReport]:
-        """The same of a pod for people: the first missing objects with what may be meant."""
+        """Return the reports of a pod, with suggestions for the first missing objects."""
         known = self.reports(pod.namespace)
         items = pod.wait_conditions.items if pod.wait_conditions is not None else ()
         explained_reports = {item: known[item] for item in items if item in known}
@@ -138,7 +138,7 @@ class WaitWatches:
         return explained_reports
 
     def cycles(self, namespace: str) -> Mapping[tuple[str, str], str]:
-        """The cycles of waits in a namespace by workload, as ``wait_cycles`` gives them."""
+        """Return the cycles of waits in a namespace by workload, as ``wait_cycles`` does."""
         if namespace not in self._cycles:
             workloads = islice(self._workloads.get(namespace, {}).values(), _COMPARED)
             first_pods = (self._pods.store.get(next(iter(workload))) for workload in workloads)
@@ -148,12 +148,12 @@ class WaitWatches:
         return self._cycles[namespace]
 
     def watched(self, resource: Resource, namespace: str) -> Reflector[Target] | None:
-        """The cache of a kind for a namespace; None where it is not watched."""
+        """Return the cache of a kind for a namespace, or None if it is not watched."""
         watch = self._watches.get((resource, namespace if resource.namespaced else None))
         return watch.cache if watch is not None else None
 
     async def run(self) -> None:
-        """Watch what is needed, until cancelled."""
+        """Watch the needed objects until cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -232,7 +232,7 @@ class WaitWatches:
         self._report_item(held)
 
     def _admit(self, held: _Held) -> None:
-        """Have watched what an item names."""
+        """Watch the objects that an item names."""
         namespace, item = held
         self._costly[namespace] += _is_costly(item)
         for place in self._places(held):
@@ -291,7 +291,7 @@ class WaitWatches:
         self._report_items(held, keys)
 
     def _report_items(self, items: Iterable[_Held], keys: Collection[str] | None = None) -> None:
-        """Report on the items, and tell of those that stand differently."""
+        """Report on the items, and call the listeners for those with another state."""
         changed = [held for held in items if self._report_item(held, keys)]
         pods = self._pods.store
         keys_of_pods = frozenset(
@@ -301,7 +301,7 @@ class WaitWatches:
             listener(keys_of_pods)
 
     def _report_item(self, held: _Held, keys: Collection[str] | None = None) -> bool:
-        """Report on an item; returns whether it stands differently.
+        """Report on an item; return whether its state has changed.
 
         ``keys`` are those of the objects that changed; None for all.
         """
@@ -343,37 +343,37 @@ def _labels(target: Target) -> Iterable[tuple[str, str]]:
 
 
 def _marks(resource: Resource, target: Target) -> Iterable[Hashable]:
-    """By what items may name an object."""
+    """Return the names and labels by which items may name an object."""
     if resource == resources.SLICES:
         return (target.labels.get(SERVICE_LABEL),)
     return (target.name, *target.labels.items()) if resource == resources.PODS else (target.name,)
 
 
 class WatchedTargets:
-    """The watched objects of a namespace, as ``report_on`` reads them."""
+    """Gives ``report_on`` access to the watched objects of a namespace."""
 
     def __init__(self, watches: WaitWatches, namespace: str) -> None:
         self._watches = watches
         self._namespace = namespace
 
     def named(self, resource: Resource, name: str) -> Target | None:
-        """The object of that name."""
+        """Return the object of that name, or None."""
         cache = self._watches.watched(resource, self._namespace)
         key = f"{self._namespace}/{name}" if resource.namespaced else name
         return cache.store.get(key) if cache is not None else None
 
     def all(self, resource: Resource) -> Collection[Target]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
         cache = self._watches.watched(resource, self._namespace)
         return cache.store.values() if cache is not None else ()
 
     def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
-        """The objects of a kind with that label."""
+        """Return the objects of a kind with that label."""
         cache = self._watches.watched(resource, self._namespace)
         return cache.store.by_index(BY_LABEL, (key, value)) if cache is not None else ()
 
     def obstacle(self, resource: Resource) -> Obstacle | None:
-        """Why the objects of a kind are not known; None where they are."""
+        """Return why the objects of a kind are not known, or None if they are."""
         cache = self._watches.watched(resource, self._namespace)
         kind = resource.name
         if cache is None:

@@ -1,4 +1,4 @@
-"""Which controller reconciles what when something changes: children wake their parents.
+"""Maps changes in the caches to the controllers that reconcile them: children wake their parents.
 
 Nothing polls: every wait of the lifecycle ends by one of these lines, or at a time that an object
 names. One wait does not: events are not watched, so those of a Job without a pod are listed again,
@@ -66,7 +66,7 @@ class Watches:
         self._consents: dict[str, frozenset[str]] = {}
 
     def connect(self) -> None:
-        """Subscribe every controller to all that may matter to it."""
+        """Subscribe every controller to all caches that may matter to it."""
         caches = self._caches
         own: dict[str, Reflector[Any]] = {
             GATES: caches.pods,
@@ -120,7 +120,7 @@ class Watches:
         self._on(caches.workloads, GATES, self._waiting_pods(workload_mark))
         for of_app in (caches.apps, caches.creation_requests):
             self._on(of_app, GATES, self._waiting_pods(app_mark))
-        # By what should be there, so that one that was deleted is made anew.
+        # By the expected name, so that a deleted version is created again.
         self._on(
             caches.workload_versions,
             WORKLOADS,
@@ -174,14 +174,14 @@ class Watches:
     def _objects_by_index(
         self, cache: Reflector[Any], index: str, place: Callable[[str], object] = str
     ) -> Callable[[frozenset[str]], Iterable[str]]:
-        """The objects under whose index value the places of the changed keys stand."""
+        """Return a mapping from changed keys to the objects that have their places in an index."""
         store = cache.store
         return lambda keys: [
             obj.metadata.key for key in keys for obj in store.by_index(index, place(key))
         ]
 
     def _tasks_of_definitions(self, keys: Iterable[str]) -> Iterable[str]:
-        """The tasks of the definitions, and of all that refer to them, however indirectly."""
+        """Return the tasks of the definitions, and of all that refer to them indirectly."""
         caches = self._caches
         names = {key.partition("/")[2] for key in keys}
         unseen = list(names)
@@ -195,7 +195,7 @@ class Watches:
                 yield task.metadata.key
 
     def _evaluations_of_consent(self, keys: frozenset[str]) -> Iterable[str]:
-        """The evaluations by metrics that allow other namespaces than before."""
+        """Return the evaluations with metrics that allow other namespaces than before."""
         changed, caches = set(), self._caches
         for key in keys:
             metric = caches.metrics.store.get(key)
@@ -221,7 +221,7 @@ class Watches:
                 yield f"{job.metadata.namespace}/{job.task.name}"
 
     def _tasks_of_pods(self, keys: frozenset[str]) -> Iterable[str]:
-        """The tasks whose pods have another fault than they say."""
+        """Return the tasks whose status has another reason than the fault of their pod."""
         for key in keys:
             pod = self._caches.pod_faults.get(key)
             if pod is None:
@@ -234,7 +234,7 @@ class Watches:
     def _waiting_pods(
         self, mark: Callable[[str], str]
     ) -> Callable[[frozenset[str]], Iterable[str]]:
-        """The pods that wait for it, found by their mark in the index."""
+        """Return a mapping from changed keys to the pods that wait for them."""
         store = self._caches.pods.store
         return lambda keys: [
             pod.key for key in keys for pod in store.by_index(BY_VERSION, _place(key, mark))
@@ -254,7 +254,7 @@ class Watches:
                 yield f"{pod.namespace}/{pod.version}"
 
     def _pods_to_decide(self, keys: frozenset[str]) -> Iterable[str]:
-        """The pods of versions that came, went, or let others go than before."""
+        """Return the pods of versions whose decision on them has changed."""
         changed = []
         for key in keys:
             version = self._caches.workload_versions.store.get(key)
@@ -268,7 +268,7 @@ class Watches:
         return self._waiting_pods(str)(frozenset(changed))
 
     def _decisive_fields(self, version: WorkloadVersion) -> tuple[object, ...]:
-        """What decides on the pods of a version; those in a scheduler are told of more."""
+        """Return what decides on the pods of a version; those in a scheduler depend on more."""
         decisive = (approval(version).is_given, recorded_owners(version))
         if not self._caches.has_scheduler:
             return decisive
@@ -335,7 +335,7 @@ class Watches:
 
 
 def _name(key: str) -> str:
-    """A definition may stand in another namespace."""
+    """Return the name alone, because a definition may be in another namespace."""
     return key.partition("/")[2]
 
 

@@ -50,9 +50,9 @@ class DeploymentCheck:
         }
 
     async def look(self, version: WorkloadVersion, *, live: bool = True) -> tuple[bool, str]:
-        """Whether any of the owners has all its pods ready, and why that cannot be known.
+        """Return whether any of the owners has all its pods ready, and why that cannot be known.
 
-        Without ``live`` what the cache lacks is missing. Raises ApiError.
+        Without ``live``, an owner that is not cached counts as missing. Raises ApiError.
         """
         reference = version.spec.resource_reference
         if reference.kind not in self._mirrors:
@@ -77,7 +77,6 @@ class DeploymentCheck:
         return owner is not None and self._is_deployed(version, owner), ""
 
     def _recorded_owners(self, version: WorkloadVersion) -> list[Owner]:
-        """The existing owners of pods of this version."""
         reference, uids = version.spec.resource_reference, recorded_owners(version)
         if reference.kind == REPLICA_SET:
             return [
@@ -90,7 +89,7 @@ class DeploymentCheck:
         return [named] if named is not None and named.metadata.uid in uids else []
 
     def _siblings(self, replica_set: Owner) -> Iterator[Owner]:
-        """The other ReplicaSets of the same Deployment or Rollout."""
+        """Return the other ReplicaSets of the same Deployment or Rollout."""
         metadata = replica_set.metadata
         for owner in metadata.owner_references:
             for sibling in self._replica_sets.by_index(
@@ -132,9 +131,9 @@ class DeploymentCheck:
         )
 
     def _is_replica_set_deployed(self, owner: Owner) -> bool:
-        """By its own status, or by that of its Rollout where it has one.
+        """Decide by the ReplicaSet's own status, or by that of its Rollout if it has one.
 
-        At zero it is done only where no other ReplicaSet has taken its place.
+        With no replicas it is deployed only if no other ReplicaSet has replaced it.
         """
         metadata, status, wanted = owner.metadata, owner.status, _desired_replicas(owner)
         argo = next(
@@ -164,13 +163,13 @@ class DeploymentCheck:
         )
 
     def _is_superseded(self, version: WorkloadVersion) -> bool:
-        """Whether the workload is of another version by now, for which its owner works."""
+        """Whether the workload has another version now, for which its owner works."""
         workload = self._workloads.get(f"{version.metadata.namespace}/{version.spec.workload_name}")
         return workload is not None and workload.spec.version != version.spec.version
 
 
 def _desired_replicas(owner: Owner) -> int:
-    """The API's default for no number is one."""
+    """Return the number of replicas; the API's default is one."""
     return 1 if owner.spec.replicas is None else owner.spec.replicas
 
 
@@ -192,7 +191,7 @@ class WorkloadVersionReconciler:
         )
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys whose version is unfinished."""
+        """Return those of the keys whose version is unfinished."""
         return self._versions.map_unfinished(keys)
 
     async def reconcile(self, key: str) -> float | None:
@@ -218,7 +217,7 @@ class WorkloadVersionReconciler:
         return app_version_of(version, self._app_versions.by_index(BY_APP, app))
 
     def _with_inherited_nodes(self, version: WorkloadVersion) -> WorkloadVersion:
-        """The version with the failed nodes of the previous one, if settings keep them."""
+        """Return the version with the failed nodes of the previous one, if settings keep them."""
         settings = self._context.scheduler
         if not settings.enabled or not settings.keep_failed_nodes:
             return version
@@ -231,14 +230,14 @@ class WorkloadVersionReconciler:
         return with_inherited_nodes(version, before, self._context.now())
 
     async def _with_trace(self, version: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
-        """The version with the trace of its app in its spec, if there is one."""
+        """Return the version with the trace of its app in its spec, if there is one."""
         trace = trace_of(app)
         if not self._signals.is_tracing or version.spec.trace_id or not trace:
             return version
         return await self._versions.patch(version, "/spec/traceId", trace)
 
     async def _look(self, version: WorkloadVersion) -> bool:
-        """Whether the pods are ready; a reason why that is unknown is reported once."""
+        """Return whether the pods are ready; report once why that is unknown."""
         is_deployed, complaint = await self._deployed.look(
             version, live=not self._versions.has_reported(version, _OWNER)
         )

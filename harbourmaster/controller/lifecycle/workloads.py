@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import Workload
 
 LOOK_AGAIN: Final = 10.0
-"""Seconds between looks whether the version of a former workload is gone."""
+"""Seconds until the reconciler looks again whether the version of a former workload is gone."""
 
 
 class WorkloadReconciler:
@@ -51,7 +51,7 @@ class WorkloadReconciler:
         self._versions = context.caches.workload_versions.store
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All of them: the caches show whether anything is to be done."""
+        """Return all keys, because only the caches show whether a workload needs anything."""
         return list(self._workloads.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:
@@ -115,7 +115,7 @@ class WorkloadReconciler:
         return None
 
     async def _create_version(self, workload: Workload, name: str) -> WorkloadVersion | None:
-        """The version, created now or before; None if it was deleted meanwhile."""
+        """Return the version, created now or before, or None if it was deleted meanwhile."""
         namespace = workload.metadata.namespace
         try:
             wish = new_version(workload)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _LASTING: Final = (ForbiddenError, InvalidError, ServerError)
 _ENDING: Final = "because it is being terminated"
-"""The API server's words about a namespace; it has no code of its own."""
+"""The text of the API server about a namespace that is being deleted; it has no code."""
 
 
 def is_end_of_namespace(error: ApiError) -> bool:
-    """Whether the namespace is being deleted, which is not reported: its objects go with it."""
+    """Whether the namespace is being deleted, which is not reported."""
     return isinstance(error, ForbiddenError) and _ENDING in error.message
 
 
@@ -38,9 +38,9 @@ def is_lasting(error: ApiError) -> bool:
 
 
 def is_final(error: ApiError) -> bool:
-    """Whether no later attempt can do better: the object itself is wrong.
+    """Whether no later attempt can succeed, because the object itself is wrong.
 
-    Admission may refuse with the same code, and may change its mind.
+    Admission may refuse with the same code, and may accept the object later.
     """
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return True
@@ -55,7 +55,7 @@ async def patch_object(
     operations: list[dict[str, Any]],
     subresource: str | None = None,
 ) -> bytes:
-    """Patch the object with this metadata; returns what is stored.
+    """Patch the object with this metadata; return its stored JSON.
 
     Raises ConflictError if the object has changed since it was read, and any other ApiError.
     """
@@ -71,13 +71,13 @@ async def patch_object(
 async def write_status(
     client: Client, resource: Resource, metadata: Metadata, status: object
 ) -> bytes:
-    """Replace the whole status, as ``patch_object`` does."""
+    """Replace the whole status, like ``patch_object``."""
     operation = {"op": "add", "path": "/status", "value": status}
     return await patch_object(client, resource, metadata, [operation], "status")
 
 
 def precondition(metadata: Metadata) -> list[dict[str, Any]]:
-    """The operations that make any other version, or another object of that name, a conflict."""
+    """Return the operations that make any other version or object of that name a conflict."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
         {
@@ -91,11 +91,11 @@ def precondition(metadata: Metadata) -> list[dict[str, Any]]:
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0
-"""Seconds in which a watch brings what was written; afterwards the cache counts."""
+"""Seconds in which a watch brings a write; afterwards the cache counts."""
 
 
 async def create(client: Client, resource: Resource, obj: T, namespace: str) -> T:
-    """Create an object of the model; returns what is stored. Raises ApiError."""
+    """Create an object of the model; return it as it is stored. Raises ApiError."""
     body = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -108,7 +108,7 @@ async def create(client: Client, resource: Resource, obj: T, namespace: str) -> 
 async def fetch(
     client: Client, resource: Resource, kind: type[T], name: str, namespace: str
 ) -> T | None:
-    """The object as the API server has it now; None if it does not exist. Raises ApiError."""
+    """Read an object from the API server; return None if it does not exist. Raises ApiError."""
     try:
         answer = await client.get(resource, name, namespace)
     except NotFoundError:
@@ -128,7 +128,7 @@ class WrittenObjects(Generic[T]):
         self._ahead: dict[str, tuple[T | None, T, float]] = {}
 
     def get(self, key: str) -> T | None:
-        """The object as far as we know."""
+        """Return the newest known object, or None."""
         held = self._store.get(key)
         ahead = self._ahead.get(key)
         if ahead is None:
@@ -140,7 +140,7 @@ class WrittenObjects(Generic[T]):
         return held
 
     def put(self, key: str, obj: T) -> None:
-        """Note the object in an answer of the API server."""
+        """Record the object in an answer of the API server."""
         now = asyncio.get_running_loop().time()
         # Nobody may ask again for what was deleted soon.
         self._ahead = {name: held for name, held in self._ahead.items() if held[2] > now}
