@@ -93,7 +93,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/dashboard/",
     "harbourmaster/gates/",
     "harbourmaster/kube/",
-    "harbourmaster/lifecycle/",
     "harbourmaster/placement/",
     "harbourmaster/registration/",
     "harbourmaster/rescheduling/",
