@@ -1,7 +1,6 @@
-"""What an answer costs at least: the same TLS answering the same body with a constant.
+"""Serves one constant answer over TLS: the least that an answer can cost.
 
-Run as ``constant_server.py KIND CERT_DIR ANSWER_FILE``; prints the port and serves until SIGTERM.
-``constant`` is an aiohttp application, ``least`` an event loop's protocol that counts bytes.
+Run as ``constant_server.py KIND CERT_DIR ANSWER_FILE``; prints the port and serves until it ends.
 """
 
 from __future__ import annotations

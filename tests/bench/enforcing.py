@@ -42,44 +42,44 @@ POD = {
 
 def policies(count, namespaces=None):
     """So many that all select the pod; every tenth has required node affinity, too."""
-    found = []
+    items = []
     for index in range(count):
         more = {"affinity": required({f"example.com/r{index}": "a"})} if index % 10 == 0 else {}
         toleration = {"key": f"example.com/t{index}", "operator": "Exists"}
         fields = {"nodeSelector": {f"example.com/n{index}": "a"}, "tolerations": [toleration]}
         name = f"p{count}-{index:03}"
         chosen = {"pods": {"app": "ledger"}, "namespaces": namespaces or {}}
-        found.append(cluster_policy(name, **chosen, **fields, **more))
-    return found
+        items.append(cluster_policy(name, **chosen, **fields, **more))
+    return items
 
 
 def compiled(folder, count):
-    """What ``harbourmaster compile`` prints of so many, and a binding to a namespace of its own."""
+    """Return what ``harbourmaster compile`` prints, with a binding to one namespace."""
     file = write_policies(folder / f"compiled-{count}", asking(policies(count)))
     command = [COMMAND, "compile", "-f", str(file), "--step", "policies"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = [
-        each
-        for each in yaml.safe_load_all(text)
-        if each
-        and each["kind"] == "MutatingAdmissionPolicy"
-        and each["metadata"]["name"].endswith("pods")
+    objects = [
+        obj
+        for obj in yaml.safe_load_all(text)
+        if obj
+        and obj["kind"] == "MutatingAdmissionPolicy"
+        and obj["metadata"]["name"].endswith("pods")
     ]
     selector = {"namespaceSelector": {"matchLabels": {LABEL: f"api-{count}"}}}
     binding = {
-        "apiVersion": found[0]["apiVersion"],
+        "apiVersion": objects[0]["apiVersion"],
         "kind": "MutatingAdmissionPolicyBinding",
         "metadata": {"name": f"bench-{count}"},
-        "spec": {"policyName": found[0]["metadata"]["name"], "matchResources": selector},
+        "spec": {"policyName": objects[0]["metadata"]["name"], "matchResources": selector},
     }
-    return [*found, binding]
+    return [*objects, binding]
 
 
-def asking(found):
-    """The same policies, with the API server to enforce them."""
-    for each in found:
-        each["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": "APIServer"}
-    return found
+def asking(items):
+    """Return the policies with annotations that have the API server enforce them."""
+    for item in items:
+        item["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": "APIServer"}
+    return items
 
 
 class Creating:
@@ -166,7 +166,7 @@ async def measure(folder, creations=CREATIONS):
             chosen = {"key": LABEL, "operator": "In", "values": [f"webhook-{n}" for n in COUNTS]}
             selector = {"matchExpressions": [chosen]}
             registered = webhook_configuration("Mutating", url, bundle, namespaceSelector=selector)
-            objects = [registered, *(each for n in COUNTS for each in compiled(folder, n))]
+            objects = [registered, *(obj for n in COUNTS for obj in compiled(folder, n))]
             for obj in objects:
                 plane.kubectl("create", "-f=-", stdin=json.dumps(obj))
             for name in cases:
@@ -182,11 +182,11 @@ async def measure(folder, creations=CREATIONS):
                 ]
     finally:
         webhook.stop()
-    return {name: _row([each[name] for each in rounds]) for name in cases}
+    return {name: _row([row[name] for row in rounds]) for name in cases}
 
 
 def _row(rounds):
-    taken = sorted(seconds for _, found in rounds for seconds in found)
+    taken = sorted(seconds for _, latencies in rounds for seconds in latencies)
     return {
         **{
             f"{name}_ms": statistics.median(cpu[name] for cpu, _ in rounds) for name in rounds[0][0]
@@ -196,10 +196,10 @@ def _row(rounds):
     }
 
 
-def rows(found):
-    """The table for people."""
+def rows(measured):
+    """Yield the rows of the printed table."""
     yield ("enforced by, policies", "API server, CPU ms", "webhook, CPU ms", "p50 ms", "p99 ms")
-    for name, row in found.items():
+    for name, row in measured.items():
         figures = (row["api_ms"], row["webhook_ms"], row["p50_ms"], row["p99_ms"])
         yield (name.replace("-", ", "), *(f"{value:.2f}" for value in figures))
 

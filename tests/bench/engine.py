@@ -56,7 +56,7 @@ def large_pod(annotations=None):
 
 
 def in_namespace(*policies, has_gates):
-    """What is known of one namespace, and of the owners of the pods in it."""
+    """Return a snapshot with one namespace, and with the owners of its pods."""
     namespaces = msgspec.convert([NAMESPACES[has_gates]], list[NamespaceObject])
     parents = msgspec.convert(family(TRACKED), list[ParentObject])
     return Snapshot(
@@ -74,7 +74,7 @@ class ColdCache(SizedCache):
 
 
 class ColdEngine(Engine):
-    """An engine that works out all anew, as for a pod that it has never seen."""
+    """An engine without caches, as for a pod that it has never seen."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ def cases():
 
 def gate_cases():
     """A pod and one match: without gates, and with all that they may have to find out."""
-    plain, gated = (in_namespace(matching(0), has_gates=each) for each in (False, True))
+    plain, gated = (in_namespace(matching(0), has_gates=gated_too) for gated_too in (False, True))
     unversioned = {key: value for key, value in TRACKED.items() if not key.endswith("/version")}
     return {
         "pod, one match": (body(large_pod(TRACKED)), plain),
@@ -123,7 +123,7 @@ def gate_cases():
 
 
 def measure(**options):
-    """Microseconds by case: each merge made anew, and remembered from before."""
+    """Return microseconds by case: with each merge recomputed, and with cached merges."""
     return {
         name: {
             "first": microseconds(*case, **options),

@@ -1,4 +1,4 @@
-"""What a scheduler's question about 5,000 nodes costs: the processor's milliseconds, medians."""
+"""CPU milliseconds, as medians, of a scheduler's request about 5,000 nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ decode = msgspec.json.Decoder().decode
 
 
 def cases():
-    """What is done, by its name."""
+    """Return the measured functions by name."""
     body, preemption = extending.filter_body(NODES), extending.preempt_body(NODES)
     passed = extending.version(**extending.PASSED)
 

@@ -1,4 +1,4 @@
-"""What one pass over 1,000 applications, 100 clusters and 10 metrics costs, with its records."""
+"""CPU cost of one pass over 1,000 applications, 100 clusters and 10 metrics, with its records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SILENT = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
 
 def target(number):
     """One in ten does not answer, and each lacks some kinds."""
-    names = [f"m{each}" for each in range(METRICS)]
+    names = [f"m{number}" for number in range(METRICS)]
     status = {**ONLINE, "servedKinds": SERVED[number % 7 :]}
     if number % 10 == 9:
         conditions = [{**SILENT, "lastTransitionTime": ago(3600)}]
@@ -54,12 +54,12 @@ def placed(number):
     """Two in three run somewhere, half have kinds of their own, and one in seven has failed."""
     own = {"apiVersion": "example.com/v1", "kind": f"Kind{number % 20}"}
     failed = [
-        {"name": f"c{(number + each) % CLUSTERS}", "uid": f"uid-c{(number + each) % CLUSTERS}"}
-        for each in range(3)
+        {"name": f"c{(number + offset) % CLUSTERS}", "uid": f"uid-c{(number + offset) % CLUSTERS}"}
+        for offset in range(3)
     ]
     deployed = {"type": "Deployed", "status": "True", "observedGeneration": 1}
     status = {"awaitsReady": True, "conditions": [deployed]}
-    status["failedClusters"] = [{**each, "generation": 1, "revision": "1"} for each in failed]
+    status["failedClusters"] = [{**target, "generation": 1, "revision": "1"} for target in failed]
     return application(
         f"app-{number}",
         on=f"c{number % CLUSTERS}" if number % 3 else None,
@@ -84,22 +84,22 @@ def many(**source):
     return apps, world(*clusters, *(metric(name, **source) for name in names), **values)
 
 
-def passed(apps, found):
+def passed(apps, snapshot):
     """Decide and settle all, with records; returns the seconds of a core and what comes of it."""
     started = time.process_time()
-    view = Pass(found, NOW)
+    view = Pass(snapshot, NOW)
     decisions = decide_all(apps, view)
     decided = time.process_time() - started
     statuses = [
-        settled(app, each, view.rules, lambda one: record(one, view))
-        for app, each in zip(apps, decisions, strict=True)
+        settled(app, decision, view.rules, lambda decision: record(decision, view))
+        for app, decision in zip(apps, decisions, strict=True)
     ]
     return decided, time.process_time() - started, decisions, statuses
 
 
 def measure():
     """Milliseconds of CPU, medians: of deciding alone, and with statuses and records."""
-    apps, found = many()
-    runs = [passed(apps, found)[:2] for _ in range(RUNS)]
-    decided, settled_too = (statistics.median(each) * 1e3 for each in zip(*runs, strict=True))
+    apps, snapshot = many()
+    runs = [passed(apps, snapshot)[:2] for _ in range(RUNS)]
+    decided, settled_too = (statistics.median(seconds) * 1e3 for seconds in zip(*runs, strict=True))
     return {"decided_ms": decided, "settled_ms": settled_too}

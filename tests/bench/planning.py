@@ -1,4 +1,4 @@
-"""What a plan over 5,000 full nodes of 30 pods costs, fed by the JSON that a watch would bring."""
+"""Cost of a plan over 5,000 full nodes of 30 pods, fed by the JSON of watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from helpers.planning import NOW, critical  # noqa: E402
 
 NODES, PODS = 5000, 30
 CPU, MEMORY = 15_890, 62 * 1024
-"""What a node has, in milli and MiB."""
+"""The size of a node, in milli-CPU and MiB."""
 CHANGES = 5000
 CHANGES_PER_SECOND = 50
 SETTINGS = PlannerSettings()
@@ -89,7 +89,7 @@ def node_json(index):
 
 
 def pod_json(rng, app, index, node, asks):
-    """A running pod of an app: 3.8 kB, with the fields that nobody reads here, too."""
+    """Return a running pod of an app: 3.8 kB, including fields that are not decoded."""
     name = f"{app['name']}-{app['hash']}-{index:07x}"
     labels = {
         "app": app["name"],
@@ -122,7 +122,7 @@ def pod_json(rng, app, index, node, asks):
     if app["is_local"]:
         volumes.append({"name": "scratch", "emptyDir": {}})
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-    managed = {f"f:field-{each}": {"f:value": {}, "f:other": {}} for each in range(12)}
+    managed = {f"f:field-{number}": {"f:value": {}, "f:other": {}} for number in range(12)}
     return {
         "metadata": {
             "name": name,
@@ -148,8 +148,12 @@ def pod_json(rng, app, index, node, asks):
             "priority": app["priority"],
             "preemptionPolicy": "PreemptLowerPriority",
             "tolerations": [
-                {"key": f"node.kubernetes.io/{each}", "operator": "Exists", "effect": "NoExecute"}
-                for each in ("not-ready", "unreachable")
+                {
+                    "key": f"node.kubernetes.io/{condition}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                }
+                for condition in ("not-ready", "unreachable")
             ],
         },
         "status": {
@@ -177,17 +181,17 @@ def pod_json(rng, app, index, node, asks):
 
 
 def stream(nodes=NODES, *, budgets=True, seed=1):
-    """The events that a watch of each kind begins with; nodes are full but for a sliver."""
+    """Yield the events with which each watch begins; nodes are almost full."""
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
-    found = apps(rng, max(nodes * PODS // 100, 10))
+    workloads = apps(rng, max(nodes * PODS // 100, 10))
     if budgets:
-        for app in found:
+        for app in workloads:
             if app["has_budget"]:
                 yield "budget", _encoded(budget_json(app))
     for index in range(nodes):
         node = node_json(index)
         yield "node", _encoded(node)
-        chosen = rng.choices(found, k=PODS)
+        chosen = rng.choices(workloads, k=PODS)
         free = [CPU - rng.randint(0, 200), MEMORY - rng.randint(0, 300)]
         scale = _scale(free, chosen)
         for place, app in enumerate(chosen):
@@ -201,7 +205,7 @@ def stream(nodes=NODES, *, budgets=True, seed=1):
 
 
 def _scale(free, chosen):
-    """What makes the pods fit, in steps: workloads ask for the same nearly everywhere."""
+    """Scale requests in steps until the pods fit; most nodes have the same requests."""
     cpu, memory = (sum(app[name] for app in chosen) for name in ("cpu", "memory"))
     return int(min(free[0] / cpu, free[1] / memory) * 16) / 16
 
@@ -219,8 +223,8 @@ def budget_json(app):
     }
 
 
-def _encoded(one):
-    return msgspec.json.encode({"type": "ADDED", "object": one})
+def _encoded(event):
+    return msgspec.json.encode({"type": "ADDED", "object": event})
 
 
 def fed(events):
@@ -269,13 +273,13 @@ def reference_ms():
 
 
 def change_seconds(cluster, count=CHANGES):
-    """What one change of a pod costs, its JSON decoded: readiness goes and comes, pods go."""
+    """Return the seconds of one change of a pod, decoded: readiness changes, and pods end."""
     rng = random.Random(2)  # noqa: S311 - a fixed seed
-    found = apps(rng, 1500)
+    workloads = apps(rng, 1500)
     names = [node.name for node in cluster.nodes()]
     raws = []
     for index in range(count // 4):
-        pod = pod_json(rng, rng.choice(found), 10_000_000 + index, rng.choice(names), (5, 5))
+        pod = pod_json(rng, rng.choice(workloads), 10_000_000 + index, rng.choice(names), (5, 5))
         raws.append(_encoded(pod))
         pod["status"]["conditions"][2]["status"] = "False"
         raws.append(_encoded(pod))
@@ -301,18 +305,18 @@ def measured(nodes=NODES):
     """All figures, of this process."""
     cluster = fed(stream(nodes))
     gc.collect()
-    found = {"resident_mb": resident_mb(), "pods": len(cluster.pods()), "plans": {}}
+    figures = {"resident_mb": resident_mb(), "pods": len(cluster.pods()), "plans": {}}
     gc.freeze()
     for name, (cpu, memory) in WANTED.items():
         pending = critical(cpu=cpu, memory=memory)
-        found["plans"][name] = {
+        figures["plans"][name] = {
             "ms": milliseconds(cluster, pending),
             "slice_ms": longest_slice(cluster, pending),
         }
-    found["change_us"] = change_seconds(cluster) * 1e6
-    found["cores"] = found["change_us"] * CHANGES_PER_SECOND / 1e6
-    found["reference_ms"] = reference_ms()
-    return found
+    figures["change_us"] = change_seconds(cluster) * 1e6
+    figures["cores"] = figures["change_us"] * CHANGES_PER_SECOND / 1e6
+    figures["reference_ms"] = reference_ms()
+    return figures
 
 
 def measure():

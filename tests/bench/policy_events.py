@@ -1,4 +1,4 @@
-"""What one event of a policy costs the event loop of the webhook, of 10,000 policies."""
+"""Cost of one policy event for the webhook's event loop, among 10,000 policies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def milliseconds(shape, count=POLICIES, events=EVENTS):
 
     feed = PolicyFeed(take)
     given = [event(SHAPES[shape](index), 0) for index in range(count)]
-    feed._take({each: compile_policy(decode_policy(raw)) for each, raw in given})
+    feed._take({name: compile_policy(decode_policy(raw)) for name, raw in given})
     # As the process does when all is known.
     gc.collect()
     gc.freeze()
@@ -71,8 +71,8 @@ def milliseconds(shape, count=POLICIES, events=EVENTS):
 
 
 def measure():
-    found = {shape: milliseconds(shape) for shape in SHAPES}
+    figures = {shape: milliseconds(shape) for shape in SHAPES}
     return {
         shape: {"median_ms": statistics.median(spent), "max_ms": max(spent)}
-        for shape, spent in found.items()
+        for shape, spent in figures.items()
     }

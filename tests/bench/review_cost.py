@@ -76,20 +76,20 @@ def compare_with_constant(folder, *, pairs=PAIRS, requests=REQUESTS, against=Non
             server.stop()
     return {
         "review_bytes": payload.stat().st_size,
-        "closed": {name: medians(found) for name, found in runs.items()}
+        "closed": {name: medians(latencies) for name, latencies in runs.items()}
         | {"one policy, every pod new": new},
         "ratios": {
-            name: ratio(runs["one policy"], found)
-            for name, found in runs.items()
+            name: ratio(runs["one policy"], latencies)
+            for name, latencies in runs.items()
             if name != "one policy"
         },
         "open": opened,
     }
 
 
-def ratio_lines(found):
-    """What one policy costs beside each of the others."""
-    for name, ratios in found["ratios"].items():
+def ratio_lines(figures):
+    """Yield the cost of one policy relative to each of the others."""
+    for name, ratios in figures["ratios"].items():
         yield (
             f"One policy costs {ratios['median']:.2f} times the CPU of {name} "
             f"(95 % confidence: {ratios['min']:.2f} to {ratios['max']:.2f})."
@@ -104,10 +104,10 @@ def main():
     parser.add_argument("--gated", action="store_true", help="a pod that waits for its checks")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        found = compare_with_constant(Path(name), **vars(options))
-    for kind, run in found["closed"].items():
+        figures = compare_with_constant(Path(name), **vars(options))
+    for kind, run in figures["closed"].items():
         print(f"{kind}: {run['cpu_us']:.1f} us, p99 {run['p99_ms']:.2f} ms")  # noqa: T201
-    print("\n".join(ratio_lines(found)))  # noqa: T201
+    print("\n".join(ratio_lines(figures)))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -82,13 +82,13 @@ def compare_gates(folder):
         for server in servers.values():
             server.stop()
     return {
-        "closed": {name: medians(found) for name, found in runs.items()},
+        "closed": {name: medians(latencies) for name, latencies in runs.items()},
         "ratio": ratio(runs["pod, gate inherited"], runs["pod"]),
     }
 
 
 def compare_recording(folder):
-    """The same pod, by a server that records nothing, one that records a few, and one that all."""
+    """Review the same pod by servers that record nothing, some reviews, and all."""
     policies = write_policies(folder / "recorded", [engine.matching(0)])
     payload = folder / "recorded.json"
     payload.write_bytes(body(engine.large_pod()))
@@ -103,14 +103,14 @@ def compare_recording(folder):
             server.stop()
     plain = runs["not recorded"]
     return {
-        "closed": {name: medians(found) for name, found in runs.items()},
+        "closed": {name: medians(latencies) for name, latencies in runs.items()},
         "ratios": {
             name: {
-                figure: ratio(found, plain, figure)["median"]
+                figure: ratio(latencies, plain, figure)["median"]
                 for figure in ("cpu_us", "p50_ms", "p99_ms")
             }
-            for name, found in runs.items()
-            if found is not plain
+            for name, latencies in runs.items()
+            if latencies is not plain
         },
     }
 
@@ -133,7 +133,7 @@ def memory_and_start(folder):
         for i in range(500)
     ]
     namespaces = folder / "namespaces.yaml"
-    found = [
+    namespaces_yaml = [
         {
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -141,7 +141,7 @@ def memory_and_start(folder):
         }
         for i in range(10_000)
     ]
-    namespaces.write_text(yaml.dump_all(found, Dumper=yaml.CSafeDumper))
+    namespaces.write_text(yaml.dump_all(namespaces_yaml, Dumper=yaml.CSafeDumper))
     policies = write_policies(folder / "many", many)
     payload = folder / "review-many.json"
     payload.write_bytes(body(large_deployment(), namespace="ns-1"))
@@ -164,8 +164,8 @@ def memory_and_start(folder):
 
 
 def on_control_planes(folder):
-    """Once each, for they take minutes: pods that are let go, and applications without checks."""
-    found = {}
+    """Measure once each, because they take minutes: releases of pods, and applications."""
+    figures = {}
     measures = {
         "release": ((), lambda plane: measure_release(plane, VERSIONS, QUIET)),
         "apps": ((), lambda plane: measure_apps(plane, APPS)),
@@ -176,11 +176,11 @@ def on_control_planes(folder):
         place = folder / name
         place.mkdir()
         with ControlPlane(place, optional=optional) as plane:
-            found[name] = asyncio.run(measure(plane))._asdict()
+            figures[name] = asyncio.run(measure(plane))._asdict()
     place = folder / "enforcing"
     place.mkdir()
-    found["enforcing"] = asyncio.run(enforcing.measure(place))
-    return found
+    figures["enforcing"] = asyncio.run(enforcing.measure(place))
+    return figures
 
 
 def table(rows):
@@ -192,8 +192,8 @@ def table(rows):
             yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
 
 
-def report(found):
-    yield f"# Benchmark on {found['machine']}"
+def report(figures):
+    yield f"# Benchmark on {figures['machine']}"
     yield ""
     yield f"Medians of {RUNS} runs."
     yield ""
@@ -202,14 +202,14 @@ def report(found):
     rows = [("case", "us, merged anew", "us, merge remembered")]
     rows += [
         (name, *(f"{value:.1f}" for value in both.values()))
-        for name, both in found["engine"].items()
+        for name, both in figures["engine"].items()
     ]
     yield from table(rows)
-    few = found["engine"]["five matches of 10 policies"]["first"]
-    many = found["engine"]["five matches of 10,000 policies"]["first"]
+    few = figures["engine"]["five matches of 10 policies"]["first"]
+    many = figures["engine"]["five matches of 10,000 policies"]["first"]
     yield ""
     yield f"10,000 policies cost {many / few:.2f} times 10 policies (asked: at most 2)."
-    server = found["server"]
+    server = figures["server"]
     yield ""
     size = server["review_bytes"]
     yield f"## Server, TLS, {CONNECTIONS} kept connections, review of {size} bytes"
@@ -217,7 +217,7 @@ def report(found):
     rows = [("load", "CPU us", "requests/s", "p50 ms", "p99 ms", "failed")]
     named = [(f"closed, {name}", run) for name, run in server["closed"].items()]
     for part in ("gates", "recording"):
-        named += [(f"closed, {name}", run) for name, run in found[part]["closed"].items()]
+        named += [(f"closed, {name}", run) for name, run in figures[part]["closed"].items()]
     named += [(f"open, {rate}/s, one policy", run) for rate, run in server["open"].items()]
     rows += [
         (
@@ -235,19 +235,19 @@ def report(found):
     yield from ratio_lines(server)
     yield ""
     yield "Asked: at most 1.2 times the constant."
-    gates = found["gates"]["ratio"]
+    gates = figures["gates"]["ratio"]
     yield ""
     yield (
         f"With an inherited gate a pod costs {gates['median']:.2f} times the policy alone "
         f"({gates['min']:.2f} to {gates['max']:.2f}; asked: at most 1.2)."
     )
-    for name, ratios in found["recording"]["ratios"].items():
+    for name, ratios in figures["recording"]["ratios"].items():
         yield ""
         yield (
             f"{name.capitalize()} of the reviews: {ratios['cpu_us']:.2f} times the CPU of none, "
             f"{ratios['p50_ms']:.2f} times the p50, {ratios['p99_ms']:.2f} times the p99."
         )
-    process = found["process"]
+    process = figures["process"]
     yield ""
     yield "## Process"
     yield ""
@@ -265,44 +265,45 @@ def report(found):
     yield ""
     yield "## Extender, a question about 5,000 nodes"
     yield ""
-    rows = [(name, f"{value:.2f}") for name, value in found["extender"].items()]
+    rows = [(name, f"{value:.2f}") for name, value in figures["extender"].items()]
     yield from table([("case", "CPU ms (asked: 1)"), *rows])
-    yield from report_policy_events(found["policy_events"])
-    yield from report_planning(found["planning"])
-    yield from report_placing(found["placing"])
-    if "cluster" in found:
-        yield from report_cluster(found["cluster"])
+    yield from report_policy_events(figures["policy_events"])
+    yield from report_planning(figures["planning"])
+    yield from report_placing(figures["placing"])
+    if "cluster" in figures:
+        yield from report_cluster(figures["cluster"])
 
 
-def report_policy_events(found):
+def report_policy_events(figures):
     yield ""
     yield f"## One event of {policy_events.POLICIES:,} policies, on the event loop"
     yield ""
     rows = [
-        (name, f"{run['median_ms']:.2f}", f"{run['max_ms']:.2f}") for name, run in found.items()
+        (name, f"{run['median_ms']:.2f}", f"{run['max_ms']:.2f}") for name, run in figures.items()
     ]
     yield from table([("policies", "CPU ms, median", "max (asked: 2)"), *rows])
 
 
-def report_planning(found):
+def report_planning(figures):
     yield ""
     yield f"## Rescheduler, {planning.NODES:,} full nodes of {planning.PODS} pods"
     yield ""
     rows = [
-        (name, f"{run['ms']:.0f}", f"{run['slice_ms']:.0f}") for name, run in found["plans"].items()
+        (name, f"{run['ms']:.0f}", f"{run['slice_ms']:.0f}")
+        for name, run in figures["plans"].items()
     ]
     yield from table([("critical pod", "CPU ms (asked: 2,000)", "longest slice, ms"), *rows])
     yield ""
     yield from table(
         [
             ("what", "measured", "asked"),
-            (f"resident, {found['pods']:,} pods", f"{found['resident_mb']:.0f} MB", "400 MB"),
-            ("cores at 50 changes/s", f"{found['cores']:.4f}", "0.1"),
+            (f"resident, {figures['pods']:,} pods", f"{figures['resident_mb']:.0f} MB", "400 MB"),
+            ("cores at 50 changes/s", f"{figures['cores']:.4f}", "0.1"),
         ]
     )
 
 
-def report_placing(found):
+def report_placing(figures):
     yield ""
     yield (
         f"## Placement, a pass over {placing.APPLICATIONS:,} applications, {placing.CLUSTERS} "
@@ -312,14 +313,14 @@ def report_placing(found):
     yield from table(
         [
             ("what", "CPU ms", "asked"),
-            ("decisions", f"{found['decided_ms']:.0f}", "1,000"),
-            ("decisions, statuses and records", f"{found['settled_ms']:.0f}", "-"),
+            ("decisions", f"{figures['decided_ms']:.0f}", "1,000"),
+            ("decisions, statuses and records", f"{figures['settled_ms']:.0f}", "-"),
         ]
     )
 
 
-def report_cluster(found):
-    release, apps = found["release"], found["apps"]
+def report_cluster(figures):
+    release, apps = figures["release"], figures["apps"]
     yield ""
     yield f"## Controller, {VERSIONS:,} versions that wait for a task, or {APPS} applications"
     yield ""
@@ -341,7 +342,7 @@ def report_cluster(found):
             ("resident, the larger of both", f"{memory:.0f} MB", "300 MB"),
         ]
     )
-    jobs, availability = found["jobs"], found["availability"]
+    jobs, availability = figures["jobs"], figures["availability"]
     yield ""
     yield (
         f"## Controller, {WAITING:,} pods that wait for a Job each, "
@@ -367,7 +368,7 @@ def report_cluster(found):
     yield ""
     yield f"## A pod's creation, {enforcing.CREATIONS:,} of each case"
     yield ""
-    yield from table(list(enforcing.rows(found["enforcing"])))
+    yield from table(list(enforcing.rows(figures["enforcing"])))
 
 
 def _ms(seconds):
@@ -384,7 +385,7 @@ def main():
         folder = Path(name) / "certs"
         folder.mkdir()
         print("engine ...", flush=True)  # noqa: T201
-        found = {
+        figures = {
             "machine": ", ".join(
                 (
                     platform.machine(),
@@ -395,24 +396,24 @@ def main():
             "engine": engine.measure(),
         }
         print("extender ...", flush=True)  # noqa: T201
-        found["extender"] = extending.measure()
+        figures["extender"] = extending.measure()
         print("policy events ...", flush=True)  # noqa: T201
-        found["policy_events"] = policy_events.measure()
+        figures["policy_events"] = policy_events.measure()
         print("rescheduler ...", flush=True)  # noqa: T201
-        found["planning"] = planning.measure()
+        figures["planning"] = planning.measure()
         print("placement ...", flush=True)  # noqa: T201
-        found["placing"] = placing.measure()
+        figures["placing"] = placing.measure()
         print("server ...", flush=True)  # noqa: T201
-        found["server"] = compare_with_constant(folder)
-        found["gates"] = compare_gates(folder)
-        found["recording"] = compare_recording(folder)
+        figures["server"] = compare_with_constant(folder)
+        figures["gates"] = compare_gates(folder)
+        figures["recording"] = compare_recording(folder)
         print("process ...", flush=True)  # noqa: T201
-        found["process"] = memory_and_start(folder)
+        figures["process"] = memory_and_start(folder)
         if options.cluster:
             print("control plane ...", flush=True)  # noqa: T201
-            found["cluster"] = on_control_planes(Path(name))
-    text = "\n".join(report(found)) + "\n"
-    (target / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
+            figures["cluster"] = on_control_planes(Path(name))
+    text = "\n".join(report(figures)) + "\n"
+    (target / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
     (target / "bench.md").write_text(text)
     print(text)  # noqa: T201
 

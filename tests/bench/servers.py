@@ -112,9 +112,9 @@ def load(server, folder, payload, requests=REQUESTS, rate=None):
         check=True,
         text=True,
     )
-    found = json.loads(result.stdout)
-    found["cpu_us"] = (server.cpu_seconds() - before) / requests * 1e6
-    return found
+    answer = json.loads(result.stdout)
+    answer["cpu_us"] = (server.cpu_seconds() - before) / requests * 1e6
+    return answer
 
 
 def fixed(kind, folder, answer):
@@ -149,7 +149,10 @@ def in_turn(asked, folder, *, pairs=PAIRS, requests=REQUESTS):
 
 def ratio(after, before, figure="cpu_us"):
     """``after`` by ``before`` for each pair: the median, and its 95 % confidence interval."""
-    return interval(one[figure] / other[figure] for one, other in zip(after, before, strict=True))
+    return interval(
+        after_round[figure] / before_round[figure]
+        for after_round, before_round in zip(after, before, strict=True)
+    )
 
 
 def interval(values):

@@ -20,11 +20,11 @@ import engine
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
-def median_ratio(cases, one, other, *, rounds=5):
-    """Of one case's time to another's, taken in turn."""
+def median_ratio(cases, first, second, *, rounds=5):
+    """Return the ratio of the times of two cases, measured in turn."""
     ratios = [
-        engine.microseconds(*cases[one], repeats=1, number=500)
-        / engine.microseconds(*cases[other], repeats=1, number=500)
+        engine.microseconds(*cases[first], repeats=1, number=500)
+        / engine.microseconds(*cases[second], repeats=1, number=500)
         for _ in range(rounds)
     ]
     return statistics.median(ratios)
@@ -42,7 +42,7 @@ def test_100_policies_that_do_not_match_cost_at_most_half_more_than_none():
 
 @pytest.mark.parametrize("case", ["pod, one match, gate", "pod, one match, gate inherited"])
 def test_gates_cost_a_pod_that_is_like_the_last_at_most_a_fifth(case):
-    """Of the engine alone, which is a part of what a review costs the server."""
+    """The time is of the engine alone, which is a part of the server's time for a review."""
     cases = engine.gate_cases()
     best = {}
     for name in ("pod, one match", case) * 40:

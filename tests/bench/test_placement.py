@@ -21,9 +21,9 @@ SOURCES = ({}, {"by_label": "cluster"}, {"query": 'load{cluster="$(cluster.name)
 
 @pytest.mark.parametrize("source", SOURCES, ids=["shared", "label", "name"])
 def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds(source):
-    apps, found = many(**source)
-    _, taken, decisions, statuses = passed(apps, found)
-    outcomes = {each.outcome for each in decisions}
+    apps, snapshot = many(**source)
+    _, taken, decisions, statuses = passed(apps, snapshot)
+    outcomes = {decision.outcome for decision in decisions}
     assert outcomes >= {"Placed", "Moved", "Stayed", "MoveLimited"}
     assert any(decision.failed for decision in decisions)
     assert len(statuses) == APPLICATIONS
@@ -31,8 +31,8 @@ def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds(sou
 
 
 def test_ten_times_the_applications_cost_at_most_twenty_times_the_time():
-    apps, found = many()
-    passed(apps[:100], found)
-    small = min(passed(apps[:100], found)[1] for _ in range(5))
-    large = min(passed(apps, found)[1] for _ in range(3))
+    apps, snapshot = many()
+    passed(apps[:100], snapshot)
+    small = min(passed(apps[:100], snapshot)[1] for _ in range(5))
+    large = min(passed(apps, snapshot)[1] for _ in range(3))
     assert large <= 20 * small

@@ -1,4 +1,4 @@
-"""What plans over 1,000 full nodes and changes of pods may cost."""
+"""Limits for plans over 1,000 full nodes, and for changes of pods."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ def apart(name):
 def cluster(pods, *, are_apart):
     """A tenth as many nodes as pods, of which each tenth is large enough for what is asked."""
     count = pods // PODS_OF_ONE
-    found = [namespace(f"ns-{index}") for index in range(20)]
-    found += [
+    objects = [namespace(f"ns-{index}") for index in range(20)]
+    objects += [
         ready_node(f"n{index}", 10, disk="hdd" if index % 10 else "ssd") for index in range(count)
     ]
     for index in range(count):
         name = f"app-{index}"
-        found += deployment(
+        objects += deployment(
             name,
             cpu="1",
             on=[f"n{(index + step) % count}" for step in range(PODS_OF_ONE)],
@@ -41,7 +41,7 @@ def cluster(pods, *, are_apart):
             labels={"app": name, "tier": f"t-{index % POLICIES}"},
             **(apart(name) if are_apart else {}),
         )
-    return found
+    return objects
 
 
 def seconds(directory, pods, *, are_apart, capsys):

@@ -52,9 +52,9 @@ async def cost(directory, share):
     files = RecordFiles(directory, max_bytes=1 << 20, max_files=1)
     recorder = Recorder(files, share, create_metrics("0").recorded)
     recorded, plain = Side(recorder), Side()
-    found = [recorded.seconds() / plain.seconds() for _ in range(ROUNDS)]
-    print(f"share {share}: {statistics.median(found):.3f} times the time of none")  # noqa: T201
-    return statistics.median(found)
+    ratios = [recorded.seconds() / plain.seconds() for _ in range(ROUNDS)]
+    print(f"share {share}: {statistics.median(ratios):.3f} times the time of none")  # noqa: T201
+    return statistics.median(ratios)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01])

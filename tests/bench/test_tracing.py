@@ -51,9 +51,9 @@ async def cost(share, trace, rounds=15):
     """The median of the ratios of both sides, each pair of timings taken together."""
     tracer = Tracer(Memory(), {}, share, Outcomes())
     traced, plain = Side(tracer, trace), Side()
-    found = [traced.seconds() / plain.seconds() for _ in range(rounds)]
+    ratios = [traced.seconds() / plain.seconds() for _ in range(rounds)]
     await tracer.close()
-    return statistics.median(found)
+    return statistics.median(ratios)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ COPY = f'{FILES} | sort -zu | xargs -0 cp --parents --no-dereference --preserve 
 PYTEST = ("-m", "pytest", "-q", "-p", "no:randomly", "--gate", "--tb=no", "-rfE")
 TOLD = {"capture_output": True, "text": True}
 SIMULATED = {"HARBOURMASTER_SIMULATION_SEEDS": "1-60"}
-"""Which seed finds a fault changes with the code, so there are many."""
+"""The seeds of the simulation; which one finds a fault changes with the code."""
 LEVELS = (
     "unit",
     "conformance",
@@ -97,12 +97,12 @@ class Tree:
         command = [self.folder / ".venv/bin/python", *PYTEST, *arguments]
         environment = {**os.environ, **SIMULATED}
         done = subprocess.run(command, cwd=self.folder, check=False, env=environment, **TOLD)
-        found = (line.partition(" - ")[0].partition(" ") for line in done.stdout.splitlines())
-        failed = [test for word, _, test in found if word in {"FAILED", "ERROR"}]
+        results = (line.partition(" - ")[0].partition(" ") for line in done.stdout.splitlines())
+        failed = [test for word, _, test in results if word in {"FAILED", "ERROR"}]
         return done.returncode, done.stdout + done.stderr, failed
 
     def attempt(self, number, fault):
-        """Return what became of a fault, and what tells it."""
+        """Return the outcome for a fault, and the test that noticed it."""
         path = self.folder / fault.file
         text, stat = path.read_text(), path.stat()
         path.write_text(fault.broken(text))
@@ -117,14 +117,14 @@ class Tree:
 
 
 def main():
-    """Try the faults, print what became of each, and return the exit code."""
+    """Try the faults, print their outcomes, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition(".")[0])
     parser.add_argument("--only", default="", help="names or levels, separated by commas")
     parser.add_argument("--jobs", type=int, default=2, help="how many to try at a time")
     options = parser.parse_args()
     chosen = set(filter(None, options.only.split(",")))
-    faults = [one for one in read() if not chosen or {one.name, one.level} & chosen]
-    if unknown := chosen - {name for one in faults for name in (one.name, one.level)}:
+    faults = [fault for fault in read() if not chosen or {fault.name, fault.level} & chosen]
+    if unknown := chosen - {name for fault in faults for name in (fault.name, fault.level)}:
         parser.error(f"unknown fault or level: {', '.join(sorted(unknown))}")
     tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
     print(f"== {len(faults)} faults; first {len(tests)} tests or files without any", flush=True)
@@ -152,7 +152,7 @@ def main():
             sys.exit(output)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(attempt, range(len(faults))))
-    print("\n" + ", ".join(f"{len(found)} {outcome}" for outcome, found in lines.items()))
+    print("\n" + ", ".join(f"{len(names)} {outcome}" for outcome, names in lines.items()))
     print(*lines["survived"], *lines["error"], sep="\n")
     return int(bool(lines["survived"] or lines["error"]))
 

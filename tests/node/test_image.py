@@ -137,8 +137,8 @@ def test_clones_of_other_paths_modes_time_zones_and_clocks_give_the_same_bytes(c
     inspect = ("inspect", "--type=image", "--format={{.FromImageDigest}}", BASE)
     environment = {**clean(), "CONTAINER_ENGINE": "buildah"}
     bases = {
-        run(each / "deploy/image/engine.sh", *inspect, env=environment)
-        for each in (clone, elsewhere)
+        run(checkout / "deploy/image/engine.sh", *inspect, env=environment)
+        for checkout in (clone, elsewhere)
     }
     assert len(bases) == 1
 
@@ -164,8 +164,8 @@ def test_it_is_small(root, manifest):
 
 
 def test_it_has_no_installer_and_no_playground(root, python):
-    found = [path for path in root.rglob("*") if path.name == "ensurepip" or is_pip(path)]
-    assert found == []
+    paths = [path for path in root.rglob("*") if path.name == "ensurepip" or is_pip(path)]
+    assert paths == []
     assert not list(root.rglob("harbourmaster/playground"))
     code = (
         "import importlib.util, sys\n"

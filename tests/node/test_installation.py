@@ -1,4 +1,4 @@
-"""What only a kubelet shows of an installation: pods, logs, tasks in containers."""
+"""Parts of an installation that only a kubelet shows: pods, logs, tasks in containers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def pods(node, place, app):
 def test_five_pods_run_ready_under_the_restricted_profile(node):
     namespace = node.get("namespace", NAMESPACE)
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    found = node.get("pods", f"--namespace={NAMESPACE}", "--field-selector=status.phase=Running")
+    running = node.get("pods", f"--namespace={NAMESPACE}", "--field-selector=status.phase=Running")
     ready = [
         pod
-        for pod in found
+        for pod in running
         if all(status["ready"] for status in pod["status"]["containerStatuses"])
     ]
     assert len(ready) == 5
@@ -70,9 +70,9 @@ def test_a_failed_check_keeps_its_pod_gated(node, place):
 def test_a_policy_reaches_the_pods_that_run(node, place):
     node.apply(objects.deployment(place, "tolerant", replicas=2))
     node.wait("condition=Available", f"--namespace={place}", "deployment/tolerant")
-    found = pods(node, place, "tolerant")
-    assert len(found) == 2
-    for pod in found:
+    tolerant = pods(node, place, "tolerant")
+    assert len(tolerant) == 2
+    for pod in tolerant:
         assert TOLERATION in {toleration.get("key") for toleration in pod["spec"]["tolerations"]}
 
 

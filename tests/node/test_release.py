@@ -52,7 +52,7 @@ DUMP = [
 
 
 def identified(*command, **options):
-    """Git with a committer, who is the same on every machine."""
+    """Run Git with the same committer on every machine."""
     return run("git", "-c", "user.name=a", "-c", "user.email=a@example.com", *command, **options)
 
 
@@ -94,7 +94,7 @@ def store(folder):
 
 @pytest.fixture(scope="module")
 def clone(folder):
-    """What is committed, with a changelog of this version."""
+    """Clone the commit, with a changelog of this version."""
     clone = linked(ROOT, folder / "here")
     changelog = clone / "CHANGELOG.md"
     text = re.sub(
@@ -130,11 +130,11 @@ def dist(release):
 def test_a_second_clone_makes_the_same_files(clone, dist, store, base, folder):
     again = linked(clone, folder / "another/place", umask=0o077)
     clock = ("faketime", "-f", "+400d")
-    other, _ = released(base, clock, **in_clone(again, store, umask=0o077, TZ="Asia/Tokyo"))
-    assert (other / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
+    other_dist, _ = released(base, clock, **in_clone(again, store, umask=0o077, TZ="Asia/Tokyo"))
+    assert (other_dist / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
     modes = [
-        {path.name: stat.S_IMODE(path.stat().st_mode) for path in each.iterdir()}
-        for each in (dist, other)
+        {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+        for folder in (dist, other_dist)
     ]
     assert modes[0] == modes[1]
 
@@ -165,8 +165,8 @@ def test_checksums_and_provenance_are_about_every_file(dist):
 
 def test_the_sources_build_the_same_wheel(dist, tmp_path):
     with tarfile.open(dist / f"harbourmaster-{VERSION}.tar.gz") as archive:
-        assert {each.mode for each in archive} <= {0o644, 0o755}
-        assert len({each.mtime for each in archive}) == 1
+        assert {member.mode for member in archive} <= {0o644, 0o755}
+        assert len({member.mtime for member in archive}) == 1
         epoch = archive.getmembers()[0].mtime
         archive.extractall(tmp_path, filter="data")
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
@@ -237,7 +237,7 @@ def test_the_policy_check_of_the_manual_passes_and_fails(dist, tmp_path):
     (repository / "reviews").mkdir()
     shutil.copy(ROOT / "tests/fixtures/statefulset-create.json", repository / "reviews")
     shutil.copy(ROOT / "tests/fixtures/recorded.jsonl", repository)
-    items = [{"apiVersion": "v1", **each} for each in DUMP]
+    items = [{"apiVersion": "v1", **obj} for obj in DUMP]
     (repository / "dump.json").write_text(json.dumps({"kind": "List", "items": items}))
     environment = {
         **clean(),

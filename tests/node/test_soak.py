@@ -32,10 +32,7 @@ LIMIT = 1.0
 
 
 def change(node, place, stop):
-    """Gated Deployments that come, pass their task and go, and policies that change.
-
-    A generated KeptnApp is kept with all its versions until somebody deletes it.
-    """
+    """Create gated Deployments that pass their task and end, and change policies."""
     turn = 0
     while not stop.wait(CHANGE_SECONDS):
         turn += 1

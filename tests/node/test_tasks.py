@@ -32,7 +32,7 @@ def begin(node, place, definition):
 
 
 def read(node, place, task):
-    """What kubectl and ``why`` show of it."""
+    """Return the output of kubectl and ``why`` about a task."""
     described = node.kubectl(
         "describe", f"--namespace={place}", "keptntask", task["metadata"]["name"]
     ).stdout
@@ -88,7 +88,7 @@ def test_a_pod_that_pod_security_refuses_is_told_at_once(node, place):
     task = until(node, place, reason="FailedCreate")
     message = task["status"]["message"]
     assert 'violates PodSecurity "restricted:latest"' in message
-    assert all(message in each for each in read(node, place, task))
+    assert all(message in text for text in read(node, place, task))
 
 
 def test_a_container_killed_for_its_memory_says_so(node, place):

@@ -14,7 +14,7 @@ OURS = ("harbourmaster", "kupid", "keptn")
 def ours(node):
     """The objects that speak of us, but events, and the rest of our own namespace's deletion."""
     kinds = node.kubectl("api-resources", "--verbs=list", "--output=name").stdout.split()
-    found = set()
+    objects = set()
     for kind in kinds:
         if kind.partition(".")[0] == "events":
             continue
@@ -25,8 +25,8 @@ def ours(node):
                 del item["status"]
             if any(word in json.dumps(item) for word in OURS):
                 metadata = item["metadata"]
-                found.add((item["kind"], metadata.get("namespace", ""), metadata["name"]))
-    return found
+                objects.add((item["kind"], metadata.get("namespace", ""), metadata["name"]))
+    return objects
 
 
 def test_make_undeploy_leaves_nothing_and_a_gated_pod_runs(node):

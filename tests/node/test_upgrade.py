@@ -28,13 +28,13 @@ def before(node, tmp_path_factory):
 def now(node):
     """The manifests of this checkout, as ``node`` has them installed."""
     rendered = output("kubectl", "kustomize", REPOSITORY / "deploy/default")
-    found = list(yaml.safe_load_all(rendered))
-    for deployment in deployments(found).values():
+    objects = list(yaml.safe_load_all(rendered))
+    for deployment in deployments(objects).values():
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         container["image"] = IMAGE
-    (container,) = deployments(found)[CONTROLLER]["spec"]["template"]["spec"]["containers"]
+    (container,) = deployments(objects)[CONTROLLER]["spec"]["template"]["spec"]["containers"]
     container["args"] += RUNNERS
-    return found
+    return objects
 
 
 def deployments(release):
@@ -68,11 +68,11 @@ def images(node):
 
 
 def specs(node, place):
-    found = {}
+    restarts = {}
     for kind in STORED:
         for item in node.get(kind, f"--namespace={place}"):
-            found[kind, item["metadata"]["name"]] = item["spec"]
-    return found
+            restarts[kind, item["metadata"]["name"]] = item["spec"]
+    return restarts
 
 
 def runs(node, place, name):

@@ -65,8 +65,8 @@ def unresolved(text):
 
 
 def test_every_citation_leads_to_a_section():
-    found = {name: list(unresolved(text)) for name, text in SOURCES.items()}
-    assert {name: bad for name, bad in found.items() if bad} == {}
+    problems = {name: list(unresolved(text)) for name, text in SOURCES.items()}
+    assert {name: bad for name, bad in problems.items() if bad} == {}
 
 
 def test_the_sources_cite_each_page():

@@ -30,4 +30,4 @@ def test_claims_and_tests_that_fit_have_no_fault():
     ],
 )
 def test_what_does_not_fit_is_told(page, tests, fault):
-    assert any(each.startswith(fault) for each in claims.faults(page, tests))
+    assert any(problem.startswith(fault) for problem in claims.faults(page, tests))

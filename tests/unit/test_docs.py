@@ -1,4 +1,4 @@
-"""What the manual lists is what the code has, no more and no less."""
+"""The tables of the manual list exactly what the code has."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def rows(page, first_column, which=None):
     """
     tables = re.findall(r"(?:^\|.*\|\n)+", without_blocks(page), re.MULTILINE)
     lines = [[cells(line) for line in table.splitlines()] for table in tables]
-    found = [table for table in lines if table[0][0] == first_column]
-    assert which is not None or len(found) == 1
-    return found[which or 0][2:]
+    matching = [table for table in lines if table[0][0] == first_column]
+    assert which is not None or len(matching) == 1
+    return matching[which or 0][2:]
 
 
 def cells(line):
@@ -89,8 +89,8 @@ def cells(line):
 
 
 def code(cell):
-    (found,) = CODE.findall(cell)
-    return found
+    (text,) = CODE.findall(cell)
+    return text
 
 
 def anchors(page):
@@ -211,15 +211,15 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
     assert named["harbourmaster_api_requests_total"] == {NO_ANSWER}
     assert named["harbourmaster_certificate_expiry_seconds"] == set(CERTIFICATE_ROLES)
     named = named_values(RESCHEDULER, "metric of the rescheduler")
-    assert named["rescheduler_evictions_total"] == {each.value for each in EvictionOutcome}
+    assert named["rescheduler_evictions_total"] == {outcome.value for outcome in EvictionOutcome}
     assert named["rescheduler_budget_remaining"] == {*Budgets(EvictionLimits()).left(0.0)}
     named = named_values(SCHEDULER, "metric of the extender")
     assert named["harbourmaster_extender_answers_total"] == {*extender.VERBS, *extender.OUTCOMES}
 
 
 def test_the_manual_of_gates_lists_every_reason_in_its_order():
-    found = [code(row[0]) for row in rows(REFERENCE / "gates.md", "code")]
-    assert found == list(get_args(Code))
+    codes = [code(row[0]) for row in rows(REFERENCE / "gates.md", "code")]
+    assert codes == list(get_args(Code))
 
 
 def listed_reasons():
@@ -235,15 +235,15 @@ def listed_reasons():
 
 def test_the_manual_of_events_lists_every_reason_in_both_vocabularies():
     # Besides the row on time-outs, which share a reason with successes.
-    found = {"WorkloadDeployStarted": {"WorkloadDeployReconcile"}}
+    reasons = {"WorkloadDeployStarted": {"WorkloadDeployReconcile"}}
     for reason, documented, kind in listed_reasons():
         renamed = reason.replace("Failed", "Errored") if "with" in documented else reason
         same = {renamed} if documented.startswith("the same") else set(CODE.findall(documented))
-        found.setdefault(reason, set()).update(same)
+        reasons.setdefault(reason, set()).update(same)
         phase = max((name for name in LONG_NAMES if reason.startswith(name)), key=len)
         (event,) = events_of(phase, reason.removeprefix(phase), "", "keptn")
         assert kind == ("Warning" if event.is_warning else "Normal")
-    assert found == {reason: set(documented) for reason, documented in REASONS.items()}
+    assert reasons == {reason: set(documented) for reason, documented in REASONS.items()}
 
 
 def test_the_manual_of_events_lists_why_pods_wait_the_gravest_first():
@@ -267,7 +267,7 @@ def emitted(*folders):
     for call in calls:
         _, kind, reason, *_ = [*call.args, None, None]
         if getattr(kind, "value", "") in {"Normal", "Warning"}:
-            yield from ((each.value, kind.value) for each in ast.walk(reason) if literal(each))
+            yield from ((part.value, kind.value) for part in ast.walk(reason) if literal(part))
 
 
 def literal(node):
@@ -290,7 +290,7 @@ def test_the_command_and_the_controller_have_the_same_events_on_break_glass_mode
         for is_on in (True, False)
         for note in [doctor.event(MUTATING_WEBHOOKS, stored, BreakGlass(), is_on=is_on)]
     }
-    assert told == {each for each in emitted(*INSTALLING) if each[0].startswith("BreakGlass")}
+    assert told == {event for event in emitted(*INSTALLING) if event[0].startswith("BreakGlass")}
 
 
 def test_the_reference_names_every_event_that_is_written_out():
@@ -355,7 +355,7 @@ def test_the_manual_names_every_code_inside_a_review():
     }
 
 
-LINKS = {page: found for page in PAGES if (found := LINK.findall(without_blocks(page)))}
+LINKS = {page: links for page in PAGES if (links := LINK.findall(without_blocks(page)))}
 
 
 def test_most_pages_have_links():

@@ -1,4 +1,4 @@
-"""Which commands of the manual are not run by tests/cluster/test_docs_commands.py, and why."""
+"""The commands of the manual that tests/cluster/test_docs_commands.py does not run, and why."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ NOT_RUN = {
     ],
     "docs/reference/tasks.md": ["needs a container engine"],
 }
-"""By page, the reasons of its blocks in order: a new one is added here on purpose."""
+"""The reasons of the blocks of each page, in order; a new one is added here on purpose."""
 SHOWN = re.compile(r"^ *```(?:console|sh|text)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`(harbourmaster [a-z][^`\n]*)`(?!`)")
 LINE = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/|kubectl )?(harbourmaster [a-z].*)$", re.MULTILINE)
 
 
 def test_what_is_not_run_is_known_with_its_reason():
-    found = {
+    not_run = {
         str(page.relative_to(ROOT)): reasons
         for page in PAGES
         if (reasons := [block.what for block in blocks(page) if block.how == "not run"])
     }
-    assert found == NOT_RUN
+    assert not_run == NOT_RUN
 
 
 def test_most_blocks_are_run():
@@ -113,7 +113,7 @@ def commands_of(page):
     yield from INLINE.findall(SHOWN.sub("", text))
 
 
-COMMANDS = {page: found for page in PAGES if (found := list(commands_of(page)))}
+COMMANDS = {page: commands for page in PAGES if (commands := list(commands_of(page)))}
 
 
 def test_many_pages_show_commands():
@@ -132,10 +132,10 @@ PLACEHOLDER = re.compile(r"<[A-Za-z-]+>|(?<![$\w{])[A-Z][A-Z_]+(?![\w=])")
 
 
 def test_no_block_of_commands_has_a_placeholder_that_a_shell_would_redirect():
-    found = [block.text for page in PAGES for block in blocks(page)]
-    assert len(found) > 90
+    texts = [block.text for page in PAGES for block in blocks(page)]
+    assert len(texts) > 90
     # A here-document begins with <<.
-    assert not [text for text in found if re.search(r"(?<!<)<[A-Za-z-]+>", text)]
+    assert not [text for text in texts if re.search(r"(?<!<)<[A-Za-z-]+>", text)]
 
 
 def test_the_commands_of_runbooks_can_be_pasted():
@@ -157,10 +157,10 @@ def assert_known(command):
     parser = parser_of(program.OWN)
     for word in words:
         below = {
-            name: each
+            name: subparser
             for action in parser._actions
             if isinstance(action.choices, dict)
-            for name, each in action.choices.items()
+            for name, subparser in action.choices.items()
         }
         if word in below:
             parser = below[word]

@@ -32,30 +32,31 @@ FOREIGN_WORDS = {
     *("commonAnnotations", "containerSecurityContext", "customMetricsAPIService"),
     *("kubernetesClusterDomain", "lifecycleOperator", "metricsOperator", "webhookService"),
     *("operatorService", "operatorMetricsService", "promotionTasksEnabled", "commonLabels"),
+    "splitBy",
 }
-"""Of Kubernetes, browsers, tools and Keptn's charts; and two that are wrong on purpose."""
+"""Names of Kubernetes, browsers, tools, Dynatrace and Keptn's charts; two are wrong on purpose."""
 FOREIGN_FLAGS = {
     *("--admission-control-config-file", "--force-conflicts", "--set", "--take-ownership"),
     *("--to-revision", "--status-taint", "--tracing-config-file", "--build-arg", "--upgrade"),
     *("--upgrade-package", "--without"),
 }
-"""Of the API server, kubectl, helm, uv, the descheduler and the playground's own command."""
+"""Flags of the API server, kubectl, helm, uv, the descheduler and the playground."""
 
 
 def spans(page):
-    """What the text of a page marks as code, without its blocks."""
+    """Yield the text of a page that is marked as code, without blocks."""
     return SPAN.findall(
         re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     )
 
 
 def named(pattern):
-    """What all pages name so, with the page."""
+    """Return what all pages name by a pattern, with the page."""
     return {
-        (str(page.relative_to(ROOT)), found)
+        (str(page.relative_to(ROOT)), match)
         for page in OURS
         for span in spans(page)
-        for found in pattern.findall(span)
+        for match in pattern.findall(span)
     }
 
 
@@ -65,61 +66,63 @@ def known_words():
     texts = [path.read_text() for path in files if path.suffix in {".py", ".yaml", ".js", ".tpl"}]
     words = set(re.findall(r"\w+", "\n".join(texts)))
     # Fields of ours are in snake case in the code.
-    return words | {re.sub(r"_(\w)", lambda found: found[1].upper(), word) for word in words}
+    return words | {re.sub(r"_(\w)", lambda match: match[1].upper(), word) for word in words}
 
 
 @pytest.fixture(scope="module")
 def settings():
     """The keys of all settings, and their flags."""
     keys, flags = set(), set()
-    for each in (Settings, WebhookSettings, ControllerSettings):
+    for process_settings in (Settings, WebhookSettings, ControllerSettings):
         parser = argparse.ArgumentParser(
             formatter_class=lambda prog: argparse.HelpFormatter(
                 prog, max_help_position=200, width=1000
             )
         )
-        add_settings(parser, each)
-        found = SETTING.findall(parser.format_help())
-        flags |= {flag for flag, _ in found}
-        keys |= {key for _, key in found}
+        add_settings(parser, process_settings)
+        pairs = SETTING.findall(parser.format_help())
+        flags |= {flag for flag, _ in pairs}
+        keys |= {key for _, key in pairs}
     return keys, flags
 
 
 def test_words_that_the_manual_marks_as_code_are_in_the_code(known_words):
-    found = named(WORD)
-    assert len(found) > 500
+    words = named(WORD)
+    assert len(words) > 500
     # The names of their classes give their reasons.
     reasons = {getattr(variable, "reason", "") for variable in vars(errors).values()}
     known = known_words | FOREIGN_WORDS | reasons
-    assert not {(page, word) for page, word in found if word not in known}
+    assert not {(page, word) for page, word in words if word not in known}
 
 
 def test_settings_that_the_manual_names_exist(settings):
     keys, _ = settings
     text = re.sub(r"\$\{[^}]*\}", "null", (ROOT / "deploy/chart/values.yaml").read_text())
-    groups = {name: each for name, each in yaml.safe_load(text).items() if isinstance(each, dict)}
-    of_chart = {f"{name}.{key}" for name, each in groups.items() for key in each}
+    groups = {
+        name: group for name, group in yaml.safe_load(text).items() if isinstance(group, dict)
+    }
+    of_chart = {f"{name}.{key}" for name, group in groups.items() for key in group}
     prefixes = "|".join({key.partition(".")[0] for key in keys if "." in key})
     # Groups of the API end in dev, sh or io, and metrics.read is a permission of Dynatrace.
-    found = named(
+    keys_of_pages = named(
         re.compile(rf"^(?:{prefixes})(?:\.(?!dev\b|sh\b|io\b|read\b)[a-z]\w*)+(?![.\w/])")
     )
-    assert len(found) > 50
-    assert not {each for each in found if each[1] not in keys | of_chart}
+    assert len(keys_of_pages) > 50
+    assert not {pair for pair in keys_of_pages if pair[1] not in keys | of_chart}
 
 
 def test_flags_that_the_manual_names_exist(settings):
     _, flags = settings
-    found = named(FLAG)
-    assert len(found) > 50
+    flags_of_pages = named(FLAG)
+    assert len(flags_of_pages) > 50
     known = flags.union(FOREIGN_FLAGS, *(parser._option_string_actions for parser in parsers()))
-    assert not {each for each in found if each[1] not in known}
+    assert not {pair for pair in flags_of_pages if pair[1] not in known}
 
 
 def test_metrics_that_the_manual_names_exist():
-    families = [family for each in FAMILIES.values() for family in each()]
+    families = [family for collect in FAMILIES.values() for family in collect()]
     known = {shown_name(family) for family in families}.union(*map(labels_of, families))
     known |= {"harbourmaster_playground"}
-    found = {(page, re.sub(r"_(bucket|count|sum)$", "", name)) for page, name in named(METRIC)}
-    assert len(found) > 50
-    assert not {each for each in found if each[1] not in known}
+    metrics = {(page, re.sub(r"_(bucket|count|sum)$", "", name)) for page, name in named(METRIC)}
+    assert len(metrics) > 50
+    assert not {pair for pair in metrics if pair[1] not in known}

@@ -56,12 +56,12 @@ def test_it_is_built_without_a_warning(tmp_path):
 
 
 def test_every_generated_part_stands_on_one_page():
-    found = [
+    defaults = [
         name
         for page in DOCS.glob("*/*.md")
         for name in re.findall(r"^<!-- generated: (.+) -->$", page.read_text(), re.MULTILINE)
     ]
-    assert sorted(found) == sorted(manual.WRITERS)
+    assert sorted(defaults) == sorted(manual.WRITERS)
 
 
 def test_every_command_has_a_section_with_its_flags():
@@ -82,7 +82,7 @@ def test_every_command_has_a_section_with_its_flags():
         assert_described(name, parser)
 
 
-@pytest.mark.parametrize("definition", CRDS, ids=lambda each: each["spec"]["names"]["plural"])
+@pytest.mark.parametrize("definition", CRDS, ids=lambda crd: crd["spec"]["names"]["plural"])
 def test_every_kind_has_a_section_with_its_fields(definition):
     text = "".join(written(f"kinds-{part}.md") for part in ("policies", "lifecycle", "metrics"))
     text += written("kinds-placement.md")

@@ -11,7 +11,7 @@ from mutants.run import LEVELS, ROOT, Fault, read
 FAULTS = read()
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_has_its_place_and_its_tests(fault):
     before = (ROOT / fault.file).read_text()
     after = fault.broken(before)

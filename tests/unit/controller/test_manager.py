@@ -242,7 +242,7 @@ async def test_placement_without_the_metrics_controller_can_ask_providers(
         metrics={"allowedAddresses": ["127.0.0.0/8"]},
     )
     async with asyncio.timeout(PATIENCE):
-        await asked.wait()
+        assert await asked.wait()
 
 
 async def test_without_registration_nothing_of_it_is_read_or_written(start, api):

@@ -190,14 +190,14 @@ def test_commands_of_kubernetes_get_its_version(environment):
 
 
 @pytest.mark.parametrize(
-    "other",
+    "toolchain",
     [
         Toolchain(Path("go"), "go1.99.2", "amd64"),
         Toolchain(Path("go"), "go1.99.1", "arm64"),
     ],
 )
-def test_the_digest_depends_on_toolchain_and_architecture(other):
-    assert digest(other) != digest(Toolchain(Path("go"), "go1.99.1", "amd64"))
+def test_the_digest_depends_on_toolchain_and_architecture(toolchain):
+    assert digest(toolchain) != digest(Toolchain(Path("go"), "go1.99.1", "amd64"))
 
 
 def test_the_digest_depends_on_the_modules(monkeypatch, tmp_path):

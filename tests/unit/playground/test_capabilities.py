@@ -7,11 +7,11 @@ from helpers.manifests import kustomize, parsed
 def test_only_the_overlay_of_a_scheduler_has_one(tmp_path):
     names = [
         [
-            each["metadata"]["name"]
+            obj["metadata"]["name"]
             for text in kustomize(folder).split("\n---\n")
             # Definitions take a second to parse.
             if "\nkind: Service\n" in text
-            for each in parsed(text)
+            for obj in parsed(text)
         ]
         for folder in (
             overlay(tmp_path / "gates", ["dashboard"]),
@@ -23,9 +23,11 @@ def test_only_the_overlay_of_a_scheduler_has_one(tmp_path):
 
 
 def test_the_scheduler_is_the_shipped_one_and_asks_a_controller_of_this_machine(tmp_path):
-    found = scheduler_configuration(1234, tmp_path / "ca.crt")
-    (extender,) = found["extenders"]
-    assert [profile["schedulerName"] for profile in found["profiles"]] == ["keptn-scheduler"]
+    configuration = scheduler_configuration(1234, tmp_path / "ca.crt")
+    (extender,) = configuration["extenders"]
+    assert [profile["schedulerName"] for profile in configuration["profiles"]] == [
+        "keptn-scheduler"
+    ]
     assert extender["urlPrefix"] == "https://127.0.0.1:1234/scheduler"
     assert extender["tlsConfig"] == {
         "caFile": str(tmp_path / "ca.crt"),

@@ -71,15 +71,15 @@ def test_client_limits_are_raised(tmp_path):
 def test_a_further_scheduler_has_the_given_configuration_and_raised_limits(tmp_path):
     profiles = [{"schedulerName": "second"}]
     given = {"profiles": profiles, "leaderElection": {"leaderElect": True}}
-    found = further_scheduler(Layout(tmp_path), "second", 7, given)
+    component = further_scheduler(Layout(tmp_path), "second", 7, given)
     written = json.loads((tmp_path / "second.yaml").read_text())
     assert written["profiles"] == profiles
     assert written["leaderElection"] == {"leaderElect": False}
     kubeconfig = str(tmp_path / "pki/kube-scheduler.kubeconfig")
     assert written["clientConnection"] == {"kubeconfig": kubeconfig, "qps": 1000, "burst": 2000}
-    assert (found.binary, found.port) == ("kube-scheduler", 7)
-    assert f"--config={tmp_path / 'second.yaml'}" in found.arguments
-    assert "--secure-port=7" in found.arguments
+    assert (component.binary, component.port) == ("kube-scheduler", 7)
+    assert f"--config={tmp_path / 'second.yaml'}" in component.arguments
+    assert "--secure-port=7" in component.arguments
 
 
 def test_a_further_scheduler_may_have_its_own_kubeconfig(tmp_path):

@@ -135,7 +135,7 @@ def test_what_another_process_started_is_found_unless_it_ended(group, tmp_path):
     start(group, "a", "b")
     os.kill(group.record("a").pid, 9)
     assert group._processes["a"].wait(5)
-    found = Group.find(tmp_path / "records.json", tmp_path)
-    assert found.names == ["b"]
-    assert found.end(["b"], 5) == ["b"]
-    assert group.running() == []
+    found_group = Group.find(tmp_path / "records.json", tmp_path)
+    assert found_group.names == ["b"]
+    assert found_group.end(["b"], 5) == ["b"]
+    assert found_group.running() == []

@@ -32,10 +32,13 @@ def me(name, **fields):
 
 def record(directory, *records):
     """Put the records into the file of the control plane or of the installation."""
-    planes = [one for one in records if one.name in {"etcd", "kube-apiserver"}]
+    planes = [process for process in records if process.name in {"etcd", "kube-apiserver"}]
     directory.mkdir(exist_ok=True)
     write_records(directory / "pids.json", planes)
-    write_records(directory / "harbourmaster.json", [one for one in records if one not in planes])
+    write_records(
+        directory / "harbourmaster.json",
+        [process for process in records if process not in planes],
+    )
     write_pki(directory / "pki", "10.96.0.1")
 
 

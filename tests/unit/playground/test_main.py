@@ -85,7 +85,7 @@ def test_build_builds_all_and_needs_no_folder(monkeypatch):
     assert main(["build"]) == 0
     assert built == every
     suites = ("control-plane", "prometheus", "node", "helm")
-    assert not any(main(["build", one]) for one in suites)
+    assert not any(main(["build", suite]) for suite in suites)
     assert built[5:] == every
 
 

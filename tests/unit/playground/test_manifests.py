@@ -68,23 +68,23 @@ def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
     assert [(service["name"], service["port"]) for service in services] == [
         ("harbourmaster-metrics", 21001)
     ] * 2
-    (found,) = [
+    (service,) = [
         item
         for item in items
         if item["metadata"]["name"] == "harbourmaster-metrics" and item["kind"] == "Service"
     ]
-    assert found["spec"] == {"type": "ExternalName", "externalName": "localhost"}
-    # An API that nobody serves would keep namespaces from being deleted.
+    assert service["spec"] == {"type": "ExternalName", "externalName": "localhost"}
+    # An API without a server would block the deletion of namespaces.
     alone = manifests.adapt(shipped, 1)
     assert "APIService" not in {item["kind"] for item in alone}
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 def test_shipped_configurations_name_the_port_of_the_webhook(kind):
-    (found,) = manifests.adapt([configuration(kind)], 21000)
-    ports = [webhook["clientConfig"]["service"]["port"] for webhook in found["webhooks"]]
+    (adapted,) = manifests.adapt([configuration(kind)], 21000)
+    ports = [webhook["clientConfig"]["service"]["port"] for webhook in adapted["webhooks"]]
     assert ports == [21000, 21000]
-    assert found["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate"
+    assert adapted["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate"
 
 
 def test_a_conversion_names_the_port_of_the_webhook(shipped):

@@ -97,15 +97,15 @@ def test_a_missing_controller_is_named(second):
 def test_a_node_gets_files_of_its_own_with_its_number_and_ranges(tmp_path, second):
     (tmp_path / "kubeconfig").write_text("clusters: [{cluster: {server: 'https://127.0.0.1:1'}}]")
     Worker(2, tmp_path).write((tmp_path / "kubeconfig").read_text(), 2345, second)
-    found = {
+    sizes = {
         path.name: yaml.safe_load(path.read_text())
         for path in (tmp_path / "node-2").rglob("*")
         if path.suffix in {".yaml", ".conflist"} or path.name == "kubeconfig"
     }
-    assert found["kubelet.yaml"]["cgroupRoot"] == "/node-2"
-    (bridge, _) = found["network.conflist"]["plugins"]
+    assert sizes["kubelet.yaml"]["cgroupRoot"] == "/node-2"
+    (bridge, _) = sizes["network.conflist"]["plugins"]
     assert bridge["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
-    assert found["kubeconfig"]["clusters"][0]["cluster"] == {
+    assert sizes["kubeconfig"]["clusters"][0]["cluster"] == {
         "server": "https://10.77.0.1:2345",
         "tls-server-name": "kubernetes",
     }

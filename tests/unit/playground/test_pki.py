@@ -41,7 +41,9 @@ def test_the_serving_certificate_is_good_for_its_names(pki, name):
 @pytest.mark.parametrize(("client", "subject"), CLIENTS.items())
 def test_a_client_certificate_names_its_user_and_group(pki, client, subject):
     name = load(pki / f"{client}.crt").subject
-    groups = [one.value for one in name.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    groups = [
+        attribute.value for attribute in name.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    ]
     user = name.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
     assert (user, groups) == (subject[0], [] if subject[1] is None else [subject[1]])
 

@@ -15,9 +15,9 @@ print(*ports.free_ports(4))
 
 
 def test_they_differ_and_can_be_bound():
-    found = free_ports(6)
-    assert len(set(found)) == 6
-    for port in found:
+    ports = free_ports(6)
+    assert len(set(ports)) == 6
+    for port in ports:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", port))
 
@@ -39,9 +39,9 @@ def test_one_that_is_in_use_is_left_out(monkeypatch):
 def test_another_process_gets_others():
     (held,) = free_ports(1)
     code = CHOOSE.format(first=held - 1)
-    other = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True
     )
-    found = [int(word) for word in other.stdout.split()]
-    assert found
-    assert held not in found
+    further = [int(word) for word in result.stdout.split()]
+    assert further
+    assert held not in further

@@ -79,9 +79,9 @@ def ended(descriptor, seconds):
 
 def test_a_process_is_found_again_by_its_record(started):
     record = started().record
-    found = Process.find(record)
-    assert found.record == record
-    found.close()
+    process = Process.find(record)
+    assert process.record == record
+    process.close()
 
 
 def test_a_later_process_with_the_same_pid_is_not_found(started):

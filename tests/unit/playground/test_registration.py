@@ -36,12 +36,12 @@ def cluster(monkeypatch):
                 raise PlaygroundError("no answer")
             return 200, f"{installation.REVIEWS} {self.reviews}\n"
 
-    found = Cluster()
-    found.counts = 1
-    found.asked = []
-    monkeypatch.setattr(installation.api, "request", found.request)
-    monkeypatch.setattr(installation.api, "ask", found.ask)
-    return found
+    cluster = Cluster()
+    cluster.counts = 1
+    cluster.asked = []
+    monkeypatch.setattr(installation.api, "request", cluster.request)
+    monkeypatch.setattr(installation.api, "ask", cluster.ask)
+    return cluster
 
 
 def test_reviews_of_every_outcome_are_counted_once():

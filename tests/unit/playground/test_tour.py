@@ -64,11 +64,11 @@ def pod(name, version):
 
 
 def test_the_overlay_turns_on_what_is_shown(tmp_path):
-    found = list(parsed(kustomize(overlay(tmp_path / "overlay"))))
+    manifests = list(parsed(kustomize(overlay(tmp_path / "overlay"))))
     (controller,) = [
-        each
-        for each in of_kind(found, "Deployment")
-        if each["metadata"]["name"] == "harbourmaster-controller"
+        deployment
+        for deployment in of_kind(manifests, "Deployment")
+        if deployment["metadata"]["name"] == "harbourmaster-controller"
     ]
     settings = settings_of(controller)
     assert all(getattr(settings, name).enabled for name in COMPONENTS)
@@ -79,7 +79,7 @@ def test_the_sample_goes_where_the_metrics_of_the_members_say():
     assert {metric["metadata"]["name"] for metric in metrics} == set(MEMBERS.values())
     assert provider["spec"]["static"]["metrics"].keys() == set(MEMBERS.values())
     assert {metric["spec"]["provider"]["name"] for metric in metrics} == {"weather"}
-    assert {each["metadata"]["namespace"] for each in FERRY} == {NAMESPACE}
+    assert {obj["metadata"]["namespace"] for obj in FERRY} == {NAMESPACE}
     assert application["metadata"]["name"] == APPLICATION
     decoded = msgspec.convert(application, Application)
     assert decoded.spec is not None

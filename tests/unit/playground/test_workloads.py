@@ -75,9 +75,9 @@ def test_only_the_webhook_gets_the_certificate_and_nobody_the_authority_s_key():
         for volume in work.volumes()
         if isinstance(volume, SecretVolume)
     ]
-    (found,) = secrets
-    assert found.directory == "/pods/webhook-2/certs"
-    assert (found.secret, found.keys) == (
+    (secret,) = secrets
+    assert secret.directory == "/pods/webhook-2/certs"
+    assert (secret.secret, secret.keys) == (
         "harbourmaster-webhook-cert",
         ["ca.crt", "tls.crt", "tls.key"],
     )
