@@ -72,7 +72,11 @@ class Repair(Struct, frozen=True):
 
 
 def compare(observed: dict[str, Any], desired: dict[str, Any]) -> list[Repair]:
-    """Every difference that matters, in the order of the desired object."""
+    """Return every difference that matters: of the metadata, then of the webhooks.
+
+    Webhooks that should not exist come first, in the order in which they are stored; then the
+    others in the order of the desired object.
+    """
     return [
         *_metadata(observed.get("metadata") or {}, desired["metadata"]),
         *_webhooks(observed, desired),
@@ -141,19 +145,20 @@ def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Rep
 
 
 def _webhooks(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:
-    found = {entry["name"]: entry for entry in observed.get("webhooks") or ()}
+    entries = {entry["name"]: entry for entry in observed.get("webhooks") or ()}
     wanted = {entry["name"]: entry for entry in desired["webhooks"]}
     is_mutating = desired["kind"] == MUTATING_WEBHOOKS.kind
-    for name in found.keys() - wanted.keys():
-        yield Repair(name, "", found[name], None)
+    for name, entry in entries.items():
+        if name not in wanted:
+            yield Repair(name, "", entry, None)
     for name, entry in wanted.items():
-        if name not in found:
+        if name not in entries:
             setting = _ENTRIES.get(name, "")
             yield Repair(name, "", None, entry, setting)
         else:
-            yield from _entry(name, found[name], entry, is_mutating=is_mutating)
-    kept = [name for name in found if name in wanted]
-    right = [name for name in wanted if name in found]
+            yield from _entry(name, entries[name], entry, is_mutating=is_mutating)
+    kept = [name for name in entries if name in wanted]
+    right = [name for name in wanted if name in entries]
     if kept != right:
         yield Repair("", ORDER, kept, list(wanted))
 

@@ -171,6 +171,12 @@ def test_an_entry_added_by_hand_is_removed(observed, wanted):
     )
 
 
+def test_repairs_of_foreign_webhooks_have_the_stored_order(observed, wanted):
+    names = [f"webhook-{number}.example.com" for number in range(20)]
+    observed["webhooks"] += [{**entry(observed), "name": name} for name in names]
+    assert [repair.entry for repair in compare(observed, wanted)] == names
+
+
 def test_a_missing_entry_comes_back_in_its_place(observed, wanted):
     del observed["webhooks"][0]
     assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
