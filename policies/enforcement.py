@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
 from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.policies.model import ON_TOO_LARGE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from harbourmaster.policies.model import Policy
 
@@ -32,8 +33,11 @@ MODES: Final = (AUDIT, ENFORCE)
 
 COMPILED_KEY: Final = "harbourmaster.dev/compiled"
 """Label of what ``compile`` writes: ``policy``, ``probe`` or ``final`` (bindings), ``check``."""
-POLICY_LABEL: Final = f"{COMPILED_KEY}=policy"
-FINAL_LABEL: Final = f"{COMPILED_KEY}=final"
+COMPILED_SELECTORS: Final = {
+    MUTATING_POLICIES: f"{COMPILED_KEY}=policy",
+    MUTATING_POLICY_BINDINGS: f"{COMPILED_KEY}=final",
+}
+"""The kinds of compiled objects that show what the API server enforces, and their selectors."""
 PROBE_LABEL: Final = f"{COMPILED_KEY}=probe"
 QUIET: Final = 30.0
 """Seconds without a change of a compiled object after which every API server knows them all."""
@@ -175,14 +179,28 @@ class Known(Struct, frozen=True, gc=False):
     """Those of them that every API server is sure to enforce by now."""
 
 
-def known_of(mutations: Collection[CompiledObject], bindings: Iterable[CompiledObject]) -> Known:
-    """What is known when these objects have just changed."""
+def known_of(
+    state: Literal["unknown", "unsupported", "changing", "quiet"],
+    objects: Sequence[Collection[CompiledObject]],
+) -> Known:
+    """Return what is known of ``objects``, those of each kind in COMPILED_SELECTORS.
+
+    A policy that both enforce changes a pod once, and one that neither enforces is missed. So each
+    change, and each doubt, puts all policies back at once; only when the objects are ``quiet`` is
+    one left out. No replica has to know what another one saw.
+    """
+    if state == "unknown":
+        return Known(UNKNOWN)
+    if state == "unsupported":
+        return Known(UNSUPPORTED)
+    mutations, bindings = objects
     hashes: defaultdict[str, set[str]] = defaultdict(set)
     for mutation in mutations:
-        for reference, found in mutation.hashes.items():
-            hashes[reference].add(found)
-    compiled = {reference: frozenset(found) for reference, found in hashes.items()}
-    return Known("", compiled, enforced(mutations, bindings))
+        for reference, mutation_hash in mutation.hashes.items():
+            hashes[reference].add(mutation_hash)
+    compiled = {reference: frozenset(texts) for reference, texts in hashes.items()}
+    by_server = enforced(mutations, bindings)
+    return Known("", compiled, by_server, by_server if state == "quiet" else frozenset())
 
 
 def reason_of(asked: tuple[str, str], enforcement: str, known: Known, *, is_audited: bool) -> str:

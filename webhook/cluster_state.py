@@ -14,9 +14,9 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, NODES, POL
 from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
+from harbourmaster.kube.quiet_watch import QuietWatch
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.policies.enforcement import QUIET
-from harbourmaster.registration.compiled_watch import CompiledWatch
+from harbourmaster.policies.enforcement import COMPILED_SELECTORS, QUIET, decode_compiled, known_of
 from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
@@ -128,12 +128,15 @@ class ClusterState:
             *((self.nodes,) if settings.nodes else ()),
         )
         if "policies" in features:
-            self._compiled = CompiledWatch(
+            self._compiled = QuietWatch(
                 client,
-                lambda: self._feed.leave_out(self._compiled.known.left_out),
+                COMPILED_SELECTORS,
+                decode_compiled,
+                known_of,
+                lambda: self._feed.leave_out(self._compiled.summary.left_out),
+                quiet_seconds=quiet_seconds,
                 backoff=_BACKOFF,
                 metrics=metrics,
-                quiet=quiet_seconds,
             )
             self.watches += self._compiled.reflectors
         """All of them; admission can do without nodes, and without compiled policies."""

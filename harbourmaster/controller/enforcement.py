@@ -18,21 +18,25 @@ from harbourmaster.controller import names
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.quiet_watch import QuietWatch
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.policies.enforcement import (
+    COMPILED_SELECTORS,
     CONDITION,
     ENFORCED,
+    QUIET,
     REASONS,
     UNKNOWN,
     WAITING,
     WEBHOOK,
+    decode_compiled,
     enforcement_of,
     is_audited,
+    known_of,
     policy_hash,
     reason_of,
 )
 from harbourmaster.policies.model import Policy
-from harbourmaster.registration.compiled_watch import CompiledWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.policies.enforcement import Known
+    from harbourmaster.policies.enforcement import CompiledObject, Known
 
 
 class _Version(Struct, frozen=True, gc=False, rename="camel"):
@@ -127,7 +131,7 @@ class EnforcementStatus:
         self,
         runtime: Runtime,
         caches: Mapping[Resource, Reflector[AskedPolicy]],
-        watch: CompiledWatch,
+        watch: QuietWatch[CompiledObject, Known],
     ) -> None:
         self._runtime = runtime
         self._caches = caches
@@ -163,7 +167,7 @@ class EnforcementStatus:
         policy = self._caches[resource].store.get(key)
         if policy is None:
             return None
-        condition = decide(policy, self._watch.known, format_rfc3339(self._runtime.now()))
+        condition = decide(policy, self._watch.summary, format_rfc3339(self._runtime.now()))
         return (resource, policy, condition) if condition else None
 
 
@@ -178,7 +182,15 @@ def start(runtime: Runtime) -> Runnables:
     def changed() -> None:
         controller.changed_all()
 
-    watch = CompiledWatch(runtime.client, changed, metrics=metrics.watches)
+    watch = QuietWatch(
+        runtime.client,
+        COMPILED_SELECTORS,
+        decode_compiled,
+        known_of,
+        changed,
+        quiet_seconds=QUIET,
+        metrics=metrics.watches,
+    )
 
     def begin(_queue: WorkQueue) -> EnforcementStatus:
         return EnforcementStatus(runtime, caches, watch)

@@ -105,8 +105,8 @@ def test_a_broken_annotation_harms_no_other_set(broken):
 
 
 def known(mutations=(), bindings=(), *, is_settled=False):
-    found = known_of(decoded(*mutations), decoded(*bindings))
-    return msgspec.structs.replace(found, left_out=found.enforced if is_settled else frozenset())
+    state = "quiet" if is_settled else "changing"
+    return known_of(state, [decoded(*mutations), decoded(*bindings)])
 
 
 BOUND = ([mutation(HASHES)], [binding()])

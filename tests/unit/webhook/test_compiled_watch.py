@@ -9,8 +9,14 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS, NAMESPACES
 from harbourmaster.kube.backoff import Backoff
-from harbourmaster.policies.enforcement import UNKNOWN, UNSUPPORTED
-from harbourmaster.registration.compiled_watch import CompiledWatch
+from harbourmaster.kube.quiet_watch import QuietWatch
+from harbourmaster.policies.enforcement import (
+    COMPILED_SELECTORS,
+    UNKNOWN,
+    UNSUPPORTED,
+    decode_compiled,
+    known_of,
+)
 from helpers.compiled import FIRST, SECOND, binding, mutation
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
@@ -21,22 +27,30 @@ AT_ONCE, NEVER = 0.0, 3600.0
 """How long nothing has to change."""
 
 
-class Watch(CompiledWatch):
+class Watch(QuietWatch):
     """A watch that remembers all that it knew."""
 
     def __init__(self, client, quiet):
         self.seen = []
         self._changed_once = asyncio.Event()
         backoff = Backoff(first=0.01, limit=0.02)
-        super().__init__(client, self._note, backoff=backoff, quiet=quiet)
+        super().__init__(
+            client,
+            COMPILED_SELECTORS,
+            decode_compiled,
+            known_of,
+            self._note,
+            quiet_seconds=quiet,
+            backoff=backoff,
+        )
 
     def _note(self):
-        self.seen.append(self.known)
+        self.seen.append(self.summary)
         self._changed_once.set()
 
     async def until(self, holds):
         async with asyncio.timeout(PATIENCE):
-            while not holds(self.known):
+            while not holds(self.summary):
                 self._changed_once.clear()
                 await self._changed_once.wait()
 
@@ -80,7 +94,7 @@ async def test_it_is_not_left_out_before_that(api):
     put_all(api)
     async with watching(api, NEVER) as watch:
         await watch.until(lambda known: ASKED in known.enforced)
-        assert not is_left_out(watch.known)
+        assert not is_left_out(watch.summary)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +123,7 @@ async def test_nothing_is_left_out_while_the_api_server_is_away(api):
         await watch.until(is_left_out)
         await api.stop()
         await watch.until(lambda known: known.problem == UNKNOWN)
-        assert not is_left_out(watch.known)
+        assert not is_left_out(watch.summary)
         away = len(watch.seen)
         await api.start()
         await api.until_watched(2)
@@ -125,8 +139,8 @@ async def test_nothing_is_left_out_without_the_right_to_read_bindings(api):
     api.forbid("list", MUTATING_POLICY_BINDINGS)
     async with watching(api, AT_ONCE) as watch:
         await watch.until(lambda _: any(reflector.error for reflector in watch.reflectors))
-        assert watch.known.problem == UNKNOWN
-        assert not is_left_out(watch.known)
+        assert watch.summary.problem == UNKNOWN
+        assert not is_left_out(watch.summary)
 
 
 async def test_an_api_server_without_the_kind_enforces_nothing(api):
@@ -134,4 +148,4 @@ async def test_an_api_server_without_the_kind_enforces_nothing(api):
     api.undefine(MUTATING_POLICY_BINDINGS)
     async with watching(api, AT_ONCE) as watch:
         await watch.until(lambda known: known.problem == UNSUPPORTED)
-        assert not is_left_out(watch.known)
+        assert not is_left_out(watch.summary)
