@@ -1,3 +1,3 @@
-"""The companion process: it writes to the API server everything that is written."""
+"""The controller process, which alone writes to the API server."""
 
 from __future__ import annotations

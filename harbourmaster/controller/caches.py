@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 class LabelledNamespace(Struct, frozen=True, gc=False):
-    """The parts of a Namespace that are used here."""
+    """The fields of a Namespace that decide about its gates."""
 
     name: str
     uid: str
     resource_version: str
     is_annotated: bool
-    """The annotation has the value that enables."""
+    """Whether the annotation has exactly the value that enables gates (keptn-spec 2.3)."""
     requires_waits: bool
-    """Its pods are not to start without the objects for which they wait."""
+    """Whether its pods must not start without the objects for which they wait."""
     label: str | None
-    """The value of our label."""
+    """The value of our label; None without it."""
     has_labels: bool
     is_ending: bool
     mistakes: tuple[Mistake, ...] = ()
-    """Why it has no gates though somebody asked for them."""
+    """The reasons why it has no gates although it seems to ask for them."""
 
     @property
     def is_labelled(self) -> bool:
-        """Whether it is to have our label: its pods are not created while the webhook is down."""
+        """Whether it must have our label: its pods are not created while the webhook is down."""
         return self.is_annotated or self.requires_waits
 
 
@@ -61,7 +61,7 @@ _decode_object: Final = msgspec.json.Decoder(_Object).decode
 
 
 def decode_namespace(raw: msgspec.Raw | bytes) -> LabelledNamespace:
-    """A Namespace from its JSON."""
+    """Decode a Namespace from JSON."""
     metadata = _decode_object(raw).metadata
     annotations, labels = metadata.annotations or {}, metadata.labels or {}
     return LabelledNamespace(

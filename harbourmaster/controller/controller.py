@@ -1,4 +1,4 @@
-"""One controller: caches that every replica keeps, and a reconciler that only the leader has."""
+"""Defines a controller: caches of every replica, and a reconciler that only the leader runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.spans import Tracer
 
     Guard = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
-    """Awaits a coroutine as long as this process leads, and cancels it otherwise."""
+    """Awaits a coroutine while this process leads, and cancels it otherwise."""
 
 
 class Reconciler(Protocol):
@@ -33,20 +33,20 @@ class Reconciler(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
-    """A reconciler that has something under way besides ``reconcile``."""
+class Closable(Protocol):
+    """A reconciler with tasks of its own besides ``reconcile``."""
 
     async def close(self) -> None:
-        """End it, at the end of the term."""
+        """End these tasks at the end of a term."""
 
 
-async def unguarded(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-    """Await the coroutine where no other process can lead."""
+async def run_unguarded(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+    """Await the coroutine, for a process that needs no leader election."""
     return await coroutine
 
 
 class Controller:
-    """A controller by name. ``start`` makes its reconciler, which may add keys to the queue."""
+    """A named controller; ``start`` creates its reconciler, which may add keys to the queue."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Controller:
     ) -> None:
         self.name = name
         self.reflectors = reflectors
-        """The caches that it reads; they call ``changed``."""
+        """The caches that it reads; they call ``enqueue``."""
         self.tracer: Tracer | None = None
         self._start = start
         self._metrics = metrics
@@ -68,19 +68,19 @@ class Controller:
         self._reconciler: Reconciler | None = None
         self._log = get_logger(name)
 
-    def changed(self, keys: Iterable[str] | None) -> None:
-        """Queue what these changes concern, if this process leads; None stands for all keys."""
+    def enqueue(self, keys: Iterable[str] | None) -> None:
+        """Queue the keys that these changes affect if this process leads; None stands for all."""
         if self._queue is None or self._reconciler is None:
             return
         for key in self._reconciler.map_changes(keys):
             self._queue.add(key)
 
-    def changed_all(self) -> None:
-        """Queue every key, if this process leads."""
-        self.changed(None)
+    def enqueue_all(self) -> None:
+        """Queue all keys if this process leads."""
+        self.enqueue(None)
 
-    def waiting_for(self) -> str | None:
-        """Return the caches that are not filled yet, and why; None when all are."""
+    def unfilled_caches(self) -> str | None:
+        """Return the caches that are not filled yet, and why; None if all are filled."""
         missing = [
             f"{reflector.name} ({reflector.error or 'being listed'})"
             for reflector in self.reflectors
@@ -88,8 +88,8 @@ class Controller:
         ]
         return f"waiting for {', '.join(missing)}" if missing else None
 
-    async def lead(self, guard: Guard = unguarded) -> None:
-        """Reconcile until cancelled, once the caches are filled."""
+    async def lead(self, guard: Guard = run_unguarded) -> None:
+        """Wait until the caches are filled, then reconcile until cancelled."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
         queue = WorkQueue(self.name, metrics=self._metrics.queues)
@@ -98,21 +98,20 @@ class Controller:
         def reconcile(key: str) -> Awaitable[float | None]:
             return guard(reconciler.reconcile(key))
 
-        look = partial(self._traced, self.tracer, reconcile) if self.tracer else reconcile
+        traced = partial(self._trace, self.tracer, reconcile) if self.tracer else reconcile
         self._queue, self._reconciler = queue, reconciler
         try:
-            self.changed_all()
-            await work(queue, look, workers=self._workers, on_error=self._note_error)
+            self.enqueue_all()
+            await work(queue, traced, workers=self._workers, on_error=self._note_error)
         finally:
             self._queue = self._reconciler = None
             queue.shutdown()
-            if isinstance(reconciler, Closes):
+            if isinstance(reconciler, Closable):
                 await reconciler.close()
 
-    async def _traced(
+    async def _trace(
         self, tracer: Tracer, reconcile: Callable[[str], Awaitable[float | None]], key: str
     ) -> float | None:
-        """Reconcile with a span, if this one is sampled."""
         context = tracer.sample()
         if context is None:
             return await reconcile(key)
@@ -137,7 +136,7 @@ class Controller:
     def _note_error(self, key: str, error: Exception) -> None:
         self._metrics.reconcile_errors.labels(self.name, type(error).__name__).inc()
         if isinstance(error, ConflictError):
-            # The watch is behind; it brings what the next attempt needs.
+            # The watch is behind; its next event makes the next attempt succeed.
             self._log.debug("object changed meanwhile", key=key, error=str(error))
         elif isinstance(error, ApiError):
             self._log.warning("reconcile failed", key=key, error=str(error))

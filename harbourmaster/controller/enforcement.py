@@ -1,6 +1,6 @@
-"""Says in the status of each policy who enforces it; see ``policies.enforcement``.
+"""Writes the condition of policies that says who enforces them; see ``policies.enforcement``.
 
-Only of policies that name, or once named, another than the webhook.
+Only policies that have or had the annotation for enforcement get the condition.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _decode_policy = msgspec.json.Decoder(Policy).decode
 _decode_more = msgspec.json.Decoder(_More).decode
 
 
-class AskedPolicy(Struct, frozen=True, gc=False):
-    """What is kept of a policy: whom it names, and what its status says."""
+class PolicyProjection(Struct, frozen=True, gc=False):
+    """The fields of a policy that decide about its condition."""
 
     reference: str
     name: str
@@ -79,16 +79,16 @@ class AskedPolicy(Struct, frozen=True, gc=False):
 
     @property
     def condition(self) -> dict[str, Any]:
-        """Ours; empty where there is none."""
-        return next((each for each in self.conditions if each.get("type") == CONDITION), {})
+        """The stored condition; empty without one."""
+        return next((item for item in self.conditions if item.get("type") == CONDITION), {})
 
 
-def decode(raw: msgspec.Raw | bytes) -> AskedPolicy:
-    """A policy of either kind from its JSON."""
+def decode(raw: msgspec.Raw | bytes) -> PolicyProjection:
+    """Decode a policy of either kind from JSON."""
     policy, more = _decode_policy(raw), _decode_more(raw)
     annotations = policy.metadata.annotations or {}
     enforcement = enforcement_of(annotations)
-    return AskedPolicy(
+    return PolicyProjection(
         policy.reference,
         policy.metadata.name or "",
         policy.metadata.namespace,
@@ -100,8 +100,8 @@ def decode(raw: msgspec.Raw | bytes) -> AskedPolicy:
     )
 
 
-def decide(policy: AskedPolicy, known: Known, now: str) -> dict[str, Any] | None:
-    """The condition that the policy should have; None where it has it, or never asked for it."""
+def decide(policy: PolicyProjection, known: Known, now: str) -> dict[str, Any] | None:
+    """Return the wanted condition; None if the policy has it or needs none."""
     before = policy.condition
     reason = reason_of(
         (policy.reference, policy.hash), policy.enforcement, known, is_audited=policy.is_audited
@@ -109,7 +109,7 @@ def decide(policy: AskedPolicy, known: Known, now: str) -> dict[str, Any] | None
     if not before and policy.enforcement == WEBHOOK:
         return None
     if reason == WAITING and before.get("status") == "True":
-        # The API server has enforced it before; webhooks do both meanwhile.
+        # The API server has enforced it before, and the webhook does meanwhile.
         reason = ENFORCED
     status = {ENFORCED: "True", UNKNOWN: UNKNOWN}.get(reason, "False")
     wanted = {
@@ -124,13 +124,13 @@ def decide(policy: AskedPolicy, known: Known, now: str) -> dict[str, Any] | None
     return None if wanted == before else wanted
 
 
-class EnforcementStatus:
-    """Reconciles the condition of one policy; keys are those of the caches."""
+class EnforcementReconciler:
+    """Keeps the condition of each policy; keys are those of the caches."""
 
     def __init__(
         self,
         runtime: Runtime,
-        caches: Mapping[Resource, Reflector[AskedPolicy]],
+        caches: Mapping[Resource, Reflector[PolicyProjection]],
         watch: QuietWatch[CompiledObject, Known],
     ) -> None:
         self._runtime = runtime
@@ -138,31 +138,31 @@ class EnforcementStatus:
         self._watch = watch
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys whose condition is not as it should be."""
+        """Select the keys of policies whose condition must be written."""
         if keys is None:
             keys = list(chain.from_iterable(cache.store.keys() for cache in self._caches.values()))
-        return (key for key in keys if self._wanted(key) is not None)
+        return (key for key in keys if self._find_change(key) is not None)
 
     async def reconcile(self, key: str) -> None:
-        """Write the condition. Raises ApiError."""
-        wanted = self._wanted(key)
-        if wanted is None:
+        """Write the condition of one policy. Raises ApiError."""
+        change = self._find_change(key)
+        if change is None:
             return
-        resource, policy, condition = wanted
-        others = [each for each in policy.conditions if each.get("type") != CONDITION]
+        resource, policy, condition = change
+        foreign = [item for item in policy.conditions if item.get("type") != CONDITION]
         patch = {
             "metadata": {"resourceVersion": policy.version.resource_version},
-            "status": {"conditions": [*others, condition]},
+            "status": {"conditions": [*foreign, condition]},
         }
         try:
             await self._runtime.client.patch(
                 resource, policy.name, MergePatch(patch), policy.namespace, subresource="status"
             )
         except NotFoundError:
-            # The policy is gone, or its definition is of an earlier version and has no status.
+            # The policy was deleted, or an older definition of it has no status.
             return
 
-    def _wanted(self, key: str) -> tuple[Resource, AskedPolicy, dict[str, Any]] | None:
+    def _find_change(self, key: str) -> tuple[Resource, PolicyProjection, dict[str, Any]] | None:
         resource = POLICIES if "/" in key else CLUSTER_POLICIES
         policy = self._caches[resource].store.get(key)
         if policy is None:
@@ -175,28 +175,28 @@ def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
     metrics = runtime.metrics
     caches = {
-        each: Reflector(runtime.client, each, decode, metrics=metrics.watches)
-        for each in (CLUSTER_POLICIES, POLICIES)
+        resource: Reflector(runtime.client, resource, decode, metrics=metrics.watches)
+        for resource in (CLUSTER_POLICIES, POLICIES)
     }
 
-    def changed() -> None:
-        controller.changed_all()
+    def enqueue_all() -> None:
+        controller.enqueue_all()
 
     watch = QuietWatch(
         runtime.client,
         COMPILED_SELECTORS,
         decode_compiled,
         known_of,
-        changed,
+        enqueue_all,
         quiet_seconds=QUIET,
         metrics=metrics.watches,
     )
 
-    def begin(_queue: WorkQueue) -> EnforcementStatus:
-        return EnforcementStatus(runtime, caches, watch)
+    def begin(_queue: WorkQueue) -> EnforcementReconciler:
+        return EnforcementReconciler(runtime, caches, watch)
 
     controller = Controller(names.POLICIES, begin, metrics, reflectors=tuple(caches.values()))
     for cache in caches.values():
-        cache.subscribe(controller.changed)
-    # Without the right to read them, the others must work.
+        cache.subscribe(controller.enqueue)
+    # The controller must work without the permission that this watch needs.
     return Runnables(controllers=(controller,), background=(watch.run,))

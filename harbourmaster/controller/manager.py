@@ -1,7 +1,7 @@
-"""Starts and stops the parts of the controller process in order.
+"""Starts the health port, the caches, the election and the controllers, and stops them in reverse.
 
-Start: health port, caches, election, controllers; stop in reverse. Every replica keeps its caches,
-so the next leader works at once. Readiness is about the caches; who leads is a metric.
+Every replica keeps its caches, so that the next leader works at once. A replica is ready when its
+caches are filled; a metric says which one leads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.controller import unguarded
+from harbourmaster.controller.controller import run_unguarded
 from harbourmaster.controller.names import PLACEMENT
 from harbourmaster.controller.registry import start
 from harbourmaster.controller.runtime import Runtime
@@ -45,7 +45,7 @@ LABELS: Final = {
 PLACEMENT_SINCE: Final = "placement.harbourmaster.dev/since"
 """The annotation of our Lease that says since when placement is switched on."""
 SYNC_WAIT: Final = 15.0
-"""Seconds for which a replica without full caches lets the others lead."""
+"""Seconds for which a replica waits for its caches before it takes part in the election."""
 HEARTBEAT: Final = 0.25
 """Seconds between two measurements of the event loop's lag."""
 
@@ -107,19 +107,19 @@ class Manager:
                 reflector for controller in self._controllers for reflector in controller.reflectors
             )
         )
-        for each in self._controllers:
-            each.tracer = tracer
+        for controller in self._controllers:
+            controller.tracer = tracer
         self._log = get_logger("controller")
 
     async def run(self, until: Callable[[], Awaitable[str]]) -> None:
-        """Work until ``until`` returns, which gives the reason. Raises AddressError."""
+        """Work until ``until`` returns the reason to stop. Raises AddressError."""
         self.metrics.watches.follow(self._reflectors, asyncio.get_running_loop().time)
         self._readiness.add_probe("caches", self._probe)
         caches = (
             supervise(f"cache of {reflector.name}", reflector.run, self._runtime.note_crash)
             for reflector in self._reflectors
         )
-        background = (each() for each in self.background)
+        background = (run() for run in self.background)
         await self.health.start()
         self._heartbeat.start()
         try:
@@ -131,12 +131,12 @@ class Manager:
                 controllers=list(self._settings.running),
                 identity=self._identity,
             )
-            async with running(*background, *caches), running(self._stand()):
+            async with running(*background, *caches), running(self._stand_for_election()):
                 reason = await until()
                 self._readiness.set("stopping", "the process is stopping")
                 self._log.info("stopping", signal=reason)
-                for each in self._on_stopping:
-                    each()
+                for callback in self._on_stopping:
+                    callback()
         finally:
             self._heartbeat.stop()
             await self.health.stop()
@@ -144,8 +144,7 @@ class Manager:
                 await self._tracer.close()
         self._log.info("stopped")
 
-    async def _stand(self) -> None:
-        """Lead when it is our turn, again and again."""
+    async def _stand_for_election(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SYNC_WAIT):
                 for reflector in self._reflectors:
@@ -154,8 +153,8 @@ class Manager:
         runtime = self._runtime
         if not settings.enabled:
             runtime.placement_since = format_rfc3339(runtime.now())
-            self._tell_leading(leading=True)
-            await self._lead(unguarded)
+            self._report_leading(leading=True)
+            await self._lead(run_unguarded)
             return
         election = LeaderElection(
             self._client,
@@ -165,7 +164,7 @@ class Manager:
             lease_duration=settings.lease_duration_seconds,
             renew_deadline=settings.renew_deadline_seconds,
             retry_period=settings.retry_period_seconds,
-            on_state=lambda leading: self._tell_leading(leading=leading),
+            on_state=lambda leading: self._report_leading(leading=leading),
             labels=LABELS,
             marks={PLACEMENT_SINCE: PLACEMENT in self._settings.running},
         )
@@ -177,7 +176,7 @@ class Manager:
         await election.run(work)
 
     async def _lead(self, guard: Guard) -> None:
-        """Run all controllers; one that crashes is started again and harms no other."""
+        """Run all controllers; one that crashes is restarted without the others."""
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 lead = partial(controller.lead, guard)
@@ -185,13 +184,13 @@ class Manager:
 
     async def _probe(self) -> str | None:
         missing = dict.fromkeys(
-            text for controller in self._controllers if (text := controller.waiting_for())
+            text for controller in self._controllers if (text := controller.unfilled_caches())
         )
         return "; ".join(missing) or None
 
-    def _tell_leading(self, *, leading: bool) -> None:
-        for each in self._on_leading:
-            each(leading=leading)
+    def _report_leading(self, *, leading: bool) -> None:
+        for callback in self._on_leading:
+            callback(leading=leading)
 
     def _note_leading(self, *, leading: bool) -> None:
         self.metrics.leader.set(leading)

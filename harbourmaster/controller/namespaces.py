@@ -1,7 +1,7 @@
-"""Mirrors Keptn's opt-in, an annotation of a Namespace, into a label that selectors can see (D6).
+"""Copies Keptn's opt-in, an annotation of a Namespace, into a label for selectors (D6).
 
-The annotation alone is the truth. A label without it was left behind or set by hand, which can't be
-told apart, so it is removed, and an event names the annotation to set instead.
+Only the annotation counts. A label without it is removed, because it may be a remainder, and an
+event names the annotation to set instead.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
-    """The JSON Patch that makes the label follow the annotation; empty where it does."""
+    """Return the JSON Patch that makes the label follow the annotation; empty if it does."""
     if namespace.is_ending or agrees(namespace):
         return []
     path = f"/metadata/labels/{escape(GATES_LABEL)}"
-    # Of this very version: the annotation may have changed since.
+    # The annotation may have changed since this version.
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": namespace.resource_version}
     if not namespace.is_labelled:
         return [test, {"op": "remove", "path": path}]
@@ -48,12 +48,12 @@ def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
 
 
 def agrees(namespace: LabelledNamespace) -> bool:
-    """Whether the label is as the annotation wants it."""
+    """Whether the label follows the annotation."""
     return namespace.label == (ENABLED if namespace.is_labelled else None)
 
 
-class NamespaceLabels:
-    """Reconciles one Namespace; keys are names. ``excluded`` ones are never touched."""
+class NamespaceReconciler:
+    """Keeps the label of each Namespace, except ``excluded`` ones; keys are names."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class NamespaceLabels:
         self._store = store
         self._events = events
         self._excluded = frozenset(excluded)
-        self._told: dict[str, tuple[Mistake, ...]] = {}
+        self._reported: dict[str, tuple[Mistake, ...]] = {}
         self._log = get_logger("namespaces")
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys that need work: of ten thousand namespaces hardly any does."""
+        """Select the keys that need a write or an event, which are few."""
         for key in list(self._store.keys()) if keys is None else keys:
             namespace = self._store.get(key)
             if namespace is None or not namespace.mistakes:
-                self._told.pop(key, None)
+                self._reported.pop(key, None)
             if namespace is not None and key not in self._excluded:
-                is_told = namespace.mistakes == self._told.get(key, ())
-                if not is_told or decide(namespace):
+                is_reported = namespace.mistakes == self._reported.get(key, ())
+                if not is_reported or decide(namespace):
                     yield key
 
     async def reconcile(self, key: str) -> None:
@@ -85,23 +85,22 @@ class NamespaceLabels:
         namespace = self._store.get(key)
         if namespace is None or key in self._excluded:
             return
-        self._tell(namespace)
+        self._report(namespace)
         try:
             await self._apply(namespace)
         except (InvalidError, ConflictError):
-            # Most likely it is of a later version, which the watch has not brought yet.
+            # There is probably a newer version that the watch has not reported yet.
             await self._apply_fresh(key)
         except NotFoundError:
             return
 
-    def _tell(self, namespace: LabelledNamespace) -> None:
-        """Report once why it has no gates."""
-        if namespace.mistakes == self._told.get(namespace.name, ()):
+    def _report(self, namespace: LabelledNamespace) -> None:
+        if namespace.mistakes == self._reported.get(namespace.name, ()):
             return
-        self._told[namespace.name] = namespace.mistakes
-        about = reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid})
+        self._reported[namespace.name] = namespace.mistakes
+        regarding = reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid})
         for mistake in namespace.mistakes:
-            self._events.emit(about, "Warning", "GatesOptInUnknown", mistake.text)
+            self._events.emit(regarding, "Warning", "GatesOptInUnknown", mistake.text)
 
     async def _apply_fresh(self, name: str) -> None:
         try:
@@ -133,10 +132,10 @@ def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
     cache = runtime.namespaces
 
-    def begin(_queue: WorkQueue) -> NamespaceLabels:
+    def begin(_queue: WorkQueue) -> NamespaceReconciler:
         excluded = runtime.excluded_namespaces
-        return NamespaceLabels(runtime.client, cache.store, runtime.events, excluded)
+        return NamespaceReconciler(runtime.client, cache.store, runtime.events, excluded)
 
     controller = Controller(names.NAMESPACES, begin, runtime.metrics, reflectors=(cache,))
-    cache.subscribe(controller.changed)
+    cache.subscribe(controller.enqueue)
     return Runnables(controllers=(controller,))

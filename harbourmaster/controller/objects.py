@@ -1,4 +1,4 @@
-"""Objects as dictionaries: decoded, read, and referred to by events."""
+"""Helpers of reconcilers: own writes, references for events, decoding, and fair order."""
 
 from __future__ import annotations
 
@@ -21,64 +21,64 @@ T = TypeVar("T")
 
 
 class OwnWrites:
-    """The versions that our writes have replaced, by key.
+    """The resource versions that our writes have replaced, by key.
 
-    Children wake a parent before the watch brings what was written on it. Who decides by the old
-    version then does twice what was done.
+    A child may queue its parent before the watch reports our write to it. Reconciling the old
+    version would repeat that write.
     """
 
     def __init__(self) -> None:
         self._replaced: dict[str, set[str]] = {}
 
     def note(self, metadata: Metadata) -> None:
-        """The object with these metadata has been replaced."""
+        """Note that the object with this metadata was replaced by our write."""
         self._replaced.setdefault(metadata.key, set()).add(metadata.resource_version)
 
     def hide(self, metadata: Metadata) -> bool:
-        """Whether these are of before our write, whose event is still to come."""
+        """Whether this metadata is older than our write, whose watch event is pending."""
         if metadata.resource_version in self._replaced.get(metadata.key, ()):
             return True
         self._replaced.pop(metadata.key, None)
         return False
 
     def forget(self, key: str) -> None:
-        """The object is gone."""
+        """Drop the versions of a deleted object."""
         self._replaced.pop(key, None)
 
 
 def reference(resource: Resource, metadata: Metadata | Mapping[str, Any]) -> ObjectReference:
     """Return a reference to the object of this kind with this metadata, for events."""
     if isinstance(metadata, Metadata):
-        place = (metadata.name, metadata.namespace, metadata.uid)
+        identity = (metadata.name, metadata.namespace, metadata.uid)
     else:
-        place = (metadata["name"], metadata.get("namespace", ""), metadata.get("uid", ""))
-    return ObjectReference(resource.api_version, resource.kind, *place)
+        identity = (metadata["name"], metadata.get("namespace", ""), metadata.get("uid", ""))
+    return ObjectReference(resource.api_version, resource.kind, *identity)
 
 
 def decode_object(resource: Resource, raw: msgspec.Raw | bytes) -> dict[str, Any]:
     """Decode an object without managedFields; lists leave out its kind, so it is added."""
-    found: dict[str, Any] = msgspec.json.decode(raw)
-    found["metadata"].pop("managedFields", None)
-    return {**found, "apiVersion": resource.api_version, "kind": resource.kind}
+    obj: dict[str, Any] = msgspec.json.decode(raw)
+    obj["metadata"].pop("managedFields", None)
+    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def data_of(secret: Mapping[str, Any] | None) -> dict[str, bytes]:
     """Return the data of a Secret; values that are not base64 are left out."""
-    found = {}
+    data = {}
     for key, value in ((secret or {}).get("data") or {}).items():
         try:
-            found[key] = base64.b64decode(value)
+            data[key] = base64.b64decode(value)
         except (binascii.Error, ValueError, TypeError):
             continue
-    return found
+    return data
 
 
-def in_turn(found: Iterable[T], namespace_of: Callable[[T], str]) -> list[T]:
-    """The first of each namespace, then the second of each, and so on."""
-    seen: Counter[str] = Counter()
+def round_robin(items: Iterable[T], namespace_of: Callable[[T], str]) -> list[T]:
+    """Return the first item of each namespace, then the second of each, and so on."""
+    counts: Counter[str] = Counter()
 
-    def turn(each: T) -> int:
-        seen[namespace_of(each)] += 1
-        return seen[namespace_of(each)]
+    def rank(item: T) -> int:
+        counts[namespace_of(item)] += 1
+        return counts[namespace_of(item)]
 
-    return sorted(found, key=turn)
+    return sorted(items, key=rank)

@@ -1,4 +1,4 @@
-"""The controller process: one leads, the others stand by with full caches."""
+"""The entry point of the controller process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from harbourmaster.kube.connection import Connection
 
 NAME: Final = "harbourmaster-controller"
-"""In traces, and to the API server."""
+"""The name of the process in traces and in requests to the API server."""
 
 
 def run(arguments: Arguments) -> int:
-    """Write what is to be written until SIGTERM or SIGINT. Raises StartError."""
+    """Run the controllers until SIGTERM or SIGINT. Raises StartError."""
     settings: ControllerSettings = arguments.settings
     disable_core_dumps()
     configure_logging(settings.log.level, settings.log.format)

@@ -81,7 +81,7 @@ class Runtime:
         self.now = now
         self.clock = clock
         self.placement_since = ""
-        """When placement was switched on, as a stamp; set before a term begins."""
+        """The timestamp since when placement is on, set before a term begins; empty before."""
 
     def note_crash(self, name: str) -> None:
         """Count the restart of a controller or of another task."""

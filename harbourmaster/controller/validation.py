@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _SELECTOR_FIELDS: Final = ("matchLabels", "matchExpressions")
 _TRIES: Final = 2
-"""To renew a Lease before its deadline, at least."""
+"""Minimum attempts to renew a Lease before its deadline."""
 _PART_LEFT: Final = 3
 """A renewal starts when a third of a life is left."""
 
 
 def validate(settings: ControllerSettings) -> list[FieldError]:
-    """Every fault of the settings, in the order of the keys."""
+    """Return all errors of the settings, in the order of the keys."""
     return [
         *_among("controllers", settings.controllers, CONTROLLERS),
         *_webhook(settings.webhook),
@@ -140,10 +140,10 @@ def _election(election: LeaderElectionSettings) -> Iterator[FieldError]:
         )
 
 
-def _among(path: str, found: Sequence[str], known: Collection[str]) -> Iterator[FieldError]:
-    if not found:
+def _among(path: str, names: Sequence[str], known: Collection[str]) -> Iterator[FieldError]:
+    if not names:
         yield required(path, f"at least one of {', '.join(known)}")
-    for index, name in enumerate(found):
+    for index, name in enumerate(names):
         if name not in known:
             yield unsupported(f"{path}[{index}]", name, known)
 
@@ -172,7 +172,7 @@ def _selector(path: str, selector: dict[str, Any] | None) -> Iterator[FieldError
         return
     for name in selector:
         if name not in _SELECTOR_FIELDS:
-            # The API server would drop it, and the selector would match more than was meant.
+            # The API server would drop the field, and the selector would match too much.
             yield forbidden(
                 f"{path}.{name}", f"a label selector has only {' and '.join(_SELECTOR_FIELDS)}"
             )

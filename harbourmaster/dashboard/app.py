@@ -41,6 +41,7 @@ from harbourmaster.dashboard.registry import (
 )
 from harbourmaster.dashboard.rendering import read_assets, render
 from harbourmaster.dashboard.session import LIFETIME
+from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.dashboard.stream import (
     MOST,
@@ -50,7 +51,6 @@ from harbourmaster.dashboard.stream import (
     TooManyStreamsError,
 )
 from harbourmaster.dashboard.tokens import TriedTokens, fault_of, may_be_token
-from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import look
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ApiError
@@ -258,7 +258,7 @@ class Dashboard:
                 )
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
-                view = await in_turns(view)
+                view = await run_sliced(view)
             if view is None:
                 raise PageRefused(
                     HTTPStatus.NOT_FOUND,

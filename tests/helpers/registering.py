@@ -46,7 +46,7 @@ class Setting(Registration):
     def look(self):
         """Ask for a look, as a timer would."""
         for controller in self.controllers:
-            controller.changed(())
+            controller.enqueue(())
 
     def get(self, resource):
         with contextlib.suppress(KeyError):

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Collection, Iterable, Iterator
 
-    from harbourmaster.controller.enforcement import AskedPolicy
+    from harbourmaster.controller.enforcement import PolicyProjection
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.delegation import (
@@ -152,7 +152,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
 
 
 def too_early(
-    policies: Iterable[AskedPolicy], bound: Collection[str], now: datetime
+    policies: Iterable[PolicyProjection], bound: Collection[str], now: datetime
 ) -> Iterator[str]:
     """Policies that left the API server so recently that a webhook can still leave them out."""
     for policy in policies:

@@ -11,7 +11,7 @@ from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from harbourmaster.controller.objects import in_turn
+from harbourmaster.controller.objects import round_robin
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.model import COMPLETED
 from harbourmaster.telemetry.api_metrics import AnswerCounters
@@ -132,7 +132,7 @@ class AnalysisMetricValues:
         """Return the values of the latest analyses, in which namespaces take turns."""
         completed = (item for item in self._store.values() if item.status.state == COMPLETED)
         latest = sorted(completed, key=_age, reverse=True)
-        latest = in_turn(latest, lambda analysis: analysis.metadata.namespace)[:SHOWN_ANALYSES]
+        latest = round_robin(latest, lambda analysis: analysis.metadata.namespace)[:SHOWN_ANALYSES]
         # Not by name: a new analysis of the same name has another result.
         self._decoded = {analysis.metadata.uid: self._decode(analysis) for analysis in latest}
         shown = [

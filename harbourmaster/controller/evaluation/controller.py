@@ -89,20 +89,20 @@ class MetricsController:
     def _subscribe(self, metrics: Controller, analyses: Controller) -> None:
         """Wake each controller for changes of the objects that it depends on."""
         caches = self.caches
-        caches.metrics.subscribe(metrics.changed)
-        caches.analyses.subscribe(analyses.changed)
+        caches.metrics.subscribe(metrics.enqueue)
+        caches.analyses.subscribe(analyses.enqueue)
 
         def providers_changed(keys: frozenset[str]) -> None:
             for key in keys:
                 namespace, _, name = key.partition("/")
                 users = caches.metrics.store.by_index(BY_PROVIDER, (namespace, name))
-                metrics.changed(user.metadata.key for user in users)
+                metrics.enqueue(user.metadata.key for user in users)
 
         caches.providers.subscribe(providers_changed)
 
         def definitions_changed(_keys: frozenset[str]) -> None:
             unfinished = caches.analyses.store.by_index(UNFINISHED, True)
-            analyses.changed([analysis.metadata.key for analysis in unfinished])
+            analyses.enqueue([analysis.metadata.key for analysis in unfinished])
 
         caches.providers.subscribe(definitions_changed)
         caches.definitions.subscribe(definitions_changed)

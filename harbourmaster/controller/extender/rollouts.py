@@ -134,5 +134,5 @@ def rollouts_controller(runtime: Runtime, certificate: ServingCertificate, name:
     controller = Controller(
         NAME, lambda _queue: RolloutReconciler(runtime, certificate, name), runtime.metrics
     )
-    certificate.on_change.append(controller.changed_all)
+    certificate.on_change.append(controller.enqueue_all)
     return controller

@@ -117,7 +117,7 @@ def start(runtime: Runtime) -> Runnables:
     def note_configuration(_configuration: LifecycleConfiguration) -> None:
         # Their waits depend on it.
         for name in (watches.CREATION_REQUESTS, watches.WORKLOAD_VERSIONS):
-            by_name[name].changed_all()
+            by_name[name].enqueue_all()
 
     def note_leading(*, leading: bool) -> None:
         # Keptn's metrics are those of the leader.

@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from harbourmaster.controller.objects import in_turn
+from harbourmaster.controller.objects import round_robin
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.metrics import Distribution
 
@@ -213,7 +213,7 @@ class LifecycleMetrics(Collector):
             f"keptn_{kind}_duration_seconds", "Duration of ended objects.", labels=(*labels, SCOPE)
         )
         latest = reversed(self._finished[kind].items())
-        for values, series in in_turn(latest, lambda item: item[1].namespace)[:_HISTOGRAMS]:
+        for values, series in round_robin(latest, lambda item: item[1].namespace)[:_HISTOGRAMS]:
             duration = series.duration
             family.add_metric((*values, _SCOPE_NAME), duration.buckets(), duration.total)
         return family

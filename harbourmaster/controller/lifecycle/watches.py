@@ -167,7 +167,7 @@ class Watches:
         def wake(keys: frozenset[str]) -> None:
             target = self._controllers.get(controller)
             if target is not None:
-                target.changed(translate(keys))
+                target.enqueue(translate(keys))
 
         return wake
 

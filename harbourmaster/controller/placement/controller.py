@@ -115,8 +115,8 @@ class PlacementController:
     def _subscribe(self) -> None:
         """Have each controller look when something changes that it depends on."""
         caches = self.caches
-        caches.applications.subscribe(self._scheduler.changed)
-        caches.magnum_clusters.subscribe(self._projects.changed)
+        caches.applications.subscribe(self._scheduler.enqueue)
+        caches.magnum_clusters.subscribe(self._projects.enqueue)
         caches.clusters.subscribe(self._clusters_changed)
         caches.clouds.subscribe(self._neighbours_changed)
         caches.metrics.subscribe(self._neighbours_changed)
@@ -143,13 +143,13 @@ class PlacementController:
                 self._known[key] = seen
         if namespaces:
             self._wake(namespaces)
-        self._clouds.changed(keys)
+        self._clouds.enqueue(keys)
 
     def _neighbours_changed(self, keys: frozenset[str]) -> None:
         self._wake({key.partition("/")[0] for key in keys})
 
     def _wake(self, namespaces: set[str]) -> None:
-        self._sampler.changed_all()
+        self._sampler.enqueue_all()
         self._sampled(namespaces)
 
     def _sampled_soon(self, namespaces: set[str]) -> None:
@@ -167,13 +167,13 @@ class PlacementController:
         self._snapshots.outdate()
         if "" in namespaces:
             for controller in (self._scheduler, self._clouds, self._projects):
-                controller.changed_all()
+                controller.enqueue_all()
             return
         applications, clusters = self.caches.applications.store, self.caches.clusters.store
         for namespace in namespaces:
             affected = applications.by_index(BY_NAMESPACE, namespace)
-            self._scheduler.changed([application.metadata.key for application in affected])
+            self._scheduler.enqueue([application.metadata.key for application in affected])
             targets = clusters.by_index(BY_NAMESPACE, namespace)
-            self._clouds.changed([target.metadata.key for target in targets])
+            self._clouds.enqueue([target.metadata.key for target in targets])
         # A project is for Magnum clusters of any namespace.
-        self._projects.changed_all()
+        self._projects.enqueue_all()

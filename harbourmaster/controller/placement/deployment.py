@@ -148,9 +148,9 @@ class DeploymentControllers:
         self._clusters = made(CLUSTERS, self._start_monitor, workers=8)
         self._applications = made(DEPLOYER, self._start_deployer, workers=settings.workers)
         self.controllers = (self._clusters, self._applications)
-        self.caches.clusters.subscribe(self._clusters.changed)
+        self.caches.clusters.subscribe(self._clusters.enqueue)
         self.caches.clusters.subscribe(self._clusters_of_applications_changed)
-        self.caches.applications.subscribe(self._applications.changed)
+        self.caches.applications.subscribe(self._applications.enqueue)
         self.caches.applications.subscribe(self._users_changed)
 
     def _start_monitor(self, _queue: WorkQueue) -> Reconciler:
@@ -162,19 +162,19 @@ class DeploymentControllers:
         return self._deployer
 
     def _cluster_changed(self, key: str) -> None:
-        self._clusters.changed([key])
+        self._clusters.enqueue([key])
         self._clusters_of_applications_changed([key])
 
     def _clusters_of_applications_changed(self, keys: Iterable[str]) -> None:
         if self._deployer is not None:
             for key in keys:
-                self._applications.changed(self._deployer.of_cluster(key))
+                self._applications.enqueue(self._deployer.of_cluster(key))
 
     def _objects_changed(self, uids: Iterable[str]) -> None:
         if self._deployer is not None:
-            self._applications.changed(self._deployer.of_objects(uids))
+            self._applications.enqueue(self._deployer.of_objects(uids))
 
     def _users_changed(self, _keys: frozenset[str]) -> None:
         """Clusters that are to go wait for their applications to leave."""
         if self._monitor is not None and self._monitor.ending:
-            self._clusters.changed(self._monitor.ending)
+            self._clusters.enqueue(self._monitor.ending)

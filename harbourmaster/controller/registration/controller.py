@@ -168,7 +168,7 @@ class RegistrationController:
             REGISTRATION, self._start, runtime.metrics, reflectors=caches.reflectors
         )
         for reflector in caches.reflectors:
-            reflector.subscribe(self.controller.changed)
+            reflector.subscribe(self.controller.enqueue)
         for configuration in self._configurations.values():
             configuration.subscribe(self._note_break_glass)
 

@@ -98,4 +98,4 @@ def start(runtime: Runtime) -> Runnables:
 
 
 def _changed(controller: Controller, kind: str, keys: frozenset[str]) -> None:
-    controller.changed(key_of(kind, key) for key in keys)
+    controller.enqueue(key_of(kind, key) for key in keys)

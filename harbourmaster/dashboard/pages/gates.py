@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.dashboard.pages.states import Tally
     from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.slicing import Sliced
     from harbourmaster.dashboard.sources import PageSources
-    from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gate_verdict import GateVerdict, GateWaitRules

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.slicing import Sliced
     from harbourmaster.dashboard.sources import PageSources
-    from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.model import Version

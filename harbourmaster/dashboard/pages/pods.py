@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.query import Listing, PageQuery
+    from harbourmaster.dashboard.slicing import Sliced
     from harbourmaster.dashboard.sources import PageSources
-    from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
 
     Json = dict[str, Any]

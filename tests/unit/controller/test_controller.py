@@ -48,7 +48,7 @@ def job(recorder, metrics):
 
 @pytest.fixture
 def reflector(client, job):
-    found = Reflector(client, SECRETS, json_of, on_change=job.changed)
+    found = Reflector(client, SECRETS, json_of, on_change=job.enqueue)
     job.reflectors = (found,)
     return found
 
@@ -63,14 +63,14 @@ async def test_a_leader_begins_with_everything(job, recorder, background):
 
 
 async def test_a_change_is_looked_at_while_leading_only(job, recorder, background):
-    job.changed(["before"])
+    job.enqueue(["before"])
     leading = background(job.lead())
     await recorder.until(1)
-    job.changed(["a"])
+    job.enqueue(["a"])
     assert await recorder.until(2) == ["all", "due a"]
     leading.cancel()
     await asyncio.wait([leading])
-    job.changed(["after"])
+    job.enqueue(["after"])
     assert recorder.seen == ["all", "due a"]
 
 
@@ -117,11 +117,11 @@ async def test_nothing_is_reconciled_before_the_caches_are_filled(
     await api.until_seen("list", "secrets")
     await asyncio.sleep(0.05)
     assert recorder.seen == []
-    assert job.waiting_for().startswith("waiting for secrets (list ")
+    assert job.unfilled_caches().startswith("waiting for secrets (list ")
     api.heal()
     reflector.wake()
     await recorder.until(1)
-    assert job.waiting_for() is None
+    assert job.unfilled_caches() is None
 
 
 async def test_a_fault_is_counted_and_tried_again(job, recorder, metrics, background, capfd):

@@ -180,13 +180,13 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     for _ in range(3):
         leaf = data_of(setting.secret())["tls.crt"]
         setting.now += timedelta(hours=4, minutes=6)
-        setting.controller.changed(())
+        setting.controller.enqueue(())
         await setting.until(lambda leaf=leaf: data_of(setting.secret())["tls.crt"] != leaf)
     first = data_of(setting.secret())["ca.crt"]
     api.fail_next("patch", DEFINITIONS_PATH, None, status=500)
     # The authority is due for renewal, and the leaf is not.
     setting.now += timedelta(hours=3, minutes=54)
-    setting.controller.changed(())
+    setting.controller.enqueue(())
     upcoming = await setting.until(lambda: data_of(setting.secret()).get("next-ca.crt"))
     await setting.until(
         lambda: all(
@@ -197,18 +197,18 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     )
     for _ in range(3):
         setting.now += timedelta(seconds=31)
-        setting.controller.changed(())
+        setting.controller.enqueue(())
         await asyncio.sleep(0.02)
     assert certificates.PUBLISHED not in setting.secret()["metadata"].get("annotations", {})
     assert data_of(setting.secret())["ca.crt"] == first
     api.heal()
-    setting.controller.changed(())
+    setting.controller.enqueue(())
     await setting.until(
         lambda: certificates.PUBLISHED in setting.secret()["metadata"].get("annotations", {})
     )
     assert upcoming in base64.b64decode(setting.bundle(APPS))
     setting.now += timedelta(seconds=31)
-    setting.controller.changed(())
+    setting.controller.enqueue(())
     await setting.until(lambda: data_of(setting.secret())["ca.crt"].startswith(upcoming))
 
 
@@ -220,7 +220,7 @@ async def test_a_definition_that_may_not_be_written_is_not_waited_for(setting, a
     await setting.until(lambda: all(stored(api, configuration) for configuration in CONFIGURATIONS))
     first = data_of(setting.secret())["ca.crt"]
     setting.now += timedelta(hours=16, minutes=30)
-    setting.controller.changed(())
+    setting.controller.enqueue(())
     await setting.until(lambda: data_of(setting.secret())["ca.crt"] != first)
 
 

@@ -175,7 +175,7 @@ async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api,
 
 async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, monkeypatch):
     monkeypatch.setattr(
-        "harbourmaster.controller.namespaces.NamespaceLabels.map_changes", lambda *_: 1 / 0
+        "harbourmaster.controller.namespaces.NamespaceReconciler.map_changes", lambda *_: 1 / 0
     )
     found = await start()
     await until_registered(api)

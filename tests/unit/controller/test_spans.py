@@ -14,7 +14,7 @@ from helpers.tracing import Memory, Outcomes
 
 
 def traced(name, reconcile, tracer):
-    return partial(Controller(name, None, None)._traced, tracer, reconcile)
+    return partial(Controller(name, None, None)._trace, tracer, reconcile)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from harbourmaster.dashboard.pages import (
 from harbourmaster.dashboard.pages.applications import MOST, application
 from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import PageQuery
+from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES, PageSources
-from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
 from helpers.dashboard import Filled
 
@@ -40,18 +40,18 @@ async def test_an_empty_world_has_empty_pages(filled):
     world = await filled.world()
     for page in (applications.applications, policies.policies):
         assert page(world, ALL, PageQuery(), NOW).listing.rows == ()
-    assert (await in_turns(gates.gates(world, ALL, PageQuery(), NOW))).listing.rows == ()
+    assert (await run_sliced(gates.gates(world, ALL, PageQuery(), NOW))).listing.rows == ()
     assert reservations.reservations(world, ALL, PageQuery(), NOW).listing.rows == ()
     assert clusters.clusters(world, ALL, PageQuery(), NOW).clusters.rows == ()
     assert clusters.clusters(world, ALL, PageQuery(view="placed"), NOW).placements.rows == ()
-    found = await in_turns(overview.overview(world, ALL, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(world, ALL, PageQuery(), NOW))
     assert found.notices == ()
     assert not any(tally.is_off or tally.is_refused for tally in found.tallies)
     assert application(world, ALL, CART, NOW) is None
 
 
 async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
-    found = await in_turns(overview.overview(PageSources(), Visibility(), PageQuery(), NOW))
+    found = await run_sliced(overview.overview(PageSources(), Visibility(), PageQuery(), NOW))
     assert found.tallies
     assert all(tally.is_off and tally.is_refused for tally in found.tallies)
 
@@ -164,7 +164,7 @@ async def test_of_a_release_with_many_failures_the_first_are_shown(filled):
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart", 0)
-    found = await in_turns(gates.gates(await filled.world(), ALL, PageQuery(), NOW))
+    found = await run_sliced(gates.gates(await filled.world(), ALL, PageQuery(), NOW))
     (row,) = found.listing.rows
     report = row.report
     assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
@@ -179,7 +179,7 @@ async def test_a_missing_definition_needs_attention_once(filled):
     for name, number in (("cart", 1), ("ledger", 3), ("done", 0)):
         filled.app("shop", name, number)
     filled.remove("evaluation_definitions", "shop/latency")
-    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
     (notice,) = [each for each in found.notices if each.what == "Definition"]
     assert (notice.name, notice.tone) == ("shop/latency", "bad")
     assert notice.text == (
@@ -189,13 +189,13 @@ async def test_a_missing_definition_needs_attention_once(filled):
     # What may not be listed is not called missing.
     kinds = ALL.scopes.keys() - {"keptnevaluationdefinitions.lifecycle.keptn.sh"}
     some = Visibility(dict.fromkeys(kinds, EVERYWHERE))
-    found = await in_turns(overview.overview(await filled.world(), some, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(await filled.world(), some, PageQuery(), NOW))
     assert [each for each in found.notices if each.what == "Definition"] == []
 
 
 async def test_a_provider_without_any_answer_needs_attention_until_it_answers(filled):
     async def notices():
-        found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+        found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
         return [(notice.name, notice.text) for notice in found.notices if notice.what == "Provider"]
 
     for name in ("p95", "p99"):
@@ -209,7 +209,7 @@ async def test_a_provider_without_any_answer_needs_attention_until_it_answers(fi
 
 async def test_a_metric_that_nobody_has_asked_for_yet_needs_no_attention(filled):
     filled.metric("shop", "p95", value="")
-    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
     assert found.notices == ()
 
 
@@ -220,10 +220,10 @@ async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
     filled.gated("shop", "late", 499 * 4)
     world = await filled.world()
     filled.rules = type(filled.rules)(max_age_seconds=60)
-    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
     pods = [notice for notice in found.notices if notice.what == "Pod"]
     assert [pod.tone for pod in pods] == ["bad", "warn"]
-    only = await in_turns(gates.gates(world, ALL, PageQuery(q="LATE"), NOW))
+    only = await run_sliced(gates.gates(world, ALL, PageQuery(q="LATE"), NOW))
     assert only.listing.matching == 1
 
 
@@ -263,7 +263,7 @@ async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
     assert first == second
     assert conflict.policies == ("PodSchedulingPolicy shop/b", "PodSchedulingPolicy shop/a")
     assert conflict.text == 'spec.nodeSelector["disk"] stays ssd, not hdd'
-    found = await in_turns(overview.overview(world, ALL, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(world, ALL, PageQuery(), NOW))
     (notice,) = [each for each in found.notices if each.what == "Policies"]
     assert notice.text == conflict.text
     assert notice.link == "/policies?state=conflicting"
@@ -305,12 +305,12 @@ async def test_the_pods_of_a_policy_are_listed(filled):
     filled.policy("shop", "keep-cart", 0)
     world = await filled.world()
     (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
-    only = await in_turns(pods.pods(world, ALL, PageQuery(state=row.reference), NOW))
+    only = await run_sliced(pods.pods(world, ALL, PageQuery(state=row.reference), NOW))
     assert only.rows == ("shop/cart-1",)
-    every = await in_turns(pods.pods(world, ALL, PageQuery(q="cart"), NOW))
+    every = await run_sliced(pods.pods(world, ALL, PageQuery(q="cart"), NOW))
     assert every.rows == ("mail/cart-1", "shop/cart-1")
     some = Visibility({"pods": ListScope(namespaces=frozenset(("mail",)))})
-    assert (await in_turns(pods.pods(world, some, PageQuery(), NOW))).total == 2
+    assert (await run_sliced(pods.pods(world, some, PageQuery(), NOW))).total == 2
 
 
 async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(filled):
@@ -322,7 +322,7 @@ async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(fill
     # What changes meanwhile may be on the page or not, and breaks nothing.
     filled.pod("shop", {"app": "cart"})
     next(making)
-    assert (await in_turns(making)).total == 2 * pods.SLICE + 1
+    assert (await run_sliced(making)).total == 2 * pods.SLICE + 1
 
 
 async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
@@ -416,7 +416,7 @@ async def test_reservations_end(filled):
     late = datetime(2026, 3, 1, 13, tzinfo=UTC)
     over = reservations.reservations(await filled.world(), ALL, PageQuery(state="overdue"), late)
     assert len(over.listing.rows) == 2
-    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), late))
+    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), late))
     assert [notice.what for notice in found.notices] == ["Reservation"] * 2
 
 
@@ -433,6 +433,6 @@ async def test_others_have_their_turn_while_a_page_of_many_is_made(filled, page)
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await in_turns(page(await filled.world(), ALL, PageQuery(), NOW))
+    await run_sliced(page(await filled.world(), ALL, PageQuery(), NOW))
     task.cancel()
     assert turns >= 3

@@ -10,8 +10,8 @@ import pytest
 
 from harbourmaster.dashboard.pages import gates, overview
 from harbourmaster.dashboard.query import PageQuery
+from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES
-from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import EVERYWHERE, Visibility
 from helpers.dashboard import Filled
 from helpers.patience import PATIENCE
@@ -27,7 +27,7 @@ def filled():
 
 
 async def listed(filled, **query):
-    return await in_turns(gates.gates(await filled.world(), ALL, PageQuery(**query), NOW))
+    return await run_sliced(gates.gates(await filled.world(), ALL, PageQuery(**query), NOW))
 
 
 async def test_a_pod_that_waits_for_objects_has_each_with_its_state_and_reason(filled):
@@ -53,7 +53,7 @@ async def test_blocked_pods_come_first_and_need_attention(filled):
         ("wait-blocked", 1),
         ("waits-for-objects", 1),
     ]
-    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
     (notice,) = found.notices
     assert (notice.name, notice.text) == (
         "shop/b",

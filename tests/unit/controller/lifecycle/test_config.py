@@ -40,7 +40,7 @@ class Controlled:
         self.holder.on_change(self._note)
         self.job = Controller("keptn-config", lambda _queue: ConfigReconciler(context), metrics)
         self.job.reflectors = [self.caches.configs]
-        self.caches.configs.subscribe(self.job.changed)
+        self.caches.configs.subscribe(self.job.enqueue)
 
     def _note(self, configuration):
         # Who is told finds the same.

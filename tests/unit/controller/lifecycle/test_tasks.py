@@ -129,7 +129,7 @@ async def test_a_job_whose_creation_got_no_answer_is_found_by_its_name(api, cont
     api.silence()
     api.fail_next(*MAKING_JOBS, 1, kind="torn")
     controllers.caches.tasks.store.put(KEY, read(api.put(TASKS, task())))
-    controllers.jobs["tasks"].changed([KEY])
+    controllers.jobs["tasks"].enqueue([KEY])
     await api.until_seen(*MAKING_JOBS)
     api.release()
     await controllers.until_status(KEY, "Progressing")

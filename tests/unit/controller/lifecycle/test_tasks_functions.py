@@ -25,7 +25,7 @@ async def test_a_definition_that_only_the_watch_lacks_is_no_news(api, controller
     api.silence()
     api.put(TASK_DEFINITIONS, definition())
     controllers.caches.tasks.store.put(KEY, read(api.put(TASKS, task())))
-    controllers.jobs["tasks"].changed([KEY])
+    controllers.jobs["tasks"].enqueue([KEY])
     await api.until_seen("get", "/keptntaskdefinitions/hello")
     await settle()
     assert controllers.signals.reasons == []

@@ -56,7 +56,7 @@ class Woken:
     def __init__(self):
         self.keys = set()
 
-    def changed(self, keys):
+    def enqueue(self, keys):
         self.keys.update(keys)
 
 

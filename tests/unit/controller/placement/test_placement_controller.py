@@ -31,10 +31,10 @@ class Woken:
         self.keys = set()
         self.all = 0
 
-    def changed(self, keys):
+    def enqueue(self, keys):
         self.keys |= set(keys)
 
-    def changed_all(self):
+    def enqueue_all(self):
         self.all += 1
 
 
@@ -63,11 +63,11 @@ def stage():
 async def test_answers_of_a_moment_wake_an_application_once(stage):
     looks, woken = [], asyncio.Event()
 
-    def changed(keys):
+    def enqueue(keys):
         looks.append(keys)
         woken.set()
 
-    stage.controller._scheduler.changed = changed
+    stage.controller._scheduler.enqueue = enqueue
     for _ in range(100):
         stage.controller._sampled_soon({NAMESPACE})
     assert looks == []
