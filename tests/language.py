@@ -87,7 +87,6 @@ VAGUE: Final = {"each", "found", "one", "other"}
 """Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
-    "harbourmaster/api/",
     "harbourmaster/cli/",
     "harbourmaster/controller/",
     "harbourmaster/dashboard/",
@@ -96,7 +95,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/placement/",
     "harbourmaster/registration/",
     "harbourmaster/rescheduling/",
-    "harbourmaster/serving/",
     "policies/",
     "tests/bench/",
     "tests/browser/",

@@ -1,1 +1,1 @@
-"""What every package knows of Kubernetes objects: pure, the base layer."""
+"""Kubernetes objects as every package knows them: pure, the base layer."""

@@ -35,9 +35,9 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at
     except msgspec.MsgspecError as error:
         raise MalformedError(describe(error, at)) from None
     except RecursionError:
-        raise MalformedError(_located(at, "nested too deeply")) from None
+        raise MalformedError(_with_path(at, "nested too deeply")) from None
     except ValueError as error:
-        raise MalformedError(_located(at, f"not valid JSON: {error}")) from None
+        raise MalformedError(_with_path(at, f"not valid JSON: {error}")) from None
 
 
 def decode_anything(data: bytes | msgspec.Raw, at: str) -> Any:  # noqa: ANN401
@@ -59,11 +59,11 @@ def describe(error: msgspec.MsgspecError, at: str = "") -> str:
     known, _, _ = location.strip("`").partition("[...]")
     path = known.removeprefix("$").removeprefix("key in $")
     if unknown := _UNKNOWN_FIELD.fullmatch(message):
-        return _located(f"{at}{path}.{unknown[1]}", "unknown field")
+        return _with_path(f"{at}{path}.{unknown[1]}", "unknown field")
     text = _QUOTED.sub(lambda match: _in_json_terms(match[1]), message)
     if isinstance(error, msgspec.ValidationError):
-        return _located(f"{at}{path}", text[:1].lower() + text[1:])
-    return _located(at, text)
+        return _with_path(f"{at}{path}", text[:1].lower() + text[1:])
+    return _with_path(at, text)
 
 
 def _in_json_terms(type_name: str) -> str:
@@ -71,7 +71,7 @@ def _in_json_terms(type_name: str) -> str:
     return " or ".join(_JSON_NAMES.get(name, name) for name in names)
 
 
-def _located(at: str, text: str) -> str:
+def _with_path(at: str, text: str) -> str:
     field = at.lstrip(".")
     return f"{field}: {text}" if field else text
 

@@ -21,7 +21,7 @@ _LONGEST: Final = Decimal(2**63 - 1) / Decimal(10**9)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. Raises ValueError with one line that says how it should look."""
+    """Parse a duration into seconds. Raises ValueError with one line that shows examples."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return 0.0
@@ -38,7 +38,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """As Go prints it: ``5m0s``, ``30s``, ``1h0m0s``, ``1.5s``, ``300ms``, ``0s``."""
+    """Format a duration as Go does: ``5m0s``, ``30s``, ``1h0m0s``, ``1.5s``, ``300ms``, ``0s``."""
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
     nanoseconds = round(Decimal(repr(seconds)) * 10**9)
@@ -46,15 +46,15 @@ def format_duration(seconds: float) -> str:
         return "0s"
     for unit, size in (("ns", 1), ("µs", 10**3), ("ms", 10**6)):
         if nanoseconds < size * 1000:
-            return f"{_trimmed(Decimal(nanoseconds) / size)}{unit}"
+            return f"{_format_number(Decimal(nanoseconds) / size)}{unit}"
     minutes, rest = divmod(Decimal(nanoseconds) / 10**9, 60)
     hours, minutes = divmod(minutes, 60)
-    text = f"{_trimmed(rest)}s"
+    text = f"{_format_number(rest)}s"
     if hours or minutes:
         text = f"{int(minutes)}m{text}"
     return f"{int(hours)}h{text}" if hours else text
 
 
-def _trimmed(number: Decimal) -> str:
+def _format_number(number: Decimal) -> str:
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

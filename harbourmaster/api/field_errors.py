@@ -43,7 +43,7 @@ _REASONS: Final = {
 
 
 class FieldError(Struct, frozen=True, gc=False):
-    """One fault of one field; its text is ``<path>: <kind>[: <bad value>][: <detail>]``."""
+    """A fault of a field; its text is ``<path>: <kind>[: <bad value>][: <detail>]``."""
 
     path: str
     kind: Kind
@@ -67,7 +67,7 @@ class FieldError(Struct, frozen=True, gc=False):
         return _REASONS[self.kind]
 
     def as_warning(self) -> FieldError:
-        """The same fault as a warning."""
+        """Return the same fault as a warning."""
         return replace(self, is_warning=True)
 
 
@@ -106,13 +106,13 @@ def check_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator
 
 
 def warn_of_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
-    """The same as a warning, but for a name that is a path, which might lead elsewhere."""
+    """Check a name, with a warning; a path is an error, because it might lead elsewhere."""
     faults = check_name(path, name, same_namespace=same_namespace)
     return faults if "/" in name else (fault.as_warning() for fault in faults)
 
 
 def refusal(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> str:
-    """All errors of an object in one line, as the API server says it of its own kinds."""
+    """Write all errors of an object on one line, as the API server does for its own kinds."""
     return f"{kind}.{group} {quote(name)} is invalid: {reason(errors)}"
 
 
@@ -144,10 +144,10 @@ def quote(text: str) -> str:
     """Quote a string as Go does, with everything escaped that does not print."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return f'"{"".join(map(_escaped, text))}"'
+    return f'"{"".join(map(_escape, text))}"'
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character.isprintable():

@@ -1,4 +1,4 @@
-"""Lines of JSON that hold one case each, and why a line is none."""
+"""Lines of JSON with one case each, and the reasons for lines that are not a case."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harbourmaster.api.decoding import MalformedError, decode
 
 
 class LineFailure(Struct, frozen=True, omit_defaults=True):
-    """Why a line is not a case."""
+    """The reason why a line is not a case."""
 
     id: Any
     error: str
     line: int = 0
-    """Counted from 1; 0 where it does not stand in a file."""
+    """Number of the line from 1; 0 if it is not in a file."""
 
 
 class _Identified(Struct, frozen=True):
@@ -27,7 +27,7 @@ _identified: Final = msgspec.json.Decoder(_Identified)
 
 
 def line_failure(line: bytes, error: MalformedError) -> LineFailure:
-    """The failure of a line, with the ID of its case if that can be read."""
+    """Return the failure of a line, with the ID of its case if that can be read."""
     return LineFailure(_id_of(line), str(error))
 
 

@@ -69,7 +69,7 @@ class Metadata(_Wire, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """As in the stores: ``namespace/name``."""
+        """The key in stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -92,10 +92,10 @@ class Metadata(_Wire, frozen=True, kw_only=True):
 
 
 def compact(metadata: Metadata) -> Metadata:
-    """The metadata as caches keep it: without the object that kubectl noted in it.
+    """Return the metadata as caches keep it: without the object that kubectl noted in it.
 
-    Of more than MAX_ANNOTATIONS the longest are left out. An annotation that is empty says that
-    some are missing, so that nobody takes the object for one without annotations.
+    The longest annotations beyond MAX_ANNOTATIONS bytes are left out. An empty LAST_APPLIED marks
+    that some are missing, so that the object is not taken for one without annotations.
     """
     annotations = metadata.annotations
     sizes = {key: len(key) + len(value) for key, value in annotations.items()}
@@ -103,7 +103,7 @@ def compact(metadata: Metadata) -> Metadata:
     if LAST_APPLIED not in annotations and sum(sizes.values()) <= left:
         return metadata
     kept = {LAST_APPLIED: ""}
-    for key in sorted(sizes.keys() - {LAST_APPLIED}, key=lambda each: (sizes[each], each)):
+    for key in sorted(sizes.keys() - {LAST_APPLIED}, key=lambda key: (sizes[key], key)):
         left -= sizes[key]
         if left < 0:
             break
@@ -128,5 +128,7 @@ def choose_definition(candidates: Iterable[D | None]) -> D | None:
     It is the first that exists, unless one is marked with NO_OVERRIDE.
     """
     existing = [candidate for candidate in candidates if candidate is not None]
-    marked = (each for each in existing if each.metadata.annotations.get(NO_OVERRIDE))
+    marked = (
+        candidate for candidate in existing if candidate.metadata.annotations.get(NO_OVERRIDE)
+    )
     return next(marked, existing[0] if existing else None)

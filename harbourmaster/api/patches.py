@@ -60,12 +60,12 @@ class JsonPatch(Struct, frozen=True):
 
     @property
     def query(self) -> dict[str, str]:
-        """What the request says besides."""
+        """The query parameters of the request."""
         return {}
 
     def encode(self) -> bytes:
-        """The body of the request."""
-        return _encoded(self.operations)
+        """Encode the body of the request."""
+        return _encode(self.operations)
 
 
 class MergePatch(Struct, frozen=True):
@@ -77,19 +77,19 @@ class MergePatch(Struct, frozen=True):
 
     @property
     def query(self) -> dict[str, str]:
-        """What the request says besides."""
+        """The query parameters of the request."""
         return {}
 
     def encode(self) -> bytes:
-        """The body of the request."""
-        return _encoded(self.value)
+        """Encode the body of the request."""
+        return _encode(self.value)
 
 
 class ApplyPatch(Struct, frozen=True):
     """Server-side apply: all that ``field_manager`` owns, with apiVersion and kind.
 
-    The object is made where there is none. A field of another manager's is a ConflictError,
-    unless ``force`` takes it over. ``value`` may be JSON already.
+    The object is created if it is missing. A field of another manager is a ConflictError, unless
+    ``force`` takes it over. ``value`` may be JSON already.
     """
 
     value: Any
@@ -101,17 +101,17 @@ class ApplyPatch(Struct, frozen=True):
 
     @property
     def query(self) -> dict[str, str]:
-        """What the request says besides."""
+        """The query parameters of the request."""
         query = {"fieldManager": self.field_manager}
         return {**query, "force": "true"} if self.force else query
 
     def encode(self) -> bytes:
-        """The body of the request."""
-        return _encoded(self.value)
+        """Encode the body of the request."""
+        return _encode(self.value)
 
 
 Patch: TypeAlias = JsonPatch | MergePatch | ApplyPatch
 
 
-def _encoded(value: object) -> bytes:
+def _encode(value: object) -> bytes:
     return value if isinstance(value, bytes) else msgspec.json.encode(value)

@@ -39,7 +39,7 @@ _BINARY_UNIT: Final = 1024
 
 
 class _Family(Enum):
-    """Which suffixes a quantity is printed with."""
+    """The family of suffixes with which a quantity is printed."""
 
     DECIMAL = 0
     BINARY = 1
@@ -57,66 +57,66 @@ class Quantity(Struct, frozen=True, gc=False):
 
 
 def parse_quantity(given: str | float) -> Quantity:
-    """A quantity as it stands in JSON. Raises ValueError with one line."""
+    """Parse a quantity as it is in JSON. Raises ValueError with one line."""
     text = str(given).strip() if isinstance(given, str) else repr(given)
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None or isinstance(given, bool) or not any(each.isdigit() for each in text):
+    match = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None or isinstance(given, bool) or not any(map(str.isdigit, text)):
         raise ValueError(f"{shown!r} is not a quantity: write for example 5, 0.5, 500m or 1Gi")
-    exponent = int(found["exponent"] or 0)
+    exponent = int(match["exponent"] or 0)
     if abs(exponent) > _EXPONENTS:
         raise ValueError(f"{shown!r} is out of range")
-    suffix = found["suffix"] or ""
+    suffix = match["suffix"] or ""
     if suffix.endswith("i"):
-        return _binary(text, found, _BINARY[suffix])
-    if found["exponent"] is not None:
-        return _decimal(text, found, exponent, _Family.EXPONENT)
-    return _decimal(text, found, _DECIMAL[suffix], _Family.DECIMAL)
+        return _binary(text, match, _BINARY[suffix])
+    if match["exponent"] is not None:
+        return _decimal(text, match, exponent, _Family.EXPONENT)
+    return _decimal(text, match, _DECIMAL[suffix], _Family.DECIMAL)
 
 
-def _decimal(text: str, found: re.Match[str], exponent: int, family: _Family) -> Quantity:
-    whole, fraction = found["whole"] or "0", found["fraction"] or ""
+def _decimal(text: str, match: re.Match[str], exponent: int, family: _Family) -> Quantity:
+    whole, fraction = match["whole"] or "0", match["fraction"] or ""
     digits, scale = whole + fraction, exponent - len(fraction)
-    value = _signed(found, Decimal(f"{digits}e{scale}"))
+    value = _apply_sign(match, Decimal(f"{digits}e{scale}"))
     if len(digits) <= _SHORT and scale >= _DECIMAL["n"]:
         if scale % 3 == 0 and digits[0] != "0" and not digits.endswith("000"):
             return Quantity(value, text)
-        return Quantity(value, _printed(value, family))
-    value = _rounded(value)
-    return Quantity(value, _printed(value, family))
+        return Quantity(value, _format(value, family))
+    value = _round_up(value)
+    return Quantity(value, _format(value, family))
 
 
-def _binary(text: str, found: re.Match[str], exponent: int) -> Quantity:
-    whole, fraction = found["whole"] or "0", found["fraction"] or ""
+def _binary(text: str, match: re.Match[str], exponent: int) -> Quantity:
+    whole, fraction = match["whole"] or "0", match["fraction"] or ""
     is_short = len(whole) + exponent * 3 // 10 <= _SHORT_BINARY
     value = _EXACT.multiply(Decimal(f"{whole}.{fraction}"), Decimal(2**exponent))
     if not fraction and is_short:
-        value = _signed(found, value)
+        value = _apply_sign(match, value)
         # A multiple of eight can have a larger suffix.
-        is_kept = int(whole) % 8 != 0
-        return Quantity(value, text if is_kept else _printed(value, _Family.BINARY))
-    value = min(_rounded(value), _LARGEST_BINARY)
+        is_shortest = int(whole) % 8 != 0
+        return Quantity(value, text if is_shortest else _format(value, _Family.BINARY))
+    value = min(_round_up(value), _LARGEST_BINARY)
     family = _Family.DECIMAL if 0 < value < 1 else _Family.BINARY
-    value = _signed(found, value)
-    return Quantity(value, _printed(value, family))
+    value = _apply_sign(match, value)
+    return Quantity(value, _format(value, family))
 
 
-def _signed(found: re.Match[str], value: Decimal) -> Decimal:
-    return value.copy_negate() if found["sign"] == "-" else value
+def _apply_sign(match: re.Match[str], value: Decimal) -> Decimal:
+    return value.copy_negate() if match["sign"] == "-" else value
 
 
-def _rounded(value: Decimal) -> Decimal:
+def _round_up(value: Decimal) -> Decimal:
     """Round away from zero to a multiple of the smallest unit."""
     return value.quantize(_SMALLEST, ROUND_UP, _EXACT)
 
 
-def _printed(value: Decimal, family: _Family) -> str:
+def _format(value: Decimal, family: _Family) -> str:
     if value == 0:
         return "0"
     if family is _Family.BINARY:
         # Small numbers and fractions would lose precision.
         if abs(value) >= _BINARY_UNIT and value == value.to_integral_value():
-            return _printed_binary(int(value))
+            return _format_binary(int(value))
         family = _Family.DECIMAL
     sign, digits, exponent = _EXACT.normalize(value).as_tuple()
     number = int("".join(map(str, digits)))
@@ -128,7 +128,7 @@ def _printed(value: Decimal, family: _Family) -> str:
     return f"{text}e{power}" if power else text
 
 
-def _printed_binary(number: int) -> str:
+def _format_binary(number: int) -> str:
     exponent = 0
     while number % _BINARY_UNIT == 0:
         number //= _BINARY_UNIT

@@ -46,7 +46,7 @@ class Reference(Struct, frozen=True):
 
     @property
     def refusal(self) -> str:
-        """What is wrong, where and what to do; the same whether or not the object exists."""
+        """Text of a refusal: the same whether or not the object exists."""
         what = f"{self.resource.kind.lower()} {self.namespace}/{self.name}"
         return f'no consent to references from namespace "{self.origin}": {what}: {self.command}'
 
@@ -57,13 +57,13 @@ class Reference(Struct, frozen=True):
 
 
 def consenting(annotations: Mapping[str, str] | None) -> frozenset[str]:
-    """The namespaces that an object allows."""
+    """Return the namespaces that an object allows."""
     text = (annotations or {}).get(ALLOW_FROM, "")
     return frozenset(filter(None, (word.strip() for word in text.split(","))))
 
 
 def consent(to: Reference, origins: Iterable[str]) -> tuple[str, ...]:
-    """The arguments of kubectl by which the object pointed to allows these namespaces."""
+    """Return the arguments of kubectl by which the object pointed to allows these namespaces."""
     allowed = ",".join(dict.fromkeys(origins))
     kind = to.resource.kind.lower()
     return ("annotate", kind, "-n", to.namespace, to.name, f"{ALLOW_FROM}={allowed}")

@@ -22,12 +22,12 @@ class Resource(Struct, frozen=True, gc=False):
 
     @property
     def api_version(self) -> str:
-        """As in manifests: ``v1``, or ``group/version``."""
+        """The apiVersion of manifests: ``v1``, or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def name(self) -> str:
-        """As kubectl takes it, and as its definition is named: ``plural.group``."""
+        """The name for kubectl and of its definition: ``plural.group``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -41,7 +41,7 @@ class Resource(Struct, frozen=True, gc=False):
         name: str | None = None,
         subresource: str | None = None,
     ) -> str:
-        """The path of one object, or of all of a namespace, or of all. Raises ValueError.
+        """Return the path of one object, or of all of a namespace, or of all. Raises ValueError.
 
         Each part is quoted and none may be empty: a deletion of "" would delete the collection.
         """
@@ -69,7 +69,7 @@ def _part(text: str) -> str:
 def of_kind(
     group: str, kind: str, version: str = "v1", *, plural: str = "", **more: bool
 ) -> Resource:
-    """A kind whose plural is the regular one, unless it is given."""
+    """Create the Resource of a kind whose plural is the regular one, unless it is given."""
     name = kind.lower()
     regular = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
     return Resource(group, version, plural or regular, kind, **more)

@@ -57,9 +57,9 @@ EVERYTHING: Final = Matcher()
 
 
 def compile_selector(selector: LabelSelector | None) -> Matcher | None:
-    """Compile ``selector``; None, for one that is absent, matches nothing.
+    """Compile ``selector``; an absent selector is None, which matches nothing.
 
-    The selector must be valid (``policies.validation``): unknown operators are not looked for.
+    The selector must be valid (``policies.validation``): unknown operators are not detected.
     """
     if selector is None:
         return None

@@ -1,4 +1,4 @@
-"""Limits on the size of one object, so that nobody fills the caches of a process with few of them.
+"""Limits on the size of one object, so that a few objects cannot fill the caches of a process.
 
 They hold for new objects and for growth. An object that was stored larger keeps working, may shrink
 and may get another metadata or status.
@@ -18,16 +18,16 @@ from harbourmaster.api.field_errors import FieldError
 
 KIBI: Final = 1024
 _LEAST: Final = 2
-"""Bytes of JSON that an item takes at least, with its comma."""
+"""Minimum size of an item in bytes of JSON, with its comma."""
 
 
 class Limits(Struct, frozen=True):
-    """What one object may have at most."""
+    """The maximum sizes of an object."""
 
     spec: int = 64 * KIBI
     """Bytes of ``spec`` as JSON."""
     items: int = 256
-    """Of each list and map in ``spec``; 0 for any number."""
+    """Maximum number of items of each list and map in ``spec``; 0 for any number."""
     fields: Mapping[str, int] = {}
     """For fields of a name, wherever they stand: items of a list or map, or bytes of a text."""
 
@@ -64,7 +64,7 @@ LIMITS: Final[Mapping[resources.Resource, Limits]] = {
         Limits(items=0),
     ),
 }
-_BY_KIND: Final = {(each.group, each.kind): limits for each, limits in LIMITS.items()}
+_BY_KIND: Final = {(resource.group, resource.kind): limits for resource, limits in LIMITS.items()}
 
 
 class _Object(Struct, frozen=True, gc=False):
@@ -83,10 +83,10 @@ def is_limited(group: str, kind: str) -> bool:
 def size_errors(
     group: str, kind: str, obj: bytes | msgspec.Raw, former: bytes | msgspec.Raw = b""
 ) -> list[FieldError]:
-    """What of an object is over a limit, and larger than in ``former``, if that is given.
+    """Return errors for parts of an object that exceed a limit and have grown since ``former``.
 
-    Both are JSON; what cannot be decoded has no errors here. Of a spec with too many bytes nothing
-    else is said.
+    Both are JSON; there are no errors for JSON that cannot be decoded. If a spec has too many
+    bytes, this is its only error.
     """
     limits = _BY_KIND.get((group, kind))
     if limits is None:
@@ -94,11 +94,11 @@ def size_errors(
     new, old = _spec_of(obj), _spec_of(former)
     if len(new) > max(limits.spec, len(old)):
         return [_error("spec", len(new), limits.spec, "bytes")]
-    found = _excesses(new, limits)
-    before = _excesses(old, limits) if found else {}
+    excesses = _excesses(new, limits)
+    before = _excesses(old, limits) if excesses else {}
     return [
         error
-        for place, (excess, error) in found.items()
+        for place, (excess, error) in excesses.items()
         if place not in before or excess > before[place][0]
     ]
 
@@ -111,15 +111,15 @@ def _spec_of(obj: bytes | msgspec.Raw) -> memoryview:
 
 
 def _excesses(spec: memoryview, limits: Limits) -> dict[str, tuple[int, FieldError]]:
-    """By path without indices: how much is over the limit in sum, and the error of the largest."""
-    found: dict[str, tuple[int, FieldError]] = {}
+    """Return by path without indices the total excess, and the error of the largest part."""
+    excesses: dict[str, tuple[int, FieldError]] = {}
     if not limits.items or len(spec) <= _LEAST * limits.items:
-        return found
+        return excesses
     try:
         value = decode(_anything, bytes(spec), "")
     except MalformedError:
-        return found
-    # Paths are made where they are needed: keys may be long, and thousands may lie below one.
+        return excesses
+    # Paths are created if they are needed: keys may be long, with thousands of values below one.
     stack: list[tuple[Any, str | int, Any]] = [(None, "spec", value)]
     while stack:
         *_, name, value = node = stack.pop()
@@ -128,14 +128,14 @@ def _excesses(spec: memoryview, limits: Limits) -> dict[str, tuple[int, FieldErr
         size = len(value.encode()) if is_text and most else len(value)
         if most and size > most:
             place = _path(node, "[]")
-            excess, error = found.get(place, (0, None))
+            excess, error = excesses.get(place, (0, None))
             if error is None or size > int(error.value or 0):
                 error = _error(_path(node), size, most, "bytes" if is_text else "items")
-            found[place] = excess + size - most, error
+            excesses[place] = excess + size - most, error
         if not is_text:
             parts = value.items() if isinstance(value, dict) else enumerate(value)
-            stack += [(node[:2], key, each) for key, each in parts if _may_be_large(key, each)]
-    return found
+            stack += [(node[:2], key, part) for key, part in parts if _may_be_large(key, part)]
+    return excesses
 
 
 def _may_be_large(key: str | int, value: object) -> bool:

@@ -1,4 +1,4 @@
-"""What somebody probably meant by a name that is unknown."""
+"""Suggestions for names that are unknown."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 NEAR: Final = 0.6
 """Similarity from 0 to 1 from which a name is proposed."""
 VERY_NEAR: Final = 0.7
-"""The same for names of which many are alike."""
+"""Similarity from which a name is proposed if many names are alike."""
 _LONGEST: Final = 253
-"""Characters of the longest name; comparing takes the square of it."""
+"""Maximum number of compared characters: a comparison takes the square of it."""
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = NEAR) -> str:
-    """The most similar known name; empty where none is similar."""
+    """Return the most similar known name; empty if none is similar."""
     near = get_close_matches(given[:_LONGEST].lower(), known, n=1, cutoff=cutoff)
     return near[0] if near else ""
 
 
 def did_you_mean(given: str, known: Iterable[str], cutoff: float = NEAR) -> str:
-    """A question that names the most similar known name; empty where none is similar."""
+    """Return a question that names the most similar known name; empty if none is similar."""
     near = nearest(given, known, cutoff)
     return f'did you mean "{near}"?' if near else ""

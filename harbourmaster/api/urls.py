@@ -12,12 +12,12 @@ _SCHEMES: Final = frozenset(("http", "https"))
 
 
 def with_scheme(text: str, scheme: str) -> str:
-    """The URL, with ``scheme`` where it has none, as in ``prometheus:9090``."""
+    """Return the URL, with ``scheme`` if it has none, as in ``prometheus:9090``."""
     return text if not text or "://" in text else f"{scheme}://{text}"
 
 
 def http_url(text: str) -> SplitResult | None:
-    """The parts of an http or https URL with a host; None for anything else."""
+    """Split an http or https URL with a host; None for anything else."""
     if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
         return None
     try:

@@ -1,3 +1,3 @@
-"""What a process serves with: TLS, limits, readiness, health and a drain that loses nothing."""
+"""The servers of a process: TLS, limits, readiness, health and a drain that loses no request."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work that goes on beside what a process waits for."""
+"""Coroutines that run beside the main task of a process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 async def running(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run the coroutines while the block runs, and end them with it.
 
-    One that fails ends the block too, for a process that does only half of its work is worse than
-    one that is started again. Its exception comes out as it is, and only several in a group.
+    One that fails ends the block too, because a process that does half of its work is worse than
+    one that is restarted. Its exception is raised as it is; only several are raised in a group.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -26,7 +26,7 @@ async def running(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]
                 for task in tasks:
                     task.cancel()
     except BaseExceptionGroup as failed:
-        # What can't be listened on or read is one line for the user, wherever it was found.
+        # An unusable address or file is one line for the user, wherever it was detected.
         first, *others = failed.exceptions
         if others:
             raise

@@ -1,7 +1,7 @@
-"""The certificate of what the controller serves with TLS: the webhook's, from the same Secret.
+"""The certificate for TLS in the controller: the webhook's, from the same Secret.
 
-If we manage the Secret, every replica watches it and gets a new certificate at once. If somebody
-else does (cert-manager), it is mounted as for the webhook, and we have no permission to read it.
+If we manage the Secret, every replica watches it and gets a new certificate at once. If another
+issuer does (cert-manager), it is mounted as for the webhook, and we have no permission to read it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT: Final = 600.0
-"""Seconds until a held certificate is looked at again: a clock may jump."""
+"""Maximum seconds between checks of a certificate that is held back: a clock may jump."""
 
 
 def tls_options(
     client_ca: str | None, client_cn: str | None, minimum: Literal["1.2", "1.3"] = "1.2"
 ) -> TlsOptions:
-    """What is required of clients; ``client_ca`` is a file. Raises CertificateError."""
+    """Return the requirements on clients; ``client_ca`` is a file. Raises CertificateError."""
     if client_ca is None:
         if client_cn is not None:
             raise CertificateError("--client-cn needs --client-ca, the CA that signs the clients")
@@ -54,26 +54,26 @@ def tls_options(
 
 
 class ServingCertificate(Protocol):
-    """Where the certificate comes from."""
+    """The source of a serving certificate."""
 
     on_change: list[Callable[[], None]]
-    """Called when there may be another one, whether it can be served or not."""
+    """Functions that are called when there may be another certificate, usable or not."""
 
     def bundle(self) -> Bundle:
-        """The newest, served or not. Raises CertificateError."""
+        """Return the newest certificate, served or not. Raises CertificateError."""
 
     async def first(self) -> CertificateHolder:
-        """Wait for one that can be served."""
+        """Wait for a certificate that can be served."""
 
     async def keep(self, holder: CertificateHolder) -> None:
-        """Offer each new one to the holder, until cancelled."""
+        """Offer each new certificate to the holder, until cancelled."""
 
 
 class SecretCertificate:
-    """From the cache of our Secret; call ``changed`` when it changes.
+    """A certificate from the cache of our Secret; call ``changed`` when the Secret changes.
 
-    ``served`` names in the log what it is for. ``holds``: its clients read ca.crt only when they
-    start, so one of another authority is served late.
+    ``served`` names the server in the log. ``holds``: its clients read ca.crt only when they start,
+    so a certificate of another authority is served late.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class SecretCertificate:
         self._log = get_logger(served)
 
     def changed(self) -> None:
-        """Look again."""
+        """Check the Secret again."""
         self._changes.set()
-        for each in self.on_change:
-            each()
+        for listener in self.on_change:
+            listener()
 
     async def first(self) -> CertificateHolder:
-        """Wait for the first."""
+        """Wait for the first certificate."""
         self._changes.set()
         while True:
             await self._changes.wait()
@@ -109,10 +109,10 @@ class SecretCertificate:
             try:
                 return CertificateHolder(self.bundle(), self._options)
             except CertificateError as error:
-                self._tell(str(error))
+                self._log_fault(str(error))
 
     async def keep(self, holder: CertificateHolder) -> None:
-        """Offer what comes."""
+        """Offer each new certificate to the holder, until cancelled."""
         wait = None
         while True:
             with contextlib.suppress(TimeoutError):
@@ -122,11 +122,11 @@ class SecretCertificate:
             is_held = wait is not None
             wait = None
             try:
-                found = self.bundle()
-                wait = self._wait(holder.bundle, found)
-                changed = wait is None and holder.offer(found)
+                bundle = self.bundle()
+                wait = self._wait(holder.bundle, bundle)
+                changed = wait is None and holder.offer(bundle)
             except CertificateError as error:
-                self._tell(str(error))
+                self._log_fault(str(error))
                 continue
             self._fault = ""
             if changed:
@@ -136,14 +136,14 @@ class SecretCertificate:
                     "certificate of another authority held back", until=holder.bundle.not_after
                 )
 
-    def _wait(self, served: Bundle, found: Bundle) -> float | None:
-        """Seconds until another look at whether to serve what was found; None for now."""
+    def _wait(self, served: Bundle, offered: Bundle) -> float | None:
+        """Return the seconds until ``offered`` may be served; None for now."""
         now = self._now()
-        end = handover(served, found, now) if self._holds else None
+        end = handover(served, offered, now) if self._holds else None
         return None if end is None else min((end - now).total_seconds(), LONGEST_WAIT)
 
     def bundle(self) -> Bundle:
-        """What is there now. Raises CertificateError."""
+        """Return the current certificate. Raises CertificateError."""
         data = self._data()
         bundle = parse_bundle(
             BundleFiles(
@@ -155,14 +155,14 @@ class SecretCertificate:
         verify_bundle(bundle, self._now())
         return bundle
 
-    def _tell(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         if self._data() and fault != self._fault:
             self._log.warning("certificate not loaded", error=fault)
         self._fault = fault
 
 
 class MountedCertificate:
-    """From a directory that somebody else fills."""
+    """A certificate from a directory that another issuer fills."""
 
     def __init__(self, served: str, options: TlsOptions, directory: str) -> None:
         self._options = options
@@ -171,26 +171,28 @@ class MountedCertificate:
         self._log = get_logger(served)
 
     def bundle(self) -> Bundle:
-        """What is there now. Raises CertificateError."""
+        """Return the current certificate. Raises CertificateError."""
         return load(self._directory, utc_now())
 
     async def first(self) -> CertificateHolder:
-        """Wait for the first."""
-        bundle = await wait_for(self._directory, on_error=self._tell)
-        self._tell_change()
+        """Wait for the first certificate."""
+        bundle = await wait_for(self._directory, on_error=self._log_fault)
+        self._notify()
         return CertificateHolder(bundle, self._options)
 
     async def keep(self, holder: CertificateHolder) -> None:
-        """Offer what comes."""
-        await keep_current(holder, self._directory, None, on_change=self._note, on_error=self._tell)
+        """Offer each new certificate to the holder, until cancelled."""
+        await keep_current(
+            holder, self._directory, None, on_change=self._note, on_error=self._log_fault
+        )
 
     def _note(self, bundle: Bundle) -> None:
         self._log.info("certificate loaded", until=bundle.not_after)
-        self._tell_change()
+        self._notify()
 
-    def _tell_change(self) -> None:
-        for each in self.on_change:
-            each()
+    def _notify(self) -> None:
+        for listener in self.on_change:
+            listener()
 
-    def _tell(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         self._log.warning("certificate not loaded", error=fault)

@@ -1,7 +1,7 @@
-"""The connections of one site: how many there are, what they buffer, and which end for others.
+"""The connections of one site: their number, their buffers, and those that end for others.
 
-Above a limit the address that takes most loses: of connections the one idle for longest, of bytes
-the request that is incomplete for longest. A request that is whole is always answered.
+Above a limit the address with the largest share loses: of connections the one idle for longest, of
+bytes the request that is incomplete for longest. A request that is whole is always answered.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _START: Final = 0.1
 """Seconds added to the age of what is buffered, so that new bytes count too."""
 _MANY: Final = 64
-"""Connections whose end is worth giving memory back."""
+"""Minimum number of connections after whose end memory is returned."""
 _TRIM_AFTER: Final = 1.0
-"""Seconds that the end of further connections is awaited."""
+"""Seconds to wait for the end of further connections."""
 _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""What glibc has to give freed memory back to the system; other libraries do by themselves."""
+"""The function of glibc that returns freed memory to the system; None with other libraries."""
 
 
 class Evictable(Protocol):

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of our kinds, which lie beside the packages."""
+"""The CustomResourceDefinitions of our kinds, and values checked by their schemas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA: Final[Schema] = {
     "type": "object",
     "properties": {"annotations": _TEXTS, "labels": _TEXTS, **dict.fromkeys(_FIELDS.split(), _ANY)},
 }
-"""Of every object: definitions say only that it is one."""
+"""Schema of the metadata, which definitions describe only as an object."""
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "object": dict,
     "array": list,
@@ -42,39 +42,39 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 
 def object_errors(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a strict API server rejects in an object of a kind of ours, as ``schema_errors``."""
+    """Yield the errors of a strict API server for an object of our kinds, as ``schema_errors``."""
     group, _, version = str(manifest.get("apiVersion")).rpartition("/")
     return schema_errors(manifest, schemas(group, str(manifest.get("kind"))).get(version, {}))
 
 
 def unknown_fields(manifest: dict[str, Any]) -> list[str]:
-    """The paths of the fields that the definition of its kind lacks; none for other kinds."""
+    """Return the paths of fields that the definition lacks; none for kinds that are not ours."""
     return [path for path, text in object_errors(manifest) if text.startswith(UNKNOWN)]
 
 
 @cache
 def kinds() -> Mapping[tuple[str, str], str]:
-    """The text of each definition by group and kind: few are used, and parsing takes long."""
+    """Return the text of each definition by group and kind; parsing all would take long."""
     texts = [file.read_text() for file in sorted(_CRDS.glob("*.yaml"))]
     return {(head[1], head[2]): text for text in texts if (head := _HEAD.search(text))}
 
 
 @cache
 def schemas(group: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
-    """The schemas of a kind by version; none for a kind that is not ours."""
-    found = {}
+    """Return the schemas of a kind by version; none for a kind that is not ours."""
+    schemas_by_version = {}
     for document in parse_documents(kinds().get((group, kind), ""), kind):
         for version in document.value["spec"]["versions"]:  # type: ignore[union-attr]
             schema = version["schema"]["openAPIV3Schema"]
             properties = {**schema["properties"], "metadata": METADATA}
-            found[version["name"]] = {**schema, "properties": properties}
-    return found
+            schemas_by_version[version["name"]] = {**schema, "properties": properties}
+    return schemas_by_version
 
 
 def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    """The path of each wrong value with what is wrong; UNKNOWN begins the text of an unknown field.
+    """Yield path and text of each wrong value; UNKNOWN begins the text of an unknown field.
 
-    Both are for people, joined by a colon.
+    Rules in CEL are not evaluated: the checks of admission cover them.
     """
     if value is None and schema.get("nullable"):
         return
@@ -84,7 +84,7 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
     if is_truth or not isinstance(value, _TYPES.get(kind, object)):
         yield at, f"Invalid value: {render_value(value)}: must be of the type {kind}"
         return
-    for name in _broken(value, schema):
+    for name in _exceeded_limits(value, schema):
         yield at, f"Invalid value: {render_value(value)}: {name} is {render_value(schema[name])}"
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -93,8 +93,8 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
         yield from _field_errors(value, schema, f"{at}." if at else "")
 
 
-def _broken(value: Any, schema: Schema) -> Iterator[str]:  # noqa: ANN401
-    """The names of the limits that a value does not keep."""
+def _exceeded_limits(value: Any, schema: Schema) -> Iterator[str]:  # noqa: ANN401
+    """Yield the names of the limits that a value exceeds."""
     size = len(value) if isinstance(value, str | list | dict) else value
     lowest, highest = {"minimum", "minLength", "minItems"}, {"maximum", "maxLength", "maxItems"}
     yield from (name for name in lowest & schema.keys() if size < schema[name])
@@ -106,9 +106,9 @@ def _broken(value: Any, schema: Schema) -> Iterator[str]:  # noqa: ANN401
 
 
 def _field_errors(value: Schema, schema: Schema, at: str) -> Iterator[tuple[str, str]]:
-    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    known, additional = schema.get("properties", {}), schema.get("additionalProperties")
     if "type" not in schema or schema.get("x-kubernetes-preserve-unknown-fields"):
-        others = _ANY
+        additional = _ANY
     for name in schema.get("required", ()):
         field = known.get(name, {})
         # A null counts as absent where the field is not nullable.
@@ -116,9 +116,9 @@ def _field_errors(value: Schema, schema: Schema, at: str) -> Iterator[tuple[str,
         if is_absent and "default" not in field:
             yield f"{at}{name}", "Required value: set it"
     for name, below in value.items():
-        if (found := known.get(name, others)) is None:
+        if (field := known.get(name, additional)) is None:
             remedy = did_you_mean(str(name), known, VERY_NEAR) or "remove it"
             yield f"{at}{name}", f"{UNKNOWN}: {remedy}"
         # An API server drops a null, or sets the default in its place.
         elif below is not None:
-            yield from schema_errors(below, found, f"{at}{name}")
+            yield from schema_errors(below, field, f"{at}{name}")

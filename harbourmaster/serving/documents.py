@@ -1,7 +1,7 @@
-"""Kubernetes objects from YAML and JSON text, each with the place where it stands.
+"""Kubernetes objects from YAML and JSON text, each with its place.
 
 Safe against hostile files: no tags, no duplicate keys, no recursion, and aliases that would expand
-beyond a bound are refused before anything walks them.
+beyond a bound are refused before they are expanded.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _UNWANTED_TAGS: Final = frozenset(
 
 
 class Problem(Struct, frozen=True, gc=False):
-    """What is wrong with one document, where, in one line."""
+    """A fault of one document, in one line."""
 
     file: str
     document: int | None
-    """Counted from 1; None where it concerns the file as a whole."""
+    """Number of the document from 1; None for a fault of the file as a whole."""
     text: str
     line: int = 1
-    """Of the fault, or else where its document begins; counted from 1."""
+    """Line of the fault, or else of the beginning of its document; counted from 1."""
 
     def __str__(self) -> str:
         """``file, document 2: what is wrong``, without terminal controls."""
@@ -47,16 +47,16 @@ class Problem(Struct, frozen=True, gc=False):
 
 
 class Document(Struct, frozen=True, gc=False):
-    """One object and where it was found."""
+    """An object and its place."""
 
     file: str
     number: int
     value: dict[str, Any]
     line: int = 1
-    """Where it begins in the file."""
+    """First line of the object in the file."""
 
     def problem(self, text: str) -> Problem:
-        """Say what is wrong with this document."""
+        """Create a Problem of this document."""
         return Problem(self.file, self.number, text, self.line)
 
 
@@ -87,12 +87,10 @@ class _Loader(yaml.CSafeLoader):
                 if key.value in seen:
                     raise DocumentError(f'line {key.start_mark.line + 1}: key "{key.value}" twice')
                 seen.add(key.value)
-        found = super().construct_mapping(node, deep=deep)
-        if None in found:
+        mapping = super().construct_mapping(node, deep=deep)
+        if None in mapping:
             raise DocumentError(f"line {node.start_mark.line + 1}: a key is null")
-        return {
-            each if isinstance(each, str) else render_value(each): found[each] for each in found
-        }
+        return {key if isinstance(key, str) else render_value(key): mapping[key] for key in mapping}
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
@@ -112,7 +110,7 @@ def parse_documents(
     """Yield each object of a YAML or JSON text; the items of a List one by one.
 
     With ``arrays`` a document can be an array of objects, too. Documents before a syntax error come
-    first, for there the reading ends.
+    first, because reading ends there.
     """
     number, line = 0, 1
     try:
@@ -145,19 +143,19 @@ def parse_documents(
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The one mapping that a settings file holds, empty for an empty file. Raises DocumentError."""
-    found = list(read_documents(path))
-    if not found:
+    """Return the mapping in a settings file, empty for an empty file. Raises DocumentError."""
+    documents = list(read_documents(path))
+    if not documents:
         return {}
-    if isinstance(found[0], Problem):
-        raise DocumentError(found[0].text)
-    if len(found) > 1:
+    if isinstance(documents[0], Problem):
+        raise DocumentError(documents[0].text)
+    if len(documents) > 1:
         raise DocumentError("more than one document")
-    return found[0].value
+    return documents[0].value
 
 
 def parse_value(text: str) -> Any:  # noqa: ANN401
-    """One value of YAML or JSON, as a flag holds it. Raises DocumentError."""
+    """Parse a value of YAML or JSON, as in a flag. Raises DocumentError."""
     loader = _Loader(text)
     try:
         value = loader.get_single_data()
@@ -182,7 +180,7 @@ def read_documents(path: Path, *, arrays: bool = False) -> Iterator[Document | P
 
 
 def documents_in(path: Path, *, arrays: bool = False) -> Iterator[Document | Problem]:
-    """The same of a file or of the files in a folder. Raises StartError where it cannot be read."""
+    """Yield each object of a file or folder. Raises StartError if it cannot be read."""
     if not path.exists():
         raise StartError(f"{path}: no such file or directory")
     try:
@@ -194,7 +192,7 @@ def documents_in(path: Path, *, arrays: bool = False) -> Iterator[Document | Pro
 
 
 def files_in(directory: Path) -> list[Path]:
-    """The files of a directory that hold objects, sorted by name; hidden ones are left out."""
+    """Return the files of a directory that hold objects, sorted by name, without hidden ones."""
     return sorted(
         path
         for path in directory.iterdir()
@@ -219,8 +217,8 @@ def _objects(value: Any, node: Any, file: str, number: int) -> Iterator[Document
 
 
 def _items(items: Any, nodes: Any, file: str, number: int) -> Iterator[Document | Problem]:  # noqa: ANN401
-    for index, (item, each) in enumerate(zip(items, nodes, strict=True)):
-        line = each.start_mark.line + 1
+    for index, (item, node) in enumerate(zip(items, nodes, strict=True)):
+        line = node.start_mark.line + 1
         if isinstance(item, dict):
             yield Document(file, number, item, line)
         else:

@@ -34,12 +34,12 @@ class SharedPage:
         self._rendering: asyncio.Task[bytes] | None = None
 
     async def get(self) -> bytes:
-        """The page, rendered after this call."""
+        """Return the page, rendered after this call."""
         if self._rendering is None:
-            self._rendering = asyncio.create_task(self._rendered())
+            self._rendering = asyncio.create_task(self._render_later())
         return await asyncio.shield(self._rendering)
 
-    async def _rendered(self) -> bytes:
+    async def _render_later(self) -> bytes:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(self._next - clock())
         # From here on, callers need a page that is younger.

@@ -38,7 +38,7 @@ _MAX_HEADER: Final = 8190
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """How long a client may take; all in seconds."""
+    """Time limits of a client, in seconds."""
 
     handshake: float = 5.0
     """TLS handshake."""
@@ -105,7 +105,7 @@ class HttpConnection(RequestHandler):
         self.loop = loop
         self.timeouts = timeouts
         self.share: ConnectionShare
-        """What it buffers; set once it is accepted."""
+        """The bytes that the connection buffers; set once it is accepted."""
         self._connections = connections
         self._reader = None if direct is None else DirectReader(self, direct)
         self._head_timer: asyncio.TimerHandle | None = None

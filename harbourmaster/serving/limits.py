@@ -1,4 +1,4 @@
-"""Overload: what is too much is refused at once with 429, so that the rest is answered in time.
+"""Limits under overload: excess requests get 429 at once, so that the others are answered in time.
 
 The API server repeats a call refused with 429 and ``Retry-After`` within its own time-out.
 """
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.metrics import Metrics
 
 MAX_CONNECTIONS: Final = 1000
-"""Each takes about 50 KiB besides the bytes that are counted."""
+"""Maximum number of connections; each takes about 50 KiB besides the bytes that are counted."""
 MAX_REQUESTS: Final = 1024
-# A request in flight is one whose body is on its way, for deciding takes no turn of the loop: many
-# slow clients must not shut out the quick ones, so the bound is high and bytes are what is scarce.
+# A request in flight is one whose body is incomplete, because a decision takes no turn of the loop:
+# many slow clients must not shut out the quick ones, so the limit is high and bytes are scarce.
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 MAX_LAG: Final = 0.25
 """Seconds that the event loop may be late before new requests are refused."""
@@ -75,7 +75,7 @@ class Limits:
     ) -> None:
         self.requests_in_flight = 0
         self.bytes_in_flight = 0
-        """What the connections buffer: heads and bodies of requests, answers that nobody reads."""
+        """Bytes that connections buffer: heads and bodies of requests, and unread answers."""
         self.lag = 0.0
         """Delay of the last heartbeat in seconds."""
         self.max_connections = connections
@@ -94,7 +94,7 @@ class Limits:
         self._heartbeat.stop()
 
     def admit(self, share: ConnectionShare | None = None) -> Admission:
-        """A place for one request of a connection; ``with`` takes it and gives it back."""
+        """Return the place of a request, which ``with`` takes and releases."""
         return Admission(self, share)
 
     def has_room(self) -> bool:

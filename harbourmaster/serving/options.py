@@ -78,9 +78,9 @@ def settings_from(
         return msgspec.convert(values, settings, strict=False)
     except msgspec.ValidationError as error:
         key, _, text = describe(error).partition(": ")
-        leaves = [each for each in _leaves(settings) if _leads_to(key, each.path)]
+        leaves = [leaf for leaf in _leaves(settings) if _leads_to(key, leaf.path)]
         if not leaves:
-            # It is about several of them, or the text names the one.
+            # The error is about several keys, or its text names the key.
             raise SettingsError(describe(error)) from None
         leaf = leaves[0]
         choices = f", expected {_metavar(leaf.kind)}" if "|" in _metavar(leaf.kind) else ""
@@ -104,23 +104,23 @@ class _Leaf(Struct, frozen=True):
 @cache
 def _leaves(settings: type[Struct], path: tuple[str, ...] = ()) -> tuple[_Leaf, ...]:
     hints = get_type_hints(settings, include_extras=True)
-    found: list[_Leaf] = []
+    leaves: list[_Leaf] = []
     for field in fields(settings):
         here = (*path, field.encode_name)
         kind = hints[field.name]
         if isinstance(kind, type) and issubclass(kind, Struct):
-            found.extend(_leaves(kind, here))
+            leaves.extend(_leaves(kind, here))
             continue
         plain, *notes = get_args(kind)
         default = field.default if field.default is not NODEFAULT else field.default_factory()
         text = next((note for note in notes if isinstance(note, str)), "")
-        found.append(_Leaf(here, plain, default, text))
-    return tuple(found)
+        leaves.append(_Leaf(here, plain, default, text))
+    return tuple(leaves)
 
 
 def _value(leaf: _Leaf, given: str) -> object:
-    """A flag's text as a settings file would give it: lists by commas, objects as YAML."""
-    accepted = _accepted(leaf.kind)
+    """Return the value of a flag as in a settings file: lists by commas, objects as YAML."""
+    accepted = _accepted_types(leaf.kind)
     if list in accepted or tuple in accepted:
         return [part.strip() for part in given.split(",") if part.strip()]
     if dict in accepted:
@@ -133,8 +133,8 @@ def _value(leaf: _Leaf, given: str) -> object:
     return given
 
 
-def _accepted(kind: Any) -> set[Any]:  # noqa: ANN401
-    """The plain types that a value may have: of a union each one, without its parameters."""
+def _accepted_types(kind: Any) -> set[Any]:  # noqa: ANN401
+    """Return the plain types of a value: each member of a union, without its parameters."""
     members = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
     return {get_origin(member) or member for member in members}
 
@@ -151,7 +151,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 
 
 def flag_of(path: tuple[str, ...]) -> str:
-    """``--log-level`` for ``log.level``; some subjects are left out."""
+    """Return the flag of a key, ``--log-level`` for ``log.level``; some subjects are left out."""
     names = path[1:] if path[0] in _UNPREFIXED else path[:1] if path in _MAIN else path
     return "--" + "-".join(part for name in names for part in _CAPITAL.split(name)).lower()
 
@@ -165,7 +165,7 @@ def _metavar(kind: Any) -> str:  # noqa: ANN401
         return "|".join(map(str, get_args(kind)))
     if kind is bool:
         return "true|false"
-    accepted = _accepted(kind)
+    accepted = _accepted_types(kind)
     if accepted & {list, tuple}:
         return "A,B,..."
     if dict in accepted:

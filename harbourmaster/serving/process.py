@@ -1,4 +1,4 @@
-"""The end of every command: its exit code, and its error in one line."""
+"""The start and the end of a process: its arguments, its tracer, its exit code and its error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXIT_USAGE: Final = 2
 MOST_CHOICES: Final = 5
-"""Choices that an error lists."""
+"""Maximum number of choices that an error lists."""
 _INTERRUPTED: Final = 130
 _ADVICE: Final = (
     "check that the API server answers and that this machine is not overloaded, and try again"
@@ -33,7 +33,7 @@ _ADVICE: Final = (
 
 
 class Parser(argparse.ArgumentParser):
-    """One that takes flags by their whole names: a new flag must not change what an old one is."""
+    """Parses flags by their whole names: a new flag must not change the meaning of an old one."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the base class has them all
         super().__init__(allow_abbrev=False, **options)
@@ -54,16 +54,16 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f'invalid choice "{value}": {meant}')
 
     def error(self, message: str) -> NoReturn:
-        """Say it in one line, like every other error: the usage of some commands fills a screen."""
+        """Print the error in one line: the usage of some commands fills a screen."""
         self.exit(EXIT_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def exit_code(name: str, command: Callable[[], int]) -> int:
-    """Run a command: 0 done, 1 some input was bad, 2 can't be used."""
+    """Run a command and return its exit code: 0 done, 1 bad input, 2 unusable arguments."""
     try:
         return command()
     except BrokenPipeError:
-        # The reader went away; Python would complain once more when it flushes on exit.
+        # The reader is gone, and Python would report this again when it flushes on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (SettingsError, StartError) as error:
@@ -77,7 +77,7 @@ def exit_code(name: str, command: Callable[[], int]) -> int:
 
 
 def failure(error: Exception) -> str:
-    """The line for an error that nobody explained: its file, what is wrong, what to do."""
+    """Return the line for an unexpected error: its file, what is wrong, what to do."""
     where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
     advice = "" if where or str(error) else f": {_ADVICE}"
     return f"{where}{reason(error)}{advice}"
@@ -105,7 +105,10 @@ def run_process(
 def start_tracing(
     settings: TracingSettings, service: str, release: str, spans: Counter
 ) -> Tracer | None:
-    """A tracer where one is asked for; ``spans`` has the label ``outcome``. Raises StartError."""
+    """Create a tracer if the settings have an endpoint; ``spans`` has the label ``outcome``.
+
+    Raises StartError.
+    """
     if settings.endpoint is None:
         return None
     resource = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from harbourmaster.serving.site import Site
 
 Probe: TypeAlias = Callable[[], Awaitable[str | None]]
-"""Returns why it fails, in one line, or None."""
+"""Returns why the probe fails, in one line, or None."""
 
 PROBE_TIMEOUT: Final = 2.0
 CACHED: Final = 1.0
@@ -56,7 +56,7 @@ class Readiness:
             self._was_ready = True
 
     async def failing(self) -> dict[str, str]:
-        """The reason of each condition that fails, by name; empty when ready."""
+        """Return the reason of each condition that fails, by name; empty when ready."""
         async with self._probing:
             now = asyncio.get_running_loop().time()
             if now - self._probed_at >= CACHED:
@@ -69,7 +69,7 @@ class Readiness:
 def tls_probe(
     site: Site, serving_der: Callable[[], bytes], *, timeout: float = PROBE_TIMEOUT
 ) -> Probe:
-    """A probe that does a TLS handshake and compares the certificate with the current one."""
+    """Create a probe that compares the certificate of a TLS handshake with the current one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Byte for byte the same certificate is a stronger check than any name or chain.
     context.check_hostname = False

@@ -41,7 +41,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and named after it
 
 
 def json_response(body: bytes) -> web.Response:
-    """200 with a JSON body."""
+    """Create a response 200 with a JSON body."""
     return NamelessResponse(body=body, content_type="application/json")
 
 

@@ -13,11 +13,11 @@ from harbourmaster.api.settings import DescribedSettings
 
 
 class StartError(Exception):
-    """What keeps a command from starting; the text is one line for the user."""
+    """A reason why a command cannot start; the text is one line for the user."""
 
 
 class HealthSettings(DescribedSettings, frozen=True, kw_only=True):
-    """Where a process listens."""
+    """The addresses on which a process listens."""
 
     host: Annotated[str, "listen address of both ports; set 0.0.0.0 in a pod"] = "127.0.0.1"
     health_port: Annotated[
@@ -28,7 +28,7 @@ class HealthSettings(DescribedSettings, frozen=True, kw_only=True):
 
 
 class ServerSettings(HealthSettings, frozen=True, kw_only=True):
-    """Where and how the server of reviews listens."""
+    """The address, TLS and limits of the server of reviews."""
 
     port: Annotated[
         int, Meta(ge=0, le=65535), "TLS port for admission reviews; 0 selects a free port"
@@ -71,7 +71,7 @@ class ServerSettings(HealthSettings, frozen=True, kw_only=True):
 
 
 class LogSettings(DescribedSettings, frozen=True, kw_only=True):
-    """What is logged and how."""
+    """The level and the format of logs."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -84,7 +84,7 @@ class LogSettings(DescribedSettings, frozen=True, kw_only=True):
 
 
 class TracingSettings(DescribedSettings, frozen=True, kw_only=True):
-    """Whether spans are sent, and of how much."""
+    """The collector of spans, and the share of work that is traced."""
 
     endpoint: Annotated[
         str | None,

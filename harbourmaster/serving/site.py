@@ -1,4 +1,4 @@
-"""A listening address that serves one aiohttp application, over TLS or plain."""
+"""A listening address that serves one aiohttp application or handler, over TLS or plain."""
 
 from __future__ import annotations
 
@@ -140,12 +140,12 @@ def _runner(
 
 async def _bind(host: str, port: int) -> socket.socket:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError:
         raise AddressError(f'"{host}" is not a local address; give an IP address') from None
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = addresses[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setblocking(False)

@@ -50,7 +50,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._above.accept(self._socket)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Pass it on."""
+        """Pass the event on."""
         self._timer.cancel()
         self._is_closing = True
         self._above.end()
@@ -64,10 +64,10 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             return
         try:
             if len(data) <= _PIECE:
-                found = self._decrypted(data)
+                plain = self._decrypt(data)
             else:
                 pieces = range(0, len(data), _PIECE)
-                found = b"".join([self._decrypted(data[at : at + _PIECE]) for at in pieces])
+                plain = b"".join([self._decrypt(data[at : at + _PIECE]) for at in pieces])
         except ssl.SSLError:
             # What is sent last is the alert that says why.
             self._is_closing = True
@@ -76,18 +76,18 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             return
         if self._outgoing.pending:
             self._socket.write(self._outgoing.read())
-        if found:
-            self._above.data_received(found)
+        if plain:
+            self._above.data_received(plain)
         if self._has_ended:
             self.close()
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Pass the event on."""
         if self._is_open:
             self._above.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Pass the event on."""
         if self._is_open:
             self._above.resume_writing()
 
@@ -135,7 +135,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return self._is_closing
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
-        """Of TLS ``ssl_object``, ``sslcontext`` and ``peercert``; else what the socket has."""
+        """Return ``ssl_object``, ``sslcontext`` or ``peercert``, or a value of the socket."""
         if name == "ssl_object":
             return self._tls
         if name == "sslcontext":
@@ -156,10 +156,10 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """Read on."""
         self._socket.resume_reading()
 
-    def _decrypted(self, data: bytes) -> bytes:
+    def _decrypt(self, data: bytes) -> bytes:
         incoming, tls = self._incoming, self._tls
         incoming.write(data)
-        found = b""
+        plain = b""
         try:
             if not self._is_open:
                 tls.do_handshake()
@@ -171,8 +171,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 if not piece:
                     self._has_ended = True
                     incoming.read()
-                found = found + piece if found else piece
+                plain = plain + piece if plain else piece
         except ssl.SSLWantReadError:
             # OpenSSL took the part of a record that was there, so the buffer is empty.
             pass
-        return found
+        return plain
