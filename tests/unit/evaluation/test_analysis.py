@@ -1,4 +1,4 @@
-"""Scores, verdicts and the JSON that Keptn tells them with."""
+"""The scores of objectives, the results of analyses, and their JSON."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def objective(name="ready", weight=1, namespace="", *, key=False, **target):
     )
 
 
-def verdict(*found, limits=LIMITS):
-    """Of pairs of an objective and its value."""
-    return judge([(each, MeasuredObjective(QUERY, value)) for each, value in found], limits)
+def verdict(*measured, limits=LIMITS):
+    return judge(
+        [(objective, MeasuredObjective(QUERY, value)) for objective, value in measured], limits
+    )
 
 
 def score(value, **target):
@@ -48,7 +49,7 @@ def score(value, **target):
 
 
 def test_c96_one_objective_that_passes():
-    found = verdict(
+    result = verdict(
         (
             objective(
                 namespace="shop", failure={"lessThan": fixed(2)}, warning={"lessThan": fixed("3")}
@@ -57,8 +58,8 @@ def test_c96_one_objective_that_passes():
         ),
         limits=TotalScore(pass_percentage=90, warning_percentage=75),
     )
-    assert (found.passed, found.warning) == (True, False)
-    assert found.raw == (
+    assert (result.passed, result.warning) == (True, False)
+    assert result.raw == (
         '{"objectiveResults":[{"result":{'
         '"failResult":{"operator":{"lessThan":{"fixedValue":"2"}},"fulfilled":false},'
         '"warnResult":{"operator":{"lessThan":{"fixedValue":"3"}},"fulfilled":false},'
@@ -69,11 +70,11 @@ def test_c96_one_objective_that_passes():
         '"value":4,"query":"sum(up)","score":1}],'
         '"totalScore":1,"maximumScore":1,"pass":true,"warning":false}'
     )
-    assert found.summary == "the analysis passed: 1 of 1 points, 100 %"
+    assert result.summary == "the analysis passed: 1 of 1 points, 100 %"
 
 
 def test_c96_three_objectives_of_which_one_is_warned_of():
-    found = verdict(
+    result = verdict(
         (
             objective("first", 2, failure={"lessThan": fixed(5)}, warning={"lessThan": fixed("4")}),
             "11",
@@ -86,8 +87,8 @@ def test_c96_three_objectives_of_which_one_is_warned_of():
         ),
         (objective("third", failure={"notInRange": between("25", 35)}), "30.000000"),
     )
-    assert (found.total, found.maximum, found.percentage) == (3.5, 4, 87.5)
-    assert found.raw == (
+    assert (result.total, result.maximum, result.percentage) == (3.5, 4, 87.5)
+    assert result.raw == (
         '{"objectiveResults":['
         '{"result":{"failResult":{"operator":{"lessThan":{"fixedValue":"5"}},"fulfilled":false},'
         '"warnResult":{"operator":{"lessThan":{"fixedValue":"4"}},"fulfilled":false},'
@@ -144,9 +145,9 @@ def test_points(value, target, expected):
     ],
 )
 def test_what_is_no_number_has_no_points_and_an_error(value, error):
-    found = verdict((objective(), value))
-    assert (found.total, found.passed, found.warning) == (0, False, False)
-    result = json.loads(found.raw)["objectiveResults"][0]
+    result = verdict((objective(), value))
+    assert (result.total, result.passed, result.warning) == (0, False, False)
+    result = json.loads(result.raw)["objectiveResults"][0]
     assert result == {
         "result": {
             "failResult": {"operator": {}, "fulfilled": False},
@@ -163,9 +164,9 @@ def test_what_is_no_number_has_no_points_and_an_error(value, error):
 
 
 def test_a_target_that_can_not_be_read_has_no_points():
-    found = verdict((objective(failure={"lessThan": fixed("x")}), "4"))
-    assert (found.total, found.passed) == (0, False)
-    assert found.results[0].error.startswith("target.failure.lessThan.fixedValue: 'x' is no")
+    result = verdict((objective(failure={"lessThan": fixed("x")}), "4"))
+    assert (result.total, result.passed) == (0, False)
+    assert result.results[0].error.startswith("target.failure.lessThan.fixedValue: 'x' is no")
 
 
 @pytest.mark.parametrize(
@@ -174,37 +175,37 @@ def test_a_target_that_can_not_be_read_has_no_points():
 )
 def test_limits_are_reached_where_they_are_met(reached, passed, warning):
     good, bad = objective(), objective(failure={"greaterThan": fixed(0)})
-    found = verdict(*[(good, "1")] * reached, *[(bad, "1")] * (4 - reached))
-    assert (found.percentage, found.passed, found.warning) == (reached * 25, passed, warning)
+    result = verdict(*[(good, "1")] * reached, *[(bad, "1")] * (4 - reached))
+    assert (result.percentage, result.passed, result.warning) == (reached * 25, passed, warning)
 
 
 def test_a_key_objective_without_points_ends_all():
     limits = TotalScore(pass_percentage=10, warning_percentage=5)
     bad = objective("errors", key=True, failure={"greaterThan": fixed(0)})
-    found = verdict((objective(weight=9), "1"), (bad, "1"), limits=limits)
-    assert (found.percentage, found.passed, found.warning) == (90, False, False)
-    assert found.summary == "the analysis failed: 9 of 10 points, 90 %"
-    assert '"weight":1,"keyObjective":true}' in found.raw
+    result = verdict((objective(weight=9), "1"), (bad, "1"), limits=limits)
+    assert (result.percentage, result.passed, result.warning) == (90, False, False)
+    assert result.summary == "the analysis failed: 9 of 10 points, 90 %"
+    assert '"weight":1,"keyObjective":true}' in result.raw
 
 
 def test_a_key_objective_with_a_warning_ends_nothing():
-    found = verdict((objective(key=True, warning={"greaterThan": fixed(0)}), "1"))
-    assert (found.percentage, found.passed, found.warning) == (50, False, True)
-    assert found.summary == "the analysis ended with a warning: 0.5 of 1 points, 50 %"
+    result = verdict((objective(key=True, warning={"greaterThan": fixed(0)}), "1"))
+    assert (result.percentage, result.passed, result.warning) == (50, False, True)
+    assert result.summary == "the analysis ended with a warning: 0.5 of 1 points, 50 %"
 
 
 def test_without_a_maximum_nothing_is_reached():
     assert verdict().raw == (
         '{"objectiveResults":[],"totalScore":0,"maximumScore":0,"pass":false,"warning":false}'
     )
-    found = verdict((objective(weight=0), "1"))
-    assert (found.percentage, found.passed) == (0, False)
-    assert '"target":{}},"value":1' in found.raw
+    result = verdict((objective(weight=0), "1"))
+    assert (result.percentage, result.passed) == (0, False)
+    assert '"target":{}},"value":1' in result.raw
 
 
 def test_queries_are_escaped_as_go_does():
-    found = judge([(objective(), MeasuredObjective('a{b="<c>&"}', "1"))], LIMITS)
-    assert r'"query":"a{b=\"\u003cc\u003e\u0026\"}"' in found.raw
+    result = judge([(objective(), MeasuredObjective('a{b="<c>&"}', "1"))], LIMITS)
+    assert r'"query":"a{b=\"\u003cc\u003e\u0026\"}"' in result.raw
 
 
 TARGETS = st.fixed_dictionaries(
@@ -237,8 +238,8 @@ SCORES = st.integers(0, 99).flatmap(
 
 
 @given(FOUND, SCORES)
-def test_a_verdict_is_within_its_limits_and_told_as_json(found, limits):
-    result = verdict(*found, limits=limits)
+def test_a_verdict_is_within_its_limits_and_told_as_json(measured, limits):
+    result = verdict(*measured, limits=limits)
     assert 0 <= result.total <= result.maximum
     assert 0 <= result.percentage <= 100
     assert not (result.passed and result.warning)
@@ -249,11 +250,12 @@ def test_a_verdict_is_within_its_limits_and_told_as_json(found, limits):
 
 
 @given(FOUND, SCORES)
-def test_without_a_criterion_nothing_gets_worse(found, limits):
+def test_without_a_criterion_nothing_gets_worse(measured, limits):
     lenient = [
-        (objective(weight=each.weight, key=each.key_objective), value) for each, value in found
+        (objective(weight=strict.weight, key=strict.key_objective), value)
+        for strict, value in measured
     ]
-    before, after = verdict(*found, limits=limits), verdict(*lenient, limits=limits)
+    before, after = verdict(*measured, limits=limits), verdict(*lenient, limits=limits)
     assert after.total >= before.total
     assert (after.passed, after.passed or after.warning) >= (
         before.passed,
@@ -262,10 +264,10 @@ def test_without_a_criterion_nothing_gets_worse(found, limits):
 
 
 @given(FOUND, SCORES, st.randoms())
-def test_the_order_of_objectives_is_of_no_matter(found, limits, random):
-    before = verdict(*found, limits=limits)
-    random.shuffle(found)
-    after = verdict(*found, limits=limits)
+def test_the_order_of_objectives_is_of_no_matter(measured, limits, random):
+    before = verdict(*measured, limits=limits)
+    random.shuffle(measured)
+    after = verdict(*measured, limits=limits)
     assert (after.total, after.passed, after.warning) == (
         before.total,
         before.passed,

@@ -1,4 +1,4 @@
-"""The time that an analysis looks at, and what it remembers."""
+"""The timeframe of an analysis, and the values of its status."""
 
 from __future__ import annotations
 
@@ -109,17 +109,19 @@ def stored(reference, **fields):
 
 def test_each_template_is_needed_once():
     objectives = [
-        AnalysisObjective(analysis_value_template_ref=each)
-        for each in (named("a"), named("b"), named("a"), named("a", "x"))
+        AnalysisObjective(analysis_value_template_ref=reference)
+        for reference in (named("a"), named("b"), named("a"), named("a", "x"))
     ]
     assert template_references(objectives) == (named("a"), named("b"), named("a", "x"))
 
 
 def test_values_are_stored_by_template_and_namespace():
-    values = {each: stored(each) for each in (named("a"), named("a", "x"), named("a-x"))}
-    found = by_status_key(values)
-    assert list(found) == ["a", "a-x", "a-x#2"]
-    assert [each.objective_reference for each in found.values()] == list(values)
+    values = {
+        reference: stored(reference) for reference in (named("a"), named("a", "x"), named("a-x"))
+    }
+    by_key = by_status_key(values)
+    assert list(by_key) == ["a", "a-x", "a-x#2"]
+    assert [reference.objective_reference for reference in by_key.values()] == list(values)
 
 
 def test_what_was_stored_is_recalled_but_for_faults():

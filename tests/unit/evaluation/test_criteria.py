@@ -1,4 +1,4 @@
-"""Criteria of an AnalysisDefinition: what they say, and when they are fulfilled."""
+"""The criteria of an AnalysisDefinition, decoded and compared with values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of metrics and their age."""
+"""The values of metrics, and their age."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_metric_counts_with_both_values():
 
 
 @pytest.mark.parametrize(
-    ("found", "fault"),
+    ("unusable", "fault"),
     [
         (metric("", raw=""), "empty value for: cpus"),
         (
@@ -61,9 +61,9 @@ def test_a_metric_counts_with_both_values():
         (metric(raw=""), "empty rawValue for: cpus"),
     ],
 )
-def test_c74_what_is_not_there_is_named(found, fault):
-    assert read_metric(found, INTERVALS, NOW).fault.startswith(fault)
-    assert read_metric(found, INTERVALS, NOW).value == ""
+def test_c74_what_is_not_there_is_named(unusable, fault):
+    assert read_metric(unusable, INTERVALS, NOW).fault.startswith(fault)
+    assert read_metric(unusable, INTERVALS, NOW).value == ""
 
 
 def test_a_value_counts_for_its_intervals_and_ten_seconds():
@@ -76,15 +76,15 @@ def test_a_value_counts_for_its_intervals_and_ten_seconds():
 
 def test_a_failed_query_is_no_harm_while_the_value_is_fresh():
     assert read_metric(metric(age=40, fault="timed out"), INTERVALS, NOW) == Reading("10")
-    found = read_metric(metric(age=100, fault="timed out\nat once"), INTERVALS, NOW)
-    assert found.fault.endswith("longer than 1m10s: timed out at once")
-    assert found.value == ""
+    reading = read_metric(metric(age=100, fault="timed out\nat once"), INTERVALS, NOW)
+    assert reading.fault.endswith("longer than 1m10s: timed out at once")
+    assert reading.value == ""
 
 
 @pytest.mark.parametrize("stamped", ["", "yesterday", "2026-13-01T00:00:00Z"])
 def test_a_value_without_a_time_does_not_count(stamped):
-    found = read_metric(metric(age=stamped), INTERVALS, NOW)
-    assert found == Reading(fault="the age of the value of cpus is unknown")
+    reading = read_metric(metric(age=stamped), INTERVALS, NOW)
+    assert reading == Reading(fault="the age of the value of cpus is unknown")
 
 
 def test_a_value_of_a_time_to_come_does_not_count_for_ever():
@@ -95,22 +95,22 @@ def test_a_value_of_a_time_to_come_does_not_count_for_ever():
 
 def test_the_newest_stored_result_counts_where_there_is_no_value():
     results = [stored("1", 60), stored("2", 20), stored("", 5, "timed out")]
-    found = metric("", "", raw="", results=results)
-    assert newest_value(found) == Value("2", ago(20))
-    assert read_metric(found, INTERVALS, NOW) == Reading("2")
-    assert is_fresh(found, INTERVALS, NOW)
+    tested = metric("", "", raw="", results=results)
+    assert newest_value(tested) == Value("2", ago(20))
+    assert read_metric(tested, INTERVALS, NOW) == Reading("2")
+    assert is_fresh(tested, INTERVALS, NOW)
 
 
 def test_a_stored_result_with_a_fault_has_no_value_whatever_it_says():
     # Keptn leaves one there.
-    found = metric("", "", results=(stored("1", 60), stored("2", 30, "refused")))
-    assert newest_value(found) == Value("1", ago(60))
+    tested = metric("", "", results=(stored("1", 60), stored("2", 30, "refused")))
+    assert newest_value(tested) == Value("1", ago(60))
 
 
 def test_stored_results_grow_old_as_well():
-    found = metric("", "", raw="", results=[stored("1", 200)])
-    assert "3m20s old" in read_metric(found, INTERVALS, NOW).fault
-    assert not is_fresh(found, INTERVALS, NOW)
+    tested = metric("", "", raw="", results=[stored("1", 200)])
+    assert "3m20s old" in read_metric(tested, INTERVALS, NOW).fault
+    assert not is_fresh(tested, INTERVALS, NOW)
 
 
 def test_nothing_is_not_fresh():
@@ -119,14 +119,16 @@ def test_nothing_is_not_fresh():
 
 
 def test_a_value_of_another_question_does_not_count():
-    found = metric()
-    asked = msgspec.structs.replace(found.status, question=question_hash(found.spec))
-    found = msgspec.structs.replace(found, status=asked)
-    assert read_metric(found, INTERVALS, NOW) == Reading("10")
-    slower = msgspec.structs.replace(found.spec, fetch_interval_seconds=3600)
-    assert read_metric(msgspec.structs.replace(found, spec=slower), INTERVALS, NOW) == Reading("10")
-    other = msgspec.structs.replace(found.spec, query="other")
+    tested = metric()
+    asked = msgspec.structs.replace(tested.status, question=question_hash(tested.spec))
+    tested = msgspec.structs.replace(tested, status=asked)
+    assert read_metric(tested, INTERVALS, NOW) == Reading("10")
+    slower = msgspec.structs.replace(tested.spec, fetch_interval_seconds=3600)
+    assert read_metric(msgspec.structs.replace(tested, spec=slower), INTERVALS, NOW) == Reading(
+        "10"
+    )
+    spec = msgspec.structs.replace(tested.spec, query="other")
     fault = "the value of cpus is from before its query was changed"
-    edited = msgspec.structs.replace(found, spec=other)
+    edited = msgspec.structs.replace(tested, spec=spec)
     assert read_metric(edited, INTERVALS, NOW) == Reading(fault=fault)
     assert not is_fresh(edited, INTERVALS, NOW)

@@ -58,9 +58,9 @@ def test_a_value_that_is_not_finite_is_inconclusive(value):
 
 
 def test_a_target_that_cannot_be_read_is_told_whatever_the_value():
-    found = judge(Objective("cpus", "5"), missing_metric("cpus", ["shop", "keptn"]))
-    assert found.message.startswith("invalid operator")
-    assert not is_inconclusive(found)
+    result = judge(Objective("cpus", "5"), missing_metric("cpus", ["shop", "keptn"]))
+    assert result.message.startswith("invalid operator")
+    assert not is_inconclusive(result)
 
 
 def test_a_huge_value_is_cut():
@@ -70,13 +70,13 @@ def test_a_huge_value_is_cut():
 
 
 def test_c74_what_is_not_there_is_inconclusive_and_says_so():
-    found = judge(Objective("cpus", ">5"), missing_metric("cpus", ["shop", "keptn"]))
+    result = judge(Objective("cpus", ">5"), missing_metric("cpus", ["shop", "keptn"]))
     message = (
         "inconclusive: KeptnMetric cpus not found in namespace shop or keptn: "
         "create it there, or set keptnMetricRef.namespace"
     )
-    assert found == Result("", FAILED, message)
-    assert is_inconclusive(found)
+    assert result == Result("", FAILED, message)
+    assert is_inconclusive(result)
     assert not is_inconclusive(judged("3", ">5"))
 
 
@@ -115,7 +115,7 @@ def test_objectives_for_one_metric_do_not_collide(objectives, keys):
     [
         (None, False),
         (Result("10", SUCCEEDED, "value '10' met objective '>5'"), True),
-        # Keptn's statuses are taken over, and so is what somebody else wrote.
+        # Keptn's statuses are adopted, and so are those that other clients wrote.
         (Result("10", SUCCEEDED, ""), True),
         (Result("10", SUCCEEDED, "value '10' met objective '>50'"), False),
         (Result("10", SUCCEEDED, "value '10' met objective '>=>5'"), False),

@@ -25,7 +25,7 @@ ERRORS = Objective("errors", "<1")
 
 
 class Metrics:
-    """What is measured, by the metric's name; ``asked`` has the names."""
+    """The values of metrics by name; ``asked`` has the names that were read."""
 
     def __init__(self, **values):
         self.values = values

@@ -9,32 +9,32 @@ NOON = 1_772_366_400.0
 
 
 def test_slots_come_once_in_each_interval():
-    found = slots(60.0, 7_250, 0, 1)
-    assert found.next(NOON) == NOON + 7.25
-    assert found.next(NOON + 7.25) == NOON + 67.25
-    assert found.last(NOON + 67.0) == NOON + 7.25
+    metric_slots = slots(60.0, 7_250, 0, 1)
+    assert metric_slots.next(NOON) == NOON + 7.25
+    assert metric_slots.next(NOON + 7.25) == NOON + 67.25
+    assert metric_slots.last(NOON + 67.0) == NOON + 7.25
 
 
 def test_a_fetch_that_is_late_leads_to_the_same_slots():
-    found = slots(60.0, 0, 0, 1)
-    assert found.next(NOON + 19.5) == NOON + 60
+    metric_slots = slots(60.0, 0, 0, 1)
+    assert metric_slots.next(NOON + 19.5) == NOON + 60
 
 
 @pytest.mark.parametrize(("count", "seconds"), [(1, 0.01), (100, 1.0), (1000, 10.0), (9999, 15.0)])
 def test_many_metrics_of_a_question_are_spread_before_its_slot(count, seconds):
-    found = slots(60.0, 30_000, 2048, count)
-    assert found.spread == seconds
-    assert found.next(NOON) == NOON + 30 - seconds / 2
+    metric_slots = slots(60.0, 30_000, 2048, count)
+    assert metric_slots.spread == seconds
+    assert metric_slots.next(NOON) == NOON + 30 - seconds / 2
 
 
 def test_an_answer_is_shared_by_those_of_its_slot():
-    found = slots(60.0, 0, 2048, 500)
-    assert found.shared_since(NOON) == NOON - 6
-    slot = found.next(NOON - 30)
+    metric_slots = slots(60.0, 0, 2048, 500)
+    assert metric_slots.shared_since(NOON) == NOON - 6
+    slot = metric_slots.next(NOON - 30)
     assert slot == NOON - 2.5
-    assert found.shared_since(slot, slot) == slot - 6
+    assert metric_slots.shared_since(slot, slot) == slot - 6
     # However late it has become.
-    assert found.shared_since(slot + 30, slot) == NOON - 5
+    assert metric_slots.shared_since(slot + 30, slot) == NOON - 5
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_answer_is_shared_by_those_of_its_slot():
     [
         # In the slot of now, cut to its second.
         (0.0, 20.0, 60.25),
-        # In an earlier one: this one is to be made up for.
+        # In an earlier one, so that the current one is due.
         (-60.0, 20.0, -59.75),
         (-3600.0, 20.0, -3599.75),
         # Before the slot of now, which has not come.
@@ -52,16 +52,16 @@ def test_an_answer_is_shared_by_those_of_its_slot():
     ],
 )
 def test_a_stamp_tells_whether_the_slot_is_done(updated, now, expected):
-    found = slots(60.0, 250, 0, 1)
-    assert found.next(found.last_fetch(NOON + updated, NOON + now)) == NOON + expected
+    metric_slots = slots(60.0, 250, 0, 1)
+    assert metric_slots.next(metric_slots.last_fetch(NOON + updated, NOON + now)) == NOON + expected
 
 
 def test_an_answer_that_another_metric_asked_for_counts_for_ours():
     # Ours is in the middle of the fifteen seconds before the slot.
-    found = slots(60.0, 30_000, 2048, 9999)
-    assert found.last(NOON + 25) == NOON + 22.5
-    assert found.next(found.last_fetch(NOON + 15, NOON + 25)) == NOON + 82.5
-    assert found.next(found.last_fetch(NOON + 13, NOON + 25)) < NOON + 25
+    metric_slots = slots(60.0, 30_000, 2048, 9999)
+    assert metric_slots.last(NOON + 25) == NOON + 22.5
+    assert metric_slots.next(metric_slots.last_fetch(NOON + 15, NOON + 25)) == NOON + 82.5
+    assert metric_slots.next(metric_slots.last_fetch(NOON + 13, NOON + 25)) < NOON + 25
 
 
 def test_hashes_are_the_same_in_every_process():

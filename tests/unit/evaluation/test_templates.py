@@ -1,4 +1,4 @@
-"""Queries with arguments: what of Go's templates there is, and what a value may not do."""
+"""Queries with arguments: the supported actions of Go's templates, and the escaping of values."""
 
 from __future__ import annotations
 
@@ -159,12 +159,12 @@ def test_a_query_has_an_end():
 @given(st.text(), st.sampled_from(sorted(STRINGS)))
 def test_within_quotes_nothing_gets_out_of_the_string(value, provider):
     try:
-        found = query('"{{.x}}{{.x}}"', provider, x=value)
+        rendered = query('"{{.x}}{{.x}}"', provider, x=value)
     except ValueError:
         return
-    assert re.fullmatch(STRINGS[provider], found)
+    assert re.fullmatch(STRINGS[provider], rendered)
     if provider == "elastic":
-        assert json.loads(found) == value * 2
+        assert json.loads(rendered) == value * 2
 
 
 @given(
@@ -175,10 +175,10 @@ def test_within_quotes_nothing_gets_out_of_the_string(value, provider):
 def test_outside_of_quotes_a_value_brings_no_operator(value, provider, around):
     before, after = around
     try:
-        found = query(f"{before}{{{{.x}}}}{after}", provider, x=value)
+        rendered = query(f"{before}{{{{.x}}}}{after}", provider, x=value)
     except ValueError:
         return
-    added = found.removeprefix(before).removesuffix(after)
+    added = rendered.removeprefix(before).removesuffix(after)
     assert not set(added) & set(" ,()[]{}\"'")
     if provider != "datadog":
         # What is left of signs belongs to a number.

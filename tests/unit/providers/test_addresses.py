@@ -1,4 +1,4 @@
-"""Which URLs and addresses may be asked, whatever way they are written."""
+"""The allowed URLs and addresses, in all spellings."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_an_invalid_network_is_an_error(text):
     ],
 )
 def test_servers_are_read_as_they_are_connected_to(url, where, address):
-    found = parse_server_url(url)
-    assert (host_and_port(found), literal_address(found)) == (where, address)
+    parsed = parse_server_url(url)
+    assert (host_and_port(parsed), literal_address(parsed)) == (where, address)
     assert describe_server(url) == where
 
 

@@ -1,4 +1,4 @@
-"""Names are looked up once, all their addresses are checked, and none that hangs delays another."""
+"""Names are looked up once, all their addresses are checked, and a slow name delays no other."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def resolver(lookup, allowed=LOOPBACK):
 
 async def test_all_addresses_of_a_name_are_found():
     names = Names(prom=("10.0.0.1", "2001:db8::1"))
-    found = await resolver(names).resolve("prom", 9090, socket.AF_UNSPEC)
-    assert [(each["host"], each["port"], each["family"]) for each in found] == [
+    addresses = await resolver(names).resolve("prom", 9090, socket.AF_UNSPEC)
+    assert [(address["host"], address["port"], address["family"]) for address in addresses] == [
         ("10.0.0.1", 9090, socket.AF_INET),
         ("2001:db8::1", 9090, socket.AF_INET6),
     ]
-    assert {each["hostname"] for each in found} == {"prom"}
+    assert {address["hostname"] for address in addresses} == {"prom"}
 
 
 @pytest.mark.parametrize(
@@ -64,25 +64,25 @@ async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch)
         names = {"slow-1": "10.0.0.1", "slow-2": "10.0.0.1", "slow-3": "10.0.0.1"}
         return Names(quick="10.0.0.2", **names)(host, port, 0)
 
-    found = resolver(hanging)
+    checked = resolver(hanging)
     # One name takes one turn, on whatever ports.
-    slow = [asyncio.create_task(found.resolve("slow-1", port)) for port in range(1, 9)]
-    slow.append(asyncio.create_task(found.resolve("slow-2", 80)))
+    slow = [asyncio.create_task(checked.resolve("slow-1", port)) for port in range(1, 9)]
+    slow.append(asyncio.create_task(checked.resolve("slow-2", 80)))
     await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE):
-        assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"
-    slow.append(asyncio.create_task(found.resolve("slow-3", 80)))
+        assert (await checked.resolve("quick", 80))[0]["host"] == "10.0.0.2"
+    slow.append(asyncio.create_task(checked.resolve("slow-3", 80)))
     await asyncio.sleep(0)
     with pytest.raises(OSError, match="too many other names"):
-        await found.resolve("quick", 80)
+        await checked.resolve("quick", 80)
     slow[0].cancel()
     go.set()
     answers = await asyncio.gather(*slow, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
     assert {answer[0]["host"] for answer in answers[1:]} == {"10.0.0.1"}
-    assert [each[0]["port"] for each in answers[1:3]] == [2, 3]
+    assert [answer[0]["port"] for answer in answers[1:3]] == [2, 3]
     assert asked.count("slow-1") == 1
-    assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"
+    assert (await checked.resolve("quick", 80))[0]["host"] == "10.0.0.2"
 
 
 def test_a_lookup_may_outlive_the_loop():
@@ -98,7 +98,7 @@ def test_a_lookup_may_outlive_the_loop():
         task.cancel()
 
     asyncio.run(leave())
-    (thread,) = [each for each in threading.enumerate() if each.name == "lookup"]
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "lookup"]
     assert thread.daemon
     threading.Thread(target=lambda: (thread.join(PATIENCE), ended.set())).start()
     go.set()
@@ -106,15 +106,15 @@ def test_a_lookup_may_outlive_the_loop():
 
 
 def test_the_system_knows_the_address_of_an_address():
-    assert {found[4][:2] for found in look_up("127.0.0.1", 80, 0)} == {("127.0.0.1", 80)}
+    assert {info[4][:2] for info in look_up("127.0.0.1", 80, 0)} == {("127.0.0.1", 80)}
 
 
 async def test_no_socket_is_created_for_a_forbidden_address():
     info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-    async with create_connector(AddressFilter()) as found:
+    async with create_connector(AddressFilter()) as tcp:
         with pytest.raises(PermissionError, match="it has a loopback address"):
-            found._socket_factory((*info, ("127.0.0.1", 80)))
-        found._socket_factory((*info, ("10.0.0.1", 80))).close()
+            tcp._socket_factory((*info, ("127.0.0.1", 80)))
+        tcp._socket_factory((*info, ("10.0.0.1", 80))).close()
 
 
 async def test_a_name_is_looked_up_once_and_connected_to_where_it_was_found():

@@ -1,6 +1,8 @@
-"""What every client of a metric provider makes of answers without a value."""
+"""The contract of all clients of metric providers, above all for answers without a value."""
 
 from __future__ import annotations
+
+import inspect
 
 import pytest
 
@@ -17,6 +19,7 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from harbourmaster.providers.registry import PROVIDERS
 from helpers.exchanges import GARBAGE
 from helpers.provider_clients import DATADOG, DYNATRACE, ELASTIC, KAFKA, PROMETHEUS
 
@@ -191,3 +194,14 @@ async def test_a_server_with_a_query_or_a_fragment_is_a_bad_provider(client, res
     error, sent = await client.told(b"", server=rest)
     assert type(error) is BadProviderError
     assert not sent
+
+
+def test_every_type_of_the_definition_has_its_client():
+    assert sorted(PROVIDERS) == [
+        *("cortex", "datadog", "dql", "dynatrace", "elastic"),
+        *("kafka", "prometheus", "static", "thanos"),
+    ]
+    for kind, provider in PROVIDERS.items():
+        api = "prometheus" if kind in {"cortex", "thanos"} else kind
+        assert type(provider).__name__.lower() == api
+        assert inspect.iscoroutinefunction(provider.ask)

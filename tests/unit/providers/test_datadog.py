@@ -21,8 +21,8 @@ RANGE = Question("m", 0.0, 9.0, 1.0)
 
 
 async def told(points, question=None):
-    found, _ = await DATADOG.told({"series": [{"pointlist": points}]}, question)
-    return found
+    answer, _ = await DATADOG.told({"series": [{"pointlist": points}]}, question)
+    return answer
 
 
 async def test_success_is_the_mean_of_the_points_that_have_a_value():

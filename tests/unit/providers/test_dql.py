@@ -40,7 +40,7 @@ def target(url, secret=SECRET):
 
 
 class Clock:
-    """Time that goes on only where somebody sleeps."""
+    """A clock that only ``sleep`` advances."""
 
     def __init__(self):
         self.now = 0.0
@@ -240,8 +240,8 @@ async def test_one_refusal_of_a_token_that_many_use_makes_one_new_one(clock):
     http = Told(TOKEN, b'{"access_token": "b", "expires_in": 300}')
     own = target("https://abc.example.com")
     first = await tokens.get(http, own)
-    found = await asyncio.gather(*(tokens.get(http, own, refused=first) for _ in range(20)))
-    assert set(found) == {"b"}
+    renewed = await asyncio.gather(*(tokens.get(http, own, refused=first) for _ in range(20)))
+    assert set(renewed) == {"b"}
     assert len(http.sent) == 2
 
 

@@ -1,4 +1,4 @@
-"""What a request carries, where it goes, and what comes of each kind of bad answer."""
+"""The content and the destination of requests, and the error of each kind of bad answer."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ CANARY = "canary-7f3a9c"
 
 @pytest.fixture
 async def http():
-    async with HttpClient(LOOPBACK) as found:
-        yield found
+    async with HttpClient(LOOPBACK) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,8 @@ SECRET = {"user": b"harbour", "password": b"canary-password"}
 
 
 async def told(document, question=None, **options):
-    found, _ = await PROMETHEUS.told(document, question, **options)
-    return found
+    answer, _ = await PROMETHEUS.told(document, question, **options)
+    return answer
 
 
 def result(*values, kind="vector"):
@@ -45,36 +45,36 @@ def result(*values, kind="vector"):
     [("success", "4"), ("expression", "0.25"), ("at", "4"), ("get", "4"), ("warned", "4")],
 )
 async def test_the_one_sample_is_the_value(case, value):
-    found = await PROMETHEUS.ask(case)
-    assert isinstance(found, Answer), found
-    assert found.value == value
-    assert found.raw == f'"{value}"'.encode()
-    (sample,) = found.samples
+    answer = await PROMETHEUS.ask(case)
+    assert isinstance(answer, Answer), answer
+    assert answer.value == value
+    assert answer.raw == f'"{value}"'.encode()
+    (sample,) = answer.samples
     assert sample.value == float(value)
     assert sample.time > 1_700_000_000
 
 
 async def test_a_time_without_a_start_is_that_of_the_query():
-    found = await PROMETHEUS.ask("at")
-    assert found.samples[0].time == PROMETHEUS.asked("at").end
+    answer = await PROMETHEUS.ask("at")
+    assert answer.samples[0].time == PROMETHEUS.asked("at").end
 
 
 async def test_a_step_gives_all_samples_of_the_series():
     question = PROMETHEUS.asked("steps")
-    found = await PROMETHEUS.ask("steps")
-    assert found.value == "4"
-    assert found.samples == tuple(Sample(question.start + n / 4, 4.0) for n in range(5))
+    answer = await PROMETHEUS.ask("steps")
+    assert answer.value == "4"
+    assert answer.samples == tuple(Sample(question.start + n / 4, 4.0) for n in range(5))
 
 
 async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
     question = msgspec.structs.replace(PROMETHEUS.asked("range"), step=None)
-    found = await PROMETHEUS.ask("range", question)
-    assert found.samples == (Sample(question.start, 4.0),)
+    answer = await PROMETHEUS.ask("range", question)
+    assert answer.samples == (Sample(question.start, 4.0),)
 
 
 def series(*pairs):
-    found = [{"metric": labels, "value": [1, value]} for labels, value in pairs]
-    return {"status": "success", "data": {"resultType": "vector", "result": found}}
+    answer = [{"metric": labels, "value": [1, value]} for labels, value in pairs]
+    return {"status": "success", "data": {"resultType": "vector", "result": answer}}
 
 
 BY = Question("load", by_label="cluster")
@@ -87,22 +87,24 @@ async def test_by_a_label_each_series_has_a_value():
 
 
 async def test_by_a_label_series_without_it_do_not_count():
-    found = series(({"zone": "a"}, "1"), ({}, "2"), ({"cluster": ""}, "3"), ({"cluster": "a"}, "4"))
-    assert (await told(found, BY)).by_label == {"a": 4.0}
+    answer = series(
+        ({"zone": "a"}, "1"), ({}, "2"), ({"cluster": ""}, "3"), ({"cluster": "a"}, "4")
+    )
+    assert (await told(answer, BY)).by_label == {"a": 4.0}
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "canary"])
 async def test_by_a_label_one_bad_value_is_no_fault_of_others(value):
-    found = series(({"cluster": "a"}, value), ({"cluster": "b"}, "2"))
+    answer = series(({"cluster": "a"}, value), ({"cluster": "b"}, "2"))
     text = "the value is not a finite number"
-    assert (await told(found, BY)).by_label == {"a": text, "b": 2.0}
+    assert (await told(answer, BY)).by_label == {"a": text, "b": 2.0}
 
 
 @pytest.mark.parametrize("count", [2, 3])
 async def test_by_a_label_several_series_of_one_are_a_fault_of_it_alone(count):
     twice = [({"cluster": "a", "n": str(n)}, "1") for n in range(count)]
-    found = (await told(series(*twice, ({"cluster": "b"}, "2")), BY)).by_label
-    assert found == {"a": "several series have this cluster", "b": 2.0}
+    answer = (await told(series(*twice, ({"cluster": "b"}, "2")), BY)).by_label
+    assert answer == {"a": "several series have this cluster", "b": 2.0}
 
 
 @pytest.mark.parametrize("metric", [5, {"cluster": 5}, None])
@@ -151,9 +153,9 @@ async def test_another_schema_is_an_error(document):
 
 async def test_an_unknown_error_is_judged_by_its_status():
     document = {"status": "error", "errorType": "new", "error": "the moon"}
-    found = await told(document, status=503)
-    assert type(found) is UnreachableError
-    assert str(found) == "the provider failed (HTTP 503: the moon)"
+    answer = await told(document, status=503)
+    assert type(answer) is UnreachableError
+    assert str(answer) == "the provider failed (HTTP 503: the moon)"
 
 
 @pytest.mark.parametrize(
@@ -248,8 +250,8 @@ async def test_a_server_that_rejects_forms_gets_the_query_in_the_url(status):
 @pytest.mark.parametrize("url", ["", "prom:9090"])
 async def test_an_invalid_url_is_a_bad_provider(url):
     async with HttpClient() as http:
-        found = await outcome(Prometheus(), http, PROMETHEUS.at(url), Question("up"))
-    assert type(found) is BadProviderError
+        answer = await outcome(Prometheus(), http, PROMETHEUS.at(url), Question("up"))
+    assert type(answer) is BadProviderError
 
 
 # What Krake makes of each (krake-spec 4): no contact, or no value.
@@ -264,6 +266,6 @@ async def test_an_invalid_url_is_a_bad_provider(url):
 )
 async def test_the_error_says_whether_there_was_contact(case, is_unreachable):
     secret = SECRET if case == "unauthorized" else None
-    found = await PROMETHEUS.ask(case, secret=secret)
-    assert isinstance(found, ProviderError)
-    assert found.is_unreachable is is_unreachable
+    answer = await PROMETHEUS.ask(case, secret=secret)
+    assert isinstance(answer, ProviderError)
+    assert answer.is_unreachable is is_unreachable

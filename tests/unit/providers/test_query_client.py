@@ -36,8 +36,8 @@ def answer(value="4", raw=b""):
 class Scripted:
     """A provider that answers when it is told to; ``asked`` has all questions."""
 
-    def __init__(self, found=None):
-        self.found = found
+    def __init__(self, result=None):
+        self.result = result
         self.asked = []
         self.running = 0
         self.most = 0
@@ -48,13 +48,13 @@ class Scripted:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            if self.found is None or target.server == "https://hung.example.com":
+            if self.result is None or target.server == "https://hung.example.com":
                 await self.go.wait()
         finally:
             self.running -= 1
-        if isinstance(self.found, Exception):
-            raise self.found
-        return self.found or answer(question.query)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result or answer(question.query)
 
 
 class RecordedQueries:
@@ -148,12 +148,12 @@ async def test_a_hanging_target_does_not_delay_others():
     for n in range(10):
         await client.ask(OTHER, Question(f"q{n}"))
     assert asyncio.get_running_loop().time() == began
-    found = await asyncio.gather(*hung, return_exceptions=True)
+    results = await asyncio.gather(*hung, return_exceptions=True)
     assert asyncio.get_running_loop().time() == began + 20
-    assert [type(error) for error in found[:2]] == [TimedOutError] * 2
-    assert {type(error) for error in found[2:]} == {ThrottledError}
-    assert str(found[0]) == "hung.example.com:443 did not answer within 20 s"
-    assert str(found[9]) == (
+    assert [type(error) for error in results[:2]] == [TimedOutError] * 2
+    assert {type(error) for error in results[2:]} == {ThrottledError}
+    assert str(results[0]) == "hung.example.com:443 did not answer within 20 s"
+    assert str(results[9]) == (
         "no turn within 20 s: earlier queries to hung.example.com:443 are unanswered"
     )
     assert is_idle(client)
@@ -185,8 +185,8 @@ async def test_cancelled_waiters_are_skipped():
         task.cancel()
     await settle()
     provider.go.set()
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [getattr(each, "value", None) for each in found] == ["q0", None, None, None, "q4"]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [getattr(result, "value", None) for result in results] == ["q0", None, None, None, "q4"]
     assert [question.query for _, question in provider.asked] == ["q0", "q4"]
     assert is_idle(client)
 
@@ -267,8 +267,10 @@ async def test_repeated_secrets_are_redacted():
     error = UnreachableError(f"failed: {CANARY.decode()} is no password")
     with pytest.raises(UnreachableError, match=r"^failed: \*\*\* is no password$"):
         await make_client(Scripted(error)).ask(PROM, Question("up"))
-    found = await make_client(Scripted(answer(raw=b'"' + CANARY + b'"'))).ask(PROM, Question("up"))
-    assert found == answer(raw=b'"***"')
+    redacted = await make_client(Scripted(answer(raw=b'"' + CANARY + b'"'))).ask(
+        PROM, Question("up")
+    )
+    assert redacted == answer(raw=b'"***"')
 
 
 async def test_blank_secrets_are_not_redacted():
@@ -279,8 +281,10 @@ async def test_blank_secrets_are_not_redacted():
 
 async def test_a_secret_with_a_line_end_is_redacted():
     ended = Target("prom", "https://prom.example.com", {"password": CANARY + b"\n"})
-    found = await make_client(Scripted(answer(raw=b'"' + CANARY + b'"'))).ask(ended, Question("up"))
-    assert found == answer(raw=b'"***"')
+    redacted = await make_client(Scripted(answer(raw=b'"' + CANARY + b'"'))).ask(
+        ended, Question("up")
+    )
+    assert redacted == answer(raw=b'"***"')
 
 
 async def test_a_redacted_error_keeps_its_other_fields():

@@ -1,4 +1,4 @@
-"""Statuses and bodies, as errors and as data."""
+"""Statuses and bodies of replies, as errors and as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that stand in the provider's object."""
+"""Constant values in the provider's object."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ async def ask(metrics, query="up", **options):
     [(4, "4", 4.0), (0.25, "0.25", 0.25), ("500m", "0.5", 0.5), ("2Ki", "2048", 2048.0)],
 )
 async def test_numbers_and_quantities_are_values_of_now(given, value, number):
-    found = await ask({"up": given})
-    assert (found.value, found.raw) == (value, f'"{value}"'.encode())
-    assert found.samples == (Sample(NOW, number),)
+    result = await ask({"up": given})
+    assert (result.value, result.raw) == (value, f'"{value}"'.encode())
+    assert result.samples == (Sample(NOW, number),)
 
 
 async def test_a_range_has_the_value_at_its_end():

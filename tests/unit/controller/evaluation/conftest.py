@@ -1,4 +1,4 @@
-"""Controllers of analyses and of metrics, at a time that only the test moves."""
+"""Reconcilers of analyses and of metrics, whose clock only the test advances."""
 
 from __future__ import annotations
 

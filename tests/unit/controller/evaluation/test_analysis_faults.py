@@ -1,4 +1,4 @@
-"""Analyses whose values are missing: what is told, and what is asked again and when."""
+"""Analyses with missing values: their events, and when their queries are sent again."""
 
 from __future__ import annotations
 

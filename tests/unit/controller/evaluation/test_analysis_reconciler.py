@@ -1,4 +1,4 @@
-"""Analyses step by step: the test moves the clock, fills the caches and answers the queries."""
+"""The steps of analyses; the test advances the clock, fills the caches and answers the queries."""
 
 from __future__ import annotations
 

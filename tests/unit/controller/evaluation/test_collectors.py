@@ -1,4 +1,4 @@
-"""The results of analyses as Prometheus reads them."""
+"""The Prometheus metrics of analyses and of queries."""
 
 from __future__ import annotations
 

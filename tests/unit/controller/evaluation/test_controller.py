@@ -1,4 +1,4 @@
-"""The whole controller of metrics on a fake API server, with providers that need no server."""
+"""The controller of metrics on a fake API server."""
 
 from __future__ import annotations
 

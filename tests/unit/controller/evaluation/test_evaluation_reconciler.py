@@ -1,4 +1,4 @@
-"""KeptnEvaluations one look after the other: the test moves the clock and fills the caches."""
+"""The steps of KeptnEvaluations; the test advances the clock and fills the caches."""
 
 from __future__ import annotations
 

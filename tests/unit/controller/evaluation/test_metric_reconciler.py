@@ -1,4 +1,4 @@
-"""KeptnMetrics one look after the other: the test moves the clock, fills the caches and answers."""
+"""The steps of KeptnMetrics; the test advances the clock, fills the caches and answers queries."""
 
 from __future__ import annotations
 

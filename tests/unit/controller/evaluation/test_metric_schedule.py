@@ -1,4 +1,4 @@
-"""When KeptnMetrics are fetched: slots, tries after faults, restarts and clocks."""
+"""The due times of KeptnMetrics: slots, retries after faults, restarts and clocks."""
 
 from __future__ import annotations
 

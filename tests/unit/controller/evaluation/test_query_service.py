@@ -1,4 +1,4 @@
-"""Providers' objects and their Secrets, on a fake API server; the test answers the questions."""
+"""Queries to KeptnMetricsProviders with their Secrets, on a fake API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analyses and evaluations whose references cross namespaces (decision D17)."""
+"""References of analyses into other namespaces (decision D17)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ async def test_where_references_are_open_nobody_has_to_consent(foreign):
 
 
 async def test_the_template_refers_to_the_provider_and_not_its_users(life):
-    """What platform's template asks of platform's provider, platform has written."""
     life.provider(**PLATFORM)
     life.template("a", **PLATFORM, provider={"name": "prom", **PLATFORM})
     life.definition(("a", PLATFORM, {}))

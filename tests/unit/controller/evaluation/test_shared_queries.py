@@ -1,4 +1,4 @@
-"""KeptnMetrics that ask the same provider: whose answers are shared, and who delays nobody."""
+"""KeptnMetrics with the same query: it is sent once, and a slow provider delays no other."""
 
 from __future__ import annotations
 
