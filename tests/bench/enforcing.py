@@ -1,7 +1,7 @@
-"""What a pod's creation costs without policies, with those of the webhook and of the API server.
+"""Cost of a pod's creation without policies, with policies of the webhook, and of the API server.
 
-One control plane and one server for all, in namespaces of their own that take turns; CPU is the
-API server's and the webhook's, by the kernel's accounting. Run alone, it prints the table.
+All cases share one control plane and one server, and take turns in namespaces of their own. CPU is
+that of the API server and of the webhook, by the kernel's accounting. Run alone, it prints a table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def policies(count, namespaces=None):
     return items
 
 
-def compiled(folder, count):
+def compile_policies(folder, count):
     """Return what ``harbourmaster compile`` prints, with a binding to one namespace."""
     file = write_policies(folder / f"compiled-{count}", asking(policies(count)))
     command = [COMMAND, "compile", "-f", str(file), "--step", "policies"]
@@ -166,7 +166,7 @@ async def measure(folder, creations=CREATIONS):
             chosen = {"key": LABEL, "operator": "In", "values": [f"webhook-{n}" for n in COUNTS]}
             selector = {"matchExpressions": [chosen]}
             registered = webhook_configuration("Mutating", url, bundle, namespaceSelector=selector)
-            objects = [registered, *(obj for n in COUNTS for obj in compiled(folder, n))]
+            objects = [registered, *(obj for n in COUNTS for obj in compile_policies(folder, n))]
             for obj in objects:
                 plane.kubectl("create", "-f=-", stdin=json.dumps(obj))
             for name in cases:

@@ -26,12 +26,12 @@ def cases():
     body, preemption = extending.filter_body(NODES), extending.preempt_body(NODES)
     passed = extending.version(**extending.PASSED)
 
-    def told(*versions):
+    def make_versions(*versions):
         mirror = extending.Mirror(*versions)
         return Answers(mirror, deadline=300, now=lambda: extending.NOW)
 
-    free, waiting = told(passed), told(extending.version(**extending.CHECKED))
-    avoiding = told(msgspec.structs.replace(passed, status=_failed(passed)))
+    free, waiting = make_versions(passed), make_versions(extending.version(**extending.CHECKED))
+    avoiding = make_versions(msgspec.structs.replace(passed, status=_failed(passed)))
     nobodys = extending.filter_body(NODES, annotations={})
     return {
         DECODING: lambda: decode(body),

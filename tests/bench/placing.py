@@ -50,7 +50,7 @@ def target(number):
     )
 
 
-def placed(number):
+def make_application(number):
     """Two in three run somewhere, half have kinds of their own, and one in seven has failed."""
     own = {"apiVersion": "example.com/v1", "kind": f"Kind{number % 20}"}
     failed = [
@@ -75,7 +75,7 @@ def many(**source):
     names = [f"m{number}" for number in range(METRICS)]
     clusters = [target(number) for number in range(CLUSTERS)]
     values = {name: (number + 0.5) / METRICS for number, name in enumerate(names)}
-    apps = [placed(number) for number in range(APPLICATIONS)]
+    apps = [make_application(number) for number in range(APPLICATIONS)]
     if source:
         values = {
             name: {f"c{number}": (value + number / CLUSTERS) % 1 for number in range(CLUSTERS)}
@@ -84,7 +84,7 @@ def many(**source):
     return apps, world(*clusters, *(metric(name, **source) for name in names), **values)
 
 
-def passed(apps, snapshot):
+def run_pass(apps, snapshot):
     """Decide and settle all, with records; returns the seconds of a core and what comes of it."""
     started = time.process_time()
     view = Pass(snapshot, NOW)
@@ -100,6 +100,6 @@ def passed(apps, snapshot):
 def measure():
     """Milliseconds of CPU, medians: of deciding alone, and with statuses and records."""
     apps, snapshot = many()
-    runs = [passed(apps, snapshot)[:2] for _ in range(RUNS)]
+    runs = [run_pass(apps, snapshot)[:2] for _ in range(RUNS)]
     decided, settled_too = (statistics.median(seconds) * 1e3 for seconds in zip(*runs, strict=True))
     return {"decided_ms": decided, "settled_ms": settled_too}

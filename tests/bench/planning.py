@@ -187,21 +187,21 @@ def stream(nodes=NODES, *, budgets=True, seed=1):
     if budgets:
         for app in workloads:
             if app["has_budget"]:
-                yield "budget", _encoded(budget_json(app))
+                yield "budget", _encode(budget_json(app))
     for index in range(nodes):
         node = node_json(index)
-        yield "node", _encoded(node)
+        yield "node", _encode(node)
         chosen = rng.choices(workloads, k=PODS)
         free = [CPU - rng.randint(0, 200), MEMORY - rng.randint(0, 300)]
         scale = _scale(free, chosen)
         for place, app in enumerate(chosen):
             asks = (round(app["cpu"] * scale), round(app["memory"] * scale))
             if place == PODS - 1:
-                # The last pod takes what is left, but for a sliver.
+                # The last pod takes nearly all of the rest.
                 asks = tuple(free)
             free = [free[0] - asks[0], free[1] - asks[1]]
             pod = pod_json(rng, app, index * PODS + place, node["metadata"]["name"], asks)
-            yield "pod", _encoded(pod)
+            yield "pod", _encode(pod)
 
 
 def _scale(free, chosen):
@@ -223,11 +223,11 @@ def budget_json(app):
     }
 
 
-def _encoded(event):
+def _encode(event):
     return msgspec.json.encode({"type": "ADDED", "object": event})
 
 
-def fed(events):
+def feed(events):
     """A cluster that has seen these events."""
     cluster = Cluster()
     put = {
@@ -280,11 +280,11 @@ def change_seconds(cluster, count=CHANGES):
     raws = []
     for index in range(count // 4):
         pod = pod_json(rng, rng.choice(workloads), 10_000_000 + index, rng.choice(names), (5, 5))
-        raws.append(_encoded(pod))
+        raws.append(_encode(pod))
         pod["status"]["conditions"][2]["status"] = "False"
-        raws.append(_encoded(pod))
+        raws.append(_encode(pod))
         pod["metadata"]["deletionTimestamp"] = STARTED.format(59)
-        raws.append(_encoded(pod))
+        raws.append(_encode(pod))
     before = time.process_time()
     for index, raw in enumerate(raws):
         pod = decode_pod(_decode(raw).object)
@@ -301,9 +301,9 @@ def resident_mb():
     raise AssertionError("no VmRSS")
 
 
-def measured(nodes=NODES):
+def measure_in_process(nodes=NODES):
     """All figures, of this process."""
-    cluster = fed(stream(nodes))
+    cluster = feed(stream(nodes))
     gc.collect()
     figures = {"resident_mb": resident_mb(), "pods": len(cluster.pods()), "plans": {}}
     gc.freeze()
@@ -327,4 +327,4 @@ def measure():
 
 
 if __name__ == "__main__":
-    print(json.dumps(measured(*map(int, sys.argv[1:]))))  # noqa: T201
+    print(json.dumps(measure_in_process(*map(int, sys.argv[1:]))))  # noqa: T201

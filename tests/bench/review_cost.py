@@ -21,12 +21,12 @@ from load import COUNTER  # noqa: E402
 from servers import (  # noqa: E402
     PAIRS,
     REQUESTS,
-    fixed,
     harbourmaster,
     in_turn,
     load,
     medians,
     ratio,
+    serve_constant,
     write_policies,
 )
 
@@ -56,7 +56,7 @@ def compare_with_constant(folder, *, pairs=PAIRS, requests=REQUESTS, against=Non
     answer.write_bytes(
         engine.answer(payload.read_bytes(), engine.Engine(known, engine.SETTINGS))[0]
     )
-    servers = {kind: fixed(kind, folder, answer) for kind in ("least", "constant")}
+    servers = {kind: serve_constant(kind, folder, answer) for kind in ("least", "constant")}
     servers["one policy"] = ours = harbourmaster(folder, policies, *options)
     if against is not None:
         servers["another version"] = harbourmaster(folder, policies, *options, command=against)

@@ -117,7 +117,7 @@ def load(server, folder, payload, requests=REQUESTS, rate=None):
     return answer
 
 
-def fixed(kind, folder, answer):
+def serve_constant(kind, folder, answer):
     """A server that gives one answer: ``constant`` or ``least`` (see ``constant_server.py``)."""
     arguments = (str(HERE / "constant_server.py"), kind, str(folder), str(answer))
     server = Server([sys.executable, *arguments])

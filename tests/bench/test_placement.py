@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from placing import APPLICATIONS, many, passed
+from placing import APPLICATIONS, many, run_pass
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -22,7 +22,7 @@ SOURCES = ({}, {"by_label": "cluster"}, {"query": 'load{cluster="$(cluster.name)
 @pytest.mark.parametrize("source", SOURCES, ids=["shared", "label", "name"])
 def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds(source):
     apps, snapshot = many(**source)
-    _, taken, decisions, statuses = passed(apps, snapshot)
+    _, taken, decisions, statuses = run_pass(apps, snapshot)
     outcomes = {decision.outcome for decision in decisions}
     assert outcomes >= {"Placed", "Moved", "Stayed", "MoveLimited"}
     assert any(decision.failed for decision in decisions)
@@ -32,7 +32,7 @@ def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds(sou
 
 def test_ten_times_the_applications_cost_at_most_twenty_times_the_time():
     apps, snapshot = many()
-    passed(apps[:100], snapshot)
-    small = min(passed(apps[:100], snapshot)[1] for _ in range(5))
-    large = min(passed(apps, snapshot)[1] for _ in range(3))
+    run_pass(apps[:100], snapshot)
+    small = min(run_pass(apps[:100], snapshot)[1] for _ in range(5))
+    large = min(run_pass(apps, snapshot)[1] for _ in range(3))
     assert large <= 20 * small

@@ -1,7 +1,7 @@
-"""What recording costs a review, as ratios to none; the time of the thread that answers.
+"""Cost of recording for a review, as ratios of the answering thread's time.
 
-Off it is one look at an attribute. On, a review that is not picked costs one number drawn; one that
-is picked costs a place in a queue, and working that off has a tenth of a core.
+Switched off, it is a check of one attribute. Switched on, a review that is not picked costs one
+random number; a picked one costs an entry in a queue, which is processed with a tenth of a core.
 """
 
 from __future__ import annotations

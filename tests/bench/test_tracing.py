@@ -1,4 +1,4 @@
-"""What traces cost a review, as ratios to one without; the processor's time, all threads'."""
+"""Cost of traces for a review, as ratios of the CPU time of all threads."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MB = 1_000_000
 TMP = "/tmp"  # noqa: S108 -- of the container
 
 
-def made(directory, umask=0o022, clock=(), **environment):
+def make_image(directory, umask=0o022, clock=(), **environment):
     """Clone what is committed, and make the archive there; return the clone."""
     cloned(ROOT, directory, umask)
     options = {"cwd": directory, "umask": umask, "env": {**clean(), **environment}}
@@ -39,7 +39,7 @@ def made(directory, umask=0o022, clock=(), **environment):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("clone") / "here", TZ="UTC")
+    return make_image(tmp_path_factory.mktemp("clone") / "here", TZ="UTC")
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def root(clone):
 
 
 @pytest.fixture
-def contained(root, manifest, blobs, tmp_path):
-    """Yield ``contained(*arguments, program, mounts)``, which runs it as a cluster would.
+def check_content(root, manifest, blobs, tmp_path):
+    """Yield ``check_content(*arguments, program, mounts)``, which runs it as a cluster would.
 
     ``mounts`` are pairs of a place in the container and a source, as is a writable /tmp.
     """
@@ -113,11 +113,11 @@ def contained(root, manifest, blobs, tmp_path):
 
 
 @pytest.fixture
-def python(contained):
+def python(run_in_container):
     """Return ``python(code)``, which runs it in the container and returns what it prints."""
 
     def run_code(code):
-        process = contained("-c", code, program=["python"])
+        process = check_content("-c", code, program=["python"])
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
         return out
@@ -126,7 +126,7 @@ def python(contained):
 
 
 def test_clones_of_other_paths_modes_time_zones_and_clocks_give_the_same_bytes(clone, tmp_path):
-    elsewhere = made(
+    elsewhere = make_image(
         tmp_path / "another/place",
         umask=0o077,
         clock=("faketime", "-f", "+400d"),
@@ -219,18 +219,18 @@ def test_every_module_of_ours_can_be_imported(python):
 
 
 @pytest.mark.parametrize("process", ["webhook", "controller"])
-def test_both_processes_start_and_say_what_they_lack(contained, process):
-    started = contained(process, "--kubeconfig=/missing", "--namespace=placement")
+def test_both_processes_start_and_say_what_they_lack(run_in_container, process):
+    started = check_content(process, "--kubeconfig=/missing", "--namespace=placement")
     out, err = started.communicate(timeout=PATIENCE)
     assert (started.returncode, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert "/missing" in err
 
 
-def test_it_answers_a_review_over_tls(contained):
+def test_it_answers_a_review_over_tls(run_in_container):
     review = ROOT / "tests/fixtures/statefulset-create.json"
     samples = ROOT / "deploy/samples"
-    serving = contained(
+    serving = check_content(
         "serve",
         "--policies=/samples",
         "--cert-dir=/tmp/certificates",

@@ -51,12 +51,12 @@ DUMP = [
 ]
 
 
-def identified(*command, **options):
+def run_git(*command, **options):
     """Run Git with the same committer on every machine."""
     return run("git", "-c", "user.name=a", "-c", "user.email=a@example.com", *command, **options)
 
 
-def linked(source, directory, umask=0o022):
+def link_tree(source, directory, umask=0o022):
     """A clone in which make uses our environment."""
     cloned(source, directory, umask)
     setup = (directory / "setup.cfg").read_text()
@@ -71,7 +71,7 @@ def in_clone(clone, store, umask=0o022, **environment):
     return {"cwd": clone, "umask": umask, "env": environment}
 
 
-def released(base, clock=(), **options):
+def make_release(base, clock=(), **options):
     """Make the release in a clone; return its folder, and what make printed."""
     images = {"IMG": IMAGE, "PYTHON_IMAGE": base, **RUNNERS}
     given = (f"{key}={value}" for key, value in images.items())
@@ -95,7 +95,7 @@ def store(folder):
 @pytest.fixture(scope="module")
 def clone(folder):
     """Clone the commit, with a changelog of this version."""
-    clone = linked(ROOT, folder / "here")
+    clone = link_tree(ROOT, folder / "here")
     changelog = clone / "CHANGELOG.md"
     text = re.sub(
         rf"^(## )?\[{re.escape(VERSION)}\].*\n", "", changelog.read_text(), flags=re.MULTILINE
@@ -103,7 +103,7 @@ def clone(folder):
     dated = f"## [Unreleased]\n\n## [{VERSION}] - 2999-01-01\n\n- All.\n"
     link = f"[{VERSION}]: https://example.com/{VERSION}\n"
     changelog.write_text(text.replace("## [Unreleased]\n", dated, 1) + link)
-    identified("commit", "--all", "--quiet", "--message=release", cwd=clone)
+    run_git("commit", "--all", "--quiet", "--message=release", cwd=clone)
     return clone
 
 
@@ -119,7 +119,7 @@ def base(clone, store):
 
 @pytest.fixture(scope="module")
 def release(clone, store, base):
-    return released(base, **in_clone(clone, store, TZ="UTC"))
+    return make_release(base, **in_clone(clone, store, TZ="UTC"))
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +128,11 @@ def dist(release):
 
 
 def test_a_second_clone_makes_the_same_files(clone, dist, store, base, folder):
-    again = linked(clone, folder / "another/place", umask=0o077)
+    again = link_tree(clone, folder / "another/place", umask=0o077)
     clock = ("faketime", "-f", "+400d")
-    other_dist, _ = released(base, clock, **in_clone(again, store, umask=0o077, TZ="Asia/Tokyo"))
+    other_dist, _ = make_release(
+        base, clock, **in_clone(again, store, umask=0o077, TZ="Asia/Tokyo")
+    )
     assert (other_dist / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
     modes = [
         {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}

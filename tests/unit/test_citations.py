@@ -39,17 +39,17 @@ def sections(page):
 
 
 @cache
-def listed():
+def spec_sections():
     """The numbers of decisions, goals and security tests."""
     decisions = re.findall(r"^## (D\d+)$", (INTERNALS / "decisions.md").read_text(), re.MULTILINE)
     goals = re.findall(r"^\| ([RS]\d+) \|", (INTERNALS / "goals.md").read_text(), re.MULTILINE)
     return {*decisions, *goals}
 
 
-def unresolved(text):
+def find_unresolved(text):
     """The citations of a text that lead nowhere."""
     yield from GONE.findall(text)
-    yield from (number for number in LISTED.findall(text) if number not in listed())
+    yield from (number for number in LISTED.findall(text) if number not in spec_sections())
     for cited in SECTIONS.finditer(text):
         known = sections(cited["page"])
         numbers = re.findall(NUMBER, cited["numbers"] or "")
@@ -65,7 +65,7 @@ def unresolved(text):
 
 
 def test_every_citation_leads_to_a_section():
-    problems = {name: list(unresolved(text)) for name, text in SOURCES.items()}
+    problems = {name: list(find_unresolved(text)) for name, text in SOURCES.items()}
     assert {name: bad for name, bad in problems.items() if bad} == {}
 
 
@@ -92,7 +92,7 @@ def test_the_sources_cite_each_page():
     ],
 )
 def test_a_citation_that_leads_nowhere_is_found(citation):
-    assert list(unresolved(f'"""Does something ({citation})."""'))
+    assert list(find_unresolved(f'"""Does something ({citation})."""'))
 
 
 @pytest.mark.parametrize(
@@ -107,4 +107,4 @@ def test_a_citation_that_leads_nowhere_is_found(citation):
     ],
 )
 def test_a_citation_of_a_section_is_accepted(citation):
-    assert list(unresolved(f'"""Does something ({citation})."""')) == []
+    assert list(find_unresolved(f'"""Does something ({citation})."""')) == []

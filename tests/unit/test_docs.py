@@ -254,7 +254,7 @@ def test_the_manual_of_events_lists_why_pods_wait_the_gravest_first():
         assert kind == ("Warning" if wait.is_warning else "Normal")
 
 
-def emitted(*folders):
+def emitted_reasons(*folders):
     """The reasons that are written out where events are emitted with their type."""
     calls = (
         node
@@ -280,7 +280,7 @@ INSTALLING = (f"{CONTROLLER}/registration", f"{CONTROLLER}/extender", f"{CONTROL
 
 def test_the_manual_of_events_lists_every_event_of_the_installation_with_its_type():
     listed = {(code(row[0]), row[1]) for row in rows(EVENTS, "event")}
-    assert listed == {*emitted(*INSTALLING)}
+    assert listed == {*emitted_reasons(*INSTALLING)}
 
 
 def test_the_command_and_the_controller_have_the_same_events_on_break_glass_mode():
@@ -290,13 +290,15 @@ def test_the_command_and_the_controller_have_the_same_events_on_break_glass_mode
         for is_on in (True, False)
         for note in [doctor.event(MUTATING_WEBHOOKS, stored, BreakGlass(), is_on=is_on)]
     }
-    assert told == {event for event in emitted(*INSTALLING) if event[0].startswith("BreakGlass")}
+    assert told == {
+        event for event in emitted_reasons(*INSTALLING) if event[0].startswith("BreakGlass")
+    }
 
 
 def test_the_reference_names_every_event_that_is_written_out():
     text = "".join(page.read_text() for page in REFERENCE.glob("*.md"))
-    every = {reason for reason, _ in emitted(CONTROLLER)}
-    assert len(every) > len({*emitted(*INSTALLING)})
+    every = {reason for reason, _ in emitted_reasons(CONTROLLER)}
+    assert len(every) > len({*emitted_reasons(*INSTALLING)})
     assert not {reason for reason in every if f"`{reason}`" not in text}
 
 

@@ -50,7 +50,7 @@ def spans(page):
     )
 
 
-def named(pattern):
+def names_matching(pattern):
     """Return what all pages name by a pattern, with the page."""
     return {
         (str(page.relative_to(ROOT)), match)
@@ -87,7 +87,7 @@ def settings():
 
 
 def test_words_that_the_manual_marks_as_code_are_in_the_code(known_words):
-    words = named(WORD)
+    words = names_matching(WORD)
     assert len(words) > 500
     # The names of their classes give their reasons.
     reasons = {getattr(variable, "reason", "") for variable in vars(errors).values()}
@@ -104,7 +104,7 @@ def test_settings_that_the_manual_names_exist(settings):
     of_chart = {f"{name}.{key}" for name, group in groups.items() for key in group}
     prefixes = "|".join({key.partition(".")[0] for key in keys if "." in key})
     # Groups of the API end in dev, sh or io, and metrics.read is a permission of Dynatrace.
-    keys_of_pages = named(
+    keys_of_pages = names_matching(
         re.compile(rf"^(?:{prefixes})(?:\.(?!dev\b|sh\b|io\b|read\b)[a-z]\w*)+(?![.\w/])")
     )
     assert len(keys_of_pages) > 50
@@ -113,7 +113,7 @@ def test_settings_that_the_manual_names_exist(settings):
 
 def test_flags_that_the_manual_names_exist(settings):
     _, flags = settings
-    flags_of_pages = named(FLAG)
+    flags_of_pages = names_matching(FLAG)
     assert len(flags_of_pages) > 50
     known = flags.union(FOREIGN_FLAGS, *(parser._option_string_actions for parser in parsers()))
     assert not {pair for pair in flags_of_pages if pair[1] not in known}
@@ -123,6 +123,8 @@ def test_metrics_that_the_manual_names_exist():
     families = [family for collect in FAMILIES.values() for family in collect()]
     known = {shown_name(family) for family in families}.union(*map(labels_of, families))
     known |= {"harbourmaster_playground"}
-    metrics = {(page, re.sub(r"_(bucket|count|sum)$", "", name)) for page, name in named(METRIC)}
+    metrics = {
+        (page, re.sub(r"_(bucket|count|sum)$", "", name)) for page, name in names_matching(METRIC)
+    }
     assert len(metrics) > 50
     assert not {pair for pair in metrics if pair[1] not in known}

@@ -30,7 +30,7 @@ CRDS = [
 
 
 @functools.cache
-def written(page):
+def read_built(page):
     return manual.fill_in((DOCS / "reference" / page).read_text())
 
 
@@ -65,14 +65,14 @@ def test_every_generated_part_stands_on_one_page():
 
 
 def test_every_command_has_a_section_with_its_flags():
-    text = written("commands.md")
+    text = read_built("commands.md")
 
     def assert_described(name, parser):
         assert re.search(rf"^#+ {re.escape(name)}$", text, re.MULTILINE), name
         for action in parser._actions:
             if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
                 for flag in action.option_strings:
-                    assert f"`{flag}" in text or f"`{flag}" in written("settings.md")
+                    assert f"`{flag}" in text or f"`{flag}" in read_built("settings.md")
         for below, its_parser, _ in _below(parser):
             assert_described(f"{name} {below}", its_parser)
 
@@ -84,8 +84,8 @@ def test_every_command_has_a_section_with_its_flags():
 
 @pytest.mark.parametrize("definition", CRDS, ids=lambda crd: crd["spec"]["names"]["plural"])
 def test_every_kind_has_a_section_with_its_fields(definition):
-    text = "".join(written(f"kinds-{part}.md") for part in ("policies", "lifecycle", "metrics"))
-    text += written("kinds-placement.md")
+    text = "".join(read_built(f"kinds-{part}.md") for part in ("policies", "lifecycle", "metrics"))
+    text += read_built("kinds-placement.md")
     kind = definition["spec"]["names"]["kind"]
     (section,) = re.findall(rf"^## {kind}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     (stored,) = [version for version in definition["spec"]["versions"] if version["storage"]]
@@ -96,7 +96,7 @@ def test_every_kind_has_a_section_with_its_fields(definition):
 
 
 def test_every_alert_is_listed_and_leads_to_its_runbook():
-    text = written("all-alerts.md")
+    text = read_built("all-alerts.md")
     assert alerts()
     for rule in alerts():
         (page,) = re.findall(rf"^\[{rule['alert']}\]\(\.\./([^)#]+)#", text, re.MULTILINE)

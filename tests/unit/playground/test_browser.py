@@ -72,7 +72,7 @@ def program(path, content="#!/bin/sh\n"):
     return path
 
 
-def found(environment, lines=None):
+def find_browser(environment, lines=None):
     progress = (lambda _: None) if lines is None else lines.append
     return ensure_browser(environment=environment, progress=progress)
 
@@ -82,32 +82,32 @@ def calls(environment):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def left(tmp_path):
+def list_left(tmp_path):
     return {path.name for path in (tmp_path / "cache/harbourmaster").iterdir()}
 
 
 def test_the_users_own_browser_comes_first(environment, tmp_path):
     named = program(tmp_path / "own" / "browser")
     program(tmp_path / "bin" / "chromium")
-    assert found({**environment, "CHROMIUM": str(named)}) == named
+    assert find_browser({**environment, "CHROMIUM": str(named)}) == named
 
 
 def test_a_named_browser_that_is_not_there_is_one_line(environment):
     with pytest.raises(PlaygroundError) as raised:
-        found({**environment, "CHROMIUM": "/nowhere/browser"})
+        find_browser({**environment, "CHROMIUM": "/nowhere/browser"})
     assert str(raised.value) == "CHROMIUM=/nowhere/browser is not a program: correct or unset it"
 
 
 @pytest.mark.parametrize("name", browser.PROGRAMS)
 def test_an_installed_browser_is_taken(environment, tmp_path, name):
     installed = program(tmp_path / "bin" / name)
-    assert found(environment) == installed
+    assert find_browser(environment) == installed
     assert calls(environment) == []
 
 
 def test_debians_packages_are_unpacked_with_a_launcher(environment):
     lines = []
-    launcher = found(environment, lines)
+    launcher = find_browser(environment, lines)
     said = subprocess.run([launcher, "--headless"], capture_output=True, text=True, check=True)
     folder = launcher.parent
     assert said.stdout == f"--headless {folder}/usr/lib/x86_64-linux-gnu/deep\n"
@@ -119,26 +119,26 @@ def test_debians_packages_are_unpacked_with_a_launcher(environment):
 
 
 def test_exactly_what_is_missing_is_downloaded_and_nothing_installed(environment):
-    found(environment)
+    find_browser(environment)
     simulated, downloaded = calls(environment)
     assert simulated.startswith("--simulate ")
     assert downloaded.endswith(" download libfirst=1.2-3 chromium=156.0-1")
 
 
 def test_a_second_call_fetches_nothing(environment):
-    assert found(environment) == found(environment)
+    assert find_browser(environment) == find_browser(environment)
     assert len(calls(environment)) == 2
 
 
 def test_two_callers_at_once_fetch_once(environment, twice_at_once):
-    first, second = twice_at_once(lambda: found(environment))
+    first, second = twice_at_once(lambda: find_browser(environment))
     assert first == second
     assert len(calls(environment)) == 2
 
 
 def test_package_lists_that_are_out_of_date_give_way_to_new_ones_beside_the_systems(environment):
     lines = []
-    assert found({**environment, "STALE": "yes"}, lines).is_file()
+    assert find_browser({**environment, "STALE": "yes"}, lines).is_file()
     assert lines[0].endswith("; trying newer package lists")
     assert "Failed to fetch chromium  404  Not Found" in lines[0]
     for call in calls(environment)[2:]:
@@ -163,15 +163,15 @@ def test_package_lists_that_are_out_of_date_give_way_to_new_ones_beside_the_syst
 )
 def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(environment, tmp_path, given, text):
     with pytest.raises(PlaygroundError, match=text):
-        found({**environment, **given})
-    assert left(tmp_path) == {"browser.lock"}
+        find_browser({**environment, **given})
+    assert list_left(tmp_path) == {"browser.lock"}
 
 
 @pytest.mark.parametrize("name", ["apt-get", "dpkg-deb"])
 def test_a_system_without_debians_tools_is_one_line(environment, tmp_path, name):
     (tmp_path / "bin" / name).unlink()
     with pytest.raises(PlaygroundError) as raised:
-        found(environment)
+        find_browser(environment)
     assert str(raised.value) == (
         f"neither chromium nor {name} is on PATH: put chromium on PATH, or let CHROMIUM name one"
     )
@@ -180,14 +180,14 @@ def test_a_system_without_debians_tools_is_one_line(environment, tmp_path, name)
 def test_what_a_killed_fetch_left_is_removed_by_the_next(environment, tmp_path):
     abandoned = tmp_path / "cache/harbourmaster/fetching-x"
     abandoned.mkdir(parents=True)
-    found(environment)
+    find_browser(environment)
     assert not abandoned.exists()
 
 
 def test_what_another_system_lacked_is_not_taken(environment, monkeypatch):
-    before = found(environment)
+    before = find_browser(environment)
     monkeypatch.setattr(browser, "PACKAGES", ("chromium", "fonts-other"))
-    assert found(environment) != before
+    assert find_browser(environment) != before
 
 
 def axe(environment):
@@ -217,7 +217,7 @@ def test_an_npm_that_fails_is_one_line_and_leaves_nothing(environment, tmp_path)
     assert str(raised.value) == (
         "npm failed: npm error network timeout: is the npm registry reachable?"
     )
-    assert left(tmp_path) == {"browser.lock"}
+    assert list_left(tmp_path) == {"browser.lock"}
 
 
 def test_the_lock_file_has_hashes_and_names_no_host():

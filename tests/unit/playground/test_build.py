@@ -138,7 +138,7 @@ def test_a_caller_that_waits_for_another_build_says_so(environment, tmp_path):
     with build.hold_lock(cache / "build.lock", print):
         thread = threading.Thread(
             target=ensure_binaries,
-            kwargs={"environment": environment, "progress": lambda line: said(line, waiting)},
+            kwargs={"environment": environment, "progress": lambda line: note_wait(line, waiting)},
         )
         thread.start()
         assert waiting.wait(10)
@@ -146,7 +146,7 @@ def test_a_caller_that_waits_for_another_build_says_so(environment, tmp_path):
     assert len(builds(environment)) == 1
 
 
-def said(line, waiting):
+def note_wait(line, waiting):
     if line == "waiting for another build":
         waiting.set()
 

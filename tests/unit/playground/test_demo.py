@@ -32,13 +32,13 @@ def pod(version, phase):
     return {"metadata": {"annotations": annotations}, "status": {"phase": phase}}
 
 
-def shown(*pods):
+def make_demo(*pods):
     plane, lines = Plane(pods), []
     return plane, Demo(plane, lines.append), lines
 
 
 def test_the_provider_of_the_sample_becomes_the_one_of_this_machine():
-    plane, steps, lines = shown()
+    plane, steps, lines = make_demo()
     steps.measure("http://127.0.0.1:20001")
     _, provider, metric, definition = yaml.safe_load_all(plane.applied[0])
     assert provider["spec"]["targetServer"] == "http://127.0.0.1:20001"
@@ -65,7 +65,7 @@ def test_the_sample_deployment_waits_for_the_sample_evaluation():
 
 
 def test_both_runs_are_shown_with_their_commands():
-    _, steps, lines = shown(pod("1.0", "Pending"), pod("1.1", "Running"))
+    _, steps, lines = make_demo(pod("1.0", "Pending"), pod("1.1", "Running"))
     for step in (steps.fail, steps.mend, steps.succeed):
         step()
     assert [line for line in lines if line.startswith("\n")] == [
@@ -87,13 +87,13 @@ def test_both_runs_are_shown_with_their_commands():
     ],
 )
 def test_a_pod_that_is_not_held_back_fails_the_demo(pods, said):
-    _, steps, _ = shown(*pods)
+    _, steps, _ = make_demo(*pods)
     with pytest.raises(PlaygroundError, match=said):
         steps.fail()
 
 
 def test_a_pod_that_does_not_run_fails_the_demo():
-    _, steps, _ = shown(pod("1.0", "Running"), pod("1.1", "Pending"))
+    _, steps, _ = make_demo(pod("1.0", "Running"), pod("1.1", "Pending"))
     with pytest.raises(PlaygroundError, match=r"version 1.1 is Pending instead of Running"):
         steps.succeed()
 

@@ -16,12 +16,12 @@ def kustomize_default(*arguments):
 
 
 @pytest.fixture(scope="module")
-def shipped():
+def default_manifests():
     return manifests.render(kustomize_default, manifests.DEFAULT)
 
 
 @pytest.fixture
-def recorded():
+def kubectl():
     calls = []
 
     def kubectl(*arguments, stdin=None):
@@ -42,17 +42,17 @@ def test_the_manifests_are_the_project_s():
     assert manifests.DEFAULT.resolve() == DEPLOY / "default"
 
 
-def test_no_deployment_is_applied_and_everything_else_is(shipped):
-    left = manifests.adapt(shipped, 1, 2)
-    kinds = {item["kind"] for item in shipped}
+def test_no_deployment_is_applied_and_everything_else_is(default_manifests):
+    left = manifests.adapt(default_manifests, 1, 2)
+    kinds = {item["kind"] for item in default_manifests}
     assert {item["kind"] for item in left} == kinds - {"Deployment"}
-    assert len(left) == len([item for item in shipped if item["kind"] != "Deployment"])
+    assert len(left) == len([item for item in default_manifests if item["kind"] != "Deployment"])
 
 
-def test_the_service_of_the_webhook_leads_to_this_machine(shipped):
+def test_the_service_of_the_webhook_leads_to_this_machine(default_manifests):
     services = {
         item["metadata"]["name"]: item["spec"]
-        for item in manifests.adapt(shipped, 1)
+        for item in manifests.adapt(default_manifests, 1)
         if item["kind"] == "Service"
     }
     assert services["harbourmaster-webhook"] == {
@@ -62,8 +62,8 @@ def test_the_service_of_the_webhook_leads_to_this_machine(shipped):
     assert services["harbourmaster-controller"]["ports"]
 
 
-def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
-    items = manifests.adapt(shipped, 1, 21001)
+def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(default_manifests):
+    items = manifests.adapt(default_manifests, 1, 21001)
     services = [item["spec"]["service"] for item in items if item["kind"] == "APIService"]
     assert [(service["name"], service["port"]) for service in services] == [
         ("harbourmaster-metrics", 21001)
@@ -75,7 +75,7 @@ def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
     ]
     assert service["spec"] == {"type": "ExternalName", "externalName": "localhost"}
     # An API without a server would block the deletion of namespaces.
-    alone = manifests.adapt(shipped, 1)
+    alone = manifests.adapt(default_manifests, 1)
     assert "APIService" not in {item["kind"] for item in alone}
 
 
@@ -87,10 +87,10 @@ def test_shipped_configurations_name_the_port_of_the_webhook(kind):
     assert adapted["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate"
 
 
-def test_a_conversion_names_the_port_of_the_webhook(shipped):
+def test_a_conversion_names_the_port_of_the_webhook(default_manifests):
     ports = [
         item["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"]
-        for item in manifests.adapt(shipped, 21000)
+        for item in manifests.adapt(default_manifests, 21000)
         if item["kind"] == "CustomResourceDefinition" and "conversion" in item["spec"]
     ]
     assert ports == [21000, 21000]
@@ -103,25 +103,25 @@ def test_what_was_rendered_stays_as_it_is():
 
 
 @pytest.mark.parametrize("role", ["webhook", "controller"])
-def test_the_flags_of_a_deployment_are_found(shipped, role):
-    assert "--host=0.0.0.0" in manifests.container_flags(shipped, role)
-    assert role not in manifests.container_flags(shipped, role)
+def test_the_flags_of_a_deployment_are_found(default_manifests, role):
+    assert "--host=0.0.0.0" in manifests.container_flags(default_manifests, role)
+    assert role not in manifests.container_flags(default_manifests, role)
 
 
 def test_without_a_deployment_there_are_no_flags():
     assert manifests.container_flags([], "webhook") == []
 
 
-def test_everything_is_applied_at_once(recorded):
+def test_everything_is_applied_at_once(kubectl):
     items = [{"kind": "Namespace"}, {"kind": "Service"}]
-    manifests.apply(recorded, items)
-    ((arguments, stdin),) = recorded.calls
+    manifests.apply(kubectl, items)
+    ((arguments, stdin),) = kubectl.calls
     assert arguments[0] == "apply"
     assert json.loads(stdin)["items"] == items
 
 
-def test_the_kinds_to_wait_for_are_known(shipped):
-    paths = manifests.served_paths(shipped)
+def test_the_kinds_to_wait_for_are_known(default_manifests):
+    paths = manifests.served_paths(default_manifests)
     assert [path for path in paths if "/kupid.gardener.cloud/" in path] == [
         "/apis/kupid.gardener.cloud/v1alpha1/clusterpodschedulingpolicies",
         "/apis/kupid.gardener.cloud/v1alpha1/podschedulingpolicies",
@@ -132,6 +132,6 @@ def test_the_kinds_to_wait_for_are_known(shipped):
     ]
 
 
-def test_a_folder_without_manifests_is_one_clear_line(recorded, tmp_path):
+def test_a_folder_without_manifests_is_one_clear_line(kubectl, tmp_path):
     with pytest.raises(PlaygroundError, match=r"holds no kustomization\.yaml: install the project"):
-        manifests.render(recorded, tmp_path)
+        manifests.render(kubectl, tmp_path)

@@ -37,7 +37,7 @@ time.sleep(60)
 
 
 @pytest.fixture
-def started(tmp_path):
+def start_process(tmp_path):
     processes = []
 
     def start(command=SLEEP, *, attached=True):
@@ -71,38 +71,38 @@ def starter(tmp_path):
         child.stdout.close()
 
 
-def ended(descriptor, seconds):
+def has_ended(descriptor, seconds):
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
-def test_a_process_is_found_again_by_its_record(started):
-    record = started().record
+def test_a_process_is_found_again_by_its_record(start_process):
+    record = start_process().record
     process = Process.find(record)
     assert process.record == record
     process.close()
 
 
-def test_a_later_process_with_the_same_pid_is_not_found(started):
-    record = started().record
+def test_a_later_process_with_the_same_pid_is_not_found(start_process):
+    record = start_process().record
     assert Process.find(Record(record.name, record.pid, "other-boot:1")) is None
 
 
-def test_an_ended_process_is_not_found_before_it_is_reaped(started):
-    process = started()
+def test_an_ended_process_is_not_found_before_it_is_reaped(start_process):
+    process = start_process()
     os.kill(process.record.pid, signal.SIGKILL)
     assert process.wait(5)
     assert Process.find(process.record) is None
 
 
-def test_a_process_leads_a_group_of_its_own(started):
-    pid = started().record.pid
+def test_a_process_leads_a_group_of_its_own(start_process):
+    pid = start_process().record.pid
     assert os.getpgid(pid) == pid
 
 
-def test_a_process_keeps_its_identity_when_it_becomes_the_program(started, tmp_path):
-    process = started(["/bin/sh", "-c", "echo up; sleep 60"])
+def test_a_process_keeps_its_identity_when_it_becomes_the_program(start_process, tmp_path):
+    process = start_process(["/bin/sh", "-c", "echo up; sleep 60"])
     while "up" not in (tmp_path / "log").read_text():
         assert not process.wait(0.01)
     assert identity(process.record.pid) == process.record.identity
@@ -124,31 +124,31 @@ def test_a_second_signal_does_not_interrupt_what_the_first_one_began():
     assert done.stdout == "removed\n"
 
 
-def test_ending_asks_first(started):
-    process = started()
+def test_ending_asks_first(start_process):
+    process = start_process()
     end_all([process], 5)
     assert process.exit_code() == -signal.SIGTERM
 
 
-def test_ending_kills_what_does_not_listen(started, tmp_path):
-    process = started(STUBBORN)
+def test_ending_kills_what_does_not_listen(start_process, tmp_path):
+    process = start_process(STUBBORN)
     while "up" not in (tmp_path / "log").read_text():
         assert not process.wait(0.01)
     end_all([process], 0.1)
     assert process.exit_code() == -signal.SIGKILL
 
 
-def test_ending_what_has_ended_is_no_error(started):
-    process = started()
+def test_ending_what_has_ended_is_no_error(start_process):
+    process = start_process()
     os.kill(process.record.pid, signal.SIGKILL)
     assert process.wait(5)
     end_all([process], 1)
     assert process.exit_code() == -signal.SIGKILL
 
 
-def test_an_attached_process_outlives_the_thread_that_asked_for_it(started):
+def test_an_attached_process_outlives_the_thread_that_asked_for_it(start_process):
     processes = []
-    thread = threading.Thread(target=lambda: processes.append(started()))
+    thread = threading.Thread(target=lambda: processes.append(start_process()))
     thread.start()
     thread.join()
     assert not processes[0].wait(0.2)
@@ -157,7 +157,7 @@ def test_an_attached_process_outlives_the_thread_that_asked_for_it(started):
 def test_an_attached_process_ends_with_a_killed_starter(starter):
     child, descriptor = starter("attached")
     child.kill()
-    assert ended(descriptor, 5)
+    assert has_ended(descriptor, 5)
     os.close(descriptor)
 
 
@@ -165,7 +165,7 @@ def test_a_detached_process_outlives_its_starter(starter):
     child, descriptor = starter("detached")
     child.kill()
     child.wait()
-    assert not ended(descriptor, 0.2)
+    assert not has_ended(descriptor, 0.2)
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     os.close(descriptor)
 

@@ -42,7 +42,7 @@ class Plane:
 
 
 @pytest.fixture
-def started(monkeypatch):
+def start_tour(monkeypatch):
     """Returns the tour of a plane, the lines that it says, and our commands that it runs."""
 
     def start(plane):
@@ -85,24 +85,24 @@ def test_the_sample_goes_where_the_metrics_of_the_members_say():
     assert decoded.spec is not None
 
 
-def test_the_pod_that_waits_is_asked_about(started):
+def test_the_pod_that_waits_is_asked_about(start_tour):
     plane = Plane(pods=[pod("new", "1.1"), pod("old", "1.0")])
-    steps, lines, ours = started(plane)
+    steps, lines, ours = start_tour(plane)
     steps.explain()
     assert ours == [["gate", "list", "-A"], ["why", "pod", f"{NAMESPACE}/old"]]
     assert lines.count("  said") == 2
     assert f"$ harbourmaster why pod {NAMESPACE}/old" in lines
 
 
-def test_a_missing_waiting_pod_ends_the_demo(started):
-    steps, *_ = started(Plane(pods=[pod("new", "1.1")]))
+def test_a_missing_waiting_pod_ends_the_demo(start_tour):
+    steps, *_ = start_tour(Plane(pods=[pod("new", "1.1")]))
     with pytest.raises(PlaygroundError, match=r"no pod of version 1\.0"):
         steps.explain()
 
 
-def test_each_member_is_made_known_by_our_own_command(started):
+def test_each_member_is_made_known_by_our_own_command(start_tour):
     plane = Plane("north")
-    steps, lines, ours = started(plane)
+    steps, lines, ours = start_tour(plane)
     steps.place()
     made = [command for command in ours if command[:3] == ["placement", "new", "cluster"]]
     assert [(command[3], command[-2]) for command in made] == list(MEMBERS.items())
@@ -112,8 +112,8 @@ def test_each_member_is_made_known_by_our_own_command(started):
 
 
 @pytest.mark.parametrize("where", [(), ("south",), ("north", "south")])
-def test_an_application_in_the_wrong_place_ends_the_demo(started, where):
-    steps, *_ = started(Plane(*where))
+def test_an_application_in_the_wrong_place_ends_the_demo(start_tour, where):
+    steps, *_ = start_tour(Plane(*where))
     with pytest.raises(PlaygroundError, match="ferry should be on north alone"):
         steps.place()
 
@@ -127,10 +127,10 @@ def test_a_command_of_ours_that_can_t_be_used_ends_the_demo(monkeypatch):
         Tour(Plane(), [].append, {}).harbourmaster("gate", "list")
 
 
-def test_the_address_the_token_and_the_account_are_shown(started, monkeypatch):
+def test_the_address_the_token_and_the_account_are_shown(start_tour, monkeypatch):
     asked = []
     monkeypatch.setattr(tour.api, "why_not_ready", asked.append)
-    steps, lines, _ = started(Plane())
+    steps, lines, _ = start_tour(Plane())
     steps.show_pages("http://127.0.0.1:1/", Path("/nowhere/kubectl"))
     assert asked == ["http://127.0.0.1:1/login"]
     assert "\nThe dashboard: http://127.0.0.1:1/" in lines
