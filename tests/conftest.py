@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import random
+import time
+from asyncio import BaseEventLoop
 from pathlib import Path
 
 import aiohttp
@@ -29,7 +32,38 @@ from helpers.planes import plane_for
 from helpers.prometheus import scraped
 from helpers.server import Server
 from helpers.shards import Recorder, divide
-from helpers.stalls import Stalls
+
+STALL_CHANCE = 0.15
+STALL_SECONDS = (0.1, 0.4)
+STALLS_OF_A_TEST = 8
+
+
+class Stalls:
+    """Pauses the process between turns of event loops, like a busy machine, except uvloop's.
+
+    A test that waits only tenths of a second for something fails then. The same seed gives a test
+    the same pauses.
+    """
+
+    def __init__(self, seed):
+        self._seed = seed
+        self._left = 0
+        self._random = random.Random()  # noqa: S311
+        turn = BaseEventLoop._run_once
+
+        def stalled(loop):
+            if self._left and self._random.random() < STALL_CHANCE:
+                self._left -= 1
+                time.sleep(self._random.uniform(*STALL_SECONDS))
+            turn(loop)
+
+        BaseEventLoop._run_once = stalled
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        self._random.seed(f"{self._seed} {item.nodeid}")
+        self._left = STALLS_OF_A_TEST
+
 
 HERE = Path(__file__).parent
 
