@@ -109,7 +109,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/unit/cli/",
     "tests/unit/controller/",
     "tests/unit/dashboard/",
-
     "tests/unit/gates/",
     "tests/unit/kube/",
     "tests/unit/lifecycle/",
