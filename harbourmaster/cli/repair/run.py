@@ -28,7 +28,7 @@ from harbourmaster.cli.preview.compare import pod_of
 from harbourmaster.cli.repair import plan
 from harbourmaster.cli.repair.plan import RESTART, Observed, StoredPod, Workload, items_of, lack_of
 from harbourmaster.cli.terminal import print_out
-from harbourmaster.cli.why.asking import inputs_of
+from harbourmaster.cli.why.admission import inputs_of
 from harbourmaster.kube import errors
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.policies.index import policy_set

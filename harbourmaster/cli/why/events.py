@@ -39,22 +39,22 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
         return ()
     selector = f"involvedObject.uid={uid}"
     try:
-        found = await live.list_all(
+        stored = await live.list_all(
             CORE_EVENTS, decode_anything, namespace, field_selector=selector
         )
     except ApiError:
         # They say more, and nothing depends on them.
         return ()
     events = []
-    for each in found:
-        if str(each.get("reportingComponent")).startswith(f"{_OURS}{of}"):
-            last = (each.get("series") or {}).get("lastObservedTime")
-            times = (last, each.get("eventTime"), each.get("lastTimestamp"))
+    for event in stored:
+        if str(event.get("reportingComponent")).startswith(f"{_OURS}{of}"):
+            last = (event.get("series") or {}).get("lastObservedTime")
+            times = (last, event.get("eventTime"), event.get("lastTimestamp"))
             # Without what names the object once more.
-            text = (each.get("message") or "").partition(" / Namespace: ")[0]
-            is_warning = each.get("type") == "Warning"
+            text = (event.get("message") or "").partition(" / Namespace: ")[0]
+            is_warning = event.get("type") == "Warning"
             time = next(filter(None, times), "")
-            events.append(Event(time, each.get("reason") or "", text, is_warning))
+            events.append(Event(time, event.get("reason") or "", text, is_warning))
     return tuple(sorted(events, key=lambda event: event.time, reverse=True)[:MOST])
 
 

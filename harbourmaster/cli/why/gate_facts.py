@@ -69,7 +69,7 @@ K = TypeVar("K", bound="Hashable")
 _decode_app: Final = Decoder(AppVersion).decode
 
 
-class GateFacts:
+class GateFactsReader:
     """Asks as the caller may; what can't be read stands in ``notes``, one line a kind."""
 
     def __init__(self, live: Installation, namespace: str, places: Sequence[str]) -> None:
@@ -92,41 +92,43 @@ class GateFacts:
             self._read(WORKLOADS, names.workload, Decoder(Workload).decode, self._namespace),
         )
         app = await self._app(version) if version is not None else None
-        versions = [each for each in (app, version) if each is not None]
+        versions = [item for item in (app, version) if item is not None]
         facts = await self._checks(versions)
         return msgspec.structs.replace(
             facts, workload=workload, version=version, app=app, unread=frozenset(self.notes)
         )
 
-    async def missing(self, described: WorkloadMetadata | None) -> list[str]:
-        """Those of ``definitions_of`` that are known not to be there."""
+    async def missing_definitions(self, described: WorkloadMetadata | None) -> list[str]:
+        """Return those of ``definitions_of`` that are known not to exist."""
         wanted = definitions_of(described)
         tasks, evaluations = TASK_DEFINITIONS.kind, EVALUATION_DEFINITIONS.kind
-        names = {each.partition(" ")[2] for each in wanted}
+        names = {definition.partition(" ")[2] for definition in wanted}
         known = {f"{tasks} {name}" for name in names if await self._task_definition(name)}
-        known |= {f"{evaluations} {each}" for each in names if await self._definition(each)}
+        known |= {f"{evaluations} {name}" for name in names if await self._definition(name)}
         unread = tuple(self.notes)
-        return [each for each in wanted if each not in known and not each.startswith(unread)]
+        return [name for name in wanted if name not in known and not name.startswith(unread)]
 
     async def _app(self, version: WorkloadVersion) -> AppVersion | None:
         note = partial(self.notes.setdefault, APP_VERSIONS.kind)
         try:
-            found = await self._live.items(APP_VERSIONS, _decode_app, self._namespace, skipped=note)
+            versions = await self._live.items(
+                APP_VERSIONS, _decode_app, self._namespace, skipped=note
+            )
         except ApiError as error:
             self._note(APP_VERSIONS, error)
             return None
-        return app_version_of(version, found)
+        return app_version_of(version, versions)
 
     async def _checks(self, versions: Sequence[Version]) -> Facts:
         """The tasks and evaluations of the versions, and what defines them."""
         created: dict[str, list[str]] = {TASK: [], EVALUATION: []}
         defined: dict[str, list[str]] = {TASK: [], EVALUATION: []}
-        for each in versions:
-            for phase in phases_before(each):
-                items: Sequence[ItemStatus] = getattr(each.status, phase.items)
+        for version in versions:
+            for phase in phases_before(version):
+                items: Sequence[ItemStatus] = getattr(version.status, phase.items)
                 created[phase.kind] += [item.name for item in items]
                 # What is not listed any more may still be under way.
-                defined[phase.kind] += getattr(each.spec, phase.checks)
+                defined[phase.kind] += getattr(version.spec, phase.checks)
                 defined[phase.kind] += [item.definition_name for item in items]
         tasks, evaluations, task_definitions, definitions = await asyncio.gather(
             self._each(TASKS, created[TASK], self._task),
@@ -141,7 +143,7 @@ class GateFacts:
         ]
         return Facts(
             tasks=tasks,
-            evaluations={name: each for name, (each, _) in evaluations.items()},
+            evaluations={name: evaluation for name, (evaluation, _) in evaluations.items()},
             measured={name: time for name, (_, time) in evaluations.items() if time is not None},
             task_definitions=frozenset(task_definitions),
             definitions=definitions,
@@ -191,13 +193,13 @@ class GateFacts:
 
         A note says if there are too many keys, so that none is called missing.
         """
-        keys = [fromkey for fromkey in dict.fromkeys(wanted) if fromkey]
+        keys = list(filter(None, dict.fromkeys(wanted)))
         if len(keys) > MOST:
             text = f"{resource.kind}: only {MOST} of {len(keys)} were looked at"
             self.notes.setdefault(resource.kind, text)
             keys = keys[:MOST]
-        found = await asyncio.gather(*map(read, keys))
-        return {key: one for key, one in zip(keys, found, strict=True) if one is not None}
+        values = await asyncio.gather(*map(read, keys))
+        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
     def _note(self, resource: Resource, error: Exception) -> None:
         what = resource.kind
@@ -209,8 +211,10 @@ def definitions_of(described: WorkloadMetadata | None) -> list[str]:
     """The definitions of the checks before a workload's deployment, by kind and name."""
     tasks = described.pre_deployment_tasks if described else ()
     evaluations = described.pre_deployment_evaluations if described else ()
-    found = [f"{TASK_DEFINITIONS.kind} {task}" for task in tasks]
-    return found + [f"{EVALUATION_DEFINITIONS.kind} {evaluation}" for evaluation in evaluations]
+    definitions = [f"{TASK_DEFINITIONS.kind} {task}" for task in tasks]
+    return definitions + [
+        f"{EVALUATION_DEFINITIONS.kind} {evaluation}" for evaluation in evaluations
+    ]
 
 
 _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
@@ -229,8 +233,8 @@ class Template(NamedTuple):
 def _keys_in(manifest: dict[str, Any]) -> Metadata:
     """Annotations and labels; in files either map may be null."""
     own = object_in(manifest, "metadata")
-    found = {each: own.get(each) or {} for each in ("annotations", "labels")}
-    return msgspec.convert(found, Metadata)
+    maps = {name: own.get(name) or {} for name in ("annotations", "labels")}
+    return msgspec.convert(maps, Metadata)
 
 
 def template_of(subject: Subject) -> Template:
@@ -249,7 +253,9 @@ def template_pod(
     """
     template = template_of(subject)
     metadata = template.keys
-    parent = next((each for each in (subject, *owners) if each.kind in _PARENTS), None)
+    parent = next(
+        (candidate for candidate in (subject, *owners) if candidate.kind in _PARENTS), None
+    )
     options: Any = {"version_from_tag": version_from_tag}
     tracking = own(metadata, lambda: template.containers, **options)
     if tracking is None and parent is not None:
@@ -274,8 +280,8 @@ def template_pod(
     )
 
 
-def owned(pod: Pod, version: WorkloadVersion) -> Pod:
+def with_newest_owner(pod: Pod, version: WorkloadVersion) -> Pod:
     """The pod as one of the newest owner of its version."""
     newest = version.spec.resource_reference
-    owner = OwnerReference(kind=newest.kind, name=newest.name, uid=newest.uid)
-    return msgspec.structs.replace(pod, owner_references=(owner,))
+    reference = OwnerReference(kind=newest.kind, name=newest.name, uid=newest.uid)
+    return msgspec.structs.replace(pod, owner_references=(reference,))

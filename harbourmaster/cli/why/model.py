@@ -72,7 +72,7 @@ class Subject(Struct, frozen=True):
     """Its JSON; all of it."""
 
     @property
-    def shown(self) -> str:
+    def reference(self) -> str:
         """As people name it."""
         return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
@@ -89,7 +89,7 @@ class WhyContext(Struct, frozen=True):
     """Of the subject, the nearest first: a ReplicaSet, its Deployment."""
     has_all: bool = False
     """Whether lists are printed to their ends."""
-    given: frozenset[str] | None = None
+    created_with: frozenset[str] | None = None
     """Of a manifest: kinds and names of what is created with it; of Namespaces, with gates."""
     files: Objects | None = None
     """The same objects, of its namespace."""
@@ -104,7 +104,7 @@ class Report(Struct, frozen=True):
     """An object, what is seen of it at once, and its sections."""
 
     subject: Subject
-    seen: str
+    summary: str
     """Such as ``Pending for 4m, of Deployment cart``."""
     sections: tuple[Section, ...]
     owners: tuple[Subject, ...] = ()

@@ -26,23 +26,23 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.waits import Objects, waits_in_files
 from harbourmaster.cli.reviews import kind_of, name_of, namespace_of, object_in
-from harbourmaster.cli.why.asking import (
+from harbourmaster.cli.why.admission import (
     AdmissionInputs,
-    as_asked,
-    ask,
+    explain_review,
     inputs_of,
-    is_asked_about,
+    makes_pods,
     policies_of,
     review_of,
+    reviewed_object,
 )
 from harbourmaster.cli.why.gate_facts import definitions_of, template_pod
+from harbourmaster.cli.why.missing_gate import planned_gate
 from harbourmaster.cli.why.model import Report, Section, Subject, WhyContext
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.render import show
 from harbourmaster.cli.why.sections import section_of
-from harbourmaster.cli.why.sections.gate import GateDetail, told
+from harbourmaster.cli.why.sections.gate import GateDetail, gate_section
 from harbourmaster.cli.why.sections.policies import policies_section
-from harbourmaster.cli.why.ungated import planned
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
@@ -74,9 +74,9 @@ class _Question(Struct, frozen=True):
     body: bytes
     case: ReplayCase | None
     words: Background
-    seen: str
+    summary: str
     manifest: Subject | None = None
-    given: frozenset[str] = frozenset()
+    created_with: frozenset[str] = frozenset()
     """As in ``WhyContext``."""
     files: tuple[dict[str, Any], ...] = ()
     """What is created with it."""
@@ -88,24 +88,26 @@ def manifests(arguments: Arguments) -> int:
         FALLBACK_NAMESPACE if arguments.policies else context_namespace(arguments)
     )
     nothing = "no pod and no workload in it: nothing to explain"
-    return _explain(arguments, _created(arguments.manifests, namespace), nothing)
+    return _explain(arguments, _manifest_questions(arguments.manifests, namespace), nothing)
 
 
 def reviews(arguments: Arguments) -> int:
     """Explain recorded AdmissionReviews, or cases with all that admission knew."""
-    return _explain(arguments, _recorded(arguments.file), f"{arguments.file}: empty file")
+    return _explain(arguments, _recorded_questions(arguments.file), f"{arguments.file}: empty file")
 
 
-def _explain(arguments: Arguments, found: Iterable[_Question | str], nothing: str) -> int:
+def _explain(
+    arguments: Arguments, questions_or_faults: Iterable[_Question | str], nothing: str
+) -> int:
     """Explain all questions; a text says what is wrong with one, ``nothing`` that there is none."""
     questions: list[_Question] = []
     code = DONE
-    for each in found:
-        if isinstance(each, str):
-            complain(each)
+    for question in questions_or_faults:
+        if isinstance(question, str):
+            complain(question)
             code = LEFT
         else:
-            questions.append(each)
+            questions.append(question)
     if not questions:
         if code == DONE:
             complain(nothing)
@@ -113,23 +115,23 @@ def _explain(arguments: Arguments, found: Iterable[_Question | str], nothing: st
     return max(_answer(arguments, questions), code)
 
 
-def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
+def _manifest_questions(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
     """A question for each pod and workload."""
-    found: list[dict[str, Any]] = []
+    manifests: list[dict[str, Any]] = []
     for item in read_paths(paths):
         if isinstance(item, Problem):
             yield str(item)
         else:
             metadata = {"namespace": namespace, **object_in(item.value, "metadata")}
-            found.append({**item.value, "metadata": metadata})
+            manifests.append({**item.value, "metadata": metadata})
     given = frozenset(
-        f"{each.get('kind')} {name_of(each)}"
-        for each in found
-        if each.get("kind") != NAMESPACES.kind
-        or object_in(object_in(each, "metadata"), "annotations").get(OPT_IN_KEY) == OPT_IN
+        f"{manifest.get('kind')} {name_of(manifest)}"
+        for manifest in manifests
+        if manifest.get("kind") != NAMESPACES.kind
+        or object_in(object_in(manifest, "metadata"), "annotations").get(OPT_IN_KEY) == OPT_IN
     )
-    for manifest in filter(is_asked_about, found):
-        yield _question(manifest, given, tuple(found))
+    for manifest in filter(makes_pods, manifests):
+        yield _question(manifest, given, tuple(manifests))
 
 
 def _subject(manifest: dict[str, Any]) -> Subject:
@@ -141,7 +143,7 @@ def _subject(manifest: dict[str, Any]) -> Subject:
 def _question(
     manifest: dict[str, Any], given: frozenset[str], files: tuple[dict[str, Any], ...]
 ) -> _Question:
-    asked, place = as_asked(manifest), namespace_of(manifest)
+    asked, place = reviewed_object(manifest), namespace_of(manifest)
     return _Question(
         review_of(asked.manifest, place),
         None,
@@ -153,16 +155,16 @@ def _question(
     )
 
 
-def _recorded(file: str) -> Iterator[_Question | str]:
+def _recorded_questions(file: str) -> Iterator[_Question | str]:
     """A question for each record in a file."""
     data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
-    for number, text in _texts(data):
-        found = _record(text)
+    for number, text in _texts_in(data):
+        question = _recorded_question(text)
         at = file if number is None else f"{file}, line {number}"
-        yield f"{at}: {found}" if isinstance(found, str) else found
+        yield f"{at}: {question}" if isinstance(question, str) else question
 
 
-def _texts(data: bytes) -> Iterator[tuple[int | None, bytes]]:
+def _texts_in(data: bytes) -> Iterator[tuple[int | None, bytes]]:
     """The whole, if it is one JSON value; else each line that is not blank, counted from 1."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
@@ -174,7 +176,7 @@ def _texts(data: bytes) -> Iterator[tuple[int | None, bytes]]:
         yield None, data
 
 
-def _record(text: bytes) -> _Question | str:
+def _recorded_question(text: bytes) -> _Question | str:
     """The question in a recorded text, or why it is none."""
     try:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -182,10 +184,10 @@ def _record(text: bytes) -> _Question | str:
         return f"invalid JSON object: {error}"
     case = None
     if "review" in keys:
-        found = read_case(text)
-        if isinstance(found, LineFailure):
-            return found.error
-        case, text = found, bytes(found.review)
+        recorded = read_case(text)
+        if isinstance(recorded, LineFailure):
+            return recorded.error
+        case, text = recorded, bytes(recorded.review)
     elif "request" not in keys:
         return "neither an AdmissionReview (no request) nor a case (no review)"
     if len(text) > MAX_BODY_BYTES:
@@ -206,9 +208,9 @@ def _record(text: bytes) -> _Question | str:
 
 def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
     """Answer what brings all it needs, then by files, or by a cluster."""
-    if arguments.policies is None and any(each.case is None for each in questions):
+    if arguments.policies is None and any(question.case is None for question in questions):
         return run_with_client(arguments, partial(_by_cluster, arguments, questions))
-    given, code = _given(arguments)
+    given, code = _inputs_in_files(arguments)
     for question in questions:
         show(arguments, _report(arguments, question, given, _gate(question, given)))
     return code
@@ -216,30 +218,30 @@ def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
 
 def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
     """What the pods of a manifest wait for, as far as files say."""
-    subject, known = question.manifest, question.given
+    subject, known = question.manifest, question.created_with
     if subject is None:
         return None
     made = partial(template_pod, version_from_tag=inputs.settings.version_from_tag)
     try:
         wanted = made(subject)
-        reason = planned(subject, wanted, inputs, known)
+        reason = planned_gate(subject, wanted, inputs, known)
     except msgspec.DecodeError as error:
         text, step = f"the manifest is invalid: {describe(error)}", "correct what it names"
         return Section(name="gate", state="unknown", code="unread", summary=text, step=step)
     pod = wanted or Pod(namespace=subject.namespace)
     facts = Facts()
     if pod.wait_conditions is not None:
-        others = map(_subject, filter(is_asked_about, question.files))
+        others = map(_subject, filter(makes_pods, question.files))
         pods = [made(each) for each in others if each.namespace == subject.namespace]
         objects = Objects(question.files, subject.namespace)
         facts = waits_in_files([pod, *filter(None, pods)], objects).of(pod, facts)
     report = gate_report(pod, facts, GateWaitRules(), datetime.now(UTC))
     checks = definitions_of(workload_of(pod.annotations, pod.labels))
     missing = tuple(f"{check} in these files" for check in checks if check not in known)
-    return told(GateDetail(report=report, missing=missing), reason, datetime.now(UTC))
+    return gate_section(GateDetail(report=report, missing=missing), reason, datetime.now(UTC))
 
 
-def _given(arguments: Arguments) -> tuple[AdmissionInputs, int]:
+def _inputs_in_files(arguments: Arguments) -> tuple[AdmissionInputs, int]:
     """Policies, namespaces and owners of files, and the exit code that these files deserve."""
     if arguments.policies is None:
         return AdmissionInputs(), DONE
@@ -262,7 +264,9 @@ async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], clie
         if question.manifest is not None:
             now = datetime.now(UTC)
             objects = Objects(question.files, question.manifest.namespace)
-            context = WhyContext(question.manifest, live, now, given=question.given, files=objects)
+            context = WhyContext(
+                question.manifest, live, now, created_with=question.created_with, files=objects
+            )
             gate = await section_of("gate", context)
         show(arguments, _report(arguments, question, inputs, gate))
     return DONE
@@ -276,9 +280,9 @@ def _report(
     if case is not None:
         engine = engine_for(case)
         inputs = AdmissionInputs(engine.snapshot, engine.settings, policies_of(case.policies))
-        answered = ask(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
+        answered = explain_review(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
     else:
-        answered = ask(question.body, inputs)
+        answered = explain_review(question.body, inputs)
     words = msgspec.structs.replace(
         question.words,
         has_all=arguments.has_all,
@@ -294,8 +298,8 @@ def _report(
         request.name or _name_in(question.body),
         question.body,
     )
-    found = (policies_section(answered, words), *filter(None, (gate,)))
-    return Report(subject, question.seen, found)
+    sections = (policies_section(answered, words), *filter(None, (gate,)))
+    return Report(subject, question.summary, sections)
 
 
 def _name_in(body: bytes) -> str:

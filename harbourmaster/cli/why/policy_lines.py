@@ -80,7 +80,7 @@ class Background(Struct, frozen=True, kw_only=True):
     """Whether lists are printed to their ends."""
 
 
-class Wording:
+class PolicyLines:
     """The words for one object."""
 
     def __init__(self, known: Background, at: str) -> None:
@@ -90,7 +90,7 @@ class Wording:
         self._prefix = f"{at}."
         self._origins: dict[str, str] = {}
 
-    def _short(self, path: str) -> str:
+    def _short_path(self, path: str) -> str:
         """The path below the pod spec, with the long name of required node affinity cut short."""
         return (
             path.removeprefix(self._prefix)
@@ -99,48 +99,52 @@ class Wording:
             .removesuffix(".nodeSelectorTerms")
         )
 
-    def _by(self, sources: Sequence[str]) -> str:
+    def _sources(self, sources: Sequence[str]) -> str:
         """Who set a field."""
         return " and ".join(
-            f"{self._whose}'s own" if source == OWN else named(source) for source in sources
+            f"{self._whose}'s own" if source == OWN else short_name(source) for source in sources
         )
 
-    def _contribution(self, found: Contribution) -> Line:
+    def _contribution(self, contribution: Contribution) -> Line:
         """One line of what became of one thing that a policy asks for."""
-        value = shown(found.path, found.value)
-        short = self._short(found.path)
+        value = format_value(contribution.path, contribution.value)
+        short = self._short_path(contribution.path)
         text = f"{short} = {value}"
         tone: Tone = ""
-        match found.rule:
+        match contribution.rule:
             case "replaced":
-                text += f", which was {shown(found.path, found.present)}"
+                text += f", which was {format_value(contribution.path, contribution.present)}"
             case "multiplied":
-                text = f"{short} to {value}, ANDed with {self._by(found.by)}"
+                text = f"{short} to {value}, ANDed with {self._sources(contribution.by)}"
             case "as-affinity":
-                text = f"node {value} by node affinity: {found.why}"
+                text = f"node {value} by node affinity: {contribution.why}"
             case "already-there":
-                below = found.path.removeprefix(self._prefix)
+                below = contribution.path.removeprefix(self._prefix)
                 by = self._origins.get(below) if self._is_live else ""
-                text += f", there already ({by or self._by(found.by)})"
+                text += f", there already ({by or self._sources(contribution.by)})"
                 tone = "dim"
             case "kept-own" | "won-by":
-                stays = "" if found.present is None else f" {shown(found.path, found.present)}"
+                stays = (
+                    ""
+                    if contribution.present is None
+                    else f" {format_value(contribution.path, contribution.present)}"
+                )
                 # Of what is read long after nobody knows that it is the object's own.
                 own = "what is there:" if self._is_live else f"{self._whose}'s own value"
                 winner = (
                     f"{own}{stays}"
-                    if found.rule == "kept-own"
-                    else f"{self._by(found.by)}{':' if stays else ''}{stays}"
+                    if contribution.rule == "kept-own"
+                    else f"{self._sources(contribution.by)}{':' if stays else ''}{stays}"
                 )
                 text = f"{short}: {value} to {winner}"
             case "left-out":
-                text = f"{short} = {value}{': ' if found.why else ''}{found.why}"
+                text = f"{short} = {value}{': ' if contribution.why else ''}{contribution.why}"
                 tone = "bad"
-        verb = _VERBS[found.rule]
-        if found.rule in CHANGES:
+        verb = _VERBS[contribution.rule]
+        if contribution.rule in CHANGES:
             tone = "good"
             if self._is_live:
-                verb, tone = _WOULD[found.rule], "waiting"
+                verb, tone = _WOULD[contribution.rule], "waiting"
         return Line(text, 1, tone, verb)
 
     def policies(self, explanation: Explanation) -> Iterator[Line]:
@@ -162,39 +166,39 @@ class Wording:
             if hint := self._known.hints.get(report.reference):
                 yield Line(hint, 1, "waiting", "note")
 
-    def unmatched(self, explanation: Explanation) -> Iterator[Line]:
+    def mismatches(self, explanation: Explanation) -> Iterator[Line]:
         """Why each of the others does not match."""
         has_all = self._known.has_all
-        found = [report for report in explanation.policies if not report.matched]
-        if not found:
+        unmatched = [report for report in explanation.policies if not report.matched]
+        if not unmatched:
             return
         yield Line(f"Not for {self._whose}", 0, "strong")
-        near = [report for report in found if has_all or not _is_elsewhere(report)]
-        groups = [[report] for report in near] if has_all else _grouped(near)
+        near = [report for report in unmatched if has_all or not _is_elsewhere(report)]
+        groups = [[report] for report in near] if has_all else _group_mismatches(near)
         listed = groups if has_all else groups[:MOST]
         for group in listed:
             names, text = _mismatch_of(group)
             yield Line(text, 1, "dim", names)
         if left := sum(map(len, groups[len(listed) :])):
             yield Line(f"and {left} more; --all lists them", 1, "dim")
-        if len(found) > len(near):
-            yield Line(f"and {len(found) - len(near)} of other namespaces", 1, "dim")
+        if len(unmatched) > len(near):
+            yield Line(f"and {len(unmatched) - len(near)} of other namespaces", 1, "dim")
 
     def fields(self, fields: Sequence[FieldReport]) -> Iterator[Line]:
         """Who set each field."""
-        found = [field for field in fields if self._is_shown(field)]
-        if not found:
+        shown_fields = [field for field in fields if self._is_shown(field)]
+        if not shown_fields:
             return
         known = self._known
         heading = f"Fields, and who sets them{' now' if known.is_live else ''}"
         if known.template is not None:
             heading += f"; the template is that of {known.owner}"
         yield Line(heading, 0, "strong")
-        values = [shown(each.path, each.value) for each in found]
+        values = [format_value(field.path, field.value) for field in shown_fields]
         width = max((len(value) for value in values if len(value) <= _COLUMN), default=0)
-        for each, value in zip(found, values, strict=True):
-            text = f"{value.ljust(width)}  {self._origin(each)}"
-            yield Line(text, 1, "", self._short(each.path))
+        for field, value in zip(shown_fields, values, strict=True):
+            text = f"{value.ljust(width)}  {self._origin(field)}"
+            yield Line(text, 1, "", self._short_path(field.path))
 
     def origins(self, fields: Sequence[FieldReport]) -> dict[str, str]:
         """Who set each field, by its path below the pod spec."""
@@ -204,14 +208,16 @@ class Wording:
         if self._is_live and field.set_by != (OWN,):
             # It is not there yet; the policy's lines tell of it.
             return False
-        is_default = self._short(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
+        is_default = (
+            self._short_path(field.path) == "schedulerName" and field.value == DEFAULT_SCHEDULER
+        )
         return not (is_default and field.set_by == (OWN,) and not field.asked_by)
 
     def _origin(self, field: FieldReport) -> str:
         template = self._known.template or {}
-        asked = [named(reference) for reference in field.asked_by]
+        asked = [short_name(reference) for reference in field.asked_by]
         if not self._is_live:
-            return " and ".join([self._by(field.set_by), *asked])
+            return " and ".join([self._sources(field.set_by), *asked])
         value = field.value
         if isinstance(value, dict) and toleration_key(value) in _DEFAULTS and not asked:
             # One of the two that every pod gets.
@@ -234,33 +240,33 @@ class Wording:
         return " and ".join(asked) or NO_POLICY
 
 
-def named(reference: str) -> str:
+def short_name(reference: str) -> str:
     """A policy in fewer letters: ``cluster policy etcd``, ``policy shop/etcd``."""
     kind, _, name = reference.partition(" ")
     return f"{'cluster policy' if kind == CLUSTER_POLICY else 'policy'} {name}"
 
 
-def _grouped(found: Sequence[PolicyReport]) -> list[list[PolicyReport]]:
+def _group_mismatches(reports: Sequence[PolicyReport]) -> list[list[PolicyReport]]:
     """Many that fail at one part, for what the object has there, as one; the others alone."""
     parts: dict[tuple[str, str], list[PolicyReport]] = {}
-    for report in found:
+    for report in reports:
         mismatch = report.mismatch
         key = (mismatch.path, mismatch.found) if mismatch else (report.reference, "")
         parts.setdefault(key, []).append(report)
     return [
         group
         for same in parts.values()
-        for group in ([same] if len(same) > FOLDED else [[each] for each in same])
+        for group in ([same] if len(same) > FOLDED else [[report] for report in same])
     ]
 
 
 def _mismatch_of(group: Sequence[PolicyReport]) -> tuple[str, str]:
     """Which policies, and why they don't match; of many that want different things, where."""
     first, *rest = group
-    name = named(first.reference)
+    name = short_name(first.reference)
     if not rest or first.mismatch is None:
         return name, str(first.mismatch)
-    wants = {each.mismatch.wants for each in group if each.mismatch is not None}
+    wants = {report.mismatch.wants for report in group if report.mismatch is not None}
     text = str(first.mismatch)
     if len(wants) > 1:
         text = f"{first.mismatch.path} wants something else, {first.mismatch.found}"
@@ -277,9 +283,9 @@ def _stem(path: str) -> str:
     return stem if index[:-1].isdigit() else path
 
 
-def shown(path: str, value: Any) -> str:  # noqa: ANN401
+def format_value(path: str, value: Any) -> str:  # noqa: ANN401
     """The value of the field at ``path``."""
-    text = _shown(path, value)
+    text = _format(path, value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
@@ -296,7 +302,7 @@ def _is_of_daemon(value: Any) -> bool:  # noqa: ANN401
     )
 
 
-def _shown(path: str, value: Any) -> str:  # noqa: ANN401
+def _format(path: str, value: Any) -> str:  # noqa: ANN401
     if isinstance(value, str):
         return value
     if ".tolerations[" in path and isinstance(value, dict):

@@ -33,12 +33,12 @@ _FOR_PROGRAMS: Final = ("name", "state", "code", "summary", "detail")
 
 def show(arguments: Arguments, report: Report) -> None:
     """Print one report; several JSON documents follow each other."""
-    sections = sorted(report.sections, key=lambda each: _STATES.index(each.state))
+    sections = sorted(report.sections, key=lambda section: _STATES.index(section.state))
     if arguments.output in FORMATS:
         begin = b"---\n" if arguments.output == "yaml" else b""
         subject = report.subject
         # State and summary are the most urgent section's.
-        found = {
+        document = {
             "apiVersion": subject.api_version,
             "kind": subject.kind,
             "namespace": subject.namespace,
@@ -51,7 +51,7 @@ def show(arguments: Arguments, report: Report) -> None:
                 for section in sections
             ],
         }
-        sys.stdout.buffer.write(begin + FORMATS[arguments.output](found))
+        sys.stdout.buffer.write(begin + FORMATS[arguments.output](document))
         sys.stdout.buffer.flush()
         return
     for line in _text(report, sections, Terminal.of(sys.stdout)):
@@ -61,9 +61,9 @@ def show(arguments: Arguments, report: Report) -> None:
 
 def _text(report: Report, sections: Sequence[Section], terminal: Terminal) -> Iterator[str]:
     """The lines for people."""
-    yield terminal.line(report.subject.shown, "strong")
-    if report.seen:
-        yield terminal.line(report.seen, indent=_INDENT)
+    yield terminal.line(report.subject.reference, "strong")
+    if report.summary:
+        yield terminal.line(report.summary, indent=_INDENT)
     for section in sections:
         yield ""
         heading = f"{section.name.capitalize()}: {section.summary}"

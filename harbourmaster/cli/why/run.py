@@ -15,7 +15,7 @@ from harbourmaster.cli.why.commands import KINDS, REFERRING
 from harbourmaster.cli.why.model import Report, WhyContext
 from harbourmaster.cli.why.render import show
 from harbourmaster.cli.why.sections import SECTIONS, section_of
-from harbourmaster.cli.why.subjects import fetched, owners_of, seen
+from harbourmaster.cli.why.subjects import fetch_subject, owners_of, summarize
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.serving.settings import StartError
 
@@ -56,15 +56,17 @@ async def _live(arguments: Arguments, resource: Resource, client: Client) -> int
         )
     namespace = here if arguments.namespace is None else arguments.namespace
     try:
-        found = await live.metadata(resource, namespace or None, label_selector=arguments.selector)
+        objects = await live.metadata(
+            resource, namespace or None, label_selector=arguments.selector
+        )
     except ApiError as error:
         complain(read_error(error, resource.plural))
         return LEFT
-    if not found:
+    if not objects:
         where = f" in namespace {namespace}" if namespace else ""
         complain(f"no {resource.kind} matches {arguments.selector}{where}")
         return LEFT
-    codes = [await _explain(arguments, live, resource, one.namespace, one.name) for one in found]
+    codes = [await _explain(arguments, live, resource, obj.namespace, obj.name) for obj in objects]
     return max(codes)
 
 
@@ -72,7 +74,7 @@ async def _explain(
     arguments: Arguments, live: Installation, resource: Resource, namespace: str, name: str
 ) -> int:
     try:
-        subject = await fetched(live, resource, namespace, name)
+        subject = await fetch_subject(live, resource, namespace, name)
     except NotFoundError as error:
         complain(await live.not_found(error, resource, name, namespace))
         return LEFT
@@ -82,8 +84,8 @@ async def _explain(
     now = datetime.now(UTC)
     owners, doubt = await owners_of(live, subject)
     context = WhyContext(subject, live, now, owners, has_all=arguments.has_all)
-    sections = ("checks", "references") if resource in REFERRING else SECTIONS
-    found = await asyncio.gather(*(section_of(section, context) for section in sections))
-    line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
-    show(arguments, Report(subject, line, tuple(filter(None, found)), owners))
+    names = ("checks", "references") if resource in REFERRING else SECTIONS
+    sections = await asyncio.gather(*(section_of(name, context) for name in names))
+    line = "; ".join(filter(None, (summarize(subject, owners, now), doubt)))
+    show(arguments, Report(subject, line, tuple(filter(None, sections)), owners))
     return DONE

@@ -22,7 +22,9 @@ BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
 _MOST_OWNERS: Final = 4
 
 
-async def fetched(live: ClusterReader, resource: Resource, namespace: str, name: str) -> Subject:
+async def fetch_subject(
+    live: ClusterReader, resource: Resource, namespace: str, name: str
+) -> Subject:
     """The object. Raises an ApiError."""
     raw = await live.get(resource, name, namespace)
     return Subject(resource.api_version, resource.kind, namespace, name, raw)
@@ -33,29 +35,29 @@ async def owners_of(live: ClusterReader, subject: Subject) -> tuple[tuple[Subjec
 
     Raises UnreachableError and UnauthorizedError.
     """
-    found: list[Subject] = []
+    owners: list[Subject] = []
     current = subject
-    while len(found) < _MOST_OWNERS:
+    while len(owners) < _MOST_OWNERS:
         owner = metadata_in(current.raw).controller
         resource = BY_KIND.get(owner.kind) if owner else None
         if owner is None or resource is None or owner.api_version != resource.api_version:
             break
         shown = f"its owner, {owner.kind} {owner.name}"
         try:
-            current = await fetched(live, resource, subject.namespace, owner.name)
+            current = await fetch_subject(live, resource, subject.namespace, owner.name)
         except NotFoundError as error:
             gone = "is of a kind that the cluster no longer knows"
-            return tuple(found), f"{shown}, {gone if is_kind_missing(error) else 'is gone'}"
+            return tuple(owners), f"{shown}, {gone if is_kind_missing(error) else 'is gone'}"
         except ApiError as error:
-            return tuple(found), read_error(error, shown)
+            return tuple(owners), read_error(error, shown)
         uid = metadata_in(current.raw).uid
         if uid and owner.uid and uid != owner.uid:
-            return tuple(found), f"{shown}, is gone: another one has its name"
-        found.append(current)
-    return tuple(found), ""
+            return tuple(owners), f"{shown}, is gone: another one has its name"
+        owners.append(current)
+    return tuple(owners), ""
 
 
-def seen(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> str:
+def summarize(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> str:
     """What it looks like: its phase, its age, where it runs and whose it is."""
     workload = decode_workload(subject.raw)
     parts: list[str] = []

@@ -19,7 +19,7 @@ from harbourmaster.cli.gate.show import waiting_in
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import apply_patch
-from harbourmaster.cli.why.asking import ask, inputs_of, review_of
+from harbourmaster.cli.why.admission import explain_review, inputs_of, review_of
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.owners import SUPPORTED, supported_owner, workload_above
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.why.asking import AdmissionInputs
+    from harbourmaster.cli.why.admission import AdmissionInputs
     from harbourmaster.webhook.verdict import Verdict
 
     Json = dict[str, Any]
@@ -144,7 +144,7 @@ class _Look(NamedTuple):
         is_new = len(policies) > 1 and policies not in self.told
         self.told.add(policies)
         # What the pod has of either policy now would hide that they differ.
-        found = ask(_review(pod, *OWNED), self.inputs).explanation if is_new else None
+        found = explain_review(_review(pod, *OWNED), self.inputs).explanation if is_new else None
         remedy = f"change a value or a selector: both select pod {own.key}"
         for report in found.policies if found else ():
             for contribution in report.contributions:
@@ -175,7 +175,7 @@ class _Look(NamedTuple):
                 yield f"without gate, though checks are named: {why}"
         created = moment(own.creation_timestamp)
         is_whole = self._verdict(pod).outcome != MUTATED
-        explained = None if is_whole else ask(_review(pod), self.inputs).explanation
+        explained = None if is_whole else explain_review(_review(pod), self.inputs).explanation
         policies = {each.compiled.reference: each for each in self.inputs.policies}
         for each in explained.policies if explained and created else ():
             policy = policies[each.reference]

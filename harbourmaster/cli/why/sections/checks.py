@@ -43,25 +43,25 @@ async def section(context: WhyContext) -> Section | None:
     if subject.kind == EVALUATION_DEFINITIONS.kind:
         definition = Decoder(EvaluationDefinition).decode(subject.raw)
         errors = map(str, target_errors(definition))
-        return _section([Mistake("evaluation-target-invalid", error) for error in errors])
+        return _section_of([Mistake("evaluation-target-invalid", error) for error in errors])
     if subject.kind not in BY_KIND:
         return None
     space = await context.live.read(NAMESPACES, subject.namespace, metadata_in)
     if space is None:
         return None
     if space.annotations.get(OPT_IN_KEY) != OPT_IN:
-        return _section(opt_in_mistakes(space.name, space.annotations, space.labels))
-    return _section(tuple(_mistakes(context))) or _unchecked(context)
+        return _section_of(opt_in_mistakes(space.name, space.annotations, space.labels))
+    return _section_of(tuple(_mistakes(context))) or _section_without_checks(context)
 
 
-def _section(found: Sequence[Mistake]) -> Section | None:
-    if not found:
+def _section_of(mistakes: Sequence[Mistake]) -> Section | None:
+    if not mistakes:
         return None
-    texts = tuple(each.text for each in found)
+    texts = tuple(mistake.text for mistake in mistakes)
     return Section(
         name="checks",
         state="fault",
-        code=found[0].code,
+        code=mistakes[0].code,
         summary=texts[0],
         lines=tuple(Line(text, label="mistake", tone="bad") for text in texts[1:]),
         detail=ChecksDetail(texts),
@@ -83,11 +83,11 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
         above = metadata_in(owner.raw)
         if owner.kind != REPLICA_SET:
             yield from key_mistakes(
-                above.annotations, above.labels, f"metadata.{{}} of {owner.shown}"
+                above.annotations, above.labels, f"metadata.{{}} of {owner.reference}"
             )
 
 
-def _unchecked(context: WhyContext) -> Section | None:
+def _section_without_checks(context: WhyContext) -> Section | None:
     """Where a workload is named, and no check of it."""
     subject, own = context.subject, metadata_in(context.subject.raw)
     template = template_of(subject).keys

@@ -15,9 +15,9 @@ from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.live.waits import live_waits, waiting_pod
 from harbourmaster.cli.why.events import Event, event_lines, events_of
-from harbourmaster.cli.why.gate_facts import GateFacts, owned, template_pod
+from harbourmaster.cli.why.gate_facts import GateFactsReader, template_pod, with_newest_owner
+from harbourmaster.cli.why.missing_gate import why_unchecked, why_ungated
 from harbourmaster.cli.why.model import Line, Section
-from harbourmaster.cli.why.ungated import why_unchecked, why_ungated
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.cli.terminal import Tone
+    from harbourmaster.cli.why.missing_gate import Reason
     from harbourmaster.cli.why.model import State, WhyContext
-    from harbourmaster.cli.why.ungated import Reason
     from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
 
 _TONES: Final[dict[str, Tone]] = {
@@ -70,27 +70,29 @@ async def section(context: WhyContext) -> Section | None:
     scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
     from_tag = lifecycle.version_from_tag
     wanted = template_pod(context.subject, context.owners, version_from_tag=from_tag)
-    is_made = not context.is_pod or (context.given is not None and wanted is not None)
+    is_made = not context.is_pod or (context.created_with is not None and wanted is not None)
     pod = wanted if is_made else decode_whole(raw, scheduler)
     if pod is None:
         return None
-    reader = GateFacts(live, pod.namespace, (live.namespace, *lifecycle.definition_namespaces))
+    reader = GateFactsReader(
+        live, pod.namespace, (live.namespace, *lifecycle.definition_namespaces)
+    )
     try:
         # Of a pod that does not wait for us nothing more need be known.
         facts = await reader.of(pod) if pod.is_ours else Facts()
     except ApiError as error:
-        summary = read_error(error, f"what {context.subject.shown} waits for")
+        summary = read_error(error, f"what {context.subject.reference} waits for")
         return Section(name="gate", state="unknown", code="unread", summary=summary)
     if pod.is_ours and not pod.has_waited:
         pick = partial(waiting_pod, scheduler)
         # Without permission to list pods, no cycle of waits is found.
-        listed = live.list_all(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
-        others = await live.attempt(listed, [])
-        waits = await live_waits(live, pod.namespace, [pod, *others], context.files)
+        reading = live.list_all(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
+        waiting = await live.attempt(reading, [])
+        waits = await live_waits(live, pod.namespace, [pod, *waiting], context.files)
         facts = waits.of(pod, facts)
     rules = GateWaitRules() if unknown or is_made else lifecycle.wait_rules
     if is_made and facts.version is not None:
-        pod = owned(pod, facts.version)
+        pod = with_newest_owner(pod, facts.version)
     report = gate_report(pod, facts, rules, context.now)
     is_new = is_made and facts.version is None
     missing: list[str] = []
@@ -101,24 +103,24 @@ async def section(context: WhyContext) -> Section | None:
     if is_new and reason is None and pod.has_checks:
         return None
     if is_new and pod.has_checks:
-        missing = await reader.missing(workload_of(pod.annotations, pod.labels))
+        missing = await reader.missing_definitions(workload_of(pod.annotations, pod.labels))
     events: tuple[Event, ...] = ()
     if report.is_waiting:
-        found = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
+        written = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
         # Events that send users here say what the report says.
-        events = tuple(each for each in found if each.reason not in REASONS)
+        events = tuple(event for event in written if event.reason not in REASONS)
     detail = GateDetail(
         report=report,
         deadline_unknown=unknown if report.is_waiting else "",
         unread=tuple(reader.notes.values()),
-        missing=tuple(each for each in missing if each not in (context.given or ())),
+        missing=tuple(name for name in missing if name not in (context.created_with or ())),
         events=events,
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
-    return told(detail, reason, context.now, is_pod=not is_made)
+    return gate_section(detail, reason, context.now, is_pod=not is_made)
 
 
-def told(
+def gate_section(
     detail: GateDetail, reason: Reason | None, now: datetime, *, is_pod: bool = False
 ) -> Section:
     """The section; ``reason`` is known besides the report and comes before it."""
@@ -127,7 +129,7 @@ def told(
     if reason and reason[0] == "to-be-gated" and detail.missing:
         text = f"{reason[2]}; not found: {', '.join(detail.missing)}"
         reason = ("definition-missing", "fault", text)
-    code, state, text = reason or _judged(detail.report, is_pod=is_pod)
+    code, state, text = reason or _state_of(detail.report, is_pod=is_pod)
     return Section(
         name="gate",
         state=state,
@@ -140,7 +142,7 @@ def told(
     )
 
 
-def _judged(report: GateReport, *, is_pod: bool) -> Reason:
+def _state_of(report: GateReport, *, is_pod: bool) -> Reason:
     """Of a pod, or of the pods that a template makes."""
     state: State = "fine"
     if report.code in BLOCKED:
@@ -173,7 +175,7 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
         yield Line(f"{report.since}, {short_age(report.age)} ago", label="since")
         yield Line(_deadline(detail), label="deadline")
     if report.next_try:
-        yield Line(_at(report.next_try, now), label="next try")
+        yield Line(_time_left(report.next_try, now), label="next try")
     if report.foreign_gates:
         names = ", ".join(report.foreign_gates)
         yield Line(f"{names}: set by others, who must remove them", label="other gates")
@@ -181,7 +183,7 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
         parts = (item.item, item.state, item.text)
         yield Line(": ".join(filter(None, parts)), label="object", tone=_TONES[item.state])
     for check in report.checks:
-        yield from _check(check, now)
+        yield from _check_lines(check, now)
     yield from event_lines(detail.events)
     if detail.elsewhere:
         text = (
@@ -208,38 +210,40 @@ def _deadline(detail: GateDetail) -> str:
     return f"{report.deadline}, {passed}: it is {what}{by}"
 
 
-def _check(found: CheckReport, now: datetime) -> Iterator[Line]:
-    whose = "app" if found.phase.startswith("App") else "workload"
-    parts = [f"{found.kind} {found.name} of the {whose}: {found.state}"]
-    if found.kind == "evaluation" and found.retries is not None:
-        parts.append(f"try {found.tries} of {found.retries}")
-    if found.since:
-        ended = f" to {found.ended}" if found.ended else ""
-        parts.append(f"{'' if found.ended else 'since '}{found.since}{ended}")
-    if found.next_try and found.is_open:
-        parts.append(f"next try {_at(found.next_try, now)}")
-    yield Line(", ".join(parts), label="check", tone=_TONES.get(found.state, ""))
-    shown = {objective.message for objective in found.objectives}
-    if found.message and found.message not in shown:
-        yield Line(found.message, depth=1)
-    for each in found.objectives:
-        yield from _objective(each)
+def _check_lines(check: CheckReport, now: datetime) -> Iterator[Line]:
+    whose = "app" if check.phase.startswith("App") else "workload"
+    parts = [f"{check.kind} {check.name} of the {whose}: {check.state}"]
+    if check.kind == "evaluation" and check.retries is not None:
+        parts.append(f"try {check.tries} of {check.retries}")
+    if check.since:
+        ended = f" to {check.ended}" if check.ended else ""
+        parts.append(f"{'' if check.ended else 'since '}{check.since}{ended}")
+    if check.next_try and check.is_open:
+        parts.append(f"next try {_time_left(check.next_try, now)}")
+    yield Line(", ".join(parts), label="check", tone=_TONES.get(check.state, ""))
+    shown = {objective.message for objective in check.objectives}
+    if check.message and check.message not in shown:
+        yield Line(check.message, depth=1)
+    for objective in check.objectives:
+        yield from _objective_lines(objective)
 
 
-def _objective(found: ObjectiveReport) -> Iterator[Line]:
-    name = f"{found.name}: " if found.query not in {"", found.name} else ""
-    yield Line(f"{name}{found.text}: {found.state}", depth=1, tone=_TONES.get(found.state, ""))
-    if found.message and found.state != "Succeeded":
-        yield Line(found.message, depth=2)
-    if found.state == "Succeeded":
+def _objective_lines(objective: ObjectiveReport) -> Iterator[Line]:
+    name = f"{objective.name}: " if objective.query not in {"", objective.name} else ""
+    yield Line(
+        f"{name}{objective.text}: {objective.state}", depth=1, tone=_TONES.get(objective.state, "")
+    )
+    if objective.message and objective.state != "Succeeded":
+        yield Line(objective.message, depth=2)
+    if objective.state == "Succeeded":
         return
-    if found.fault and found.fault not in found.message:
-        yield Line(f"now: {found.fault}", depth=2)
-    elif found.current and found.current != found.value:
-        fetched = f", fetched {found.updated}" if found.updated else ""
-        yield Line(f"now: {found.current}{fetched}", depth=2)
+    if objective.fault and objective.fault not in objective.message:
+        yield Line(f"now: {objective.fault}", depth=2)
+    elif objective.current and objective.current != objective.value:
+        fetched = f", fetched {objective.updated}" if objective.updated else ""
+        yield Line(f"now: {objective.current}{fetched}", depth=2)
 
 
-def _at(time: str, now: datetime) -> str:
+def _time_left(time: str, now: datetime) -> str:
     seconds = int((parse_rfc3339(time) - now).total_seconds())
     return f"{time}, in {short_age(seconds)}" if seconds > 0 else f"{time}, due"

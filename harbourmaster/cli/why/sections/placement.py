@@ -45,34 +45,34 @@ async def section(context: WhyContext) -> Section | None:
     record, unread = None, ""
     try:
         raw = await context.live.find(APPLICATIONS, name, namespace) if namespace and name else None
-        found = msgspec.json.decode(raw, type=Application) if raw is not None else None
-        if found is None:
+        decoded = msgspec.json.decode(raw, type=Application) if raw is not None else None
+        if decoded is None:
             unread = (
                 "it is not in this cluster: ask the cluster that manages placement with "
                 f"harbourmaster placement why {application} --context ..."
             )
-        elif found.metadata.uid != metadata.labels[UID_LABEL]:
+        elif decoded.metadata.uid != metadata.labels[UID_LABEL]:
             unread = f"Application {application} is another one than the one that placed it"
         else:
-            record = report_of(found)
+            record = report_of(decoded)
     except ApiError as error:
         unread = read_error(error, f"Application {application}")
     except ValueError as error:
         unread = f"Application {application}: {error}"
-    code, state, text = _judged(record)
+    code, state, text = _state_of(record)
     return Section(
         name="placement",
         state=state,
-        summary=f"{placed.shown} is of application {application}{text or f'; {unread}'}",
+        summary=f"{placed.reference} is of application {application}{text or f'; {unread}'}",
         code=code,
         lines=tuple(from_text(lines(record))) if record else (),
         detail=PlacementDetail(
-            application=application, placed=placed.shown, record=record, unread=unread
+            application=application, placed=placed.reference, record=record, unread=unread
         ),
     )
 
 
-def _judged(record: ShownApplication | None) -> tuple[str, State, str]:
+def _state_of(record: ShownApplication | None) -> tuple[str, State, str]:
     """Code, state and what is said of the application; the code of no record is ``unknown``."""
     if record is None:
         return "unknown", "unknown", ""

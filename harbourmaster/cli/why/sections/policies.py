@@ -14,12 +14,18 @@ from harbourmaster.api.patches import Operation, escape
 from harbourmaster.api.times import moment
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import kind_of, object_in, operations_of
-from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, key_of, review_of
+from harbourmaster.cli.why.admission import (
+    explain_review,
+    inputs_of,
+    key_of,
+    review_of,
+    reviewed_object,
+)
+from harbourmaster.cli.why.missing_gate import why_unsent
 from harbourmaster.cli.why.model import Line, Section
-from harbourmaster.cli.why.policy_lines import Background, Wording
+from harbourmaster.cli.why.policy_lines import Background, PolicyLines
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.cli.why.subjects import BY_KIND
-from harbourmaster.cli.why.ungated import why_unsent
 from harbourmaster.policies.explain import CHANGES, OWN, FieldReport, PolicyReport
 from harbourmaster.policies.owned_fields import OwnedFields
 from harbourmaster.policies.pods import KINDS
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from harbourmaster.cli.why.asking import Answered, DatedPolicy
+    from harbourmaster.cli.why.admission import DatedPolicy, ExplainedReview
     from harbourmaster.cli.why.model import State, Subject, WhyContext
     from harbourmaster.policies.explain import Contribution, Explanation
     from harbourmaster.policies.pods import Kind
@@ -58,7 +64,7 @@ class Policies(Struct, frozen=True, kw_only=True, rename="camel"):
     """What else is to be known about it."""
 
 
-def policies_section(answered: Answered, known: Background) -> Section:
+def policies_section(answered: ExplainedReview, known: Background) -> Section:
     """The section on policies."""
     explanation, verdict = answered.explanation, answered.verdict
     remarks = (*known.remarks, *filter(None, (known.unsent,)))
@@ -99,9 +105,11 @@ def _object(reference: str) -> str:
     return f"{kind.lower()} {name}" + (f" -n {namespace}" if namespace else "")
 
 
-def _lines(answered: Answered, explanation: Explanation, known: Background) -> Iterator[Line]:
+def _lines(
+    answered: ExplainedReview, explanation: Explanation, known: Background
+) -> Iterator[Line]:
     kind = KINDS[key_of(answered.request)]
-    wording = Wording(known, kind.pointer[1:].replace("/", "."))
+    wording = PolicyLines(known, kind.pointer[1:].replace("/", "."))
     yield from wording.policies(explanation)
     codes = {note.code for note in explanation.warnings}
     for note in answered.verdict.warnings:
@@ -109,13 +117,13 @@ def _lines(answered: Answered, explanation: Explanation, known: Background) -> I
         if note.code not in codes and not (known.is_live and note.code.startswith("gate-")):
             yield Line(note.text, 0, "waiting", "warns")
     yield from wording.fields(explanation.fields)
-    yield from wording.unmatched(explanation)
+    yield from wording.mismatches(explanation)
 
 
-def _summary(answered: Answered, known: Background) -> tuple[State, str]:
+def _summary(answered: ExplainedReview, known: Background) -> tuple[State, str]:
     explanation, verdict = answered.explanation, answered.verdict
     if explanation is None:
-        return _unasked(answered)
+        return _summary_without_policies(answered)
     if verdict.outcome == DENIED:
         return "fault", f"{known.whose} would be denied: {verdict.response.reason}"
     matched = [report for report in explanation.policies if report.matched]
@@ -124,7 +132,7 @@ def _summary(answered: Answered, known: Background) -> tuple[State, str]:
     if not matched:
         found = len(explanation.policies)
         return "fine", f"none of {found} selects {known.whose}" if found else "there are none"
-    text = f"{_counted(len(matched), len(explanation.policies))} {known.whose}"
+    text = f"{_count_matches(len(matched), len(explanation.policies))} {known.whose}"
     if invalid := sum(bool(report.fault) for report in matched):
         which = "it" if len(matched) == 1 else f"{invalid} of them"
         return "fault", f"{text}; {which} can't be used"
@@ -132,7 +140,7 @@ def _summary(answered: Answered, known: Background) -> tuple[State, str]:
         return "fault", f"{text}; what is required now can be met by no node"
     changed = len({field.path for field in explanation.fields if set(field.set_by) - {OWN}})
     if not changed:
-        return "fine", f"{text}; {_unchanged(matched)}"
+        return "fine", f"{text}; {_why_unchanged(matched)}"
     if known.unsent:
         return "note", f"{text}, which is never sent to the webhook"
     fields = f"{changed} field{'s' if changed > 1 else ''}"
@@ -141,7 +149,7 @@ def _summary(answered: Answered, known: Background) -> tuple[State, str]:
     return "fine", f"{text} and {'change' if len(matched) > 1 else 'changes'} {fields}"
 
 
-def _unasked(answered: Answered) -> tuple[State, str]:
+def _summary_without_policies(answered: ExplainedReview) -> tuple[State, str]:
     """Where no policy was looked at."""
     verdict = answered.verdict
     if verdict.outcome in {MALFORMED, INVALID, DENIED}:
@@ -152,7 +160,7 @@ def _unasked(answered: Answered) -> tuple[State, str]:
     return state, f"no policy was evaluated: {answered.left_alone}"
 
 
-def _unchanged(matched: Sequence[PolicyReport]) -> str:
+def _why_unchanged(matched: Sequence[PolicyReport]) -> str:
     """Why policies that match have nothing to do."""
     sets = "it sets" if len(matched) == 1 else "they set"
     rules = {contribution.rule for report in matched for contribution in report.contributions}
@@ -171,7 +179,7 @@ def _is_hopeless(report: PolicyReport) -> bool:
     )
 
 
-def _counted(matched: int, total: int) -> str:
+def _count_matches(matched: int, total: int) -> str:
     if total == 1:
         return "the only policy selects"
     return f"{matched} of {total} {'select' if matched > 1 else 'selects'}"
@@ -179,27 +187,33 @@ def _counted(matched: int, total: int) -> str:
 
 async def section(context: WhyContext) -> Section:
     """Which policies select the subject, and what they do or did."""
-    return policies_section(*await _explained(context))
+    return policies_section(*await _explain(context))
 
 
 async def origins_in(context: WhyContext) -> dict[str, str]:
     """Who set the fields of a pod, by their paths below its spec."""
-    answered, background = await _explained(context)
-    found = answered.explanation
-    return Wording(background, "spec").origins(found.fields) if found is not None else {}
+    answered, background = await _explain(context)
+    explanation = answered.explanation
+    return (
+        PolicyLines(background, "spec").origins(explanation.fields)
+        if explanation is not None
+        else {}
+    )
 
 
-async def _explained(context: WhyContext) -> tuple[Answered, Background]:
-    return await context.live.once(("explained", context.subject.shown), partial(_ask, context))
+async def _explain(context: WhyContext) -> tuple[ExplainedReview, Background]:
+    return await context.live.once(
+        ("explained", context.subject.reference), partial(_explain_now, context)
+    )
 
 
-async def _ask(context: WhyContext) -> tuple[Answered, Background]:
+async def _explain_now(context: WhyContext) -> tuple[ExplainedReview, Background]:
     """Ask the engine as if the subject were created now, with what the cluster has now."""
     subject = context.subject
     inputs = await inputs_of(context.live, subject.namespace, context.owners)
-    asked = as_asked(decode_anything(subject.raw))
+    asked = reviewed_object(decode_anything(subject.raw))
     manifest, ending = _without_end(asked.manifest)
-    answered = ask(review_of(manifest, subject.namespace), inputs)
+    answered = explain_review(review_of(manifest, subject.namespace), inputs)
     unsent = ""
     space = inputs.snapshot.namespace(subject.namespace)
     if answered.explanation is not None and space is not None:
@@ -214,7 +228,7 @@ async def _ask(context: WhyContext) -> tuple[Answered, Background]:
         unsent=unsent,
         hints={} if unsent else _hints(context, answered.explanation, inputs.policies, manifest),
         template=_fields(owner),
-        applied=_applied(context),
+        applied=_applied_fields(context),
         owner=f"{owner.kind} {owner.name}" if owner else "",
         has_all=context.has_all,
     )
@@ -229,7 +243,7 @@ def _without_end(manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return {**manifest, "metadata": metadata}, "it is being deleted"
 
 
-def _applied(context: WhyContext) -> dict[str, Any] | None:
+def _applied_fields(context: WhyContext) -> dict[str, Any] | None:
     """The fields that a user applied; None where kubectl has not recorded them."""
     *_, top = (context.subject, *context.owners)
     text = metadata_in(top.raw).annotations.get(LAST_APPLIED)
@@ -262,22 +276,24 @@ def _hints(
     created = moment(object_in(manifest, "metadata").get("creationTimestamp"))
     if explanation is None or created is None:
         return {}
-    by_reference = {each.compiled.reference: each for each in policies}
+    by_reference = {report.compiled.reference: report for report in policies}
     hints = {}
-    for each in explanation.policies:
-        policy = by_reference[each.reference]
+    for report in explanation.policies:
+        policy = by_reference[report.reference]
         changed = moment(policy.changed) if policy.generation > 1 else None
         kept = [
             contribution
-            for contribution in each.contributions
+            for contribution in report.contributions
             if contribution.rule in {*CHANGES, "kept-own"}
         ]
         stale = _stale(context, kept)
         if changed is not None and kept and (changed > created or stale):
             command = _refresh(context, stale)
-            hints[each.reference] = f"older than the policy's change ({policy.changed}): {command}"
-        elif each.changes:
-            hints[each.reference] = _hint(policy, created, manifest)
+            hints[report.reference] = (
+                f"older than the policy's change ({policy.changed}): {command}"
+            )
+        elif report.changes:
+            hints[report.reference] = _hint(policy, created, manifest)
     return hints
 
 
@@ -285,11 +301,15 @@ def _stale(context: WhyContext, kept: Sequence[Contribution]) -> list[str]:
     """Fields that a template has from elsewhere than its user, so that its pods keep them."""
     *_, top = (context.subject, *context.owners)
     own = "spec" if context.is_pod else "spec.template.spec"
-    applied, there = _applied(context), _fields(top) or {}
+    applied, there = _applied_fields(context), _fields(top) or {}
     if applied is None:
         # Not by kubectl apply, so it may be the user's own field.
         return []
-    paths = [each.path.removeprefix(f"{own}.") for each in kept if each.rule == "kept-own"]
+    paths = [
+        contribution.path.removeprefix(f"{own}.")
+        for contribution in kept
+        if contribution.rule == "kept-own"
+    ]
     return [path for path in paths if path in there and path not in applied]
 
 

@@ -31,7 +31,7 @@ async def section(context: WhyContext) -> Section | None:
     settings, doubt = await live.assumed_settings(CONTROLLER, ControllerSettings)
     mode = settings.cross_namespace_references
     resource = _KINDS[subject.kind]
-    told = [Line(text, label="status", tone="bad") for text in _told(subject)]
+    told = [Line(text, label="status", tone="bad") for text in _reported_refusals(subject)]
     refused, unknown = [], [doubt] if doubt else []
     waiting = list(references_in(subject.raw, resource))
     while waiting:
@@ -59,13 +59,13 @@ async def section(context: WhyContext) -> Section | None:
     )
 
 
-def _told(subject: Subject) -> Iterator[str]:
+def _reported_refusals(subject: Subject) -> Iterator[str]:
     """What the controller has written about it."""
     if subject.kind == ANALYSES.kind:
         values = msgspec.json.decode(subject.raw, type=Analysis).status.stored_values
         yield from (value.err_msg for value in values.values() if value.err_msg)
     elif subject.kind == MAGNUM_CLUSTERS.kind:
         conditions = msgspec.json.decode(subject.raw, type=MagnumCluster).status.conditions
-        found = condition(conditions, SCHEDULED)
-        if found is not None and found.status == FALSE:
-            yield found.message
+        scheduled = condition(conditions, SCHEDULED)
+        if scheduled is not None and scheduled.status == FALSE:
+            yield scheduled.message

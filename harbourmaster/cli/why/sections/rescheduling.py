@@ -40,7 +40,7 @@ _COPIED: Final = ("pod", "since", "deadline", "attempt", "tier")
 """Fields of a reservation that are printed."""
 
 
-class Kept(Struct, frozen=True, rename="camel", kw_only=True):
+class ReservedNode(Struct, frozen=True, rename="camel", kw_only=True):
     """A node that is kept for a critical add-on; times are stamps."""
 
     node: str
@@ -58,10 +58,10 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
     is_critical: bool
     is_pending: bool
-    kept_for_it: tuple[Kept, ...] = ()
-    moves_for: tuple[Kept, ...] = ()
+    kept_for_it: tuple[ReservedNode, ...] = ()
+    moves_for: tuple[ReservedNode, ...] = ()
     """Those for which this pod is to make room."""
-    kept_for_others: tuple[Kept, ...] = ()
+    kept_for_others: tuple[ReservedNode, ...] = ()
     """Of the nodes that it is on, or might have been on."""
     plan: ShownPlan | None = None
     unplanned: str = ""
@@ -86,12 +86,12 @@ async def section(context: WhyContext) -> Section | None:
     pod = given.pod if isinstance(given, PendingPod) else given
     is_pending = isinstance(given, PendingPod) and pod.deletion is None
     (kept, unread), events = await asyncio.gather(
-        _kept(live, pod, is_pending=is_pending),
+        _read_reservations(live, pod, is_pending=is_pending),
         events_of(live, pod.namespace, pod.uid, of="rescheduler"),
     )
     plan, unplanned = None, ""
     if pod.is_critical and is_pending and not kept[_FOR_IT]:
-        plan, unplanned = await _plan(live, rules, pod)
+        plan, unplanned = await _make_plan(live, rules, pod)
     detail = ReschedulingDetail(
         is_critical=pod.is_critical,
         is_pending=is_pending,
@@ -103,7 +103,7 @@ async def section(context: WhyContext) -> Section | None:
         is_enabled=None if unknown else rules.enabled,
         events=events,
     )
-    code, state, text = _judged(detail)
+    code, state, text = _state_of(detail)
     if not code and not events:
         return None
     return Section(
@@ -116,9 +116,9 @@ async def section(context: WhyContext) -> Section | None:
     )
 
 
-async def _kept(
+async def _read_reservations(
     live: Installation, pod: Pod, *, is_pending: bool
-) -> tuple[dict[str, tuple[Kept, ...]], str]:
+) -> tuple[dict[str, tuple[ReservedNode, ...]], str]:
     """The reservations on its node, or, while it waits for one, on all; and what hinders that.
 
     They are grouped by what they mean for the pod.
@@ -133,18 +133,18 @@ async def _kept(
             held = await live.list_all(NODES, decode_held, metadata_only=True)
     except ApiError as error:
         unread = read_error(error, "Node")
-    groups: dict[str, tuple[Kept, ...]] = {_FOR_IT: (), _AT_ITS_COST: (), _FOR_OTHERS: ()}
+    groups: dict[str, tuple[ReservedNode, ...]] = {_FOR_IT: (), _AT_ITS_COST: (), _FOR_OTHERS: ()}
     for node in held:
         for reservation in node.reservations:
             goes = any(victim.uid == pod.uid for victim in reservation.victims)
             group = _FOR_IT if reservation.uid == pod.uid else _AT_ITS_COST if goes else _FOR_OTHERS
-            evicted = tuple(each.key for each in reservation.victims)
-            copied = {each: getattr(reservation, each) for each in _COPIED}
-            groups[group] += (Kept(node=node.name, evicted=evicted, **copied),)
+            evicted = tuple(name.key for name in reservation.victims)
+            copied = {name: getattr(reservation, name) for name in _COPIED}
+            groups[group] += (ReservedNode(node=node.name, evicted=evicted, **copied),)
     return groups, unread
 
 
-async def _plan(
+async def _make_plan(
     live: Installation, rules: ReschedulingSettings, pod: Pod
 ) -> tuple[ShownPlan | None, str]:
     """What ``reschedule plan`` says, if that is to be had soon; or why there is no plan."""
@@ -165,17 +165,17 @@ async def _plan(
     return (None, report) if isinstance(report, str) else (report, "")
 
 
-def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:
+def _state_of(detail: ReschedulingDetail) -> tuple[str, State, str]:
     """Code, state and summary; without a code there is nothing to say.
 
     ``reserved``, ``room-can-be-made``, ``fits``, ``no-room`` and ``unplanned`` are of a critical
     pod that waits, ``makes-room`` of one that has to go, ``kept-away`` of one that waits besides.
     """
     if detail.kept_for_it:
-        nodes = ", ".join(each.node for each in detail.kept_for_it)
+        nodes = ", ".join(node.node for node in detail.kept_for_it)
         return "reserved", "waits", f"{nodes} is reserved for it while room is made there"
     if detail.moves_for:
-        whom = ", ".join(each.pod for each in detail.moves_for)
+        whom = ", ".join(node.pod for node in detail.moves_for)
         return "makes-room", "waits", f"it is evicted to make room for {whom}"
     if not (detail.is_critical and detail.is_pending):
         if detail.is_pending and detail.kept_for_others:
@@ -200,13 +200,16 @@ def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:
 
 
 def _lines(
-    detail: ReschedulingDetail, groups: dict[str, tuple[Kept, ...]], unknown: str, unread: str
+    detail: ReschedulingDetail,
+    groups: dict[str, tuple[ReservedNode, ...]],
+    unknown: str,
+    unread: str,
 ) -> Iterator[Line]:
     for label, kept in groups.items():
-        for each in kept:
-            text = f"{each.node} for {each.pod}, since {each.since}, until {each.deadline}"
-            text += f"; tier {each.tier}, attempt {each.attempt}"
-            text += f"; evicted: {', '.join(each.evicted)}" if each.evicted else ""
+        for node in kept:
+            text = f"{node.node} for {node.pod}, since {node.since}, until {node.deadline}"
+            text += f"; tier {node.tier}, attempt {node.attempt}"
+            text += f"; evicted: {', '.join(node.evicted)}" if node.evicted else ""
             yield Line(text, label=label)
     if detail.plan is not None:
         from harbourmaster.cli.reschedule.plan import lines  # noqa: PLC0415

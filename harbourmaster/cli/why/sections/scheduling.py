@@ -12,7 +12,7 @@ from harbourmaster.api.resources import NODES
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.live.kinds import decode_workload
 from harbourmaster.cli.why.model import Line, Section, State
-from harbourmaster.cli.why.policy_lines import NO_POLICY, shown
+from harbourmaster.cli.why.policy_lines import NO_POLICY, format_value
 from harbourmaster.cli.why.sections.policies import origins_in
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS, label_path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SILENT_SECONDS: Final = 5.0
 """After that a pod that no scheduler has said anything of is one that no scheduler looks at."""
-_Excluded: TypeAlias = tuple[str, State, list[str]]
+_Exclusions: TypeAlias = tuple[str, State, list[str]]
 _SCHEDULED: Final = "PodScheduled"
 _GATED: Final = "SchedulingGated"
 
@@ -53,8 +53,8 @@ async def section(context: WhyContext) -> Section | None:
         # Schedulers pass over what is being deleted.
         return None
     scheduler = spec.scheduler_name or DEFAULT_SCHEDULER
-    found = pod.condition(_SCHEDULED)
-    if found is None or found.reason == _GATED:
+    scheduled = pod.condition(_SCHEDULED)
+    if scheduled is None or scheduled.reason == _GATED:
         age = (context.now - parse_rfc3339(pod.metadata.creation_timestamp)).total_seconds()
         if age < SILENT_SECONDS:
             return None
@@ -65,12 +65,12 @@ async def section(context: WhyContext) -> Section | None:
             summary=f"no scheduler has looked at it: is {scheduler} running?",
             detail=Scheduling(scheduler=scheduler),
         )
-    since = found.last_transition_time or ""
-    given: _Excluded = ("waits", "waits", [])
-    if found.reason == "Unschedulable":
-        given = await _excluded(context)
+    since = scheduled.last_transition_time or ""
+    given: _Exclusions = ("waits", "waits", [])
+    if scheduled.reason == "Unschedulable":
+        given = await _find_exclusions(context)
     code, state, texts = given
-    message = found.message or "it waits for a node"
+    message = scheduled.message or "it waits for a node"
     lines = [Line(text, tone="bad") for text in texts[1:]]
     lines += [Line(message, tone="dim")] if texts else []
     lines.append(Line(f"by {scheduler}, since {since}", tone="dim"))
@@ -82,15 +82,15 @@ async def section(context: WhyContext) -> Section | None:
         code=code,
         summary=texts[0] if texts else message,
         lines=tuple(lines),
-        detail=Scheduling(scheduler, found.reason, found.message, since),
+        detail=Scheduling(scheduler, scheduled.reason, scheduled.message, since),
     )
 
 
-async def _excluded(context: WhyContext) -> _Excluded:
+async def _find_exclusions(context: WhyContext) -> _Exclusions:
     """Why no node may have the pod, whatever runs there: a code, and who requires what."""
     pending = decode_pending(context.subject.raw)
     nodes = await context.live.attempt(context.live.items(NODES, decode_node), [])
-    if not nodes or any(not static_reasons(pending, each, reserving=False) for each in nodes):
+    if not nodes or any(not static_reasons(pending, node, reserving=False) for node in nodes):
         return "unschedulable", "waits", []
     asked: list[tuple[str, tuple[NodeTerm, ...]]] = [
         (label_path(key), (NodeTerm((NodeRequirement(key, "In", (value,)),)),))
@@ -101,30 +101,30 @@ async def _excluded(context: WhyContext) -> _Excluded:
     asked += [(REQUIRED_TERMS, terms)] if len(terms) > 1 else []
     who = await origins_in(context)
     texts = []
-    for path, each in asked:
-        alone = replace(pending, node_selector=(), node_terms=each)
+    for path, node in asked:
+        alone = replace(pending, node_selector=(), node_terms=node)
         if not any(matches(alone, node) for node in nodes):
             by = who.get(path) or "the pod"
             requires = "require" if " and " in by else "requires"
             why = f"; {by} requires it" if by == NO_POLICY else f", which {by} {requires}"
-            texts.append(f"no node has {_named(each)}{why}")
-    fitting = [each for each in nodes if matches(pending, each)]
+            texts.append(f"no node has {_format_terms(node)}{why}")
+    fitting = [node for node in nodes if matches(pending, node)]
     if not texts and not fitting:
-        every = " and ".join(_named(each) for _, each in asked)
+        every = " and ".join(_format_terms(node) for _, node in asked)
         texts.append(f"no node has all of {every}")
     if texts:
         return "no-node-matches", "fault", texts
     counts = Counter(
-        reason for each in fitting for reason in static_reasons(pending, each, reserving=False)
+        reason for node in fitting for reason in static_reasons(pending, node, reserving=False)
     )
     which = "nodes" if not asked else "nodes that match"
-    found = [f"{count} of {len(fitting)} {which}: {each}" for each, count in counts.most_common()]
-    return "node-excluded", "fault", found
+    texts = [f"{count} of {len(fitting)} {which}: {node}" for node, count in counts.most_common()]
+    return "node-excluded", "fault", texts
 
 
-def _named(terms: tuple[NodeTerm, ...]) -> str:
+def _format_terms(terms: tuple[NodeTerm, ...]) -> str:
     wanted = [
         {"matchExpressions": to_builtins(term.expressions), "matchFields": to_builtins(term.fields)}
         for term in terms
     ]
-    return shown(".nodeSelectorTerms", wanted)
+    return format_value(".nodeSelectorTerms", wanted)

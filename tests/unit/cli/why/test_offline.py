@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
-from harbourmaster.cli.why.policy_lines import shown
+from harbourmaster.cli.why.policy_lines import format_value
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.patching import NODE_REQUIRED
 
@@ -214,4 +214,4 @@ TERMS = f"spec.affinity.nodeAffinity.{NODE_REQUIRED}.nodeSelectorTerms"
     ],
 )
 def test_values_are_abbreviated_and_unknown_ones_are_json(path, value, text):
-    assert shown(path, value) == text
+    assert format_value(path, value) == text

@@ -19,7 +19,7 @@ from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.reviews import describe_waits
-from harbourmaster.cli.why.asking import inputs_of
+from harbourmaster.cli.why.admission import inputs_of
 from harbourmaster.cli.why.gate_facts import template_of
 from harbourmaster.cli.why.model import State, Subject
 from harbourmaster.cli.why.subjects import BY_KIND
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Webhook
-    from harbourmaster.cli.why.asking import AdmissionInputs
+    from harbourmaster.cli.why.admission import AdmissionInputs
     from harbourmaster.cli.why.model import WhyContext
     from harbourmaster.lifecycle.gated_pods import Pod
 
@@ -51,7 +51,7 @@ _EVERYTHING: Final = LabelSelector()
 _OPT_IN: Final = ("f:metadata", "f:annotations", f"f:{OPT_IN_KEY}")
 
 
-def planned(
+def planned_gate(
     subject: Subject, wanted: Pod | None, inputs: AdmissionInputs, given: frozenset[str]
 ) -> Reason:
     """What admission would do now; ``wanted`` is the pod that asks for a gate."""
@@ -90,20 +90,20 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     inputs = await inputs_of(live, subject.namespace, context.owners)
     space = inputs.snapshot.namespace(subject.namespace)
     raw = await live.find(NAMESPACES, subject.namespace)
-    if (space is None or raw is None) and not context.given:
+    if (space is None or raw is None) and not context.created_with:
         return None
     labels = space.labels if space else {}
     own = template_of(subject).keys.labels
     if unsent := await why_unsent(live, PODS.kind, labels, own):
         code = "not-reviewed" if unsent.startswith(_NO_WEBHOOK) else "namespace-excluded"
         return code, "note", unsent
-    found = planned(subject, wanted, inputs, context.given or frozenset())
+    reason = planned_gate(subject, wanted, inputs, context.created_with or frozenset())
     is_checked = wanted is not None and wanted.has_checks
-    if found[0] != "to-be-gated" or context.given is not None or raw is None:
-        return found
+    if reason[0] != "to-be-gated" or context.created_with is not None or raw is None:
+        return reason
     if not context.is_pod and not (is_checked and space is not None and space.has_gates):
         # Without checks, the section of the gate lists the objects for which its pods wait.
-        return found if is_checked else None
+        return reason if is_checked else None
     since = next(iter(written_at(raw, *_OPT_IN)), "")
     # Times are whole seconds.
     if is_checked and since and metadata_in(subject.raw).creation_timestamp <= since:
@@ -113,9 +113,14 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     if any(ANNOTATION in configuration.metadata.annotations for configuration in configurations):
         text = "break-glass mode is on: pods start without their checks when no webhook answers"
         return "break-glass", "fault", text
-    entries = [each for one in configurations for each in one.entries if each.covers_pods]
+    webhooks = [
+        entry
+        for configuration in configurations
+        for entry in configuration.entries
+        if entry.covers_pods
+    ]
     is_open = any(
-        entry.failure_policy == OPEN for entry in entries if not _unselected(entry, labels, own)
+        entry.failure_policy == OPEN for entry in webhooks if not _mismatch(entry, labels, own)
     )
     how = "failurePolicy is Ignore" if is_open else "or break-glass mode was on"
     text = f"the webhook did not review it when it was created: it was not available, {how}"
@@ -135,7 +140,7 @@ async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
     sets = await live.attempt(live.list_all(REPLICA_SETS, bytes, namespace), []) if owners else []
     # The oldest was checked; a rollback to it is fine.
     known = [(metadata, raw) for raw in sets if (metadata := metadata_in(raw)).uid in owners]
-    first, raw = min(known, key=lambda each: each[0].creation_timestamp, default=(None, b""))
+    first, raw = min(known, key=lambda pair: pair[0].creation_timestamp, default=(None, b""))
     own = context.owners[0] if context.is_pod and context.owners else context.subject
     if first is None:
         return None
@@ -162,32 +167,37 @@ async def why_unsent(
     if resource is None:
         return ""
     try:
-        found = await live.list_all(MUTATING_WEBHOOKS, decode_configuration)
+        configurations = await live.list_all(MUTATING_WEBHOOKS, decode_configuration)
     except ApiError as error:
         raise_unusable(error)
         return ""
-    entries = [entry for one in found for entry in one.entries if entry.name.endswith(_OURS)]
+    entries = [
+        entry
+        for configuration in configurations
+        for entry in configuration.entries
+        if entry.name.endswith(_OURS)
+    ]
     if not entries:
         return f"{_NO_WEBHOOK}: harbourmaster doctor says more"
-    asked = [each for each in entries if each.covers(resource.group, resource.plural)]
+    asked = [entry for entry in entries if entry.covers(resource.group, resource.plural)]
     if not asked:
         return f"{_NO_WEBHOOK} for {resource.plural}"
-    reasons = [_unselected(each, namespace_labels, labels) for each in asked]
+    reasons = [_mismatch(entry, namespace_labels, labels) for entry in asked]
     if "" in reasons:
         return ""
     return f"it is never sent to the webhook: {'; '.join(dict.fromkeys(reasons))}"
 
 
-def _unselected(
+def _mismatch(
     entry: Webhook, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
 ) -> str:
     """Why its selectors exclude the object; unlike a policy's, absent ones select everything."""
-    for selector, name, found, whose in (
+    for selector, name, present, whose in (
         (entry.namespace_selector, "namespaceSelector", namespace_labels, "the namespace"),
         (entry.object_selector, "objectSelector", labels, "the object"),
     ):
         given = selector or _EVERYTHING
-        mismatch = first_mismatch(compile_selector(given), given, name, found, whose)
+        mismatch = first_mismatch(compile_selector(given), given, name, present, whose)
         if mismatch is not None:
             return str(mismatch)
     return ""

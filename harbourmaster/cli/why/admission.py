@@ -82,7 +82,7 @@ async def inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject] = ()
 ) -> AdmissionInputs:
     """Read what a cluster has of it, all at once and only once."""
-    key = ("admission", namespace, tuple(owner.shown for owner in owners))
+    key = ("admission", namespace, tuple(owner.reference for owner in owners))
     return await live.once(key, partial(_inputs_of, live, namespace, owners))
 
 
@@ -150,7 +150,7 @@ async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:
     return settings, doubt
 
 
-class Answered(Struct, frozen=True):
+class ExplainedReview(Struct, frozen=True):
     """What was decided, and what led to it."""
 
     request: RequestHead
@@ -165,7 +165,7 @@ class Answered(Struct, frozen=True):
     """Whether the settings have the server look at none."""
 
 
-class _Listening(Engine):
+class _ObservedEngine(Engine):
     """Decides as any engine does, and remembers what it was asked."""
 
     def __init__(self, snapshot: Snapshot, settings: AdmissionSettings, hashed: str = "") -> None:
@@ -189,22 +189,22 @@ class _Listening(Engine):
         return super().fuse(decided, merged)
 
 
-def ask(
+def explain_review(
     body: bytes, inputs: AdmissionInputs, *, may_patch: bool = True, hashed: str = ""
-) -> Answered:
+) -> ExplainedReview:
     """Answer the review in ``body`` and explain the answer."""
     is_off = "policies" not in inputs.settings.features
     candidates = () if is_off else inputs.policies
     snapshot = msgspec.structs.replace(
         inputs.snapshot, policies=policy_set(candidate.compiled for candidate in candidates)
     )
-    engine = _Listening(snapshot, inputs.settings, hashed)
+    engine = _ObservedEngine(snapshot, inputs.settings, hashed)
     _, decision = answer(body, engine, may_patch=may_patch)
     explanation = None
     if engine.place is not None:
-        found = decode_review(body).request or Request()
-        kind = KINDS[key_of(found)]
-        pod = kind.view(read_object(found.object))
+        full_request = decode_review(body).request or Request()
+        kind = KINDS[key_of(full_request)]
+        pod = kind.view(read_object(full_request.object))
         assert pod is not None, "the engine was asked about it"  # noqa: S101 - a defect of ours
         explanation = explain(
             pod,
@@ -215,8 +215,8 @@ def ask(
             whose="the template" if kind.is_template else "the pod",
         )
     request, verdict = decision.request, decision.verdict
-    left_alone = "" if explanation else _left_alone(body, request, verdict, snapshot)
-    return Answered(request, verdict, explanation, engine.waits, left_alone, is_off)
+    left_alone = "" if explanation else _why_left_alone(body, request, verdict, snapshot)
+    return ExplainedReview(request, verdict, explanation, engine.waits, left_alone, is_off)
 
 
 def key_of(request: RequestHead) -> tuple[str, str, str]:
@@ -225,7 +225,7 @@ def key_of(request: RequestHead) -> tuple[str, str, str]:
     return kind.group, kind.version, kind.kind
 
 
-def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: Snapshot) -> str:
+def _why_left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: Snapshot) -> str:
     """Why no policy was looked at, in words; what decided it is read from the same fields."""
     if verdict.warnings:
         return verdict.warnings[0].text
@@ -240,18 +240,18 @@ def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: S
         return f"a review of {request.sub_resource} changes nothing"
     if kind.create_only and request.operation not in {"CREATE", "", None}:
         return f"the pod spec of a {kind.name} can't be changed after its creation"
-    found = read_object((decode_review(body).request or Request()).object)
-    pod = kind.view(found)
+    reviewed = read_object((decode_review(body).request or Request()).object)
+    pod = kind.view(reviewed)
     if pod is None:
         return f"the {kind.name} has no template of pods"
     if pod.is_left_alone:
-        if found.metadata is not None and found.metadata.deletion_timestamp is not None:
+        if reviewed.metadata is not None and reviewed.metadata.deletion_timestamp is not None:
             return "it is being deleted"
         return f"it is a mirror pod ({MIRROR_ANNOTATION}), which its kubelet owns"
     return "a validating webhook changes nothing"
 
 
-class Asked(Struct, frozen=True):
+class ReviewedObject(Struct, frozen=True):
     """What is reviewed in place of an object."""
 
     manifest: dict[str, Any]
@@ -260,20 +260,20 @@ class Asked(Struct, frozen=True):
     remarks: tuple[str, ...] = ()
 
 
-def as_asked(manifest: dict[str, Any]) -> Asked:
+def reviewed_object(manifest: dict[str, Any]) -> ReviewedObject:
     """The object itself; for a Rollout, which nobody changes, the pod that it makes."""
     kind = manifest.get("kind")
     if kind != ROLLOUT:
-        return Asked(manifest, "the pod" if kind == "Pod" else "the template")
+        return ReviewedObject(manifest, "the pod" if kind == "Pod" else "the template")
     pod = object_in(object_in(manifest, "spec"), "template")
     # Its template has no name of its own.
     metadata = {"name": name_of(manifest), **object_in(pod, "metadata")}
     remark = "policies do not change Rollouts: this is the result for its pods"
     pod = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    return Asked(pod, "the pod", (remark,))
+    return ReviewedObject(pod, "the pod", (remark,))
 
 
-def is_asked_about(manifest: dict[str, Any]) -> bool:
+def makes_pods(manifest: dict[str, Any]) -> bool:
     """Whether it is a pod, or makes pods."""
     kind = kind_of(manifest)
     return kind in KINDS or kind[-1] == ROLLOUT
@@ -286,12 +286,12 @@ def review_of(manifest: dict[str, Any], namespace: str) -> bytes:
 
 def policies_of(values: Iterable[dict[str, Any]]) -> tuple[DatedPolicy, ...]:
     """Policies as they stand in files and records; of two of the same name the first counts."""
-    found: dict[str, DatedPolicy] = {}
+    policies: dict[str, DatedPolicy] = {}
     for value in values:
         compiled, _ = read_policy(value)
         try:
             source = convert_policy(value)
         except MalformedError:
             source = None
-        found.setdefault(compiled.reference, DatedPolicy(compiled, source))
-    return tuple(found.values())
+        policies.setdefault(compiled.reference, DatedPolicy(compiled, source))
+    return tuple(policies.values())
