@@ -120,16 +120,16 @@ class _Generator:
 
     def _first(self, index: int, earlier: Sequence[int]) -> Cel:
         """Whether a policy selects the pod, and none that adds the same before it."""
-        found = f"{_MATCHES}[{index}]"
+        matches = f"{_MATCHES}[{index}]"
         if not earlier:
-            return found
-        return f"{found} && !({cel.some(f'{_MATCHES}[{each}]' for each in earlier)})"
+            return matches
+        return f"{matches} && !({cel.some(f'{_MATCHES}[{position}]' for position in earlier)})"
 
-    def _entries(self, found: Iterator[tuple[int, str, Cel, Cel]]) -> Cel:
+    def _entries(self, values: Iterator[tuple[int, str, Cel, Cel]]) -> Cel:
         """A list of values: of each policy by index, key, whether the pod lacks it, and value."""
         seen: dict[str, list[int]] = {}
         entries = []
-        for index, key, absent, value in found:
+        for index, key, absent, value in values:
             earlier = seen.setdefault(key, [])
             if index not in earlier:
                 entries.append(f"{self._first(index, earlier)} && {absent} ? [{value}] : []")
@@ -165,14 +165,14 @@ class _Generator:
                 self._entries(
                     (
                         index,
-                        key := item.key(each),
+                        key := item.key(entry),
                         f"!({literal(key)} in variables.{name}Keys)",
-                        f"dyn({literal(each)})",
+                        f"dyn({literal(entry)})",
                     )
                     for index, policy in enumerate(self._policies)
-                    for found, items in policy.lists
-                    if found == slot
-                    for each, _ in items
+                    for policy_slot, items in policy.lists
+                    if policy_slot == slot
+                    for entry, _ in items
                 ),
             )
 
@@ -290,8 +290,8 @@ class _Generator:
         items = [
             item
             for policy in self._policies
-            for found, entries in policy.lists
-            if found == slot
+            for policy_slot, entries in policy.lists
+            if policy_slot == slot
             for item, _ in entries
         ]
         requirements, values = cel.counted(items)
@@ -305,8 +305,8 @@ class _Generator:
         return f"{self._part.spec}.?affinity.?{slot[0]}.?{slot[1]}.orValue([])"
 
     def _slots(self) -> list[tuple[str, str]]:
-        found = {slot for policy in self._policies for slot, _ in policy.lists}
-        return [slot for slot in cel.ITEMS if slot in found]
+        slots = {slot for policy in self._policies for slot, _ in policy.lists}
+        return [slot for slot in cel.ITEMS if slot in slots]
 
     # The mutation, and what an object lacks
 
@@ -338,10 +338,10 @@ class _Generator:
         if not changed:
             return
         at, pointer = f"{self._part.spec}.?affinity", f"{self._part.pointer}/affinity"
-        anything = cel.some(each for found in changed.values() for each in found)
+        anything = cel.some(text for conditions in changed.values() for text in conditions)
         yield _container(f"({anything})", self._part.spec, "affinity", pointer, "{}")
-        for name, found in changed.items():
-            absent = f"({cel.some(found)}) && !{at}.?{name}.hasValue()"
+        for name, conditions in changed.items():
+            absent = f"({cel.some(conditions)}) && !{at}.?{name}.hasValue()"
             yield f"{absent} ? [{_add(literal(f'{pointer}/{name}'), '{}')}] : []"
         if self._required:
             last = f"variables.terms{max(self._required)}"

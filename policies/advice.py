@@ -45,10 +45,10 @@ def warn(policy: Policy) -> tuple[str, ...]:
     what an invalid one breaks is not all told here.
     """
     spec = policy.spec or PolicySpec()
-    found = list(_oddities(spec, is_cluster_scoped=policy.is_cluster_scoped))
-    shown = [_cut(text, MAX_LENGTH) for text in found[:MAX_WARNINGS]]
-    if len(found) > MAX_WARNINGS:
-        shown.append(f"{len(found) - MAX_WARNINGS} more warnings were omitted")
+    oddities = list(_oddities(spec, is_cluster_scoped=policy.is_cluster_scoped))
+    shown = [_cut(text, MAX_LENGTH) for text in oddities[:MAX_WARNINGS]]
+    if len(oddities) > MAX_WARNINGS:
+        shown.append(f"{len(oddities) - MAX_WARNINGS} more warnings were omitted")
     return tuple(shown)
 
 

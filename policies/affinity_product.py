@@ -261,10 +261,10 @@ def _clash(
     for key, term in alternatives.items():
         mine = constraints_of(term, policy.constrained)
         find = _clash_of_pairs if key in open_keys else _clash_within
-        found = find(mine, policy, context) if mine or context else None
-        if found is None:
+        clash = find(mine, policy, context) if mine or context else None
+        if clash is None:
             return None
-        first = first or found
+        first = first or clash
     return first
 
 

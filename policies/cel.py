@@ -37,11 +37,11 @@ def literal(value: Any) -> Cel:  # noqa: ANN401 - any JSON
     """A JSON value whose strings are ASCII; what has mixed types is ``dyn``."""
     match value:
         case dict():
-            entries = (f"{literal(key)}: dyn({literal(each)})" for key, each in value.items())
+            entries = (f"{literal(key)}: dyn({literal(item)})" for key, item in value.items())
             return f"{{{', '.join(entries)}}}"
         case list() | tuple():
-            wrap = "{}" if all(isinstance(each, str) for each in value) else "dyn({})"
-            return f"[{', '.join(wrap.format(literal(each)) for each in value)}]"
+            wrap = "{}" if all(isinstance(item, str) for item in value) else "dyn({})"
+            return f"[{', '.join(wrap.format(literal(item)) for item in value)}]"
         case _:
             return json.dumps(value)
 
@@ -90,8 +90,8 @@ def counted(item: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON
     inner = list(item.values() if isinstance(item, dict) else item)
     counts = list(map(counted, inner))
     return (
-        sum(found for found, _ in counts) + (isinstance(item, dict) and "operator" in item),
-        sum(found for _, found in counts),
+        sum(count for count, _ in counts) + (isinstance(item, dict) and "operator" in item),
+        sum(count for _, count in counts),
     )
 
 
@@ -105,9 +105,9 @@ def term(item: Json) -> list[str]:
     """What a node selector term requires."""
     return sorted(
         {
-            f"{scope}{_SEPARATOR}{requirement(each)}"
+            f"{scope}{_SEPARATOR}{requirement(entry)}"
             for scope in (_EXPRESSIONS, _FIELDS)
-            for each in item.get(scope) or ()
+            for entry in item.get(scope) or ()
         }
     )
 
@@ -184,7 +184,7 @@ def weighted_of(x: Cel) -> Cel:
 def state(item: Json) -> Cel:
     """A policy's term as ``absorbed`` and the product of terms take it."""
     keys: dict[str, list[str]] = {
-        short: [f"{scope}|{requirement(each)}" for each in item.get(scope) or ()]
+        short: [f"{scope}|{requirement(entry)}" for entry in item.get(scope) or ()]
         for short, scope in SHORT_SCOPES
     }
     entries = (
@@ -196,14 +196,14 @@ def state(item: Json) -> Cel:
 
 
 def _entries(keys: Sequence[str], requirements: Sequence[Json]) -> Iterator[Cel]:
-    for index, (key, each) in enumerate(zip(keys, requirements, strict=True)):
+    for index, (key, entry) in enumerate(zip(keys, requirements, strict=True)):
         is_new = literal(keys.index(key) == index)
-        yield f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(each)}), "n": dyn({is_new})}})'
+        yield f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(entry)}), "n": dyn({is_new})}})'
 
 
 def absorbed(terms: Sequence[Json]) -> Cel:
     """Whether the term ``t`` requires all that one of the terms requires."""
-    return f"{literal([term(each) for each in terms])}.exists(a, a.all(k, k in t.k))"
+    return f"{literal([term(policy_term) for policy_term in terms])}.exists(a, a.all(k, k in t.k))"
 
 
 # Requirements and other strings of an item, whose number is bounded before keys are made
@@ -249,16 +249,16 @@ def are_few(
 
     With ``twice`` each item may have what a policy adds to it, too.
     """
-    each = MAX_REQUIREMENTS * (1 + twice)
-    found = f"{items}.map(x, {requirements('x')}).flatten()"
+    most = MAX_REQUIREMENTS * (1 + twice)
+    all_requirements = f"{items}.map(x, {requirements('x')}).flatten()"
     values = _listed("r", "values")
     return every(
         (
             f"{items}.size() <= {limits.items}",
-            f"{items}.all(x, ({requirements('x')}).size() <= {each})",
-            f"{found}.size() <= {limits.requirements}",
-            f"{found}.all(r, {values}.size() <= {MAX_VALUES})",
-            f"{found}.map(r, {values}).flatten().size() <= {limits.values}",
+            f"{items}.all(x, ({requirements('x')}).size() <= {most})",
+            f"{all_requirements}.size() <= {limits.requirements}",
+            f"{all_requirements}.all(r, {values}.size() <= {MAX_VALUES})",
+            f"{all_requirements}.map(r, {values}).flatten().size() <= {limits.values}",
         )
     )
 
@@ -266,7 +266,7 @@ def are_few(
 def _few_strings(x: Cel) -> Cel:
     sets = (_listed(x, name) for name in _POD_TERM_SETS)
     labels = (f"{x}.?{name}.?matchLabels.orValue({{}})" for name in _SELECTORS)
-    return every(f"{each}.size() <= {MAX_VALUES}" for each in (*sets, *labels))
+    return every(f"{collection}.size() <= {MAX_VALUES}" for collection in (*sets, *labels))
 
 
 class Item(NamedTuple):
@@ -280,10 +280,10 @@ class Item(NamedTuple):
 
     def are_few(self, items: Cel, limits: Limits) -> Cel:
         """Whether the items of a pod's list are within the limits."""
-        found = are_few(items, self.requirements_of, limits)
+        is_small = are_few(items, self.requirements_of, limits)
         if self.pod_term is None:
-            return found
-        return f"{found} && {items}.all(x, {_few_strings(f'x{self.pod_term}')})"
+            return is_small
+        return f"{is_small} && {items}.all(x, {_few_strings(f'x{self.pod_term}')})"
 
 
 _POD_TERM_SETS: Final = ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
@@ -306,7 +306,7 @@ def _selector(selector: Json | None) -> list[str]:
     if selector is None:
         return ["-"]
     labels = sorted(f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items())
-    required = sorted({requirement(each) for each in selector.get(_EXPRESSIONS) or ()})
+    required = sorted({requirement(entry) for entry in selector.get(_EXPRESSIONS) or ()})
     return ["+", *labels, "+", *required]
 
 

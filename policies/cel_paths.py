@@ -74,10 +74,10 @@ def matching(policy: CompiledPolicy) -> Cel:
     if namespaces is None or policy.pods is None:
         return "false"
     return cel.every(
-        each
-        for each in (
+        condition
+        for condition in (
             cel.selects(namespaces, _NAMESPACE_LABELS),
             cel.selects(policy.pods, _LABELS),
         )
-        if each != "true"
+        if condition != "true"
     )

@@ -91,7 +91,7 @@ def select(
     chosen: list[CompiledPolicy] = []
     others: list[CompiledPolicy] = []
     refusals = []
-    for policy in sorted(policies, key=lambda each: each.rank):
+    for policy in sorted(policies, key=lambda policy: policy.rank):
         if policy.is_audited:
             continue
         if policy.enforcement == WEBHOOK:
@@ -119,15 +119,15 @@ def _reasons(policy: CompiledPolicy, namespaces: Collection[str]) -> Iterator[st
         yield f"namespace {policy.namespace} is not one of --policy-namespaces"
     if policy.node_name:
         yield "spec.nodeName: a gate that is added later would be refused beside it"
-    for slot, found in policy.lists:
-        if len({cel.ITEMS[slot].key(item) for item, _ in found}) < len(found):
+    for slot, items in policy.lists:
+        if len({cel.ITEMS[slot].key(item) for item, _ in items}) < len(items):
             yield f"spec.affinity.{slot[0]}.{slot[1]}: the same entry stands there twice"
     yield from _beyond_bounds(policy)
 
 
 def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
     lists = (*dict(policy.lists).values(), policy.tolerations)
-    items = [item for found in lists for item, _ in found]
+    items = [item for entries in lists for item, _ in entries]
     terms = policy.required.terms.terms if policy.required else ()
     if len(terms) > cel.MAX_TERMS:
         yield f"spec.affinity.nodeAffinity: more than {cel.MAX_TERMS} required terms"
@@ -151,53 +151,55 @@ def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
 
 def _out_of_order(policy: CompiledPolicy, earlier: Iterable[CompiledPolicy]) -> str:
     """Admission policies run before webhooks, so no policy before it may set the same there."""
-    for other in earlier:
+    for former in earlier:
         field = (
-            "" if other.fault is not None or _never_meet(policy, other) else _common(policy, other)
+            ""
+            if former.fault is not None or _never_meet(policy, former)
+            else _common(policy, former)
         )
         if field:
             return (
-                f"{field}: {other.reference} comes before it, sets the same and is enforced by "
+                f"{field}: {former.reference} comes before it, sets the same and is enforced by "
                 "the webhook: compile both, or none"
             )
     return ""
 
 
-def _never_meet(one: CompiledPolicy, other: CompiledPolicy) -> bool:
+def _never_meet(first: CompiledPolicy, second: CompiledPolicy) -> bool:
     """Whether no pod is selected by both."""
-    spaces = {one.namespace, other.namespace} - {None}
+    spaces = {first.namespace, second.namespace} - {None}
     return (
         len(spaces) > 1
-        or _disjoint(one.pods, other.pods)
-        or (not spaces and _disjoint(one.namespaces, other.namespaces))
+        or _disjoint(first.pods, second.pods)
+        or (not spaces and _disjoint(first.namespaces, second.namespaces))
     )
 
 
-def _disjoint(one: Matcher | None, other: Matcher | None) -> bool:
-    if one is None or other is None:
+def _disjoint(first: Matcher | None, second: Matcher | None) -> bool:
+    if first is None or second is None:
         return True
     return any(
         key == same and values.isdisjoint(others)
-        for key, values in one.one_of
-        for same, others in other.one_of
+        for key, values in first.one_of
+        for same, others in second.one_of
     )
 
 
-def _common(one: CompiledPolicy, other: CompiledPolicy) -> str:
+def _common(first: CompiledPolicy, second: CompiledPolicy) -> str:
     """A field on which the order of two policies counts; empty for none."""
-    labels = dict(other.node_selector)
-    for key, value in one.node_selector:
+    labels = dict(second.node_selector)
+    for key, value in first.node_selector:
         if labels.get(key, value) != value:
             return f"spec.nodeSelector[{key}]"
-    if one.scheduler_name and other.scheduler_name not in {None, one.scheduler_name}:
+    if first.scheduler_name and second.scheduler_name not in {None, first.scheduler_name}:
         return "spec.schedulerName"
-    if one.tolerations and other.tolerations:
+    if first.tolerations and second.tolerations:
         return "spec.tolerations"
-    slots = dict(other.lists)
-    for slot, _ in one.lists:
+    slots = dict(second.lists)
+    for slot, _ in first.lists:
         if slot in slots:
             return f"spec.affinity.{slot[0]}.{slot[1]}"
-    if one.required and (other.required or other.node_name):
+    if first.required and (second.required or second.node_name):
         return "spec.affinity.nodeAffinity"
     return ""
 
@@ -205,17 +207,19 @@ def _common(one: CompiledPolicy, other: CompiledPolicy) -> str:
 def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) -> Objects:
     """The objects of policies that were selected. Raises ValueError if they are too many."""
     count = sum(
-        len(each.tolerations) + sum(len(found) for _, found in each.lists) for each in policies
+        len(policy.tolerations) + sum(len(items) for _, items in policy.lists)
+        for policy in policies
     )
     if count > MAX_ALL_ITEMS:
         text = f"{count} tolerations and affinity terms in all, more than {MAX_ALL_ITEMS}"
         raise ValueError(f"{text}: let the webhook enforce some of the policies")
     parts = [part for part in PARTS if registered.rules.get(part.name)]
-    found = {part.name: expressions(policies, part) for part in parts}
+    compiled = {part.name: expressions(policies, part) for part in parts}
     specs = {
-        part.name: _mutating_spec(found[part.name], registered.rules[part.name]) for part in parts
+        part.name: _mutating_spec(compiled[part.name], registered.rules[part.name])
+        for part in parts
     }
-    checks = dict(_checks(policies, found[PODS.name], registered)) if PODS in parts else {}
+    checks = dict(_checks(policies, compiled[PODS.name], registered)) if PODS in parts else {}
     for name, spec in (*specs.items(), *checks.items()):
         _check_length(name, spec)
     content = _encode((specs, checks, registered.namespaces, registered.objects))
@@ -226,7 +230,7 @@ def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) 
     }
     annotations = {
         BOUND_KEY: _encode(selected).decode(),
-        HASHES_KEY: _encode({each.reference: each.hash for each in policies}).decode(),
+        HASHES_KEY: _encode({policy.reference: policy.hash for policy in policies}).decode(),
         SET_KEY: digest,
         PARTS_KEY: ",".join(part.name for part in parts),
     }
@@ -258,29 +262,29 @@ _DENIES: Final = "too-large-deny"
 _WARNS: Final = "too-large-warn"
 
 
-def _mutating_spec(found: Expressions, rules: Sequence[Json]) -> Json:
+def _mutating_spec(compiled: Expressions, rules: Sequence[Json]) -> Json:
     return {
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
-        **_matching(found, rules),
-        "variables": _named(found.variables),
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": found.mutation}}],
+        **_matching(compiled, rules),
+        "variables": _named(compiled.variables),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": compiled.mutation}}],
     }
 
 
 def _checks(
-    policies: Sequence[CompiledPolicy], found: Expressions, registered: Registered
+    policies: Sequence[CompiledPolicy], compiled: Expressions, registered: Registered
 ) -> Iterator[tuple[str, Json]]:
     """What happens to pods that lack a policy because of a bound, as the webhook does it."""
     for name, denies in ((_DENIES, True), (_WARNS, False)):
         lacking = [
             f"{condition} ? [{cel.literal(policy.reference)}] : []"
-            for policy, condition in zip(policies, found.lacking, strict=True)
+            for policy, condition in zip(policies, compiled.lacking, strict=True)
             if policy.denies_too_large == denies
         ]
         if not lacking:
             continue
-        variables = (*found.variables, ("lacking", f"[{', '.join(lacking)}].flatten()"))
+        variables = (*compiled.variables, ("lacking", f"[{', '.join(lacking)}].flatten()"))
         more = '" and " + string(variables.lacking.size() - 1) + " more"'
         message = (
             '"harbourmaster: the pod is too large for " + variables.lacking[0] '
@@ -290,7 +294,7 @@ def _checks(
             name,
             {
                 "failurePolicy": "Fail" if denies else "Ignore",
-                **_matching(found, registered.rules[PODS.name]),
+                **_matching(compiled, registered.rules[PODS.name]),
                 "variables": _named(variables),
                 "validations": [
                     {"expression": "variables.lacking.size() == 0", "messageExpression": message}
@@ -299,15 +303,15 @@ def _checks(
         )
 
 
-def _matching(found: Expressions, rules: Sequence[Json]) -> Json:
+def _matching(compiled: Expressions, rules: Sequence[Json]) -> Json:
     return {
         "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": list(rules)},
-        "matchConditions": _named(found.conditions),
+        "matchConditions": _named(compiled.conditions),
     }
 
 
-def _named(found: Iterable[tuple[str, str]]) -> list[Json]:
-    return [{"name": name, "expression": expression} for name, expression in found]
+def _named(named: Iterable[tuple[str, str]]) -> list[Json]:
+    return [{"name": name, "expression": expression} for name, expression in named]
 
 
 def _check_length(name: str, spec: Json) -> None:

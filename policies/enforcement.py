@@ -234,7 +234,7 @@ def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObj
     sets: defaultdict[str, dict[str, CompiledObject]] = defaultdict(dict)
     for mutation in mutations:
         name = mutation.metadata.name
-        found, _, part = name.removeprefix(_PREFIX).partition("-")
+        set_name, _, part = name.removeprefix(_PREFIX).partition("-")
         annotations = mutation.metadata.annotations
         # Each set has names of its own, so only a person changes the spec of one.
         if (
@@ -244,13 +244,14 @@ def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObj
         ):
             continue
         selectors = _selectors_in(annotations.bound)
-        if annotations.set == found and selectors is not None and bound.get(name) == selectors:
-            sets[found][part] = mutation
+        if annotations.set == set_name and selectors is not None and bound.get(name) == selectors:
+            sets[set_name][part] = mutation
     together: set[tuple[str, str]] = set()
     for parts in sets.values():
-        named = {(each.metadata.annotations or _Annotations()).parts for each in parts.values()}
+        of_set = parts.values()
+        named = {(part.metadata.annotations or _Annotations()).parts for part in of_set}
         if named == {",".join(sorted(parts))}:
-            together |= set.intersection(*(set(each.hashes.items()) for each in parts.values()))
+            together |= set.intersection(*(set(part.hashes.items()) for part in of_set))
     return frozenset(together)
 
 
@@ -262,6 +263,6 @@ def _selectors_in(annotation: str) -> tuple[LabelSelector, LabelSelector] | None
         return None
 
 
-def _counts(found: CompiledObject, label: str) -> bool:
-    labels = found.metadata.labels or _Labels()
-    return not found.metadata.deletion_timestamp and labels.compiled == label
+def _counts(obj: CompiledObject, label: str) -> bool:
+    labels = obj.metadata.labels or _Labels()
+    return not obj.metadata.deletion_timestamp and labels.compiled == label

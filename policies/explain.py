@@ -122,7 +122,7 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     whose: str = "the pod",
 ) -> Explanation:
     """Explain what ``candidates`` do to the pod whose spec stands at ``pointer``."""
-    compiled = [each.compiled for each in candidates]
+    compiled = [candidate.compiled for candidate in candidates]
     matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels)
     steps = _Steps(pod, pointer, options)
     reports = [steps.take(matched[: index + 1]) for index in range(len(matched))]
@@ -130,9 +130,9 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     selecting = set(map(id, matched))
     others = sorted(
         (candidate for candidate in candidates if id(candidate.compiled) not in selecting),
-        key=lambda each: each.compiled.rank,
+        key=lambda candidate: candidate.compiled.rank,
     )
-    reports += [_unmatched(each, subject) for each in others]
+    reports += [_unmatched(candidate, subject) for candidate in others]
     merged = merge(pod, pointer, matched, options)
     final = set(merged.warnings)
     return Explanation(
@@ -176,9 +176,9 @@ class _Steps:
         before, after = self._fields, OwnedFields.of(document)
         warnings = [warning for warning in merged.warnings if warning not in self._warnings]
         if policy.fault is None:
-            found = tuple(self._contributions(policy, before, after, warnings))
+            contributions = tuple(self._contributions(policy, before, after, warnings))
         else:
-            found = ()
+            contributions = ()
         for path, value in after.values.items():
             if path not in before.values:
                 self._sources[path] = (policy.reference,)
@@ -190,7 +190,7 @@ class _Steps:
             policy.reference,
             True,
             policy.fault or "",
-            contributions=found,
+            contributions=contributions,
             warnings=tuple(warnings),
         )
 
@@ -206,8 +206,9 @@ class _Steps:
                     asked.setdefault(path, []).append(report.reference)
         for path, value in self._fields.values.items():
             full, sources = self._full(path), self._sources[path]
-            found = dict.fromkeys(each for each in asked.get(full, ()) if each not in sources)
-            yield FieldReport(full, value, sources, tuple(found))
+            askers = dict.fromkeys(asked.get(full, ()))
+            asked_by = [reference for reference in askers if reference not in sources]
+            yield FieldReport(full, value, sources, tuple(asked_by))
 
     def _full(self, path: str) -> str:
         return f"{self._at}.{path}"
@@ -292,13 +293,13 @@ class _Steps:
     ) -> Iterator[Contribution]:
         """What became of the items of a list, which only grows."""
         old, new = before.lists.get(path, []), after.lists.get(path, [])
-        found = {key_of(item): index for index, item in reversed(list(enumerate(old)))}
+        positions = {key_of(item): index for index, item in reversed(list(enumerate(old)))}
         added = {key_of(item) for item in new[len(old) :]}
         for index in range(len(old), len(new)):
             yield Contribution(self._full(f"{path}[{index}]"), new[index], "added")
         for item, key in {key: (item, key) for item, key in entries}.values():
-            if key in found and key not in added:
-                at = f"{path}[{found[key]}]"
+            if key in positions and key not in added:
+                at = f"{path}[{positions[key]}]"
                 yield Contribution(self._full(at), item, "already-there", self._sources[at])
 
     def _required(

@@ -68,21 +68,21 @@ class PolicySet(Struct, frozen=True, gc=False):
         """The policies that select the pod, in the order in which they apply (decision D3)."""
         if not self.indexes:
             return ()
-        found = []
+        matching = []
         for policy in self._candidates(None, namespace_labels, pod_labels):
             namespaces, pods = policy.namespaces, policy.pods
             if namespaces is None or pods is None:
                 continue
             if namespaces.matches(namespace_labels) and pods.matches(pod_labels):
-                found.append(policy)
-        found += [
+                matching.append(policy)
+        matching += [
             policy
             for policy in self._candidates(namespace, {}, pod_labels)
             if policy.pods is not None and policy.pods.matches(pod_labels)
         ]
-        if len(found) > 1:
-            found.sort(key=_rank)
-        return tuple(found)
+        if len(matching) > 1:
+            matching.sort(key=_rank)
+        return tuple(matching)
 
     def changed(
         self, removed: Iterable[CompiledPolicy], added: Iterable[CompiledPolicy]
@@ -101,7 +101,9 @@ class PolicySet(Struct, frozen=True, gc=False):
             else []
             for policy in added
         }
-        load = Counter(each for sets in options.values() for anchors in sets for each in anchors)
+        load = Counter(
+            anchor for sets in options.values() for anchors in sets for anchor in anchors
+        )
         for anchor in load:
             below: Any = self.indexes
             for part in anchor:
@@ -123,7 +125,7 @@ class PolicySet(Struct, frozen=True, gc=False):
         namespace_labels: Mapping[str, str],
         pod_labels: Mapping[str, str],
     ) -> list[CompiledPolicy]:
-        found: list[CompiledPolicy] = []
+        candidates: list[CompiledPolicy] = []
         index = self.indexes.get(namespace, _NOTHING)
         every = ("", {"": ""}), (_NAMESPACE, namespace_labels), (_POD, pod_labels)
         for whose, labels in every if index else ():
@@ -133,9 +135,9 @@ class PolicySet(Struct, frozen=True, gc=False):
             for key, value in labels.items():
                 filed = anchored.get(key)
                 if filed is not None:
-                    found += filed.get(hash(value) % _SHARES, _NOTHING).get(value, ())
-                    found += filed.get(None, ())
-        return found
+                    candidates += filed.get(hash(value) % _SHARES, _NOTHING).get(value, ())
+                    candidates += filed.get(None, ())
+        return candidates
 
 
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
@@ -164,14 +166,14 @@ def _edited(index: Any, edits: Any) -> Any:  # noqa: ANN401 - as above
     """Copy what changes; a part that is empty then is left out."""
     if isinstance(edits, _Edit):
         return (*filterfalse(edits.removed.__contains__, index or ()), *edits.added)
-    found = index.copy() if index else {}
+    copied = index.copy() if index else {}
     for name, below in edits.items():
-        part = _edited(found.get(name), below)
+        part = _edited(copied.get(name), below)
         if part:
-            found[name] = part
+            copied[name] = part
         else:
-            found.pop(name, None)
-    return found
+            copied.pop(name, None)
+    return copied
 
 
 def _anchors(policy: CompiledPolicy) -> list[frozenset[Anchor]]:
@@ -179,12 +181,12 @@ def _anchors(policy: CompiledPolicy) -> list[frozenset[Anchor]]:
     matchers = {_POD: policy.pods}
     if policy.namespace is None:
         matchers = {_NAMESPACE: policy.namespaces, **matchers}
-    found: list[frozenset[Anchor]] = []
+    anchors: list[frozenset[Anchor]] = []
     for whose, matcher in matchers.items():
         if matcher is None:
             return []
-        found += islice(_matcher_anchors((policy.namespace, whose), matcher), _MAX_OPTIONS)
-    return found or [frozenset(((policy.namespace, "", "", None),))]
+        anchors += islice(_matcher_anchors((policy.namespace, whose), matcher), _MAX_OPTIONS)
+    return anchors or [frozenset(((policy.namespace, "", "", None),))]
 
 
 def _matcher_anchors(start: Anchor, matcher: Matcher) -> Iterator[frozenset[Anchor]]:

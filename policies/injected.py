@@ -46,13 +46,13 @@ class Injected(Struct, frozen=True):
     @property
     def paths(self) -> tuple[Path, ...]:
         """Every path once, an entry's with its key."""
-        found = (
+        every = (
             *self.fields,
             *(path for path, _ in self.items),
             *((*path, key) for path, key, _ in self.entries),
             *(path for path, _ in self.scalars),
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(every))
 
 
 def injected(policies: Iterable[CompiledPolicy]) -> Injected:
@@ -66,9 +66,9 @@ def injected(policies: Iterable[CompiledPolicy]) -> Injected:
             continue
         if policy.required:
             fields.add(REQUIRED_NODES)
-        lists = [((AFFINITY, *slot), found) for slot, found in policy.lists]
-        for path, found in (*lists, ((TOLERATIONS,), policy.tolerations)):
-            items.update(((path, _encode(item)), item) for item, _ in found)
+        lists = [((AFFINITY, *slot), listed) for slot, listed in policy.lists]
+        for path, listed in (*lists, ((TOLERATIONS,), policy.tolerations)):
+            items.update(((path, _encode(item)), item) for item, _ in listed)
         entries.update(((NODE_SELECTOR,), key, value) for key, value in policy.node_selector)
         if policy.node_name:
             scalars.add(((NODE_NAME,), policy.node_name))

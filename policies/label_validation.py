@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from harbourmaster.policies.model import NodeSelectorRequirement
 
 
-def labels(found: Mapping[str, str] | None, path: str) -> Iterator[FieldError]:
+def labels(values: Mapping[str, str] | None, path: str) -> Iterator[FieldError]:
     """Check keys and values; every error stands at ``path``, without the key, as upstream."""
-    for key, value in (found or {}).items():
+    for key, value in (values or {}).items():
         yield from label_key(key, path)
         for fault in label_value(value):
             yield invalid(path, value, fault)

@@ -215,14 +215,14 @@ def merge(
 def owned_fields(pod: PodView) -> Json:
     """The five owned fields that the pod has."""
     spec = pod.spec or _NO_SPEC
-    found = {
+    fields = {
         AFFINITY: pod.affinity,
         NODE_NAME: spec.node_name,
         NODE_SELECTOR: spec.node_selector,
         SCHEDULER_NAME: spec.scheduler_name,
         TOLERATIONS: pod.tolerations,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def merged_fields(pod: PodView, policies: Sequence[CompiledPolicy], options: MergeOptions) -> Json:

@@ -38,8 +38,8 @@ class OwnedFields(Struct, frozen=True):
         lists = {TOLERATIONS: spec.get(TOLERATIONS) or []}
         affinity = spec.get(AFFINITY)
         for name, slot in SLOTS:
-            found = ((affinity or {}).get(name) or {}).get(slot)
-            lists[list_path(name, slot)] = found or []
+            terms = ((affinity or {}).get(name) or {}).get(slot)
+            lists[list_path(name, slot)] = terms or []
         for path, items in lists.items():
             values.update((f"{path}[{index}]", item) for index, item in enumerate(items))
         if terms := required_terms(affinity):

@@ -156,18 +156,18 @@ class Kind(Struct, frozen=True, gc=False):
         """Whether the object is a template of pods, not a pod itself."""
         return self.shape != "pod"
 
-    def view(self, found: Workload) -> PodView | None:
+    def view(self, workload: Workload) -> PodView | None:
         """The pod in a decoded object; None where it holds no template. Raises MalformedError."""
-        if found.kind is not None or found.api_version is not None:
-            self._check_declared(found)
-        meta, annotations = found.metadata, _EMPTY
+        if workload.kind is not None or workload.api_version is not None:
+            self._check_declared(workload)
+        meta, annotations = workload.metadata, _EMPTY
         is_deleted = meta is not None and meta.deletion_timestamp is not None
         if self.shape == "pod":
             labels = _labels(meta.labels, "metadata.labels") if meta else {}
-            spec: PodSpec | None = found.spec
+            spec: PodSpec | None = workload.spec
             is_left_alone = is_deleted or (meta is not None and _is_mirror(meta.annotations))
         else:
-            template = self._template(found.spec)
+            template = self._template(workload.spec)
             if template is None:
                 return None
             labels = (template.metadata.labels if template.metadata else None) or {}
@@ -196,11 +196,11 @@ class Kind(Struct, frozen=True, gc=False):
         job = spec.job_template.spec if spec.job_template else None
         return job.template if job else None
 
-    def _check_declared(self, found: Workload) -> None:
+    def _check_declared(self, workload: Workload) -> None:
         version = f"{self.group}/{self.version}" if self.group else self.version
-        for says, should in ((found.api_version, version), (found.kind, self.name)):
+        for says, should in ((workload.api_version, version), (workload.kind, self.name)):
             if says and says != should:
-                declared = "/".join(filter(None, (found.api_version, found.kind)))
+                declared = "/".join(filter(None, (workload.api_version, workload.kind)))
                 raise MalformedError(
                     f"the object says {declared}, the request {version}/{self.name}"
                 )

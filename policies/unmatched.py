@@ -62,20 +62,20 @@ def why_unmatched(
     spec = (source.spec if source else None) or PolicySpec()
     if compiled.namespace is None:
         selector = spec.namespace_selector, "spec.namespaceSelector"
-        found = first_mismatch(
+        mismatch = first_mismatch(
             compiled.namespaces, *selector, subject.namespace_labels, "the namespace"
         )
-        if found is not None:
-            return found
+        if mismatch is not None:
+            return mismatch
     elif compiled.namespace != subject.namespace:
         where = f"of the namespace {quote(compiled.namespace)} only"
         return Mismatch(ELSEWHERE, f"is {where}", f"{subject.whose} is in {subject.namespace}")
-    found = first_mismatch(
+    mismatch = first_mismatch(
         compiled.pods, spec.pod_selector, "spec.podSelector", subject.labels, subject.whose
     )
-    if found is None and compiled.is_audited:
+    if mismatch is None and compiled.is_audited:
         return _AUDITED
-    return found
+    return mismatch
 
 
 def first_mismatch(

@@ -25,15 +25,15 @@ def audit_results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
     kind, pod, enforced, waiting = audit.kind, audit.pod, audit.enforced, audit.waiting
 
     def merged(policies: tuple[CompiledPolicy, ...]) -> tuple[bool, bytes]:
-        found = engine.merge(
+        verdict = engine.merge(
             kind, pod, policies, node_name_as_field=waiting[0], waits=waiting[1]
         ).response
-        return found.allowed, found.patch or b""
+        return verdict.allowed, verdict.patch or b""
 
     before = merged(enforced)
     # Meanwhile no review is answered.
     for policy in audit.audited[:MAX_AUDITED]:
-        together = tuple(sorted((*enforced, policy), key=lambda each: each.rank))
+        together = tuple(sorted((*enforced, policy), key=lambda compiled: compiled.rank))
         if merged(together) == before:
             yield policy.reference, UNCHANGED
             continue

@@ -59,7 +59,7 @@ def canary_policy() -> CompiledPolicy:
 def our_version() -> str:
     """The version of this package, as a label may hold it."""
     try:
-        found = version("harbourmaster")
+        release = version("harbourmaster")
     except PackageNotFoundError:
-        found = "unknown"
-    return _NO_LABEL.sub("_", found)[:_LONGEST].strip("._-")
+        release = "unknown"
+    return _NO_LABEL.sub("_", release)[:_LONGEST].strip("._-")

@@ -66,7 +66,10 @@ _KINDS: Final = {
     ("metrics.keptn.sh", "Analysis"): _of(Analysis, validate_analysis),
     ("metrics.keptn.sh", "AnalysisDefinition"): _of(AnalysisDefinition, validate_definition),
     ("metrics.keptn.sh", "AnalysisValueTemplate"): _of(AnalysisValueTemplate, validate_template),
-    **{(PLACEMENT, kind): _of(each.model, each.faults) for kind, each in PLACEMENT_CHECKS.items()},
+    **{
+        (PLACEMENT, kind): _of(check.model, check.faults)
+        for kind, check in PLACEMENT_CHECKS.items()
+    },
 }
 
 
@@ -105,16 +108,16 @@ def review_object(request: Request, group: str, kind: str) -> Response:
     if checks is None:
         return allowed()
     try:
-        found = decode(checks.decoder, request.object, "")
-        faults = [] if found.metadata.deletion_timestamp else checks.faults(found)
-        name = found.metadata.name or request.name or ""
+        obj = decode(checks.decoder, request.object, "")
+        faults = [] if obj.metadata.deletion_timestamp else checks.faults(obj)
+        name = obj.metadata.name or request.name or ""
     except MalformedError as error:
         if not checks.is_open:
             # The schema has refused it before, or nobody has it yet.
             text = f"{kind}: {error}"
             return allowed(text, (AdmissionWarning("object-malformed", text),))
         faults, name = [_malformed(error)], request.name or ""
-    refusals = [each for each in faults if not each.is_warning]
+    refusals = [fault for fault in faults if not fault.is_warning]
     if not refusals:
         return allowed(
             warnings=[AdmissionWarning("object-invalid", str(fault)) for fault in faults]

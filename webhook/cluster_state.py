@@ -140,7 +140,9 @@ class ClusterState:
             )
             self.watches += self._compiled.reflectors
         """All of them; admission can do without nodes, and without compiled policies."""
-        self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
+        self._parents = Parents(
+            {kind: _Followed(reflector) for kind, reflector in self.parents.items()}
+        )
 
     def _mirror(
         self, client: Client, resource: Resource, metrics: WatchMetrics | None
@@ -162,8 +164,8 @@ class ClusterState:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in (*self.watches, *self._definitions, self._feed):
-                group.create_task(each.run())
+            for task in (*self.watches, *self._definitions, self._feed):
+                group.create_task(task.run())
 
     async def synced(self) -> None:
         """Wait for the first whole snapshot."""
@@ -200,18 +202,18 @@ class ClusterState:
     def _namespaces_changed(self, keys: frozenset[str]) -> None:
         store, known = self.namespaces.store, dict(self._known)
         for key in keys:
-            found = store.get(key)
-            if found is None:
+            namespace = store.get(key)
+            if namespace is None:
                 known.pop(key, None)
             else:
-                known[key] = found
+                known[key] = namespace
         self._known = known
         self._take(self._holder.current.snapshot.policies)
         for key in keys & self._awaited.keys():
             if key in known:
-                for each in self._awaited[key]:
-                    if not each.done():
-                        each.set_result(None)
+                for waiter in self._awaited[key]:
+                    if not waiter.done():
+                        waiter.set_result(None)
 
     def _nodes_changed(self) -> None:
         watch, pools = self.nodes, self._settings.autoscaled_pools.values()

@@ -117,13 +117,13 @@ class Engine:
         """
         spec = pod.spec
         key = (kind.shape, policies, node_name_as_field, waits, None if spec is None else spec.key)
-        found = self._kept.get(key)
-        if found is None:
+        verdict = self._kept.get(key)
+        if verdict is None:
             options = self._options[node_name_as_field, waits]
-            found = from_merge(kind, merge(pod, kind.pointer, policies, options), policies)
+            verdict = from_merge(kind, merge(pod, kind.pointer, policies, options), policies)
             size = 0 if spec is None else spec.key_size
-            self._kept.keep(key, found, size + len(found.response.encoded))
-        return found
+            self._kept.keep(key, verdict, size + len(verdict.response.encoded))
+        return verdict
 
     def node_warnings(
         self,
@@ -139,15 +139,15 @@ class Engine:
         if nodes is None or kind.name == "DaemonSet" or size > _MAX_COMPARED:
             return ()
         key = (kind.shape, policies, waiting, None if spec is None else spec.key)
-        found = self._node_warnings_cache.get(key)
-        if found is None:
+        warnings = self._node_warnings_cache.get(key)
+        if warnings is None:
             try:
-                found = node_warnings(kind, pod, policies, self._options[waiting], nodes)
+                warnings = node_warnings(kind, pod, policies, self._options[waiting], nodes)
             except Exception as error:  # noqa: BLE001 - a warning must not cost the mutation
                 _log_once(type(error).__name__)
-                found = ()
-            self._node_warnings_cache.keep(key, found, size)
-        return found
+                warnings = ()
+            self._node_warnings_cache.keep(key, warnings, size)
+        return warnings
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         """One verdict of what gates and policies ask, or the cached one."""

@@ -316,12 +316,12 @@ def fixed(
     if not is_absent(raw) and not bytes(raw).startswith(b"{"):
         raise MalformedError("metadata.annotations: expected object")
     gates = spec.get("schedulingGates", _EMPTY)
-    found = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
+    gate_list = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
     named = _tried(_text, spec.get("schedulerName", _EMPTY)) or ""
     told = AdmissionWarning(
         warning.code, f"{warning.text}; the pod waits until the controller has decided"
     )
-    present = _Present(annotations, raw, found, named, not waits_for.objects)
+    present = _Present(annotations, raw, gate_list, named, not waits_for.objects)
     gating = _placed(present, PROVISIONAL, (told,), rules)
     return gating if gating.waits else replace(gating, warnings=(warning, *gating.warnings))
 

@@ -187,10 +187,10 @@ def _review_workload(kind: Kind, request: Request, engine: Engine, may_patch: bo
 
 
 def _decide(
-    request: RequestHead, kind: Kind, found: Reviewed, engine: Engine, *, may_patch: bool
+    request: RequestHead, kind: Kind, workload: Reviewed, engine: Engine, *, may_patch: bool
 ) -> Verdict:
     """Decide on a workload. Raises MalformedError where fields that count have wrong types."""
-    pod = kind.view(found)
+    pod = kind.view(workload)
     if not may_patch or not _may_change(request, kind) or pod is None or pod.is_left_alone:
         return LEFT_ALONE
     snapshot = engine.snapshot
@@ -204,12 +204,12 @@ def _decide(
         return skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
     has_gates = engine.has_gates(name, namespace)
     decided = None
-    waits = found.metadata is not None and names_objects(
-        pod.annotations if kind.is_template else found.metadata.annotations
+    waits = workload.metadata is not None and names_objects(
+        pod.annotations if kind.is_template else workload.metadata.annotations
     )
     if (has_gates or waits) and not kind.is_template:
         decided = engine.gates.decide(
-            found,
+            workload,
             pod.labels,
             name,
             snapshot.parents,
@@ -227,11 +227,11 @@ def _decide(
     if decided is not None:
         verdict = engine.fuse(decided, merged)
     elif has_gates:
-        verdict = _with_key_warnings(request, kind, found, pod, merged or LEFT_ALONE, engine)
+        verdict = _with_key_warnings(request, kind, workload, pod, merged or LEFT_ALONE, engine)
     else:
         warnings = engine.namespace_warnings(name, namespace)
         if warnings or waits:
-            warnings += object_warnings(kind, found, pod)
+            warnings += object_warnings(kind, workload, pod)
         verdict = with_warnings(merged or LEFT_ALONE, warnings)
     audited = snapshot.audited.match(name, namespace.labels, pod.labels)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
@@ -259,17 +259,17 @@ def _merge_options(
 def _with_key_warnings(
     request: RequestHead,
     kind: Kind,
-    found: Reviewed,
+    workload: Reviewed,
     pod: PodView,
     verdict: Verdict,
     engine: Engine,
 ) -> Verdict:
     """The verdict on a workload with warnings, or its refusal where the settings deny some."""
-    warnings = object_warnings(kind, found, pod)
+    warnings = object_warnings(kind, workload, pod)
     if warnings and engine.gates.rules.denies_unknown:
         former = _former_warnings(request, kind)
         if refusal := key_refusal(
-            found.metadata, [warning for warning in warnings if warning not in former]
+            workload.metadata, [warning for warning in warnings if warning not in former]
         ):
             return Verdict(DENIED, denied(refusal), warnings=warnings)
     return with_warnings(verdict, warnings)
@@ -279,9 +279,9 @@ def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning
     """Those on a workload before its update: controllers must still be able to update it."""
     if request.operation != "UPDATE" or is_absent(request.old_object):
         return ()
-    found = read_object(request.old_object)
-    pod = kind.view(found)
-    return () if pod is None else object_warnings(kind, found, pod)
+    workload = read_object(request.old_object)
+    pod = kind.view(workload)
+    return () if pod is None else object_warnings(kind, workload, pod)
 
 
 def _first_denying_policy(
@@ -294,7 +294,7 @@ def _first_denying_policy(
     if kind.is_template or pod.is_left_alone or namespace is None or not _may_change(request, kind):
         return None
     matching = engine.match(name, namespace, pod.labels)
-    return next((each for each in matching if each.denies_too_large), None)
+    return next((policy for policy in matching if policy.denies_too_large), None)
 
 
 def _may_change(request: RequestHead, kind: Kind) -> bool:

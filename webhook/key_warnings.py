@@ -43,12 +43,12 @@ def pod_warnings(
         return ()
     annotations = _keys(meta.annotations)
     labelled = labels if _is_ours(meta.labels) else _NONE
-    found = key_mistakes(annotations, labelled) if annotations or labelled else ()
+    mistakes = key_mistakes(annotations, labelled) if annotations or labelled else ()
     # A pod with an owner asks by our keys alone.
     is_bare = _NAME in labels and is_absent(meta.owner_references)
     if is_foreign and (annotations or labelled or is_bare):
-        found += owner_mistakes(annotations, labels, owners_of(meta))
-    return warnings_of(found) if found else ()
+        mistakes += owner_mistakes(annotations, labels, owners_of(meta))
+    return warnings_of(mistakes) if mistakes else ()
 
 
 def owner_warnings(lineage: Lineage | None) -> tuple[AdmissionWarning, ...]:
@@ -60,9 +60,9 @@ def owner_warnings(lineage: Lineage | None) -> tuple[AdmissionWarning, ...]:
     return warnings_of(key_mistakes(owner.annotations, owner.labels, at))
 
 
-def object_warnings(kind: Kind, found: Reviewed, pod: PodView) -> tuple[AdmissionWarning, ...]:
+def object_warnings(kind: Kind, workload: Reviewed, pod: PodView) -> tuple[AdmissionWarning, ...]:
     """On the keys of a pod, or of a workload and of its template."""
-    meta = found.metadata
+    meta = workload.metadata
     mistakes: tuple[Mistake, ...] = ()
     if meta is not None and (_is_ours(meta.annotations) or _is_ours(meta.labels)):
         mistakes = key_mistakes(_keys(meta.annotations), _keys(meta.labels))

@@ -54,10 +54,10 @@ def node_warnings(
         or (not kind.is_template and any(term.fields for term in pending.node_terms or ()))
         # Where an API server allows these, they may tolerate what has the key.
         or any(toleration.operator in {"Gt", "Lt"} for toleration in pending.tolerations)
-        or (found := unmet(pending, nodes)) is None
+        or (reason := unmet(pending, nodes)) is None
     ):
         return ()
-    text, requirements = found
+    text, requirements = reason
     names = dict.fromkeys(_writer(requirement, kind, pod, policies) for requirement in requirements)
     by = f" ({', '.join(names)})" if names else ""
     return (
@@ -74,7 +74,7 @@ def _writer(
         return kind.pointer[1:].replace("/", ".")
     for policy in policies:
         asked = filter(None, (policy.required, policy.node_name_requirement))
-        terms = [term for one in asked for term in one.terms.terms]
+        terms = [term for required in asked for term in required.terms.terms]
         if _is_among(requirement, dict(policy.node_selector), terms):
             return policy.reference
     return "policies"

@@ -113,20 +113,20 @@ class Parents:
         elif not is_parent(owner):
             return _NO_LINEAGE
         step = self._step(owner, namespace)
-        found = _same(owner, step[2])
-        metadata = None if found is None else found.metadata
-        return Lineage(metadata, found is not None, (*above, step))
+        parent = _same(owner, step[2])
+        metadata = None if parent is None else parent.metadata
+        return Lineage(metadata, parent is not None, (*above, step))
 
     def _step(self, owner: OwnerReference, namespace: str) -> _Step:
         kind, key = self._kinds[owner.kind], f"{namespace}/{owner.name}"
         return kind, key, kind.get(key)
 
 
-def _same(owner: OwnerReference, found: Parent | None) -> Parent | None:
+def _same(owner: OwnerReference, parent: Parent | None) -> Parent | None:
     # One of the same name that came or went since is another object.
-    if found is not None and found.uid and owner.uid and found.uid != owner.uid:
+    if parent is not None and parent.uid and owner.uid and parent.uid != owner.uid:
         return None
-    return found
+    return parent
 
 
 def parents_of(objects: Iterable[ParentObject]) -> Parents:
@@ -150,12 +150,12 @@ NO_PARENTS: Final = Parents({})
 _decode: Final = msgspec.json.Decoder(ParentObject).decode
 
 
-def _ours(found: dict[str, str] | None) -> dict[str, str]:
-    if not found:
+def _ours(values: dict[str, str] | None) -> dict[str, str]:
+    if not values:
         return _NONE
-    unknown = unknown_keys(found)
-    if not unknown and READ_KEYS.isdisjoint(found):
+    unknown = unknown_keys(values)
+    if not unknown and READ_KEYS.isdisjoint(values):
         return _NONE
-    read = {key: shortened(value) for key, value in found.items() if key in READ_KEYS and value}
+    read = {key: shortened(value) for key, value in values.items() if key in READ_KEYS and value}
     # Only their names are known.
     return read | dict.fromkeys(unknown[:MAX_TOLD], "")

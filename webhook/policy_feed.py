@@ -80,7 +80,7 @@ class PolicyFeed:
         if enforced == self._left_out:
             return
         self._left_out = enforced
-        placed = {reference: self._placed(each) for reference, each in self._compiled.items()}
+        placed = {reference: self._placed(policy) for reference, policy in self._compiled.items()}
         self._take({name: new for name, new in placed.items() if new is not self._compiled[name]})
 
     async def run(self) -> None:
@@ -92,9 +92,9 @@ class PolicyFeed:
             while self._turns:
                 batch = self._next()
                 self._begun = set(batch)
-                found = await asyncio.to_thread(self._compile, batch)
+                compiled = await asyncio.to_thread(self._compile, batch)
                 kept, self._begun = self._begun, set()
-                self._take({each: found[each] for each in kept})
+                self._take({reference: compiled[reference] for reference in kept})
                 if self._was_small and sum(map(len, batch.values())) < _AT_ONCE:
                     await asyncio.sleep(_PAUSE)
 
@@ -127,7 +127,10 @@ class PolicyFeed:
         return batch
 
     def _compile(self, batch: Mapping[str, Content]) -> dict[str, CompiledPolicy]:
-        return {each: _compiled(each, batch[each], keeps=self._keeps_sources) for each in batch}
+        return {
+            reference: _compiled(reference, batch[reference], keeps=self._keeps_sources)
+            for reference in batch
+        }
 
     def _take(self, changes: Mapping[str, CompiledPolicy | None]) -> None:
         former = [self._compiled.pop(change) for change in changes if change in self._compiled]
@@ -140,8 +143,8 @@ class PolicyFeed:
         if former or new:
             self.policies = self.policies.changed(former, new.values())
             self.audited = self.audited.changed(
-                (each for each in former if each.is_audited),
-                (each for each in new.values() if each.is_audited),
+                (policy for policy in former if policy.is_audited),
+                (policy for policy in new.values() if policy.is_audited),
             )
             self._on_policies(self.policies)
 
@@ -161,9 +164,9 @@ def _compiled(reference: str, content: Content, *, keeps: bool) -> CompiledPolic
     try:
         if isinstance(content, str):
             raise MalformedError(content)  # noqa: TRY301 - told like what decoding finds
-        found = compile_policy(decode_policy(content))
+        compiled = compile_policy(decode_policy(content))
     except Exception as error:  # noqa: BLE001 - one bad policy harms no other, whatever it is
         fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
         namespace = reference.partition(" ")[2].rpartition("/")[0]
-        found = undecodable_policy(reference, namespace or None, fault)
-    return replace(found, source=content) if keeps and isinstance(content, bytes) else found
+        compiled = undecodable_policy(reference, namespace or None, fault)
+    return replace(compiled, source=content) if keeps and isinstance(content, bytes) else compiled

@@ -78,12 +78,12 @@ def content_of(raw: bytes | msgspec.Raw) -> bytes:
 
     Values keep the wrong types that they have.
     """
-    found = decode(_source_decoder, raw, "")
-    if isinstance(found.spec, msgspec.Raw):
-        _check_size(memoryview(found.spec).nbytes)
-    if found.metadata and found.metadata.annotations == _SourceAnnotations():
-        found = replace(found, metadata=replace(found.metadata, annotations=msgspec.UNSET))
-    return msgspec.json.encode(found)
+    source = decode(_source_decoder, raw, "")
+    if isinstance(source.spec, msgspec.Raw):
+        _check_size(memoryview(source.spec).nbytes)
+    if source.metadata and source.metadata.annotations == _SourceAnnotations():
+        source = replace(source, metadata=replace(source.metadata, annotations=msgspec.UNSET))
+    return msgspec.json.encode(source)
 
 
 def source_of(raw: bytes | msgspec.Raw) -> bytes:

@@ -87,12 +87,12 @@ class RecordFiles:
 
     def _make_room(self) -> None:
         """Remove the oldest files, also those of processes before this one."""
-        found: list[tuple[int, Path]] = []
+        files: list[tuple[int, Path]] = []
         for path in self._directory.iterdir():
             # Another replica may share the folder, and remove it first.
             with suppress(FileNotFoundError):
                 if _NAME.match(path.name) and stat.S_ISREG((seen := path.lstat()).st_mode):
-                    found.append((seen.st_mtime_ns, path))
-        found.sort()
-        for _, path in found[: max(len(found) - self._max_files + 1, 0)]:
+                    files.append((seen.st_mtime_ns, path))
+        files.sort()
+        for _, path in files[: max(len(files) - self._max_files + 1, 0)]:
             path.unlink(missing_ok=True)

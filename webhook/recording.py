@@ -95,7 +95,7 @@ class Taken(Struct, frozen=True, gc=False):
 def line_of(taken: Taken) -> tuple[bytes | None, str]:
     """The line of a review, and WRITTEN; or None and why there is none. Raises whatever it may."""
     request, engine, verdict = taken.decision.request, taken.engine, taken.decision.verdict
-    policies = [each.source for each in _policies(request, engine)]
+    policies = [policy.source for policy in _policies(request, engine)]
     if sum(map(len, policies)) > MAX_POLICIES:
         return None, TOO_LARGE
     review = redacted(_decode(taken.body))
@@ -118,10 +118,10 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
         case["excluded"] = [request.namespace]
     if not taken.may_patch:
         case["mayPatch"] = False
-    found = _hash(request)
+    pod_hash = _hash(request)
     # Whoever has the answer has it already.
-    if found and verdict.response.patch and found.encode() in verdict.response.patch:
-        case["hash"] = found
+    if pod_hash and verdict.response.patch and pod_hash.encode() in verdict.response.patch:
+        case["hash"] = pod_hash
     line = _encode(case)
     read = read_case(line)
     answered = None if isinstance(read, LineFailure) else answer_case(read).response
@@ -148,13 +148,13 @@ def _kind(request: RequestHead) -> tuple[str, str, str]:
 
 def _policies(request: RequestHead, engine: Engine) -> tuple[CompiledPolicy, ...]:
     """Those that were matched, whose answers the others have no part in."""
-    kind, found = KINDS.get(_kind(request)), _object_of(request)
+    kind, obj = KINDS.get(_kind(request)), _object_of(request)
     name = request.namespace or ""
     namespace = engine.snapshot.namespace(name)
-    if kind is None or found is None or namespace is None:
+    if kind is None or obj is None or namespace is None:
         return ()
     try:
-        pod = kind.view(found)
+        pod = kind.view(obj)
     except MalformedError:
         return ()
     return () if pod is None else engine.match(name, namespace, pod.labels)
@@ -162,10 +162,10 @@ def _policies(request: RequestHead, engine: Engine) -> tuple[CompiledPolicy, ...
 
 def _namespaces(request: RequestHead, engine: Engine) -> Iterable[dict[str, Any]]:
     name = request.namespace or ""
-    found = engine.snapshot.namespace(name)
-    if found is not None:
-        metadata: dict[str, Any] = {"name": name, "labels": found.labels}
-        annotations = {OPT_IN_KEY: OPT_IN} if found.has_gates else found.mistaken
+    namespace = engine.snapshot.namespace(name)
+    if namespace is not None:
+        metadata: dict[str, Any] = {"name": name, "labels": namespace.labels}
+        annotations = {OPT_IN_KEY: OPT_IN} if namespace.has_gates else namespace.mistaken
         if annotations:
             metadata["annotations"] = annotations
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
@@ -183,11 +183,11 @@ def parents_now(request: RequestHead, engine: Engine) -> Iterable[tuple[str, str
     namespace = engine.snapshot.namespace(name)
     if namespace is None or not engine.has_gates(name, namespace):
         return
-    found = _object_of(request)
-    if found is None or found.metadata is None:
+    obj = _object_of(request)
+    if obj is None or obj.metadata is None:
         return
     try:
-        owner = supported_owner(owners_of(found.metadata))
+        owner = supported_owner(owners_of(obj.metadata))
     except MalformedError:
         return
     if owner is None:
@@ -204,7 +204,7 @@ def parents_now(request: RequestHead, engine: Engine) -> Iterable[tuple[str, str
 
 def _parent(kind: str, key: str, parent: Parent) -> dict[str, Any]:
     namespace, _, name = key.partition("/")
-    found = {
+    metadata = {
         "name": name,
         "namespace": namespace,
         "uid": parent.uid,
@@ -212,15 +212,15 @@ def _parent(kind: str, key: str, parent: Parent) -> dict[str, Any]:
         "labels": parent.metadata.labels,
         "ownerReferences": [] if parent.owner is None else [parent.owner],
     }
-    return {"kind": kind, "metadata": found}
+    return {"kind": kind, "metadata": metadata}
 
 
 def _hash(request: RequestHead) -> str:
-    found = _object_of(request)
-    if found is None or found.spec is None:
+    obj = _object_of(request)
+    if obj is None or obj.spec is None:
         return ""
     try:
-        return hash_of(containers_of(found.spec))
+        return hash_of(containers_of(obj.spec))
     except MalformedError:
         return ""
 

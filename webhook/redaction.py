@@ -39,8 +39,8 @@ def redacted(review: Any) -> Any:  # noqa: ANN401
     """What may be kept of a decoded AdmissionReview; None where nothing of its kind may be."""
     request = review.get("request") if isinstance(review, dict) else None
     kind = request.get("kind") if isinstance(request, dict) else None
-    found = kind if isinstance(kind, dict) else {}
-    group, version, name = (_text(found.get(part)) for part in ("group", "version", "kind"))
+    fields = kind if isinstance(kind, dict) else {}
+    group, version, name = (_text(fields.get(part)) for part in ("group", "version", "kind"))
     if is_policy_kind(group, version, name):
         return _POLICY_REVIEW(review)
     if is_checked(group, name):
@@ -73,14 +73,14 @@ def _fields(rules: dict[str, _Rule]) -> _Rule:
     def apply(value: Any) -> Any:  # noqa: ANN401
         if not isinstance(value, dict):
             return blank(value)
-        return {name: rules[name](each) for name, each in value.items() if name in rules}
+        return {name: rules[name](item) for name, item in value.items() if name in rules}
 
     return apply
 
 
 def _each(rule: _Rule) -> _Rule:
     def apply(value: Any) -> Any:  # noqa: ANN401
-        return [rule(each) for each in value] if isinstance(value, list) else blank(value)
+        return [rule(item) for item in value] if isinstance(value, list) else blank(value)
 
     return apply
 
@@ -89,7 +89,7 @@ def _annotations(value: Any) -> Any:  # noqa: ANN401
     if not isinstance(value, dict):
         return blank(value)
     return {
-        key: each if key in DECIDING_ANNOTATIONS else blank(each) for key, each in value.items()
+        key: text if key in DECIDING_ANNOTATIONS else blank(text) for key, text in value.items()
     }
 
 

@@ -283,10 +283,10 @@ def _texts(warnings: Sequence[AdmissionWarning]) -> list[str] | None:
 def _audit(warnings: Sequence[AdmissionWarning]) -> dict[str, str] | None:
     if not warnings:
         return None
-    found: dict[str, list[str]] = {}
+    texts_by_code: dict[str, list[str]] = {}
     for warning in warnings:
-        found.setdefault(warning.code, []).append(warning.text)
-    return {code: cut("; ".join(texts), MAX_ANNOTATION) for code, texts in found.items()}
+        texts_by_code.setdefault(warning.code, []).append(warning.text)
+    return {code: cut("; ".join(texts), MAX_ANNOTATION) for code, texts in texts_by_code.items()}
 
 
 def cut(text: str, limit: int) -> str:

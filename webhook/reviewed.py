@@ -89,8 +89,8 @@ def container_texts(spec: ReviewedSpec) -> tuple[bytes, ...]:
     if is_absent(raw):
         return ()
     texts: list[bytes] = []
-    for each in decode(_container_texts, raw, "spec.containers"):
-        texts += (bytes(each.name), bytes(each.image), bytes(each.env))
+    for container in decode(_container_texts, raw, "spec.containers"):
+        texts += (bytes(container.name), bytes(container.image), bytes(container.env))
     return tuple(texts)
 
 

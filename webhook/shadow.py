@@ -190,7 +190,7 @@ class Shadow:
         document, namespace = _decode(request.object), request.namespace or ""
         metadata = document["metadata"]
         owners = msgspec.convert(metadata.get("ownerReferences") or (), tuple[OwnerReference, ...])
-        owner = next((each for each in owners if each.controller), None)
+        owner = next((reference for reference in owners if reference.controller), None)
         name = metadata.get("generateName") or metadata.get("name") or ""
         named_by = (kind.name, namespace, name, owner.uid if owner else "")
         key = hashlib.blake2b(_encode(named_by), digest_size=16).digest()
@@ -218,13 +218,13 @@ class Shadow:
             gap = "" if kind.is_template else NOT_BY_TEMPLATE
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
-        kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
+        kind_name, namespace, name = (cut(text, _NAME) for text in (top[0], namespace, top[1]))
         for difference in differences:
             self._add(Difference(kind_name, namespace, name, *difference))
 
     def _expect(self, key: bytes, expected: Expected) -> None:
         waiting = self._pending.pop(key, [])
-        times = next((times for each, times in waiting if each == expected), None)
+        times = next((times for known, times in waiting if known == expected), None)
         if times is None:
             waiting.append((expected, times := []))
         times.append(self._clock())
@@ -238,9 +238,9 @@ class Shadow:
         waiting = self._pending.pop(key, None)
         if waiting is None:
             return None
-        expected, times = min(waiting, key=lambda one: len(one[0].ours.items() ^ theirs.items()))
+        expected, times = min(waiting, key=lambda item: len(item[0].ours.items() ^ theirs.items()))
         times.pop()
-        if left := [one for one in waiting if one[1]]:
+        if left := [item for item in waiting if item[1]]:
             self._pending[key] = left
         return expected
 
@@ -255,17 +255,19 @@ class Shadow:
                     self._counts[UNPAIRED] += len(times) - len(left)
                     self._on_change()
 
-    def _add(self, one: Difference) -> None:
-        known = self._differences.get(one.key)
+    def _add(self, difference: Difference) -> None:
+        known = self._differences.get(difference.key)
         if known is not None:
-            self._differences[one.key] = replace(known, objects=known.objects + one.objects)
+            self._differences[difference.key] = replace(
+                known, objects=known.objects + difference.objects
+            )
             return
-        one = replace(one, intended=INTENDED.get(one.reason, ""))
-        size = self._bytes + len(_encode(one))
+        difference = replace(difference, intended=INTENDED.get(difference.reason, ""))
+        size = self._bytes + len(_encode(difference))
         if len(self._differences) < MAX_DIFFERENCES and size <= MAX_BYTES:
-            self._differences[one.key], self._bytes = one, size
+            self._differences[difference.key], self._bytes = difference, size
         else:
-            self._counts[MORE] += one.objects
+            self._counts[MORE] += difference.objects
 
 
 async def keep_written(
@@ -309,22 +311,22 @@ def projection(document: Json, kind: Kind) -> Fields:
     for name in kind.pointer.split("/")[1:]:
         spec = spec.get(name) or {}
     at = kind.pointer[1:].replace("/", ".")
-    found = {f"{at}.{name}": _text(spec.get(name)) for name in _POLICY_FIELDS}
+    fields = {f"{at}.{name}": _text(spec.get(name)) for name in _POLICY_FIELDS}
     if spec.get("schedulerName") == DEFAULT_SCHEDULER:
-        del found[f"{at}.schedulerName"]
+        del fields[f"{at}.schedulerName"]
     if not kind.is_template:
         gates = [
             scheduling_gate.get("name") for scheduling_gate in spec.get("schedulingGates") or ()
         ]
-        found[_GATES] = _text([gate for gate in gates if gate != GATE])
-        found[_OUR_GATE] = "present" if GATE in gates else ""
+        fields[_GATES] = _text([gate for gate in gates if gate != GATE])
+        fields[_OUR_GATE] = "present" if GATE in gates else ""
         annotations = document["metadata"].get("annotations") or {}
         for key in READ_KEYS & annotations.keys():
-            found[f"metadata.annotations[{key}]"] = _text(annotations[key])
-    for name, text in found.items():
+            fields[f"metadata.annotations[{key}]"] = _text(annotations[key])
+    for name, text in fields.items():
         if len(text) > _KEPT:
-            found[name] = f"{text[:_SHOWN]} {hashlib.sha256(text.encode()).hexdigest()}"
-    return {name: text for name, text in found.items() if text}
+            fields[name] = f"{text[:_SHOWN]} {hashlib.sha256(text.encode()).hexdigest()}"
+    return {name: text for name, text in fields.items() if text}
 
 
 def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str, str, str]]:
@@ -335,22 +337,22 @@ def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str
     before, ours, codes, policies, refusal = expected
     if refusal is not None:
         return [("", REFUSED, refusal, "admitted")]
-    found = []
+    differences = []
     for field in sorted(ours.keys() | theirs.keys()):
-        mine, other, former = (each.get(field, "") for each in (ours, theirs, before))
-        if mine == other:
+        mine, their, former = (fields.get(field, "") for fields in (ours, theirs, before))
+        if mine == their:
             continue
-        way = ONLY_OURS if other == former else ONLY_THEIRS if mine == former else BOTH
+        way = ONLY_OURS if their == former else ONLY_THEIRS if mine == former else BOTH
         at, _, name = field.rpartition(".")
         node = f"{at}.nodeName"
         reason = ""
         if field == _GATES:
-            gates, left = (set(each.strip("[]").split(", ")) - {""} for each in (mine, other))
+            gates, left = (set(text.strip("[]").split(", ")) - {""} for text in (mine, their))
             if gates <= left:
                 continue  # added by others
             # What is kept by its hash does not say which gates are missing.
-            reason = "other-gates" if {mine[-1:], other[-1:]} <= {"", "]"} else ""
-        elif name not in _POLICY_FIELDS or f'"{SCHEDULER_NAME}"' in {mine, other}:
+            reason = "other-gates" if {mine[-1:], their[-1:]} <= {"", "]"} else ""
+        elif name not in _POLICY_FIELDS or f'"{SCHEDULER_NAME}"' in {mine, their}:
             reason = next((code for code in codes if code in INTENDED), "")
         elif (
             _OUR_GATE in ours and name in {"nodeName", "affinity"} and node in theirs.keys() - ours
@@ -360,8 +362,8 @@ def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str
             reason = gap or ("default-scheduler" if name == "schedulerName" else "")
         elif way == BOTH and policies > 1:
             reason = "policy-order"
-        found.append((field, reason or way, cut(mine, _SHOWN), cut(other, _SHOWN)))
-    return found
+        differences.append((field, reason or way, cut(mine, _SHOWN), cut(their, _SHOWN)))
+    return differences
 
 
 def _workload(owner: OwnerReference, labels: dict[str, str]) -> tuple[str, str]:
@@ -376,13 +378,13 @@ def _text(value: Any, name: str = "") -> str:  # noqa: ANN401 - any JSON
     if value in (None, "", [], {}):
         return ""
     if isinstance(value, dict):
-        items = ((key, _text(each, key)) for key, each in sorted(value.items()))
+        items = ((key, _text(item, key)) for key, item in sorted(value.items()))
         return f"{{{', '.join(f'{key}: {text}' for key, text in items if text)}}}"
     if isinstance(value, list):
         if name == "nodeSelectorTerms" and len(value) <= _ABSORBED:
             # A term that requires more than another one adds nothing.
-            keys = [node_term_key(each) for each in value]
-            kept = [not any(other < key for other in keys) for key in keys]
+            keys = [node_term_key(term) for term in value]
+            kept = [not any(narrower < key for narrower in keys) for key in keys]
             value = compress(value, kept)
-        return f"[{', '.join(sorted({_text(each) for each in value}))}]"
+        return f"[{', '.join(sorted({_text(item) for item in value}))}]"
     return _encode(value).decode()

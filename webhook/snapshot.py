@@ -41,8 +41,8 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
         # The label only tells webhook configurations; left over, it must gate nobody.
         if annotations.get(OPT_IN_KEY) == OPT_IN:
             return Namespace(labels, has_gates=True)
-        found = mistaken_opt_in(annotations)
-        mistaken = {key: cut(value, MAX_WARNING) for key, value in found.items()}
+        opt_in = mistaken_opt_in(annotations)
+        mistaken = {key: cut(value, MAX_WARNING) for key, value in opt_in.items()}
         warnings = warnings_of(opt_in_mistakes(name, annotations, labels))
         return Namespace(labels, False, mistaken, warnings)
 

@@ -72,8 +72,8 @@ def load(sources: Sources) -> Loaded:
     policies = policies_in(documents, problems, keeps=sources.keeps_policies)
     namespaces = None
     if sources.namespaces is not None:
-        found = _load(sources.namespaces, problems, NamespaceObject, "Namespace")
-        namespaces = namespaces_of(found)
+        objects = _load(sources.namespaces, problems, NamespaceObject, "Namespace")
+        namespaces = namespaces_of(objects)
     parents: list[ParentObject] = []
     if sources.parents is not None:
         parents = _load(sources.parents, problems, ParentObject)
@@ -87,9 +87,9 @@ def load(sources: Sources) -> Loaded:
 
 
 def _documents(path: Path, problems: list[Problem]) -> list[Document]:
-    found = list(documents_in(path))
-    problems += [each for each in found if isinstance(each, Problem)]
-    return [each for each in found if isinstance(each, Document)]
+    documents = list(documents_in(path))
+    problems += [document for document in documents if isinstance(document, Problem)]
+    return [document for document in documents if isinstance(document, Document)]
 
 
 def policies_in(
@@ -104,9 +104,9 @@ def policies_in(
         kind = document.value.get("kind")
         if document.value.get("apiVersion") != API_VERSION or kind not in {POLICY, CLUSTER_POLICY}:
             if kind not in _SILENTLY_SKIPPED:
-                found = f"{document.value.get('apiVersion')}, Kind={kind}"
+                declared = f"{document.value.get('apiVersion')}, Kind={kind}"
                 expected = f"{POLICY} or {CLUSTER_POLICY} of {API_VERSION}"
-                problems.append(document.problem(f"kind: expected {expected}, got {found}"))
+                problems.append(document.problem(f"kind: expected {expected}, got {declared}"))
             continue
         policy, errors = read_policy(document.value)
         if keeps:
@@ -151,22 +151,22 @@ def _load(
     path: Path, problems: list[Problem], target: type[_Object], kind: str = ""
 ) -> list[_Object]:
     """The objects of a file or folder; with ``kind`` those of another one are problems."""
-    found: list[_Object] = []
+    objects: list[_Object] = []
     for document in _documents(path, problems):
         says = document.value.get("kind")
         if kind and says != kind:
             problems.append(document.problem(f"kind: expected {kind}, got {says}"))
             continue
         try:
-            each = msgspec.convert(document.value, target)
+            obj = msgspec.convert(document.value, target)
         except msgspec.ValidationError as error:
             problems.append(document.problem(describe(error)))
             continue
-        if each.metadata.name:
-            found.append(each)
+        if obj.metadata.name:
+            objects.append(obj)
         else:
             problems.append(document.problem("metadata.name: required"))
-    return found
+    return objects
 
 
 def namespaces_of(objects: Iterable[NamespaceObject]) -> dict[str, Namespace]:

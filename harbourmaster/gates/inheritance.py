@@ -72,8 +72,8 @@ def inherit(
     if not workload:
         return None
     version, missing = _version(parent, containers, version_from_tag, hashed)
-    found = {WORKLOAD_KEY: workload, VERSION_KEY: version, **inheritable(parent)}
-    return _tracking(pod, found, missing)
+    inherited = {WORKLOAD_KEY: workload, VERSION_KEY: version, **inheritable(parent)}
+    return _tracking(pod, inherited, missing)
 
 
 def _version(
@@ -87,11 +87,11 @@ def _version(
     return version.text, container if version.misses_container else ""
 
 
-def _tracking(pod: Metadata, found: dict[str, str], missing_container: str) -> Tracking:
-    if not found.get(APP_KEY) and not pod.get(APP_KEY):
-        found[APP_KEY] = found.get(WORKLOAD_KEY) or pod.get(WORKLOAD_KEY)
-        found[APP_TYPE_KEY] = SINGLE_SERVICE
+def _tracking(pod: Metadata, wanted: dict[str, str], missing_container: str) -> Tracking:
+    if not wanted.get(APP_KEY) and not pod.get(APP_KEY):
+        wanted[APP_KEY] = wanted.get(WORKLOAD_KEY) or pod.get(WORKLOAD_KEY)
+        wanted[APP_TYPE_KEY] = SINGLE_SERVICE
     held = pod.annotations
     return Tracking(
-        {key: value for key, value in found.items() if held.get(key) != value}, missing_container
+        {key: value for key, value in wanted.items() if held.get(key) != value}, missing_container
     )

@@ -79,7 +79,7 @@ def meant(key: str, among: Collection[str] = _MEANT) -> str:
     name = key.partition("/")[2].lower()
     if len(name) > MAX_MEANT:
         return ""
-    names = {each.partition("/")[2]: each for each in among}
+    names = {known.partition("/")[2]: known for known in among}
     return names.get(nearest(name, names, VERY_NEAR), "")
 
 

@@ -71,9 +71,9 @@ class Metadata(Struct, frozen=True, gc=False):
 
 def lookup(annotations: Mapping[str, str], labels: Mapping[str, str], key: str) -> str:
     """The value that counts for the meaning of a key of Keptn's; empty is the same as absent."""
-    found = annotations.get(key) or labels.get(key)
-    if found:
-        return found
+    value = annotations.get(key) or labels.get(key)
+    if value:
+        return value
     fallback = _FALLBACKS.get(key)
     if fallback is None:
         return ""

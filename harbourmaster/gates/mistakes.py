@@ -145,5 +145,5 @@ def _waits(annotations: Mapping[str, str], at: str) -> Iterable[Mistake]:
 
 def _asks(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Whether somebody wrote one of Keptn's keys; our Jobs and Keptn's carry some as well."""
-    found = {*annotations, *labels}
-    return TASK_NAME_KEY not in found and not WRITTEN_KEYS.isdisjoint(found)
+    keys = {*annotations, *labels}
+    return TASK_NAME_KEY not in keys and not WRITTEN_KEYS.isdisjoint(keys)

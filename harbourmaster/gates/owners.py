@@ -38,11 +38,11 @@ def supported_owner(owners: Iterable[OwnerReference]) -> OwnerReference | None:
     Only the kind counts, so that other StatefulSets than Kubernetes' stay gated by what their pods
     carry themselves.
     """
-    found = None
+    supported = None
     for owner in owners:
         if owner.kind in SUPPORTED:
-            found = owner
-    return found
+            supported = owner
+    return supported
 
 
 def shown_owner(owners: Sequence[OwnerReference]) -> OwnerReference | None:

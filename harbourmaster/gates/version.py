@@ -54,11 +54,11 @@ def version_of(
     ``from_tag``, the only container of a pod that names none. Otherwise it is a hash; ``hashed``
     is that, where the containers are not all there any more.
     """
-    named = [each for each in containers if each.name == container] if container else []
+    named = [choice for choice in containers if container and choice.name == container]
     if from_tag and not container and len(containers) == 1:
         named = list(containers)
-    for each in named:
-        tag = image_version(each.image or "")
+    for choice in named:
+        tag = image_version(choice.image or "")
         if tag:
             return Version(tag)
     return Version(hashed or hash_of(containers), bool(container) and not named)
@@ -87,10 +87,10 @@ def fnv1a(text: str) -> int:
 
 
 def _computed(text: str) -> int:
-    found = _OFFSET
+    value = _OFFSET
     for byte in text.encode():
-        found = ((found ^ byte) * _PRIME) & _MASK
-    return found
+        value = ((value ^ byte) * _PRIME) & _MASK
+    return value
 
 
 # The pods of one workload all have the same text, and a hash costs some 50 ns a byte.

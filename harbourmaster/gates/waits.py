@@ -64,10 +64,10 @@ _SHORT: Final = {
     "crds": "crd",
 }
 _WORDS: Final = {
-    **{each: each for each in KINDS},
-    **{each.plural: name for name, each in KINDS.items()},
-    **{each.kind.lower(): name for name, each in KINDS.items()},
-    **{each.name: name for name, each in KINDS.items() if each.group},
+    **{kind: kind for kind in KINDS},
+    **{resource.plural: name for name, resource in KINDS.items()},
+    **{resource.kind.lower(): name for name, resource in KINDS.items()},
+    **{resource.name: name for name, resource in KINDS.items() if resource.group},
     **_SHORT,
 }
 _ITEM: Final = re.compile(
@@ -158,7 +158,7 @@ def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
     if timeout and seconds <= 0 and not faults:
         to_do = "write for example 10m"
         faults.append(_fault(f'"{cut(timeout)}" is not positive', to_do, TIMEOUT_KEY))
-    chosen = next((each for each in ON_TIMEOUT if each == (on_timeout or "Keep")), None)
+    chosen = next((choice for choice in ON_TIMEOUT if choice == (on_timeout or "Keep")), None)
     if chosen is None:
         to_do = f"write {', '.join(ON_TIMEOUT[:-1])} or {ON_TIMEOUT[-1]}"
         faults.append(_fault(f'"{cut(on_timeout)}" is unknown', to_do, ON_TIMEOUT_KEY))

@@ -83,10 +83,12 @@ _GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "ba
 _CREATE_ONLY: Final = ("jobs",)
 """Their templates are immutable, so a patch of an update would block it."""
 _POLICY_PLURALS: Final = ["clusterpodschedulingpolicies", "podschedulingpolicies"]
-_CHECKS_PLURALS: Final = [each.plural for each in (APP_CONTEXTS, APPS, EVALUATION_DEFINITIONS)]
+_CHECKS_PLURALS: Final = [
+    resource.plural for resource in (APP_CONTEXTS, APPS, EVALUATION_DEFINITIONS)
+]
 _METRICS_PLURALS: Final = [
-    each.plural
-    for each in (
+    resource.plural
+    for resource in (
         ANALYSES,
         ANALYSIS_DEFINITIONS,
         ANALYSIS_VALUE_TEMPLATES,
@@ -148,10 +150,10 @@ class _Entries:
 
     def mutating(self) -> list[dict[str, Any]]:
         settings = self._settings
-        found = []
+        entries = []
         rules = list(_template_rules(settings)) if settings.templates else []
         if rules:
-            found.append(self._mutating(TEMPLATES, rules, settings.failure_policy, []))
+            entries.append(self._mutating(TEMPLATES, rules, settings.failure_policy, []))
         if PODS in settings.kinds:
             rules = [_rule("", "v1", [PODS], ["CREATE"])]
             # Disjoint: together they see each pod once, and only gated ones fail closed.
@@ -160,16 +162,16 @@ class _Entries:
                 (GATED_PODS, "In", settings.gated_failure_policy),
             ):
                 gated = {"key": GATES_LABEL, "operator": operator, "values": [ENABLED]}
-                found.append(self._mutating(name, rules, policy, [gated]))
+                entries.append(self._mutating(name, rules, policy, [gated]))
             if settings.api_server_gate:
-                held = {**found[-1], "name": HELD_PODS, "failurePolicy": settings.failure_policy}
+                held = {**entries[-1], "name": HELD_PODS, "failurePolicy": settings.failure_policy}
                 for entry, name, expression in (
-                    (found[-1], "not-held", f"!({HELD})"),
+                    (entries[-1], "not-held", f"!({HELD})"),
                     (held, "held", HELD),
                 ):
                     entry["matchConditions"] = [{"name": name, "expression": expression}]
-                found.append(held)
-        return found
+                entries.append(held)
+        return entries
 
     def validating(self) -> list[dict[str, Any]]:
         settings = self._settings
@@ -289,7 +291,9 @@ def _configuration(
 
 def _template_rules(settings: RegistrationSettings) -> Iterator[dict[str, Any]]:
     """One rule for each group and set of operations, in the order of the known kinds."""
-    operations = [each for each in ("CREATE", "UPDATE") if each in settings.template_operations]
+    operations = [
+        operation for operation in ("CREATE", "UPDATE") if operation in settings.template_operations
+    ]
     rules: dict[tuple[str, bool], list[str]] = {}
     for kind in (*KINDS, *MORE_KINDS):
         if kind in settings.kinds and kind != PODS:

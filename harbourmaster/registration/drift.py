@@ -139,8 +139,8 @@ def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Rep
             yield Repair("", f"metadata.labels[{key}]", labels.get(key), value)
     owners = observed.get("ownerReferences") or []
     for owner in desired.get("ownerReferences", ()):
-        if not any(owner.items() <= each.items() for each in owners):
-            ours = (each for each in owners if _is_ours(each))
+        if not any(owner.items() <= reference.items() for reference in owners):
+            ours = (reference for reference in owners if _is_ours(reference))
             yield Repair("", "metadata.ownerReferences", next(ours, None), owner)
 
 

@@ -56,7 +56,7 @@ class Trust:
                 self._known[authority] = now
             elif lost_at + RETAINED <= now:
                 del self._known[authority]
-        lost = {each for each in self._known if now < each.not_valid_after_utc}
+        lost = {authority for authority in self._known if now < authority.not_valid_after_utc}
         return encode(sorted(present | lost, key=_age))
 
     def mended(self, data: Mapping[str, bytes], now: datetime) -> Mapping[str, bytes]:
@@ -65,9 +65,9 @@ class Trust:
             return data
         authorities = read_authorities(data.get(CA_CERTIFICATE), now)
         lost = [
-            each
-            for each in self._known
-            if each not in authorities and now < each.not_valid_after_utc
+            authority
+            for authority in self._known
+            if authority not in authorities and now < authority.not_valid_after_utc
         ]
         if not lost:
             return data
