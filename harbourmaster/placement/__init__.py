@@ -1,3 +1,3 @@
-"""Which cluster runs an application: constraints, filters, scores. Pure: no I/O, no clock."""
+"""Decides which cluster runs an application. Pure: no I/O, no clock."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When to decide about an application, and its status after a decision (krake-spec 3.1).
+"""The times of decisions about an application, and its status after one (krake-spec 3.1).
 
 The protocol of generations (7.3): the deployer acts where ``scheduledGeneration`` is the object's
 generation. The Scheduled condition carries the generation that was tried last, so a new one leaves
@@ -56,7 +56,7 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 
 
 stamp: Final = lru_cache(maxsize=256)(stamped)
-"""As in ``harbourmaster.api.times``: one pass has one time for thousands of objects."""
+"""Formats a time, cached: one pass has one time for thousands of objects."""
 
 
 def is_new(application: Application) -> bool:
@@ -116,7 +116,7 @@ def recent_times(moves: tuple[str, ...], now: datetime) -> tuple[str, ...]:
 def next_time(
     application: Application, rules: Rules, now: datetime, until: datetime | None = None
 ) -> datetime | None:
-    """When to decide again without any change; None where only a change matters.
+    """Return the time of the next decision without any change; None if only a change matters.
 
     Periodic times have a fixed distance from the last move, so no event puts them off. ``until`` is
     when time alone may change the last decision.
@@ -179,9 +179,9 @@ def settled(
 
 
 def tries_left(backoff: RetryPolicy, left: int | None) -> int | None:
-    """How many tries there are after one more has failed; None where there was none left.
+    """Return the tries that are left after one more has failed; None if none was left.
 
-    Without a limit they stay -1.
+    Without a limit the result is -1.
     """
     if backoff.limit == -1:
         return -1
@@ -197,7 +197,7 @@ def next_try(backoff: RetryPolicy, now: datetime) -> str:
 
 
 def scheduled_condition(decision: Decision, status: str, reason: str, message: str) -> Condition:
-    """What a decision says of the object's place."""
+    """Return the condition Scheduled after a decision."""
     return Condition(
         type=SCHEDULED,
         status=status,
@@ -255,7 +255,7 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),
         recent_moves=moves,
         awaits_ready=True,
-        # What is tried again counts anew, and must not make a later move delete first.
+        # A cluster that is tried again must not make a later move delete first.
         failed_clusters=tuple(
             failure
             for failure in failed

@@ -1,4 +1,4 @@
-"""Clusters that are to be made go to clouds, Magnum clusters to projects (krake-spec 3.10, 3.11).
+"""Places new clusters on clouds, and Magnum clusters on projects (krake-spec 3.10, 3.11).
 
 Both are placed once and for all. Stickiness does not apply, and a target without metrics scores 0.
 """
@@ -152,7 +152,7 @@ def may_take(project: Metadata, cluster: Metadata, mode: ReferenceMode) -> bool:
 
 
 def foreign_projects(cluster: Metadata) -> str:
-    """How a Magnum cluster goes to a project of another namespace, whether or not there is one."""
+    """Return the hint how to place a Magnum cluster on a project of another namespace."""
     named = sorted(consenting(cluster.annotations) - {ALL, cluster.namespace})
     there = named[0] if named else "NAMESPACE"
     to_project, to_cluster = _both(there, "NAME", cluster)

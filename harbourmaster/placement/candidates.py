@@ -42,7 +42,7 @@ _OUTAGES: Final[dict[str, Outage]] = {
     "NotReady": "NodesNotReady",
     "Unhealthy": "NodesNotReady",
 }
-"""By state, if no condition is more specific."""
+"""The outage by state, if no condition is more specific."""
 
 
 def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring) -> Candidate:

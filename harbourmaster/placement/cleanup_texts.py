@@ -1,4 +1,4 @@
-"""What becomes of an application's objects on a cluster that it leaves, in words."""
+"""Texts about the objects of an application on a cluster that it leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLAIM: Final = ("", "PersistentVolumeClaim")
 
 
 def describe_cleanup(objects: Inventory) -> str:
-    """What is deleted, volumes first, and what stays, in one line."""
+    """Return which objects are deleted, volumes first, and which stay, in one line."""
     refs_in_order = sorted(for_deletion(objects), key=lambda ref: (ref.group, ref.kind) != _CLAIM)
     texts = {
         "deletes {}": [ref for ref in refs_in_order if ref.origin == MADE],
@@ -32,7 +32,7 @@ def describe_cleanup(objects: Inventory) -> str:
 
 
 def describe_move(before: Record, to: str) -> str:
-    """What becomes of an application that moves to a cluster."""
+    """Return what a move to a cluster deletes on the other clusters, in one line."""
     others = [each for each in before.inventory.items() if each[0] != to]
     parts = [f"from cluster {before.running_on or ', '.join(before.inventory)} to {to}"]
     parts += [f"on {name}: {describe_cleanup(objects)}" for name, objects in others]
@@ -40,7 +40,7 @@ def describe_move(before: Record, to: str) -> str:
 
 
 def describe_abandoned(before: Record, after: Record) -> Iterator[str]:
-    """What becomes of the objects on clusters that do not answer, or have no Cluster any more."""
+    """Yield a line for each cluster that does not answer or has no Cluster any more."""
     forgotten = set(before.clusters) - set(after.clusters)
     for name in sorted(forgotten or set(before.inventory) - set(after.inventory)):
         objects = before.objects(name)

@@ -60,7 +60,7 @@ class ObservedNode(Struct, frozen=True):
 
 
 class ClusterObservation(Struct, frozen=True):
-    """What was seen: ``fault`` says why the cluster, ``nodes_fault`` why its nodes can't be read.
+    """An observation: why the cluster (``fault``) or its nodes (``nodes_fault``) cannot be read.
 
     ``answers`` is None until it was asked; ``is_denied``: the fault is one of our credentials, of a
     certificate or of a setting.
@@ -74,7 +74,7 @@ class ClusterObservation(Struct, frozen=True):
 
 
 class ClusterStatusUpdate(Struct, frozen=True):
-    """What the status says from now on; the conditions are those of ours, and all others."""
+    """The new state and all conditions, also those of other writers."""
 
     state: str
     conditions: tuple[Condition, ...]

@@ -36,9 +36,9 @@ class Copies(Struct, frozen=True):
     manifests: tuple[dict[str, Any], ...] = ()
     fault: str = ""
     generation: int = 0
-    """Of the application."""
+    """The generation of the application."""
     until: float = 0.0
-    """When to read the Secrets again."""
+    """The time to read the Secrets again."""
 
 
 def refusal(application: Metadata, secret: Secret, clusters: Sequence[str]) -> str:

@@ -55,9 +55,9 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     is_elective: bool = False
     """Whether it moves although it could stay."""
     failed: FailedCluster | None = None
-    """Its failure on the cluster that it leaves."""
+    """The failure on the cluster that the application leaves."""
     until: datetime | None = None
-    """When time alone may change the decision."""
+    """The time at which the decision may change without any event."""
 
     @property
     def stays(self) -> bool:

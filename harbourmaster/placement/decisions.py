@@ -1,4 +1,4 @@
-"""Which cluster runs an application (krake-spec 0, 3.3 to 3.6; decision D11).
+"""Decides which cluster runs an application (krake-spec 0, 3.3 to 3.6; decision D11).
 
 Only an application that was never ready on its present cluster fails there: a bad change of one
 that ran moves nothing. A failure counts until the application or the Cluster changes, so no
@@ -106,7 +106,7 @@ def _excluded(
 
 
 def _revision(target: Candidate, kinds: Sequence[KindConstraint]) -> str:
-    """What a failure depends on: the Cluster's spec, and needed kinds that it does not serve.
+    """Return the state a failure depends on: the Cluster's spec, and needed kinds not served.
 
     Other kinds do not count, as the application itself may bring and remove them.
     """
@@ -182,7 +182,7 @@ class _Case:
         self._view = view
         self._herd = herd
         self.until: datetime | None = None
-        """When time alone may change the decision."""
+        """The time at which the decision may change without any event."""
 
     def decided(self, start: Decision) -> Decision:
         current = self._current(start.current)
@@ -208,7 +208,7 @@ class _Case:
         return self._compared(start, current)
 
     def _current(self, name: str) -> CandidateVerdict | None:
-        """Its current cluster."""
+        """Return the verdict on the current cluster; None if it does not exist."""
         application = self._application
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
         same_name = (verdict for verdict in self._view.verdicts if verdict.target.name == name)
@@ -279,7 +279,7 @@ class _Case:
         if target.outage != "NoAnswer" or rules.on_unreachable == "Stay":
             return False
         since = moment(target.reachable_since) or now
-        # It may have answered while nobody asked.
+        # It may have answered between two requests.
         since = max(since, begun or since)
         self.until = since + timedelta(seconds=rules.offline_after_seconds)
         return self.until <= now

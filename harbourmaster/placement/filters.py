@@ -1,4 +1,4 @@
-"""Which targets meet the constraints of an object (krake-spec 2, 3.4)."""
+"""Compares targets with the constraints of an object (krake-spec 2, 3.4)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Candidate(Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     measured: Measurement
     label: str
-    """Its name among the candidates, with the namespace if these are of several."""
+    """The name among the candidates, with the namespace if these are of several."""
     custom_resources: frozenset[str] = frozenset()
     served_kinds: frozenset[str] = frozenset("*")
     """``*`` if they are unknown."""

@@ -50,7 +50,7 @@ class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
 
 
 Inventory: TypeAlias = tuple[ObjectRef, ...]
-"""In the order of application."""
+"""References of objects in the order in which they are applied."""
 
 
 def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inventory:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Operator = TypeVar("Operator")
 
 LONGEST: Final = 4096
-"""Characters of a constraint; nobody writes more, and each costs time."""
+"""Maximum characters of a constraint; each costs time."""
 LONGEST_NAME: Final = 63
 LONGEST_PREFIX: Final = 253
 _SHOWN: Final = 40
@@ -70,7 +70,7 @@ class ConstraintError(ValueError):
 
 
 class TokenKind(Enum):
-    """What a token is; the values are what a message says was expected."""
+    """The kind of a token; the values name it in messages."""
 
     WORD = "a word"
     SYMBOL = "a symbol"
@@ -87,7 +87,7 @@ class Token(Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """Where the next one may start."""
+        """The position of the first character after the token."""
         return self.start + len(self.text)
 
     def __str__(self) -> str:

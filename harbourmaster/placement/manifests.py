@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DOMAIN: Final = "placement.harbourmaster.dev"
 FIELD_MANAGER: Final = f"{DOMAIN}/deployer"
 UID_LABEL: Final = f"{DOMAIN}/application-uid"
-"""By this an object is ours; the two others are for people."""
+"""The label that marks an object as ours; the two other labels are for users."""
 NAMESPACE_LABEL: Final = f"{DOMAIN}/application-namespace"
 NAME_LABEL: Final = f"{DOMAIN}/application-name"
 _LABEL_LENGTH: Final = 63
@@ -68,7 +68,7 @@ _SERVER_FIELDS: Final = frozenset(
         "uid",
     )
 )
-"""Of metadata, what only the API server may say; people paste it from kubectl."""
+"""Metadata that only the API server may set; users paste it from kubectl."""
 
 
 class ManifestOwner(Struct, frozen=True, gc=False):
@@ -78,11 +78,11 @@ class ManifestOwner(Struct, frozen=True, gc=False):
     namespace: str
     name: str
     created: str = ""
-    """When, as in its metadata."""
+    """The creation time of the application, as in its metadata."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """What each of its objects carries."""
+        """The labels of each object of the application."""
         return {
             UID_LABEL: self.uid,
             NAMESPACE_LABEL: self.namespace,
@@ -105,12 +105,12 @@ class Prepared(Struct, frozen=True):
 
     @property
     def refs(self) -> Inventory:
-        """What will be there."""
+        """The references of the objects."""
         return tuple(item.ref for item in self.items)
 
 
 class ManifestTarget(Struct, frozen=True):
-    """What the cluster says about manifests: ``scopes`` tells whether a kind has namespaces."""
+    """The cluster for which manifests are prepared; ``scopes``: whether a kind has namespaces."""
 
     scopes: Mapping[tuple[str, str], bool]
     default_namespace: str = "default"
@@ -190,7 +190,7 @@ def prepare(
 
 
 def rank(ref: ObjectRef) -> int:
-    """When an object is applied; deletion goes the other way."""
+    """Return the rank of an object in the order of application; deletion reverses it."""
     kind = (ref.group, ref.kind)
     if kind in _GROUP_RANKS:
         return _GROUP_RANKS[kind]
@@ -202,13 +202,13 @@ def rank(ref: ObjectRef) -> int:
 
 
 def for_deletion(refs: Iterable[ObjectRef]) -> Inventory:
-    """The same objects, those first that were applied last."""
+    """Return the objects in the order of deletion: those first that were applied last."""
     backwards = tuple(refs)[::-1]
     return tuple(sorted(backwards, key=lambda ref: -rank(ref)))
 
 
 def stranger(labels: Mapping[str, str] | None, owner_uid: str) -> str:
-    """Whose the object with these labels is, if it is another application's; empty otherwise."""
+    """Return the other application that owns the object with these labels; empty for none."""
     labels = labels or {}
     uid = labels.get(UID_LABEL, "")
     if not uid or uid == owner_uid:
@@ -225,7 +225,7 @@ def label_value(name: str) -> str:
 
 
 class _FaultError(Exception):
-    """What is wrong with a manifest."""
+    """A manifest is invalid; the text says why."""
 
 
 def _item(
@@ -268,7 +268,7 @@ def _item(
 def _namespace(
     what: str, metadata: Mapping[str, Any], target: ManifestTarget, *, namespaced: bool
 ) -> str:
-    """Where an object belongs; empty for a cluster-scoped one. Raises _FaultError."""
+    """Return the namespace of an object; empty if it is cluster-scoped. Raises _FaultError."""
     namespace = metadata.get("namespace") or ""
     if not isinstance(namespace, str):
         raise _FaultError(f"{what}: metadata.namespace is not a string")

@@ -85,7 +85,7 @@ class TargetConstraints(Part, frozen=True, kw_only=True):
 
 
 class ApplicationConstraints(Part, frozen=True, kw_only=True):
-    """Where an application may run, and whether it may move."""
+    """The constraints of an application, and whether it may move."""
 
     migration: bool = True
     cluster: TargetConstraints | None = None
@@ -181,7 +181,7 @@ class FailedCluster(Part, frozen=True):
 
 
 class PlacedStatus(Part, frozen=True, kw_only=True):
-    """What both the scheduler and the deployer read of a status.
+    """The part of a status that both the scheduler and the deployer read.
 
     ``awaits_ready``: it has not been ready since it was placed on its cluster.
     """

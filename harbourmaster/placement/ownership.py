@@ -1,4 +1,4 @@
-"""Which objects placement may delete on a member cluster: those that it created alone."""
+"""Decides which objects placement may delete on a member cluster: only those it created."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class View(Struct, frozen=True, gc=False):
     verdicts: Sequence[CandidateVerdict]
     matched: Mapping[str, Candidate]
     scores: Mapping[str, float]
-    """Of the compared targets, without stickiness."""
+    """The scores of the compared targets by name, without stickiness."""
 
 
 class Pass:

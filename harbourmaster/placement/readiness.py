@@ -1,4 +1,4 @@
-"""When an object does what its user wants of it, by kind.
+"""Decides whether an object is ready, by kind.
 
 A kind without a rule of its own is ready unless it says otherwise: by ``observedGeneration``, or by
 the conditions that most controllers write.
@@ -67,7 +67,7 @@ def readiness(obj: _Fields) -> Readiness:
 
 
 def summary(states: Iterable[tuple[str, Readiness]], limit: int = 5) -> str:
-    """What is not ready, in one line: the first few, and how many more."""
+    """Return the objects that are not ready, in one line: the first few, and how many more."""
     waiting = [f"{name}: {each.text}" for name, each in states if not each.is_ready]
     more = f"; and {len(waiting) - limit} more" if len(waiting) > limit else ""
     return "; ".join(waiting[:limit]) + more

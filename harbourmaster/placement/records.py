@@ -53,7 +53,7 @@ def record(decision: Decision, seen: Pass) -> DecisionRecord:
 
 
 def _shown(decision: Decision) -> list[CandidateVerdict]:
-    """Where it goes, where it is, those with the best scores, then others in their order."""
+    """Return the new and the current target, the best scores, then others in their order."""
     scores = decision.scores
     names = [] if decision.target is None else [decision.target.label]
     names += [decision.current, *nlargest(MOST_CANDIDATES, scores, key=scores.__getitem__)]
@@ -79,7 +79,7 @@ def _candidate(verdict: CandidateVerdict, decision: Decision) -> CandidateRecord
 
 
 def _changes(decision: Decision, seen: Pass, chosen: str, second: str) -> Iterator[str]:
-    """What would have changed the decision, the least first."""
+    """Yield the changes that would have changed the decision, the smallest first."""
     if decision.outcome == "NoSuitableTarget":
         yield from (
             f"'{verdict.target.label}' if not: {verdict.reason}" for verdict in decision.verdicts
@@ -99,7 +99,7 @@ def _changes(decision: Decision, seen: Pass, chosen: str, second: str) -> Iterat
 def _crossings(
     decision: Decision, seen: Pass, first: Candidate, second: Candidate
 ) -> Iterator[tuple[float, str]]:
-    """By how much and beyond what one metric alone must go for the second to be the first."""
+    """Yield by how much each metric must change for the second to win, with a text."""
     gap = decision.scores[first.label] - decision.scores[second.label]
     terms: dict[tuple[ObjectKey, str], Term] = {}
     ours: dict[tuple[ObjectKey, str], float] = {}

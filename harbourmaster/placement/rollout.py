@@ -87,7 +87,7 @@ class RolloutLimits(Struct, frozen=True, gc=False):
 
 
 class Done(Enum):
-    """How an action ended in this pass."""
+    """The result of an action in this pass."""
 
     YES = "yes"
     PARTLY = "partly"
@@ -112,7 +112,7 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     record: Record
     reach: Mapping[str, Reach] = {}
-    """By existing cluster; a missing one has been deleted."""
+    """Whether each existing cluster answers, by name; a missing one has been deleted."""
     now: float = 0.0
     limits: RolloutLimits = RolloutLimits()
     order: MigrationOrder = "DeleteFirst"
@@ -308,7 +308,7 @@ def _is_moving(seen: Situation) -> bool:
 
 
 def _deadline(seen: Situation) -> float:
-    """When a move is cancelled; 0 for never."""
+    """Return the time at which a move is cancelled; 0 for never."""
     if not (_is_moving(seen) and _creates_first(seen)):
         return 0.0
     return seen.record.migration.since + seen.limits.ready_timeout

@@ -1,4 +1,4 @@
-"""By which rules decisions are made (krake-spec 0, 6.1; decision D11)."""
+"""The rules of decisions (krake-spec 0, 6.1; decision D11)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_MOVES: Final = 100
 
 
 class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="camel"):
-    """What a pass holds for all applications. Numbers of moves that are 0 are no limit.
+    """The rules of a pass over all applications. A number of moves of 0 is unlimited.
 
-    Moves to a better cluster and those of applications that must leave have limits of their own.
+    Moves to a better cluster and forced moves have separate limits.
     """
 
     reschedule_after: Annotated[

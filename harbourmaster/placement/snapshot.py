@@ -54,9 +54,9 @@ class Snapshot(Struct, frozen=True):
 
     applications: Mapping[ObjectKey, Application] = {}
     clusters: Mapping[str, Mapping[str, Cluster]] = {}
-    """By namespace and name, in the order of names."""
+    """The clusters by namespace and name, in the order of names."""
     clouds: Mapping[str, Mapping[str, Cloud]] = {}
-    """The same; the global ones have no namespace."""
+    """The clouds by namespace and name; global clouds have an empty namespace."""
     projects: Mapping[ObjectKey, Project] = {}
     magnum_clusters: Mapping[ObjectKey, MagnumCluster] = {}
     metrics: Mapping[ObjectKey, Metric] = {}

@@ -73,7 +73,7 @@ class SubmittedApplication(Application, frozen=True, kw_only=True):
 
 
 class KindCheck(Struct, frozen=True):
-    """What objects of a kind are read as, and how they are judged."""
+    """The model and the validation of a kind."""
 
     model: type[Struct]
     faults: Callable[[Any], list[FieldError]]
@@ -183,7 +183,7 @@ def _manifests(manifests: tuple[Any, ...]) -> Iterator[FieldError]:
 
 
 def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
-    """What of a manifest no cluster could ever take; kinds and values only a cluster knows."""
+    """Yield the faults of a manifest on any cluster; only a cluster knows kinds and values."""
     if not isinstance(manifest, dict):
         yield invalid(at, str(manifest)[:LONGEST_NAME], "is not an object")
         return
@@ -325,4 +325,4 @@ CHECKS: Final[dict[str, KindCheck]] = {
     "MetricsProvider": _check(SubmittedProvider, _provider),
     "GlobalMetricsProvider": _check(SubmittedProvider, _provider),
 }
-"""By kind; the faults of an object come in the order of its fields."""
+"""The checks by kind; the faults of an object come in the order of its fields."""

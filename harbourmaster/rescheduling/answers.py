@@ -1,4 +1,4 @@
-"""What the API server answers to an eviction, and the next step (rescheduler-spec 6.5): pure."""
+"""The answers of the API server to evictions, and the next steps (rescheduler-spec 6.5): pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_DRY_RUN: Final = "does not support dry run"
 
 
 class EvictionOutcome(Enum):
-    """What an answer means; the value stands in metrics."""
+    """The meaning of an answer; the value is a label of metrics."""
 
     EVICTED = "evicted"
     GONE = "gone"
@@ -75,7 +75,7 @@ class EvictionState(Struct, frozen=True, gc=False):
 
 
 def read(reply: Reply | None, *, in_background: bool = False) -> EvictionOutcome:
-    """What an answer means; None for a success."""
+    """Return the meaning of an answer; None is a success."""
     if reply is None:
         return EvictionOutcome.BACKGROUND if in_background else EvictionOutcome.EVICTED
     if reply.status == HTTPStatus.NOT_FOUND:

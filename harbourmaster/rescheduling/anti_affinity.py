@@ -28,9 +28,9 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 class Rivals(Struct, frozen=True):
-    """Where pods are that a pod must not be near to: domain -> names of their nodes.
+    """The pods that a pod must not be near to: names of their nodes by domain.
 
-    ``doubtful`` has those of which nobody can tell, their namespaces not being known.
+    ``doubtful`` has those that cannot be judged, because their namespaces are unknown.
     """
 
     certain: dict[_Domain, set[str]] = {}

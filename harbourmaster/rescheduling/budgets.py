@@ -26,7 +26,7 @@ class BudgetLedger:
         for key in sorted(budgets):
             self._by_namespace.setdefault(budgets[key].namespace, []).append(budgets[key])
         self._matching: dict[tuple[str, int], tuple[dict[str, str], list[Budget]]] = {}
-        """By namespace and identity of the labels, which are kept so that the identity stays."""
+        """Budgets by namespace and identity of labels, kept so that the identity stays unique."""
 
     def matching(self, pod: Pod) -> list[Budget]:
         """The budgets that select the pod, by name."""
@@ -42,7 +42,7 @@ class BudgetLedger:
         return cached[1]
 
     def guard(self, pod: Pod) -> str:
-        """What allows an eviction of the pod: FREE, BLOCKED, or the key of a budget."""
+        """Return what allows an eviction of the pod: FREE, BLOCKED, or the key of a budget."""
         matching = self.matching(pod)
         if not matching or pod.phase == "Pending" or pod.deletion is not None:
             return FREE

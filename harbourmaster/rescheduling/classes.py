@@ -1,4 +1,4 @@
-"""Which pods may be evicted from a node, and what that costs (rescheduler-spec 5.1)."""
+"""Decides which pods may be evicted from a node, and at what cost (rescheduler-spec 5.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHORT: Final = 16
 BARE: Final = 8
 """No controller replaces it."""
 CLAIM: Final = 4
-"""Its volumes have to follow it."""
+"""The flag of a pod whose volumes have to follow it."""
 NON_DRAINABLE: Final = 2
 RUNNING: Final = 1
 _DAEMON_SET: Final = "DaemonSet"
@@ -63,7 +63,7 @@ def rank_of(flags: int, priority: int) -> int:
 
 
 def born(pod: Pod) -> float:
-    """When the pod started, or was made."""
+    """Return the time at which the pod started, or was created."""
     return pod.created if pod.started is None else pod.started
 
 

@@ -20,7 +20,7 @@ _Key = TypeVar("_Key")
 
 
 class Cluster:
-    """What plans are made from.
+    """The nodes, pods, budgets and namespaces that plans are made from.
 
     Changes may come in any order: a pod before its node, the removal of an unknown object.
     ``stamp`` grows with every change of a node or a bound pod; ``stamps`` has the latest stamp by
@@ -60,7 +60,7 @@ class Cluster:
         return list(self._on_node.get(name, {}).values())
 
     def in_the_way_of(self, pod: Pod) -> dict[str, Pod]:
-        """By UID, the bound pods whose host ports or anti-affinity may keep ``pod`` away."""
+        """Return by UID the bound pods whose host ports or anti-affinity may keep ``pod`` away."""
         suspects: dict[str, Pod] = {}
         keys: list[str | int] = [port.number for port in pod.ports]
         for key in (*keys, pod.namespace, _ANY_NAMESPACE):
@@ -131,7 +131,7 @@ class Cluster:
 
 
 def _claims(pod: Pod) -> set[str | int]:
-    """What a pod may keep others away from: numbers of host ports, and namespaces."""
+    """Return the host ports and the namespaces from which a pod may keep other pods away."""
     claims: set[str | int] = {port.number for port in pod.ports}
     for term in pod.anti_affinity:
         claims |= term.namespaces

@@ -1,4 +1,4 @@
-"""Which pods a critical pod cannot run beside (rescheduler-spec 4.2, items 5 and 6).
+"""Finds the pods that a critical pod cannot run beside (rescheduler-spec 4.2, items 5 and 6).
 
 Host ports and required anti-affinity concern two pods each: one that is on the same node can be
 evicted, one that is elsewhere in the same topology domain closes the node.

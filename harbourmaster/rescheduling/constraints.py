@@ -1,6 +1,6 @@
-"""What says where a pod may go, read from its spec (rescheduler-spec 4.2, 4.3).
+"""Decodes the constraints of a pod from its spec (rescheduler-spec 4.2, 4.3).
 
-Every function takes JSON and the field path at which it stands, and raises MalformedError.
+Every function takes JSON and its field path, and raises MalformedError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects of the API server, read into the model; what nobody here needs is skipped unread.
+"""Decodes objects of the API server into the model, and skips all other fields unread.
 
 A pod with a node, of which there are very many, costs as little as can be: what only says where a
 pod may go is not even looked at. Every decoder raises MalformedError, and nothing else.
@@ -216,7 +216,7 @@ def _pending(given: GivenPod, pod: Pod, criteria: Criteria) -> PendingPod:
 
 
 def claim_text(name: str) -> str:
-    """How a claim is named among the unsupported constraints."""
+    """Return the text for a claim among the unsupported constraints."""
     return f"PersistentVolumeClaim {name}"
 
 
@@ -252,7 +252,7 @@ def _asking(spec: PodSpec, status: PodStatus | None) -> Asking:
 
 def _anti_affinity(given: Raw, namespace: str, labels: dict[str, str]) -> tuple[PodTerm, ...]:
     text = bytes(given)
-    # A key may be written with escapes, though nobody does.
+    # A key may be written with escapes, though no known client does.
     if _ANTI_AFFINITY not in text and _ESCAPE not in text:
         return ()
     return constraints.anti_affinity(given, namespace, labels)

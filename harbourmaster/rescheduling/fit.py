@@ -79,7 +79,7 @@ def static_reasons(
 def resource_reasons(
     requests: Requests, node: Node, used: Mapping[str, int], pods: int
 ) -> tuple[str, ...]:
-    """What the node lacks for another pod beside ``pods`` pods that use ``used``."""
+    """Return what the node lacks for another pod beside ``pods`` pods that use ``used``."""
     available = node.allocatable
     reasons = [
         f"too little {name}"
@@ -136,7 +136,7 @@ def _tolerates(pending: PendingPod, taint_key: str) -> bool:
 
 
 def used(pods: Iterable[Pod]) -> dict[str, int]:
-    """What the pods request together."""
+    """Return the sum of the requests of these pods."""
     total: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.requests:

@@ -71,7 +71,7 @@ class Checked(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True):
-    """What the plan takes is recorded, so the evictions can begin."""
+    """The tokens of the plan are recorded, so that the evictions can begin."""
 
 
 class Evicted(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What the decisions about a flow depend on, as the caches show it (rescheduler-spec 6.4): pure."""
+"""The inputs of the decisions about a flow (rescheduler-spec 6.4): pure."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ActivePlan(Struct, frozen=True, kw_only=True):
     accepted: frozenset[str] = frozenset()
     in_background: frozenset[str] = frozenset()
     replans: int = 0
-    """How often the room on the node was taken by other pods."""
+    """The number of times that other pods took the room on the node."""
 
 
 class Reserving(Struct, frozen=True):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 _MOST: Final = 65_536
-"""Values of a kind; beyond it, sharing begins anew, so that what is gone is not kept."""
+"""Maximum shared values of a kind; then all are dropped, so that unused ones are freed."""
 
 
 class Shared(Generic[_Value]):
@@ -38,15 +38,15 @@ _NO_LABELS: Final[dict[str, str]] = {}
 
 
 def shared_labels(labels: dict[str, str] | None) -> dict[str, str]:
-    """The same labels, in whatever order they were given; nobody may change them."""
+    """Return the shared copy of these labels, which must not be changed."""
     return _labels(frozenset(labels.items()), labels) if labels else _NO_LABELS
 
 
 def shared_requests(requests: Requests) -> Requests:
-    """The same requests."""
+    """Return the shared copy of these requests."""
     return _requests(requests, requests) if requests else ()
 
 
 def shared_text(text: str) -> str:
-    """The same text."""
+    """Return the shared copy of this text."""
     return _texts(text, text)

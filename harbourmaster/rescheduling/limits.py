@@ -152,7 +152,7 @@ class Budgets:
             self._buckets[kind].give_back(count, now)
 
     def left(self, now: float) -> dict[str, int]:
-        """What is left, by kind."""
+        """Return the remaining tokens by kind, at least 0."""
         return {kind: max(bucket.left(now), 0) for kind, bucket in self._buckets.items()}
 
     def spent(self, now: float) -> dict[str, float]:
@@ -174,7 +174,7 @@ class Budgets:
 
 
 class Recent:
-    """How often something happened to each key within the last ``period`` seconds."""
+    """Counts what happened to each key within the last ``period`` seconds."""
 
     def __init__(self, period: float = HOUR) -> None:
         self._period = period
@@ -188,7 +188,7 @@ class Recent:
         self._times.setdefault(key, deque()).append(now)
 
     def count(self, key: str, now: float) -> int:
-        """How many there were."""
+        """Return the count of this key."""
         return len(self._of(key, now))
 
     def wait(self, key: str, limit: int, now: float) -> float:
@@ -223,7 +223,7 @@ class Attempts:
         self._of_owners = Recent()
 
     def begun(self, uid: str) -> int:
-        """How many there were for a pod."""
+        """Return the number of plans that were started for a pod."""
         return self._of_pods.get(uid, 0)
 
     def note(self, uid: str, owner: str, now: float) -> int:

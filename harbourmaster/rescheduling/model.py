@@ -21,7 +21,7 @@ NEVER_EVICT: Final = f"{DOMAIN}/never-evict"
 TAINT_KEY: Final = "CriticalAddonsOnly"
 
 Requests: TypeAlias = tuple[tuple[str, int], ...]
-"""By resource, in the order of their names, without those that are zero; ``pods`` is not listed."""
+"""Amounts by resource, sorted by name, without those that are 0 and without ``pods``."""
 
 
 class Toleration(Struct, frozen=True, gc=False):
@@ -129,7 +129,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """As in the stores: ``namespace/name``."""
+        """The key of the object in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
     def is_same(self, pod: Pod) -> bool:
@@ -200,12 +200,12 @@ class Budget(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """As in the stores: ``namespace/name``."""
+        """The key of the object in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 class Criteria(Struct, frozen=True, gc=False, kw_only=True):
-    """What makes a pod critical (rescheduler-spec 6.1), and the taint that it must tolerate."""
+    """The definition of a critical pod (rescheduler-spec 6.1), and the taint it must tolerate."""
 
     namespaces: frozenset[str] = frozenset(("kube-system",))
     classes: frozenset[str] = frozenset(("system-cluster-critical", "system-node-critical"))
@@ -215,7 +215,7 @@ class Criteria(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class FitVerdict(Struct, frozen=True, gc=False):
-    """Whether a pod fits; None where nobody here can tell. ``reasons`` say why it does not."""
+    """Whether a pod fits; None if unknown. ``reasons`` say why it does not."""
 
     fits: bool | None
     reasons: tuple[str, ...] = ()

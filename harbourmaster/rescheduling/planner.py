@@ -1,4 +1,4 @@
-"""Which node a critical pod should get, and which pods are evicted (rescheduler-spec 5.5-5.7).
+"""Chooses a node for a critical pod, and the pods to evict (rescheduler-spec 5.5-5.7).
 
 All nodes are judged. Every plan also comes in slices, as a generator that returns it: between
 two of them the cluster may change.
@@ -96,7 +96,7 @@ def plan_in_slices(
     now: float,
     around: Circumstances = _NOTHING,
 ) -> Generator[None, None, Plan]:
-    """The same in slices; a node that changes between them is looked at again."""
+    """Plan in slices; a node that changes between two of them is judged again."""
     if pending.unsupported:
         return Plan(unsupported=pending.unsupported)
     search = Search(cluster, pending, settings, now, around)

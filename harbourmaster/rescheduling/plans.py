@@ -88,7 +88,7 @@ class Victim(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """As in the stores: ``namespace/name``."""
+        """The key of the pod in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.requests import Container
 
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - compared, not listened on
-"""As good as no address; ``::`` is an address like any other to the scheduler."""
+"""The address that means all addresses; the scheduler takes ``::`` for a single one."""
 _PROTOCOL: Final = "TCP"
 
 
 def host_ports(
     containers: Iterable[Container], inits: Iterable[Container], *, is_on_host: bool = False
 ) -> tuple[HostPort, ...]:
-    """What the containers that stay take; all their ports for a pod in the node's own network."""
+    """Return the host ports of containers; in the node's network all ports are host ports."""
     ports = []
     for container in (*(init for init in inits if init.is_sidecar), *containers):
         for port in container.ports or ():

@@ -1,4 +1,4 @@
-"""What a pod asks of its node, computed as the scheduler does (rescheduler-spec 4.1).
+"""Computes the requests of a pod as the scheduler does (rescheduler-spec 4.1).
 
 Quantities are summed in thousandths, to which the API server rounds each of them up; all but CPU
 become whole numbers once per pod. Requests of more than 64 bits, which overflow in the scheduler
@@ -35,12 +35,12 @@ _REMEMBERED: Final = 4096
 Quantities: TypeAlias = dict[str, str | int | float]
 """Quantities by resource, as they stand in JSON."""
 _Amounts: TypeAlias = dict[str, int]
-"""The same in thousandths."""
+"""Amounts by resource, in thousandths."""
 _NONE: Final[_Amounts] = {}
 
 
 class Resources(Struct, frozen=True, gc=False):
-    """What a container, or a pod as a whole, asks for and is limited to."""
+    """The requests and limits of a container, or of a pod as a whole."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
@@ -70,7 +70,7 @@ class Container(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ResourceStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """What a container, or a pod as a whole, has by its status, while or after it is resized."""
+    """The resources in the status of a container or a pod, during or after a resize."""
 
     name: str | None = None
     resources: Resources | None = None
@@ -78,9 +78,9 @@ class ResourceStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Asking(Struct, frozen=True, gc=False):
-    """The parts of a pod that say what it asks for; ``held`` is empty for one without a node.
+    """The parts of a pod with its requests; ``held`` is empty for a pod without a node.
 
-    ``is_infeasible`` tells that its node refused what the spec asks for.
+    ``is_infeasible`` says that the node refused the requests of the spec.
     """
 
     containers: tuple[Container, ...] = ()
@@ -93,7 +93,7 @@ class Asking(Struct, frozen=True, gc=False):
 
 
 def effective(asking: Asking) -> Requests:
-    """What the scheduler counts for a pod. Raises MalformedError."""
+    """Return the requests that the scheduler counts for a pod. Raises MalformedError."""
     held = {status.name: status for status in asking.held}
     total = _of_containers(asking, held)
     _take_whole(total, asking)
@@ -106,9 +106,9 @@ def effective(asking: Asking) -> Requests:
 
 
 def allocatable(given: Quantities | None) -> dict[str, int]:
-    """What a node has, in the units of the model. Raises MalformedError.
+    """Return the resources of a node, in the units of the model. Raises MalformedError.
 
-    What needs more than 64 bits is nothing to the scheduler.
+    An amount of more than 64 bits counts as 0, as in the scheduler.
     """
     amounts = {}
     for name, quantity in (given or {}).items():
@@ -184,7 +184,7 @@ def _largest(spec: _Amounts, held: ResourceStatus, asking: Asking, at: str) -> _
 
 
 def _defaulted(resources: Resources, at: str) -> _Amounts:
-    """What a container asks for; where it only has limits, the API server takes those."""
+    """Return the requests of a container; without requests, its limits count."""
     requests = _amounts(resources.requests, f"{at}.requests")
     if not resources.limits:
         return requests

@@ -38,7 +38,7 @@ class RecordedVictim(Struct, frozen=True, gc=False, rename={"namespace": "ns"}):
 
     @property
     def key(self) -> str:
-        """Its key in a cache."""
+        """The key of the pod in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -80,7 +80,7 @@ class Held(Struct, frozen=True):
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
-        """What our annotation says."""
+        """The reservations in our annotation."""
         return parse(self.text)
 
     def has_ours(self, key: str) -> bool:
@@ -117,7 +117,7 @@ def decode_held(raw: bytes | msgspec.Raw) -> Held:
 
 
 def parse(text: str | None) -> tuple[Reservation, ...]:
-    """The reservations in our annotation; one that can't be read keeps the node for nobody."""
+    """Parse the reservations of our annotation; unreadable ones are skipped."""
     try:
         items = _decode_list(text or "[]")
     except (msgspec.DecodeError, RecursionError):
@@ -185,10 +185,10 @@ def arrange(
     *,
     legacy: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The JSON Patch after which the node is kept for exactly these; empty for nothing to do.
+    """Return the JSON Patch after which the node has exactly these reservations; empty for none.
 
-    A taint of ours that is for nobody goes. ``legacy`` names the pods that wait, where taints of
-    the first rescheduler are to go, too.
+    A taint of ours without a reservation is removed. With ``legacy``, the keys of waiting pods,
+    taints of the first rescheduler for other pods are removed, too.
     """
     value = taint_value(reservations[0].uid) if reservations else ""
     return _patch(held, _annotation(held, reservations), _taints(held, key, value, legacy))

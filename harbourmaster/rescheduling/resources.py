@@ -28,7 +28,7 @@ class Scale:
         self._amounts: dict[Requests, Amounts] = {}
 
     def of(self, requests: Requests) -> Amounts:
-        """What one pod with these requests uses."""
+        """Return the amounts that one pod with these requests uses."""
         amounts = self._amounts.get(requests)
         if amounts is None:
             by_name = dict(requests)
@@ -37,11 +37,11 @@ class Scale:
         return amounts
 
     def allocatable(self, node: Node) -> Amounts:
-        """What the node has."""
+        """Return the amounts of the node."""
         return tuple([node.allocatable.get(name, 0) for name in (PODS, *self.names)])
 
     def left(self, node: Node, present: Iterable[Requests]) -> Amounts:
-        """What the node has left beside pods with these requests; negative where overcommitted."""
+        """Return the amounts left beside pods with these requests; negative if overcommitted."""
         used = [self.of(requests) for requests in present]
         return without(self.allocatable(node), used)
 
@@ -63,7 +63,7 @@ def minus(first: Amounts, second: Amounts) -> Amounts:
 
 
 def without(amounts: Amounts, used: Sequence[Amounts]) -> Amounts:
-    """What is left of ``amounts`` after all of these."""
+    """Return ``amounts`` minus all of these."""
     return tuple(map(sub, amounts, map(sum, zip(*used, strict=True)))) if used else amounts
 
 

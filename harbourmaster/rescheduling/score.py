@@ -1,4 +1,4 @@
-"""How bad a choice is: named numbers, compared one after the other (rescheduler-spec 5.5)."""
+"""Scores of choices: named numbers, compared one after the other (rescheduler-spec 5.5)."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class Search:
     def _look_around(
         self, others: Iterable[tuple[Pod, Node]], replaced: str = ""
     ) -> Topology | None:
-        """What spread and pod affinity depend on; None for a pod with neither."""
+        """Return the topology for spread and pod affinity; None for a pod with neither."""
         cluster, pending = self._cluster, self._pending
         if not (pending.spread or pending.affinity):
             return None

@@ -1,4 +1,4 @@
-"""Which taints keep a pod away, and which nodes are never used (rescheduler-spec 4.2, 6.2).
+"""Decides which taints keep a pod away, and which nodes are never used (rescheduler-spec 4.2, 6.2).
 
 The comparing operators ``Gt`` and ``Lt`` of tolerations match nothing: they are alpha.
 """

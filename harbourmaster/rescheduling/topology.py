@@ -28,7 +28,7 @@ NOT_NEAR: Final = "pod affinity requires other pods in its domain"
 
 
 class Topology:
-    """Where the pods are that matter to one pod: ``placed``, and on which of all ``nodes``.
+    """The domains of the pods that matter to one pod: ``placed`` on ``nodes``.
 
     Pods that terminate are near for no longer than it takes to make room, so for pod affinity they
     count only against the rule that the first pod of a series needs no other.
@@ -66,11 +66,12 @@ class Topology:
             for domain in near if self.is_near(pod) else ():
                 self._near[domain].add(node.name)
         self._least = [
-            nsmallest(2, ((count, value) for value, count in each.items())) for each in self._counts
+            nsmallest(2, ((count, value) for value, count in counts.items()))
+            for counts in self._counts
         ]
 
     def spread(self, pod: Pod) -> tuple[int, ...]:
-        """By constraint, 1 if the pod counts, else 0."""
+        """Return for each constraint 1 if the pod counts, else 0."""
         judged = self._judge(pod)[1]
         return judged if pod.deletion is None else (0,) * len(judged)
 
@@ -79,7 +80,7 @@ class Topology:
         return pod.deletion is None and self._judge(pod)[2] is True
 
     def rooms(self, node: Node) -> tuple[int, ...]:
-        """By spread constraint, the most matching pods that may stay on the node beside the pod.
+        """Return for each spread constraint how many matching pods may stay beside the pod.
 
         Less than none if the node lacks the topology label.
         """

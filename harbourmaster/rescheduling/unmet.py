@@ -1,4 +1,4 @@
-"""What a pod requires and no node offers, whatever runs on the nodes: labels, names, tolerations.
+"""Finds requirements of a pod that no node meets, whatever runs there: labels, names, taints.
 
 The matcher is that of ``fit``. Cordons and taints that come and go do not count.
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 HOST: Final = "kubernetes.io/hostname"
 _OWN: Final = (HOST, "metadata.name")
-"""What differs between nodes that are alike."""
+"""Keys whose values differ between nodes that are alike."""
 _PASSING: Final = (*taints.EXCLUDING, "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _STARTING: Final = ("startup-taint.", "ignore-taint.", "karpenter.sh/unregistered")
-"""Of autoscalers, for nodes that are not ready yet."""
+"""Prefixes of taints that autoscalers set on nodes that are not ready yet."""
 _SHOWN: Final = 3
 _MAX_COMPARISONS: Final = 20_000
-"""Of a pod with nodes: some 50 ms. A pod that needs more is not judged."""
+"""Maximum comparisons of a pod with nodes, some 50 ms; a pod that needs more is not judged."""
 
 
 class KnownNode(Node, frozen=True, gc=False, kw_only=True):
@@ -104,7 +104,7 @@ def known_nodes(nodes: Iterable[KnownNode], pools: Iterable[Pool]) -> KnownNodes
 
 
 def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequirement]] | None:
-    """What no node has, in words and as the requirements in them, where it is not a toleration.
+    """Return what no node has, as a text and as requirements (none for a toleration).
 
     None if a node matches, none is known, or there is too much to compare.
     """

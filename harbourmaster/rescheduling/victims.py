@@ -1,4 +1,4 @@
-"""Which pods of a node have to move: few and unimportant ones (rescheduler-spec 5.3, 5.4)."""
+"""Chooses the pods of a node to evict: few and unimportant ones (rescheduler-spec 5.3, 5.4)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.manifests import Item, Prepared
 
 ENOUGH: Final = 10
-"""Objects of others, after which nobody looks for more."""
+"""Number of other owners' objects after which the search for more ends."""
 _EVENTS: Final = "events"
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""
@@ -162,7 +162,7 @@ async def prepared_for(
 
 
 async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOutcome:
-    """Whether somebody else holds what would be applied."""
+    """Find out whether other owners hold objects that would be applied."""
 
     async def one(ref: ObjectRef) -> RefusedObject | None:
         try:
@@ -371,7 +371,7 @@ async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[
         except (ServerError, TooManyRequestsError, UnreachableError):
             raise
         except ApiError as error:
-            # What nobody may see may be there.
+            # Objects of a kind that we cannot list may exist.
             texts.append(f"perhaps {resource.plural} ({error.message})")
     return texts
 

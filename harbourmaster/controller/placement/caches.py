@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     Target: TypeAlias = Cluster | Cloud | Project
 
 BY_NAMESPACE: Final = "namespace"
-"""Of what is placed, and of clusters."""
+"""The index of applications and clusters by namespace."""
 BY_METRIC: Final = "metric"
-"""Of targets: where the metrics that they name are."""
+"""The index of targets by the keys of the metrics that they name."""
 
 
 class PlacementCaches(Caches):
@@ -94,12 +94,12 @@ class PlacementCaches(Caches):
 
 
 def metrics_of(target: Target) -> Iterator[ObjectKey]:
-    """Where the metrics are that a target names."""
+    """Yield the keys of the metrics that a target names."""
     return places(target.metadata.namespace, target.spec.metrics or ())
 
 
 def places(namespace: str, references: Iterable[MetricReference]) -> Iterator[ObjectKey]:
-    """Where the metrics are that an object of that namespace names."""
+    """Yield the keys of the metrics that an object of this namespace refers to."""
     for reference in references:
         yield namespace if reference.scope == "Namespaced" else "", reference.name
 

@@ -1,4 +1,4 @@
-"""What the reconcilers that deploy work with: their caches, settings and member clusters."""
+"""The caches, settings and member clusters that the deploying reconcilers share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from harbourmaster.kube.faults import WatchMetrics
 
 BY_UID: Final = "uid"
-"""Of applications."""
+"""The index of applications by UID."""
 BY_CLUSTER: Final = "cluster"
-"""Of applications: the keys of the clusters that they are scheduled to, or have something on."""
+"""The index of applications by the keys of the clusters that have, or get, their objects."""
 
 
 class DeploymentCaches(Caches):
@@ -40,7 +40,7 @@ class DeploymentCaches(Caches):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeploymentContext:
-    """What these reconcilers work with; ``now`` gives the time in UTC."""
+    """The dependencies of the deploying reconcilers; ``now`` returns the time in UTC."""
 
     client: Client
     caches: DeploymentCaches
@@ -49,7 +49,7 @@ class DeploymentContext:
     events: EventRecorder
     now: Callable[[], datetime]
     since: Callable[[], str] = str
-    """When placement was switched on, as a stamp; empty if that does not matter."""
+    """Returns the RFC 3339 time since which placement is on; empty if that does not matter."""
 
 
 def clusters_of(application: DeployedApplication) -> Iterator[str]:

@@ -46,7 +46,7 @@ def start(runtime: Runtime, queries: QueryService) -> Runnables:
 
 
 class PlacementController:
-    """What decides, samples metrics and deploys, on shared caches."""
+    """The controllers that decide, sample metrics and deploy, on shared caches."""
 
     def __init__(self, runtime: Runtime, queries: QueryService) -> None:
         client, metrics, settings = runtime.client, runtime.metrics, runtime.settings.placement
@@ -89,11 +89,11 @@ class PlacementController:
         self._clouds = made(CLOUD_SCHEDULER, lambda _queue: CloudScheduler(context), workers=4)
         self._projects = made(PROJECT_SCHEDULER, lambda _queue: ProjectScheduler(context))
         self.deciding = (self._sampler, self._scheduler, self._clouds, self._projects)
-        """What decides, and samples metrics for that; none of it reaches member clusters."""
+        """The controllers that do not connect to member clusters."""
         self._known: dict[str, object] = {}
-        """Of each cluster what decisions depend on."""
+        """The parts of each cluster on which decisions depend, by key."""
         self._changed: set[str] = set()
-        """Where readings have changed."""
+        """The namespaces in which readings have changed."""
         self._subscribe()
 
     def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
@@ -153,7 +153,7 @@ class PlacementController:
         self._sampled(namespaces)
 
     def _sampled_soon(self, namespaces: set[str]) -> None:
-        """The same for all answers of a moment at once: one period has one for each cluster."""
+        """Wake the users of all answers that arrive within a moment once."""
         if not self._changed:
             asyncio.get_running_loop().call_later(_MOMENT, self._sampled_now)
         self._changed |= namespaces

@@ -51,7 +51,7 @@ class ApplicationReconciler:
         self._memories: dict[str, DeploymentMemory] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All: what is to be done stands in no single field."""
+        """Return all keys: no single field says what is to be done."""
         return list(self._applications.keys()) if keys is None else keys
 
     def of_cluster(self, key: str) -> Iterator[str]:
@@ -84,7 +84,7 @@ class ApplicationReconciler:
         try:
             rest = await one_pass.run()
         except BusyError:
-            # Who leaves there wakes us; this is for the case that nobody does.
+            # An application that leaves the cluster wakes this one; perhaps none does.
             return _BUSY
         except NotFoundError:
             # It went meanwhile, and the watch is about to tell.

@@ -1,4 +1,4 @@
-"""What is remembered of one application between two passes."""
+"""The memory of one application between two passes."""
 
 from __future__ import annotations
 

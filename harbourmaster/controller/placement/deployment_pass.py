@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.rollout import Action, MigrationOrder
 
 MAX_ACTIONS: Final = 200
-"""Of one pass; more would be a circle."""
+"""Maximum number of actions in a pass; more would be a circle."""
 SHORTEST: Final = 0.1
 """Seconds until a look that time alone asks for."""
 _DRIFT: Final = "drift detected"
@@ -75,7 +75,7 @@ class DeploymentPass:
         """Something failed or takes its time, and is to be tried again."""
         self.now = context.now().timestamp()
         self.copies_until = 0.0
-        """When to read the copied Secrets again; 0 if this pass did not need them."""
+        """The time to read the copied Secrets again; 0 if this pass did not need them."""
         self._context = context
         self._found = application
         self._memory = memory
@@ -143,7 +143,6 @@ class DeploymentPass:
         return "DeleteFirst" if is_failed else self._found.spec.migration_order
 
     def _reach(self) -> dict[str, Reach]:
-        """Of each cluster that there is and that this application has to do with."""
         record, clusters = self._record, self._context.caches.clusters.store
         names = {record.scheduled_to, record.running_on, *record.clusters} - {""}
         reaches = {
@@ -162,7 +161,7 @@ class DeploymentPass:
         return reaches
 
     def _known(self) -> AppliedManifests | None:
-        """What was applied, if it is this on this cluster."""
+        """Return what was applied, if it is these manifests on this cluster."""
         known = self._memory.applied
         if known is None or self._target is None or known.session is not self._target:
             return None
@@ -325,7 +324,6 @@ class DeploymentPass:
         return cleared.outcome
 
     def _claim(self, cluster: str) -> Claim:
-        """What the application may do with objects of a cluster."""
         refs = self._record.objects(cluster)
         force = self._found.spec.conflict_policy == FORCE
         return Claim(self._owner, {ref.key: ref for ref in refs}, force)

@@ -1,7 +1,7 @@
 """Kubeconfigs in Secrets, each read alone and by its name: nothing of ours lists or watches them.
 
-So nobody tells of a change. It is looked for now and then, and at once where who uses the
-kubeconfig has a reason to: then only the version is asked for, and the rest where that is another.
+So no event tells of a change. The Secret is read periodically, and at once if a session fails:
+first only its version, and the rest if the version is another one.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Kubeconfig:
             await asyncio.sleep(looked + SHORTEST - loop.time())
 
     def _wait(self) -> float:
-        """Seconds until the next look that nobody asks for."""
+        """Return the seconds until the next periodic read."""
         seconds = self._seconds * (0.8 + 0.2 * self._chance())
         if self.text is not None and self.is_of_use:
             return seconds

@@ -170,7 +170,7 @@ class Members:
         return Reach.NO if connection.fault else Reach.UNKNOWN
 
     def fault(self, key: str) -> str:
-        """Why a cluster can't be reached, in one line; empty where it can, or nobody knows yet."""
+        """Return why a cluster cannot be reached, in one line; empty if it can, or if unknown."""
         connection = self._connections.get(key)
         if connection is None:
             return "kubeconfigSecretRef is missing" if key in self._closed else ""

@@ -48,7 +48,7 @@ class PlacementMetrics(AnswerCounters):
         self._moves = Counter(MOVES, text, ("reason",), registry=registry)
 
     def follow(self, count: Callable[[], int]) -> None:
-        """Show how many queries have no value, whenever somebody looks."""
+        """Set the function that counts the metrics without a value at each scrape."""
         self._without_value.set_function(count)
 
     def moved(self, reason: str) -> None:
@@ -57,7 +57,7 @@ class PlacementMetrics(AnswerCounters):
 
 
 class PlacementStates(Collector):
-    """How many Applications and Clusters are in which state, counted when they are read."""
+    """Collects the numbers of Applications and Clusters by state at each scrape."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class ClusterReconciler:
     async def _write(self, key: str, cluster: MemberCluster) -> None:
         """Write the status where something else is seen."""
         if cluster.spec.kubeconfig_secret_ref is None:
-            # One that is still to be made is the scheduler's.
+            # The scheduler writes the status of a cluster that is not created yet.
             return
         members = self._context.members
         session, status = members.session(key), cluster.status
@@ -134,7 +134,7 @@ class ClusterReconciler:
         is_lost = self._context.members.reach(key) is Reach.NO
         for application in self._applications.by_index(BY_CLUSTER, key):
             if is_lost and application.metadata.deletion_timestamp:
-                # It waits for the cluster, which would wait for it without end.
+                # It waits for the cluster, and neither would ever be deleted.
                 continue
             status = application.status
             bound = (status.scheduled_to, status.running_on)

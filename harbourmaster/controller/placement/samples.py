@@ -40,7 +40,7 @@ _SOON: Final = 0.01
 
 
 Values: TypeAlias = Mapping[str, float | str]
-"""Of clusters by their names, or why they have none."""
+"""Values by the name of the cluster, or the reason why it has none."""
 
 
 class MetricQuery(NamedTuple):
@@ -96,7 +96,7 @@ class Samples:
         self._since.clear()
 
     def wanted(self) -> dict[MetricQuery, list[ReadingKey]]:
-        """What is to be asked, and for which metrics: those that some target names."""
+        """Return the queries of all metrics that a target names, with the keys of these metrics."""
         queries: dict[MetricQuery, list[ReadingKey]] = {}
         per_cluster: dict[ObjectKey, tuple[MetricSource, SubmittedProvider]] = {}
         caches = self.caches
@@ -146,19 +146,19 @@ class Samples:
         return readings, waits
 
     def count_without_value(self) -> int:
-        """How many metrics have no value now; one per cluster counts for each of them."""
+        """Return the number of metrics without a value; one per cluster counts for each cluster."""
         readings = self.readings()[0]
         users = (each for query, each in self.wanted().items() if query in self.held)
         return sum(not isinstance(readings.get(each), float) for each in chain(*users))
 
     def namespaces(self, users: Iterable[ReadingKey]) -> set[str]:
-        """Where a change of these metrics matters; empty for: everywhere."""
+        """Return the namespaces in which a change of these metrics matters; empty for all."""
         caches = self.caches
         return {each.metadata.namespace for user in users for each in caches.users(user[:2])}
 
 
 def _of_user(reading: Reading | Values, query: MetricQuery, user: ReadingKey) -> Reading:
-    """What an answer says of one metric, or of one cluster."""
+    """Return the part of an answer that concerns one metric, or one cluster."""
     if not isinstance(reading, Mapping):
         return reading
     value = reading.get(user[-1], "no series has it")
@@ -196,7 +196,7 @@ class SampleReconciler:
         samples.clear()
 
     def map_changes(self, _keys: Iterable[str] | None) -> Iterator[str]:
-        """What is not asked as it is to be asked now."""
+        """Yield the keys of queries that are new, changed or no longer needed."""
         wanted, held = self._samples.wanted(), self._samples.held
         self._wanted = wanted
         for query in [*wanted, *(query for query in held if query not in wanted)]:
@@ -274,7 +274,7 @@ class SampleReconciler:
 
 
 def fault_of(error: ProviderError, query: MetricQuery) -> MetricFault:
-    """What matters of an error (krake-spec 3.9)."""
+    """Return the fault of a metric whose query failed (krake-spec 3.9)."""
     away = error.is_unreachable or error.reason in {"BadCredentials", "BadProvider"}
     text = f"'{query.provider[1]}' has no value '{query.metric}': {error}"
     return MetricFault("UnreachableMetricsProvider" if away else "InvalidMetric", text)

@@ -59,7 +59,7 @@ SHORTEST: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SchedulingContext:
-    """What the reconcilers that decide are given: ``now`` is the time in UTC, ``clock`` seconds."""
+    """The dependencies of the deciding reconcilers: ``now`` in UTC, ``clock`` in seconds."""
 
     client: Client
     caches: PlacementCaches
@@ -71,10 +71,10 @@ class SchedulingContext:
     clock: Callable[[], float]
     references: ReferenceMode = DEFAULT_MODE
     since: Callable[[], str] = str
-    """When placement was switched on, as a stamp; empty if that does not matter."""
+    """Returns the RFC 3339 time since which placement is on; empty if that does not matter."""
 
     def seconds_until(self, when: datetime | None) -> float | None:
-        """What a reconciler returns to be called then."""
+        """Return the ``requeue_after`` of a reconciler that is due at this time."""
         if when is None:
             return None
         return max((when - self.now()).total_seconds(), SHORTEST)
@@ -93,7 +93,7 @@ class PlacementReconciler(Generic[T]):
         self._own_writes = OwnWrites()
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All: what is to be decided stands in no single field."""
+        """Return all keys: no single field says what is to be decided."""
         return list(self._store.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:

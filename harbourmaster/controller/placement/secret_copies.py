@@ -18,7 +18,7 @@ _decode: Final = msgspec.json.Decoder(Secret).decode
 
 
 async def read_copies(context: DeploymentContext, application: DeployedApplication) -> Copies:
-    """What an application copies now. Raises ApiError of the management cluster."""
+    """Return the Secrets that an application copies. Raises ApiError of the management cluster."""
     manifests, faults = [], []
     for number, wanted in enumerate(application.spec.secrets):
         secret = await _read(context, application, wanted)

@@ -91,7 +91,7 @@ class Session:
         """``on_failure`` is called whenever it was asked for itself and did not answer well."""
         self.key = key
         self.namespace = access.namespace or "default"
-        """Where objects go that name none."""
+        """The namespace of objects whose manifests name none."""
         self.client = Client(
             access.connection,
             user_agent="harbourmaster-placement",
@@ -128,9 +128,9 @@ class Session:
             name=f"nodes of {key}",
         )
         self.kinds: tuple[str, ...] | None = None
-        """What it serves, as ``apiVersion/kind``; empty if it did not say, None before that."""
+        """The served ``apiVersion/kind``; empty if unknown, None before the cluster was asked."""
         self._kinds_due = self._defined = -math.inf
-        """When to ask for kinds again, and the time of the last change of definitions."""
+        """The time to ask for kinds again, and the time of the last change of definitions."""
         self._definitions: Reflector[str] | None = None
         if discover:
             self._definitions = Reflector(
@@ -164,7 +164,7 @@ class Session:
 
     @property
     def observation(self) -> ClusterObservation:
-        """What is seen of it now."""
+        """The current observation of the cluster."""
         if self.reach is Reach.NO:
             return ClusterObservation(False, self.fault, is_denied=self.is_denied)
         nodes_fault = self._nodes.error or ""
@@ -203,11 +203,11 @@ class Session:
                 self._waiting.pop(name)()
 
     def doubt(self) -> None:
-        """Find out now whether it still answers: somebody got no answer."""
+        """Probe the cluster now, because a request got no answer."""
         self._doubted.set()
 
     async def leave(self) -> None:
-        """Let nobody in any more, and wait a while for those who are."""
+        """Admit no further user, and wait a while for the present ones."""
         self._closing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
@@ -294,7 +294,7 @@ class Session:
             self.reach, self.fault, self.is_denied = Reach.NO, text, is_denied
 
     def _wake_mirrors(self) -> None:
-        """Their own waits have grown meanwhile."""
+        """Reset the back-off of the watches."""
         self._nodes.wake()
         if self._definitions is not None:
             self._definitions.wake()

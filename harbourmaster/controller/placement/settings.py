@@ -12,7 +12,7 @@ from harbourmaster.providers.addresses import check_networks
 
 
 class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
-    """How member clusters are reached."""
+    """Settings of the connections to member clusters."""
 
     request_timeout_seconds: Annotated[
         float, Meta(gt=0, le=60), "time limit of one request to a member cluster in seconds"
@@ -65,7 +65,7 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
 
 
 class PlacementSettings(Rules, frozen=True, kw_only=True):
-    """How applications are placed. Off by default: it reads Secrets with kubeconfigs."""
+    """Settings of placement. Off by default: it reads Secrets with kubeconfigs."""
 
     enabled: Annotated[bool, "select member clusters for Applications and deploy them there"] = (
         False

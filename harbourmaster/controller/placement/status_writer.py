@@ -98,7 +98,7 @@ class StatusWriter:
         changed = self._changed
         running, references = changed.running_on, self._references(record)
         if running is not None and record.running_on == running.name:
-            # A Cluster that was made anew is another one.
+            # A Cluster that was recreated is another one.
             changed = replace(changed, running_on=references.get(running.name, running))
         if record == self._written and changed == self._status:
             return

@@ -59,7 +59,7 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 
 def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
-    """What counts of an object of that kind. Raises msgspec.DecodeError."""
+    """Decode the observed parts of an object of this kind. Raises msgspec.DecodeError."""
     obj = _decode(raw)
     metadata = obj.metadata
     state = readiness(
@@ -83,7 +83,7 @@ def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
 
 
 def _digest(entries: Iterable[_ManagedFields]) -> str:
-    """What somebody overwrites or takes away is ours no more, so this changes."""
+    """Return a digest of our managed fields; it changes if another client takes one over."""
     ours = [
         entry.fields_v1
         for entry in entries
@@ -129,12 +129,12 @@ class MemberWatches:
             mirror.wake()
 
     def is_blind(self, resource: Resource) -> bool:
-        """Whether a kind can't be watched, so that nobody tells of changes."""
+        """Return whether a kind cannot be watched, so that no event tells of changes."""
         mirror = self._mirrors.get(resource)
         return mirror is None or mirror.error is not None
 
     def get(self, resource: Resource, ref: ObjectRef) -> Seen | None:
-        """An object as the watch has it; None also where nobody watches."""
+        """Return an object as the watch shows it; None if it does not exist or is not watched."""
         mirror = self._mirrors.get(resource)
         return None if mirror is None else mirror.store.get(_key(ref))
 

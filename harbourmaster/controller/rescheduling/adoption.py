@@ -1,7 +1,7 @@
 """Adopts, renews and removes reservations on nodes (rescheduler-spec 6.3).
 
-It compares what is on a node with the current flows, never with what should have been written, so
-a crash, a lost answer and a write of somebody else all end the same way.
+The annotations of a node are compared with the current flows, never with earlier writes, so that
+a crash, a lost answer and a write of another client all end the same way.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ReservationAdopter:
 
     def _arranged(self, held: Held, extra: set[str]) -> list[dict[str, Any]]:
         kept = self._kept(held.name)
-        # Of one that nobody here knows of yet, the watch will tell.
+        # A reservation that is not known yet is adopted with its watch event.
         kept_reservations = [
             reservation
             for reservation in held.reservations
@@ -192,7 +192,7 @@ class ReservationAdopter:
         return [taint.value for taint in node.taints if taint.key == key and is_ours(taint.value)]
 
     def _is_anothers(self, node: Node) -> bool:
-        """Whether a taint of somebody else's keeps other pods away, where ours has no place."""
+        """Whether a foreign taint of the same key and effect keeps other pods away."""
         key = self._context.settings.taint_key
         return any(taint.key == key and taint.effect == NO_SCHEDULE for taint in node.taints)
 

@@ -1,6 +1,6 @@
-"""What the rescheduler knows of the cluster: caches that feed one account of it.
+"""The caches of the rescheduler, which feed one ``Cluster``.
 
-Every event goes into the account as it is applied, so a plan sees what the watches have brought.
+Every event goes into it as it is applied, so a plan sees all that the watches have delivered.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def bare(pod: Pod | PendingPod) -> Pod:
 
 
 def observation_of(uid: str, pod: Pod | PendingPod | None) -> Observation:
-    """What is seen of the pod with this uid, given the one that has its name now."""
+    """Return the observation of the pod with this UID; ``pod`` has its name now."""
     pending = pod if isinstance(pod, PendingPod) else None
     return observe(uid, None if pod is None else bare(pod), pending)
 

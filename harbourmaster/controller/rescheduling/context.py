@@ -1,4 +1,4 @@
-"""What the parts of the rescheduler share."""
+"""The dependencies that the parts of the rescheduler share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SPENT: Final = f"{DOMAIN}/spent-budgets"
 """The annotation of the leader's Lease with what is spent of the eviction budgets."""
 _AT: Final = "at"
-"""Its key for the time of day, in seconds."""
+"""The key in this annotation for the time of day, in seconds."""
 _decode_spent: Final = msgspec.json.Decoder(dict[str, float]).decode
 MANY_BUSY: Final = 10
 """Answers in a minute by which the API server wants to be left alone, after which it is."""

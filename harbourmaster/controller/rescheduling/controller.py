@@ -36,7 +36,7 @@ _WORKERS: Final = 4
 """Pods and nodes at a time; a call that hangs must not keep the others waiting."""
 _QUEUE: Final = 1024
 _OVERALL: Final = Allowance(burst=500, period=0.1)
-"""Of events about all objects: what evicts other people's pods must not be silent about it."""
+"""The rate of all events; high, because each eviction of a user's pod must be reported."""
 _LANES: Final = 4
 
 

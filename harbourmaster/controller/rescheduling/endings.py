@@ -1,4 +1,4 @@
-"""How flows end: the reservation is released, and the end is reported (rescheduler-spec 6.4)."""
+"""Ends flows: releases the reservation and reports the end (rescheduler-spec 6.4)."""
 
 from __future__ import annotations
 

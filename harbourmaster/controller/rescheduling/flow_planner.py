@@ -200,9 +200,9 @@ class FlowPlanner:
         flows.apply(flow, Planned(plan, context.history.attempts.begun(flow.uid) + 1), now)
 
     async def reserve(self, flow: EvictionFlow) -> str:
-        """Keep the node that was planned for; returns why that can't be, and empty if it is so.
+        """Reserve the planned node; return why that is impossible, or an empty text.
 
-        Raises ApiError where nobody can know what is stored: the same is in order once more.
+        Raises ApiError if it is unknown what is stored: then the call may be repeated.
         """
         context = self._context
         written = await self._write(flow)
@@ -243,7 +243,7 @@ class FlowPlanner:
         )
 
     def record(self, flow: EvictionFlow) -> Reservation:
-        """What the node says of a flow."""
+        """Return the reservation that the annotation of the node records for a flow."""
         context = self._context
         plan, now = flow.plan, context.now()
         return Reservation(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNTRUSTED: Final = 600.0
 """Seconds for which a pod avoids a node that it could not be helped on."""
 SHORTLY: Final = 10.0
-"""The same where the node was only not as it was known."""
+"""Seconds for which a pod avoids a node that only differed from the caches."""
 UNEVICTABLE: Final = 1800.0
 """Seconds for which a pod is left alone whose eviction was refused."""
 REFUSED: Final = 60.0
@@ -42,7 +42,7 @@ class Flows:
         self.released: dict[tuple[str, str], float | None] = {}
         """Reservations that are over, by node and uid: since when they are gone, None for not yet.
 
-        They are remembered until no cache can show them any more: nobody is to go on with them.
+        They are kept until no cache can show them any more, so that they are not adopted again.
         """
         self._avoided: dict[str, dict[str, tuple[float, str]]] = {}
         self._unevictable: dict[str, float] = {}
@@ -77,7 +77,7 @@ class Flows:
         self._logged.pop(flow.uid, None)
 
     def forget(self, uid: str) -> None:
-        """A pod is gone, or has its place."""
+        """Forget the avoided nodes of a pod that is gone or has a node."""
         self._avoided.pop(uid, None)
 
     def released_on(self, node: str) -> dict[str, bool]:
@@ -113,7 +113,7 @@ class Flows:
         return {flow.node for flow in self.live()}
 
     def of_victims(self) -> Mapping[str, set[str]]:
-        """Who waits for which pod to go: the keys of critical pods by that of the pod."""
+        """Return the keys of the critical pods that wait for each victim, by the victim's key."""
         waiting: dict[str, set[str]] = defaultdict(set)
         for flow in self.live():
             for victim in flow.victims:
@@ -141,7 +141,7 @@ class Flows:
     def circumstances(
         self, flow: EvictionFlow, now: float, owners: frozenset[str], nominated: str = ""
     ) -> Circumstances:
-        """What a plan for one pod has to take into account of all the others."""
+        """Return the effects of all other flows on a plan for this pod."""
         reserved: dict[str, list[Pod]] = defaultdict(list)
         departing: set[str] = set()
         claimed: dict[str, int] = defaultdict(int)

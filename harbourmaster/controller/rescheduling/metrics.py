@@ -24,7 +24,7 @@ _BIND_BUCKETS: Final = (1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600
 
 
 class ReschedulingMetrics:
-    """What the rescheduler counts for a process; each has ``dry_run`` as its last label."""
+    """The metrics of the rescheduler; each has ``dry_run`` as its last label."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:

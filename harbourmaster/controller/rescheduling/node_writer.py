@@ -51,8 +51,8 @@ class NodeWriter:
     ) -> WriteResult:
         """Apply the JSON Patch that ``change`` makes of the node as it is.
 
-        ``accept`` gets the node's JSON and may decline to write. Raises ApiError where nobody can
-        know what is stored now.
+        ``accept`` gets the node's JSON and may decline to write. Raises ApiError if it is unknown
+        what is stored now.
         """
         for attempt in range(TRIES):
             if attempt:

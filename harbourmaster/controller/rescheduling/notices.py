@@ -1,4 +1,4 @@
-"""What the rescheduler reports: events on pods and nodes, metrics, and the log.
+"""The reports of the rescheduler: events on pods and nodes, metrics, and the log.
 
 See rescheduler-spec 7.
 """
@@ -165,7 +165,7 @@ class Notices:
         self._metrics.grace_shortened_total.labels(self._dry).inc()
 
     def bound(self, seconds: float) -> None:
-        """A pod that was helped has its place, so long after it was first seen without one."""
+        """Observe the seconds for which a critical pod had no node."""
         self._metrics.time_to_bind_seconds.labels(self._dry).observe(seconds)
 
     def mismatched(self) -> None:
@@ -184,7 +184,7 @@ class Notices:
     def totals(
         self, waiting: int, nodes: int, budgets: Mapping[str, int], *, is_open: bool
     ) -> None:
-        """How things state."""
+        """Set the gauges: waiting pods, reserved nodes, remaining budgets, the circuit breaker."""
         metrics = self._metrics
         metrics.unschedulable_critical_pods.labels(self._dry).set(waiting)
         metrics.reservations.labels(self._dry).set(nodes)

@@ -1,4 +1,4 @@
-"""What the caches show of a pod, its victims and its node now."""
+"""Observes a pod, its victims and its node in the caches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FlowObserver:
         self._nominated: dict[str, tuple[str, float]] = {}
 
     def of(self, flow: EvictionFlow) -> Observation:
-        """What is seen of the pod."""
+        """Return the observation of the pod."""
         return observation_of(flow.uid, self._context.caches.pods.store.get(flow.key))
 
     def nominated_to(self, node: str) -> list[str]:

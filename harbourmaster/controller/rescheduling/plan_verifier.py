@@ -96,7 +96,7 @@ class PlanVerifier:
         most = context.settings.max_victims_per_pod
         if fresh and len(accepted) + len(fresh) > most:
             return PlanFault(f"more than {most} pods would have to move")
-        # Where nobody went yet, less harm than planned binds, too.
+        # Before the first eviction, a lower tier than planned applies.
         tier = candidate.tier if fresh and not accepted else plan.tier
         for victim in fresh:
             obstacle = None if victim.is_leaving else await self._try(flow, tier, victim)

@@ -35,7 +35,7 @@ class _Pod(Struct, frozen=True):
 
     @property
     def is_preempted(self) -> bool:
-        """Whether the scheduler took it, and not somebody who deleted it."""
+        """Whether the scheduler preempted the pod, and no other client deleted it."""
         conditions = self.status.conditions or ()
         return any(
             condition.type == _CONDITION and condition.reason == _REASON for condition in conditions

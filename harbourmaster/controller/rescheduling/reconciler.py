@@ -87,7 +87,7 @@ class ReschedulingReconciler:
         """The uids of the pods that were counted as unschedulable."""
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """What to look at; at the beginning, all that an earlier leader has left comes first."""
+        """Yield the keys to reconcile; for None all, the nodes of an earlier leader first."""
         if keys is None:
             yield from self._everything()
             return
@@ -120,9 +120,9 @@ class ReschedulingReconciler:
         return None
 
     async def close(self) -> None:
-        """Where the process ends: give back the nodes for which nothing has been evicted.
+        """Release the nodes for which nothing was evicted, if the process ends.
 
-        Who follows us adopts the rest. Where only the term ends, all of it is another's by now.
+        The next leader adopts the others. If only the term ends, it owns all of them already.
         """
         if not self._is_stopping():
             return

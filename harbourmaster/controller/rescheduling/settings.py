@@ -25,7 +25,7 @@ _SPARE: Final = 30.0
 
 
 class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
-    """How room is made for critical add-ons. Off by default: it evicts other people's pods."""
+    """Settings of the rescheduler. Off by default: it evicts pods of users."""
 
     enabled: Annotated[
         bool,
@@ -179,7 +179,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
 
     @property
     def times(self) -> Times:
-        """How long each step may take."""
+        """The durations of the steps of a flow."""
         limit = max(self.grace_period_limit_seconds, 0)
         gone = self.victim_gone_timeout_seconds
         is_own = self.grace_period_limit_seconds < 0
@@ -194,12 +194,12 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> EvictionLimits:
-        """How much may be done."""
+        """The limits of evictions."""
         return msgspec.convert(self, EvictionLimits, from_attributes=True)
 
     @property
     def backoff(self) -> AttemptBackoff:
-        """How long to wait after a failed attempt."""
+        """The pauses after failed attempts."""
         return AttemptBackoff(first=self.backoff_seconds, limit=max(600.0, self.backoff_seconds))
 
 
