@@ -1,4 +1,4 @@
-"""A controller of analyses, whose clock the test moves and whose queries the test answers."""
+"""A reconciler of analyses, whose clock the test advances and whose queries the test answers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def answer(value, time=END - 300):
     return Answer(value, (Sample(time, float(value)),))
 
 
-class Questions:
-    """In place of the providers: what each query gets, and who asked what.
+class ScriptedQueries:
+    """Replaces QueryService: ``answers`` by query, and the questions that were ``asked``.
 
-    A query is answered by a value, an error, or a future; a list has one of them for each time.
+    An answer is a value, an error, or a future; a list has one of them for each time.
     """
 
     def __init__(self):
@@ -48,22 +48,22 @@ class Questions:
     async def ask(self, provider, question):
         self.providers.append(provider.metadata.key)
         self.asked.append((provider.metadata.name, question))
-        found = self.answers[question.query]
-        if isinstance(found, list):
-            found = found.pop(0)
-        if isinstance(found, asyncio.Future):
-            found = await found
-        if isinstance(found, Exception):
-            raise found
-        return found if isinstance(found, Answer) else answer(found)
+        result = self.answers[question.query]
+        if isinstance(result, list):
+            result = result.pop(0)
+        if isinstance(result, asyncio.Future):
+            result = await result
+        if isinstance(result, Exception):
+            raise result
+        return result if isinstance(result, Answer) else answer(result)
 
     @property
-    def queries(self):
+    def texts(self):
         return [question.query for _, question in self.asked]
 
 
-class ControllerProcess:
-    """One controller, at a time that only the test moves."""
+class AnalysisEnvironment:
+    """A reconciler and its API server, whose clock only the test advances."""
 
     def __init__(self, api, client, events):
         self.api = api
@@ -71,11 +71,11 @@ class ControllerProcess:
         self.events = events
         self.now = START
         self.references = "ProvidersNeedConsent"
-        self.questions = Questions()
+        self.queries = ScriptedQueries()
         self.restart()
 
     def restart(self):
-        """Forget all that a process knows."""
+        """Replace the reconciler and its caches, as a new process does."""
         self.caches = MetricCaches(self.client)
         self.woken = asyncio.Event()
         self.analyses = AnalysisReconciler(
@@ -83,7 +83,7 @@ class ControllerProcess:
                 client=self.client,
                 caches=self.caches,
                 settings=MetricsSettings(),
-                queries=self.questions,
+                queries=self.queries,
                 events=self.events,
                 now=lambda: self.now,
                 references=self.references,
@@ -93,7 +93,7 @@ class ControllerProcess:
         self.sync()
 
     def sync(self):
-        """Bring the caches to what is stored."""
+        """Fill the caches with the stored objects."""
         sync(
             self.api,
             (self.caches.analyses, ANALYSES, Analysis),
@@ -102,7 +102,7 @@ class ControllerProcess:
             (self.caches.providers, METRICS_PROVIDERS, Provider),
         )
 
-    def analysis(self, *, timeframe=None, status=None, definition=None, **args):
+    def put_analysis(self, *, timeframe=None, status=None, definition=None, **args):
         obj = {
             "metadata": {"name": "release", "namespace": "prod"},
             "spec": {
@@ -113,8 +113,8 @@ class ControllerProcess:
         }
         self.api.put(ANALYSES, obj if status is None else {**obj, "status": status})
 
-    def definition(self, *objectives, namespace="prod", passing=90, allow=None):
-        """Each objective is a template's name and its fields."""
+    def put_definition(self, *objectives, namespace="prod", passing=90, allow=None):
+        """Take objectives as the name of a template, its namespace, and fields."""
         spec = {
             "objectives": [
                 {"analysisValueTemplateRef": {"name": name, **place}, **fields}
@@ -125,12 +125,12 @@ class ControllerProcess:
         metadata = {"name": "checks", "namespace": namespace, **allowing(allow)}
         self.api.put(ANALYSIS_DEFINITIONS, {"metadata": metadata, "spec": spec})
 
-    def template(self, name, query=None, namespace="prod", provider=None, allow=None):
+    def put_template(self, name, query=None, namespace="prod", provider=None, allow=None):
         spec = {"provider": provider or {"name": "prom"}, "query": query or name}
         metadata = {"name": name, "namespace": namespace, **allowing(allow)}
         self.api.put(ANALYSIS_VALUE_TEMPLATES, {"metadata": metadata, "spec": spec})
 
-    def provider(
+    def put_provider(
         self,
         name="prom",
         namespace="prod",
@@ -143,22 +143,22 @@ class ControllerProcess:
         metadata = {"name": name, "namespace": namespace, **allowing(allow)}
         self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
 
-    async def look(self, seconds=0.0):
+    async def reconcile(self, seconds=0.0):
         """Reconcile so many seconds later, with up-to-date caches."""
         self.now += timedelta(seconds=seconds)
         self.sync()
         return await self.analyses.reconcile("prod/release")
 
     async def settle(self, seconds=0.0):
-        """Reconcile as often as something has changed, and return the last wait."""
+        """Reconcile until the status stays the same, and return the last requeue time."""
         self.woken.clear()
-        await self.look(seconds)
+        await self.reconcile(seconds)
         while True:
             before = self.state()
             if self.is_asking:
                 await self.woken.wait()
                 self.woken.clear()
-            wait = await self.look()
+            wait = await self.reconcile()
             if not self.is_asking and self.state() == before:
                 return wait
 
@@ -180,7 +180,7 @@ class ControllerProcess:
 
 
 def allowing(namespaces):
-    """The metadata of an object that consents to references from these namespaces."""
+    """Return the annotation of an object that consents to references from these namespaces."""
     return {"annotations": {ALLOW_FROM: namespaces}} if namespaces else {}
 
 

@@ -1,4 +1,4 @@
-"""Recorded exchanges with providers: played by a server that wants exactly their requests."""
+"""Recorded exchanges with providers, replayed by a server that expects exactly their requests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CANARY = "canary"
 LOOPBACK = ("127.0.0.0/8",)
 
 
-class Player:
-    """``async with Player("datadog", "success") as player``: a server at ``player.url``.
+class ReplayServer:
+    """``async with ReplayServer("datadog", "success") as server``: a server at ``server.url``.
 
     Each request must be the next of the recording; ``then`` are further recordings. At the end
     all of them must have come.
@@ -37,7 +37,7 @@ class Player:
         self.wrong = []
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
-        # Who hangs must not hold up the end.
+        # A hanging request must not delay the end.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
         self.url = ""
 
@@ -95,8 +95,8 @@ def differences(wanted, request, body):
     ]
 
 
-class Told:
-    """In place of an Http: gives the same replies one after the other, the last one for ever."""
+class FakeHttp:
+    """Replaces HttpClient: returns the replies one after the other, and repeats the last one."""
 
     def __init__(self, *bodies, status=200, kind="application/json"):
         self._replies = deque(Reply(status, {"content-type": kind}, body) for body in bodies)
@@ -107,48 +107,51 @@ class Told:
         return self._replies.popleft() if len(self._replies) > 1 else self._replies[0]
 
 
-async def timed_out(provider, target, question, *cases):
-    """The error when the server plays the cases and then never answers."""
+async def replay_and_hang(provider, target, question, *cases):
+    """Return the error if the server replays the cases and then never answers."""
 
-    class Hangs(Player):
+    class HangingServer(ReplayServer):
         async def _answer(self, request):
             if self._left:
                 return await super()._answer(request)
             await request.read()
             return await asyncio.get_running_loop().create_future()
 
-    async with Hangs(target("").type, *cases) as player, HttpClient(allowed=LOOPBACK) as http:
-        own = target(player.url)
+    async with (
+        HangingServer(target("").type, *cases) as server,
+        HttpClient(allowed=LOOPBACK) as http,
+    ):
+        own = target(server.url)
         client = QueryClient(http, timeout=0.2, per_target=1, providers={own.type: provider})
         with pytest.raises(ProviderError) as caught:
             await client.ask(own, question)
-    assert not player.wrong
+    assert not server.wrong
     assert CANARY not in str(caught.value).lower()
     return caught.value
 
 
-async def played(provider, target, question, kind, *cases):
-    """The answer, or the error, of ``provider`` in recorded exchanges.
+async def replay(provider, target, question, kind, *cases):
+    """Return the answer or the error of ``provider`` in recorded exchanges.
 
-    ``target`` makes the target from the URL of the server.
+    ``target`` returns the target for the URL of the server.
     """
-    async with Player(kind, *cases) as player, HttpClient(allowed=LOOPBACK) as http:
-        return await outcome(provider, http, target(player.url), question)
+    async with ReplayServer(kind, *cases) as server, HttpClient(allowed=LOOPBACK) as http:
+        return await outcome(provider, http, target(server.url), question)
 
 
 async def outcome(provider, http, target, question):
-    """The answer or the error; neither shows a credential."""
+    """Return the answer or the error, and check that neither has a credential."""
     assert CANARY not in repr(target).lower()
     try:
-        found = await provider.ask(http, target, question)
+        result = await provider.ask(http, target, question)
     except ProviderError as error:
-        found = error
+        result = error
     else:
-        assert isinstance(found, Answer)
-    if isinstance(found, ProviderError):
-        assert CANARY not in str(found).lower()
-        assert str(found).isprintable()
-    return found
+        assert isinstance(result, Answer)
+    if isinstance(result, ProviderError):
+        assert CANARY not in str(result).lower()
+        assert str(result).isprintable()
+    return result
 
 
 GARBAGE = [

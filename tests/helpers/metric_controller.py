@@ -1,4 +1,4 @@
-"""A controller of KeptnMetrics, whose clock the test moves and whose queries the test answers."""
+"""A reconciler of KeptnMetrics, whose clock the test advances and whose queries it answers."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ def answer(*values, shown=None, raw=None):
     return Answer(text, samples, f'"{text}"'.encode() if raw is None else raw)
 
 
-class Asked:
+class ScriptedQueries:
     """Replaces QueryService: answers by query are given, raised, or waited for."""
 
     def __init__(self):
-        self.said = {}
-        self.seen = []
+        self.answers = {}
+        self.asked = []
 
     async def ask(self, provider, question):
-        self.seen.append((provider.metadata.name, question))
-        found = self.said.get(question.query, answer(4))
-        if isinstance(found, asyncio.Future):
-            found = await found
-        if isinstance(found, Exception):
-            raise found
-        return found
+        self.asked.append((provider.metadata.name, question))
+        result = self.answers.get(question.query, answer(4))
+        if isinstance(result, asyncio.Future):
+            result = await result
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-class World:
-    """One controller, at a time that only the test moves."""
+class MetricEnvironment:
+    """A reconciler and its API server, whose clock only the test advances."""
 
     def __init__(self, api, client, events):
         self.api = api
         self.client = client
         self.events = events
         self.now = START
-        self.questions = Asked()
+        self.queries = ScriptedQueries()
         self.registry = CollectorRegistry()
         self.lateness = create_lateness(self.registry)
         self.restart()
 
     def restart(self):
-        """Forget all that a process knows."""
+        """Replace the reconciler and its caches, as a new process does."""
         self.caches = MetricCaches(self.client)
         self.woken = []
         context = MetricContext(
             client=self.client,
             caches=self.caches,
             settings=MetricsSettings(),
-            queries=self.questions,
+            queries=self.queries,
             events=self.events,
             now=lambda: self.now,
             lateness=self.lateness,
@@ -74,19 +74,19 @@ class World:
         self.sync()
 
     def sync(self):
-        """Bring the caches to what is stored."""
+        """Fill the caches with the stored objects."""
         sync(
             self.api,
             (self.caches.metrics, KEPTN_METRICS, Metric),
             (self.caches.providers, METRICS_PROVIDERS, Provider),
         )
 
-    def provider(self, name=NAME, namespace="prod", server="http://prometheus.example.com"):
+    def put_provider(self, name=NAME, namespace="prod", server="http://prometheus.example.com"):
         metadata = {"name": name, "namespace": namespace}
         spec = {"type": "prometheus", "targetServer": server}
         self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
 
-    def metric(self, name="cpus", *, status=None, labels=None, namespace="prod", **spec):
+    def put_metric(self, name="cpus", *, status=None, labels=None, namespace="prod", **spec):
         metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
         spec = {"provider": {"name": NAME}, "query": "cpus", "fetchIntervalSeconds": 60, **spec}
         obj = {"metadata": metadata, "spec": spec}
@@ -99,17 +99,17 @@ class World:
         metadata = {"name": name, "namespace": "prod"}
         self.api.put(KEPTN_METRICS, {**obj, "metadata": metadata, "spec": {**obj["spec"], **spec}})
 
-    async def look(self, seconds=0.0, name="cpus"):
-        """Reconcile so many seconds later, and again where an answer came; the wait afterwards."""
+    async def reconcile(self, seconds=0.0, name="cpus"):
+        """Reconcile so many seconds later, and take answers; return the requeue time."""
         self.now += timedelta(seconds=seconds)
         self.sync()
         list(self.metrics.map_changes(None))
         key = f"prod/{name}"
         wait = await self.metrics.reconcile(key)
-        return await self.answered(name) if wait is None else wait
+        return await self.take_answers(name) if wait is None else wait
 
-    async def answered(self, name="cpus"):
-        """Let answers come, and have them written."""
+    async def take_answers(self, name="cpus"):
+        """Let queries end, and write their answers; return the requeue time."""
         await settle()
         wait = None
         while (key := f"prod/{name}") in self.woken:
@@ -127,8 +127,8 @@ class World:
         return len([request for request in self.api.requests if request.verb == "patch"])
 
     @property
-    def asked(self):
-        return len(self.questions.seen)
+    def query_count(self):
+        return len(self.queries.asked)
 
     def sample(self, name):
         return self.registry.get_sample_value(name)
@@ -140,5 +140,5 @@ async def settle():
 
 
 def cpus(interval=60.0, question=("prod/prometheus", "cpus", "", ""), name="cpus", count=1):
-    """The slots of a metric here."""
+    """Return the slots of a metric of the environment."""
     return slots(interval, stable_hash(*question), stable_hash(f"prod/{name}"), count)

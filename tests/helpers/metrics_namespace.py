@@ -63,8 +63,8 @@ class MetricsNamespace(Namespaced):
 
     async def metric(self, query="cpus", *, name="cpus", provider="prometheus", **spec):
         """Create a metric that is fetched every hour, if nothing else is said."""
-        found = {"provider": {"name": provider}, "query": query, "fetchIntervalSeconds": 3600}
-        await self._create(KEPTN_METRICS, name, {**found, **spec})
+        defaults = {"provider": {"name": provider}, "query": query, "fetchIntervalSeconds": 3600}
+        await self._create(KEPTN_METRICS, name, {**defaults, **spec})
 
     async def secret(self, name="login", **values):
         """Create or replace a Secret."""
@@ -74,11 +74,11 @@ class MetricsNamespace(Namespaced):
         await self.client.create(SECRETS, obj, self.namespace)
 
     async def edit(self, resource=KEPTN_METRICS, name="cpus", **value):
-        """Change an object as somebody else would."""
+        """Change an object as another client does."""
         await self.client.patch(resource, name, MergePatch(value), self.namespace)
 
     async def stored(self, name="cpus"):
-        """The metric as the API server has it."""
+        """Return the metric that the API server has."""
         return await self.get(KEPTN_METRICS, name)
 
     async def until(self, condition, name="cpus"):

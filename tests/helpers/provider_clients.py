@@ -13,14 +13,14 @@ from harbourmaster.providers.elastic import Elastic
 from harbourmaster.providers.kafka import Kafka
 from harbourmaster.providers.model import Question, Table, Target
 from harbourmaster.providers.prometheus import Prometheus
-from helpers.exchanges import RECORDED, Told, outcome, played, timed_out
+from helpers.exchanges import RECORDED, FakeHttp, outcome, replay, replay_and_hang
 
 NOW = 1772366400.5
 URL = "https://metrics.example.com"
 
 
 class ProviderClient:
-    """A client, a target below the server's URL, and a question."""
+    """A client with a target below the server's URL, and a question."""
 
     def __init__(self, provider, target, question):
         self.provider = provider
@@ -31,39 +31,39 @@ class ProviderClient:
         return self.target.type
 
     def at(self, url, **changes):
-        """The target below a URL, with other fields."""
+        """Return the target below a URL, with changed fields."""
         target = replace(self.target, **changes)
         return replace(target, server=url + target.server)
 
-    def asked(self, _case):
-        """The question of a recording."""
+    def recorded_question(self, _case):
+        """Return the question of a recording."""
         return self.question
 
     async def ask(self, case, question=None, **changes):
-        """The answer, or the error, in recorded exchanges."""
-        question = question or self.asked(case)
+        """Return the answer or the error in recorded exchanges."""
+        question = question or self.recorded_question(case)
         kind = self.target.type
-        return await played(
+        return await replay(
             self.provider, lambda url: self.at(url, **changes), question, kind, case
         )
 
-    async def told(self, body, question=None, status=200, kind="application/json", **changes):
-        """The answer or the error where the server sends a body, and the requests."""
+    async def answer_to(self, body, question=None, status=200, kind="application/json", **changes):
+        """Return the answer or the error for a response body, and the requests."""
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        http = Told(body, status=status, kind=kind)
+        http = FakeHttp(body, status=status, kind=kind)
         target = self.at(URL, **changes)
         return await outcome(self.provider, http, target, question or self.question), http.sent
 
-    async def timed_out(self):
-        """The error where the server never answers."""
-        return await timed_out(self.provider, self.at, self.question)
+    async def ask_hanging(self):
+        """Return the error if the server never answers."""
+        return await replay_and_hang(self.provider, self.at, self.question)
 
 
 class PrometheusClient(ProviderClient):
-    """Each recording has a query of its own."""
+    """The client of Prometheus, whose recordings have different queries."""
 
-    def asked(self, case):
-        """The question that the recorded request was made for."""
+    def recorded_question(self, case):
+        """Return the question of the recorded request."""
         recorded = json.loads((RECORDED / "prometheus" / f"{case}.json").read_text())
         body = recorded["exchanges"][0]["request"]["body"]
         form = {name: values[0] for name, values in parse_qs(body).items()}

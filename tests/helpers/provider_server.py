@@ -15,7 +15,7 @@ LOOPBACK = ("127.0.0.0/8",)
 
 
 class Request(NamedTuple):
-    """What came; ``headers`` by lower-case names."""
+    """A request; the names of ``headers`` are in lower case."""
 
     line: str
     headers: dict[str, str]
@@ -130,25 +130,26 @@ async def hang(_request):
 async def too_late(request):
     """Answer nothing, until whoever asks has waited enough, which is at once."""
     skip(TEST_SECONDS)
-    async for each in hang(request):
-        yield each
+    async for chunk in hang(request):
+        yield chunk
 
 
 class Names:
     """A lookup that knows names from a dict: addresses, or lists of them for one call each."""
 
     def __init__(self, **names):
-        self.names = {name.replace("_", "."): found for name, found in names.items()}
+        self.names = {name.replace("_", "."): addresses for name, addresses in names.items()}
         self.asked = []
 
     def __call__(self, host, port, _family):
         self.asked.append(host)
-        found = self.names.get(host)
-        if found is None:
+        addresses = self.names.get(host)
+        if addresses is None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        if isinstance(found, list):
-            found = found.pop(0) if len(found) > 1 else found[0]
-        addresses = found if isinstance(found, tuple) else (found,)
+        if isinstance(addresses, list):
+            addresses = addresses.pop(0) if len(addresses) > 1 else addresses[0]
+        if isinstance(addresses, str):
+            addresses = (addresses,)
         return [
             (
                 socket.AF_INET6 if ":" in address else socket.AF_INET,

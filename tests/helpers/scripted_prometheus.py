@@ -82,7 +82,7 @@ class ScriptedPrometheus:
             await self._came.wait()
 
     def answer(self, path, body, headers):
-        """What is said to a request; None for nothing."""
+        """Return the answer to a request; None to keep it waiting."""
         if path == "/seen":
             return Said(self.seen)
         form = {name: found[0] for name, found in parse_qs(body.decode()).items()}

@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import ProviderError
 from harbourmaster.providers.kafka import Kafka
 from harbourmaster.providers.model import Answer, Question, Table, Target
 from harbourmaster.providers.prometheus import Prometheus
-from helpers.exchanges import RECORDED, Told
+from helpers.exchanges import RECORDED, FakeHttp
 
 SECRET = {
     "key": b"dt0s16.CANARY." + b"A" * 64,
@@ -144,7 +144,7 @@ def test_any_query_is_sent_whole_or_not_at_all(kind, query, path):
 
 
 def assert_an_answer_or_an_error(kind, body, question, status):
-    http = Told(body, status=status)
+    http = FakeHttp(body, status=status)
     target = Target(
         kind,
         "https://host.example.com/base",

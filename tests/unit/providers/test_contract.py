@@ -142,13 +142,13 @@ async def test_the_wait_that_a_provider_asks_for_is_kept(client, seconds):
 
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 async def test_a_server_that_never_answers_is_a_timeout(client):
-    assert type(await client.timed_out()) is TimedOutError
+    assert type(await client.ask_hanging()) is TimedOutError
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
 async def test_garbage_is_an_error(client, body):
-    error, _ = await client.told(body)
+    error, _ = await client.answer_to(body)
     # No answer of Prometheus is without a status.
     kinds = {BadAnswerError} if client is PROMETHEUS else {BadAnswerError, NoValuesError}
     assert type(error) in kinds
@@ -161,7 +161,7 @@ async def test_garbage_is_an_error(client, body):
     ids=sorted,
 )
 async def test_a_secret_without_user_and_password_is_an_error(client, secret):
-    error, sent = await client.told(b"", secret=secret)
+    error, sent = await client.answer_to(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert str(error) == "secret key does not contain user and password"
     assert not sent
@@ -184,14 +184,14 @@ async def test_a_user_is_sent_as_basic_authorization(client, case, user, value, 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 async def test_another_content_type_is_another_server(client):
-    error, _ = await client.told(b"{}", kind="text/html")
+    error, _ = await client.answer_to(b"{}", kind="text/html")
     assert type(error) is UnreachableError
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 @pytest.mark.parametrize("rest", ["?x=1", "/?tenant=x", "/#a"])
 async def test_a_server_with_a_query_or_a_fragment_is_a_bad_provider(client, rest):
-    error, sent = await client.told(b"", server=rest)
+    error, sent = await client.answer_to(b"", server=rest)
     assert type(error) is BadProviderError
     assert not sent
 

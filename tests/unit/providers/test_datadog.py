@@ -21,7 +21,7 @@ RANGE = Question("m", 0.0, 9.0, 1.0)
 
 
 async def told(points, question=None):
-    answer, _ = await DATADOG.told({"series": [{"pointlist": points}]}, question)
+    answer, _ = await DATADOG.answer_to({"series": [{"pointlist": points}]}, question)
     return answer
 
 
@@ -50,20 +50,20 @@ async def test_of_several_series_the_first_counts():
 @pytest.mark.parametrize("name", SECRET)
 async def test_a_missing_key_is_named(name):
     secret = {key: value for key, value in SECRET.items() if key != name}
-    error, _ = await DATADOG.told(b"", secret=secret)
+    error, _ = await DATADOG.answer_to(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert f"does not contain {name}: correct it" in str(error)
 
 
 async def test_without_a_secret_the_reference_is_named():
-    error, _ = await DATADOG.told(b"", secret=None)
+    error, _ = await DATADOG.answer_to(b"", secret=None)
     assert str(error) == "no secret: set secretKeyRef"
 
 
 @pytest.mark.parametrize("value", [b"", b" \n", b"two\nlines", b"caf\xc3\xa9", b"\xff"])
 async def test_a_key_that_is_invalid_in_a_header_is_named_but_not_shown(value):
     secret = {**SECRET, "DD_CLIENT_APP_KEY": value}
-    error, _ = await DATADOG.told(b"", secret=secret)
+    error, _ = await DATADOG.answer_to(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert "DD_CLIENT_APP_KEY" in str(error)
     assert "two" not in str(error)
@@ -71,7 +71,9 @@ async def test_a_key_that_is_invalid_in_a_header_is_named_but_not_shown(value):
 
 async def test_a_query_cannot_change_the_url():
     query = "m}&from=0#/?x=\r\nHost: evil"
-    _, ((method, url, options),) = await DATADOG.told({"series": []}, Question(query), server="/")
+    _, ((method, url, options),) = await DATADOG.answer_to(
+        {"series": []}, Question(query), server="/"
+    )
     assert (method, url) == ("GET", "https://metrics.example.com/api/v1/query")
     assert options["params"] == {"from": "1772366100", "to": "1772366400", "query": query}
 

@@ -23,7 +23,7 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Sample, Target
-from helpers.exchanges import GARBAGE, Player, Told, outcome, played, timed_out
+from helpers.exchanges import GARBAGE, FakeHttp, ReplayServer, outcome, replay, replay_and_hang
 
 NOW = 1772366400.5
 CLIENT = "dt0s08.CANARYID." + "CANARY" * 10 + "ABCD"
@@ -67,7 +67,7 @@ async def ask(clock, *cases, question=None):
             dql = Dql(tokens=TokenCache(url=url, now=clock), now=lambda: NOW, sleep=clock.sleep)
             return await dql.ask(http, target, question)
 
-    return await played(Own(), target, question or Question(QUERY), "dql", *cases)
+    return await replay(Own(), target, question or Question(QUERY), "dql", *cases)
 
 
 def grail(records, types=(), **more):
@@ -79,7 +79,7 @@ TOKEN = b'{"access_token": "canary-token", "expires_in": 300}'
 
 
 async def told(*bodies, question=None, secret=SECRET, clock=None):
-    http = Told(TOKEN, *bodies)
+    http = FakeHttp(TOKEN, *bodies)
     sleep = (clock or Clock()).sleep
     dql = Dql(now=lambda: NOW, sleep=sleep)
     own = target("https://abc.example.com/", secret)
@@ -166,11 +166,14 @@ async def test_a_query_that_never_ends_is_given_up(clock):
 
 
 async def test_a_server_that_hangs_ends_in_a_time_out(clock):
-    async with Player("dql", "unavailable") as sso, HttpClient(allowed=("127.0.0.0/8",)) as http:
+    async with (
+        ReplayServer("dql", "unavailable") as sso,
+        HttpClient(allowed=("127.0.0.0/8",)) as http,
+    ):
         tokens = TokenCache(url=f"{sso.url}/sso/oauth2/token", now=clock)
         await tokens.get(http, target(""))
         dql = Dql(tokens=tokens)
-        assert type(await timed_out(dql, target, Question(QUERY))) is TimedOutError
+        assert type(await replay_and_hang(dql, target, Question(QUERY))) is TimedOutError
         await outcome(dql, http, target(sso.url), Question(QUERY))
 
 
@@ -179,7 +182,7 @@ async def test_tokens_that_never_come_end_in_a_time_out():
         async def ask(self, http, target, question):
             return await Dql(tokens=TokenCache(url=target.server)).ask(http, target, question)
 
-    assert type(await timed_out(Own(), target, Question(QUERY))) is TimedOutError
+    assert type(await replay_and_hang(Own(), target, Question(QUERY))) is TimedOutError
 
 
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
@@ -190,13 +193,13 @@ async def test_garbage_is_an_error(body):
 
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
 async def test_garbage_instead_of_a_token_is_an_error(body):
-    error = await outcome(Dql(), Told(body), target("https://abc.example.com"), Question("m"))
+    error = await outcome(Dql(), FakeHttp(body), target("https://abc.example.com"), Question("m"))
     assert type(error) is BadAnswerError
 
 
 @pytest.mark.parametrize(("seconds", "tokens"), [(0, 1), (269, 1), (270, 2), (9999, 2)])
 async def test_a_token_is_kept_until_shortly_before_its_end(clock, seconds, tokens):
-    class Both(Told):
+    class Both(FakeHttp):
         async def send(self, method, url, **options):
             self.sent.append(url)
             return self._replies["sso" not in url]
@@ -220,7 +223,7 @@ async def test_the_token_of_a_query_is_renewed_only_once(clock):
 async def test_concurrent_callers_request_one_token(clock):
     sent = []
 
-    class Slow(Told):
+    class Slow(FakeHttp):
         async def send(self, method, url, **options):
             sent.append(url)
             await asyncio.sleep(0)
@@ -237,7 +240,7 @@ async def test_concurrent_callers_request_one_token(clock):
 
 async def test_one_refusal_of_a_token_that_many_use_makes_one_new_one(clock):
     tokens = TokenCache(now=clock)
-    http = Told(TOKEN, b'{"access_token": "b", "expires_in": 300}')
+    http = FakeHttp(TOKEN, b'{"access_token": "b", "expires_in": 300}')
     own = target("https://abc.example.com")
     first = await tokens.get(http, own)
     renewed = await asyncio.gather(*(tokens.get(http, own, refused=first) for _ in range(20)))
@@ -273,7 +276,7 @@ async def test_only_the_secret_says_where_the_client_goes_and_for_what():
 
 async def test_a_platform_token_is_sent_unchanged():
     token = "dt0s16.CANARYID." + "A" * 64
-    http = Told(grail([{"value": 1}]))
+    http = FakeHttp(grail([{"value": 1}]))
     own = target("https://abc.example.com", {"client": token.encode()})
     assert (await outcome(Dql(), http, own, Question("m"))).value == "1.000000"
     assert http.sent[0][2]["headers"]["Authorization"] == f"Bearer {token}"
@@ -304,7 +307,7 @@ async def test_invalid_credentials_are_an_error(secret, message):
 
 
 async def test_an_access_token_with_invalid_characters_is_not_sent():
-    http = Told(b'{"access_token": "a\\r\\nHost: b", "expires_in": 300}')
+    http = FakeHttp(b'{"access_token": "a\\r\\nHost: b", "expires_in": 300}')
     error = await outcome(Dql(), http, target("https://abc.example.com"), Question("m"))
     assert type(error) is UnauthorizedError
     assert len(http.sent) == 1
@@ -315,7 +318,7 @@ async def test_clients_are_not_kept_without_end(monkeypatch):
     tokens = TokenCache()
     for scope in range(9):
         secret = {**SECRET, "scope": f"{scope}".encode()}
-        await tokens.get(Told(TOKEN), target("https://abc.example.com", secret))
+        await tokens.get(FakeHttp(TOKEN), target("https://abc.example.com", secret))
     assert len(tokens._grants) == 3
     assert CLIENT not in repr(tokens._grants)
 

@@ -44,7 +44,7 @@ async def test_a_step_is_the_resolution_and_gives_all_points():
 
 @pytest.mark.parametrize("step", [30.0, 90.0, 0.5])
 async def test_a_step_must_be_whole_minutes(step):
-    error, sent = await DYNATRACE.told(b"", Question("m", start=0.0, end=9.0, step=step))
+    error, sent = await DYNATRACE.answer_to(b"", Question("m", start=0.0, end=9.0, step=step))
     assert type(error) is BadQueryError
     assert "whole minutes" in str(error)
     assert not sent
@@ -65,7 +65,7 @@ async def test_of_several_series_all_points_count():
     ],
 )
 async def test_invalid_points_are_an_error(document, kind):
-    error, _ = await DYNATRACE.told(document)
+    error, _ = await DYNATRACE.answer_to(document)
     assert type(error) is kind
 
 
@@ -78,13 +78,13 @@ async def test_invalid_points_are_an_error(document, kind):
     ],
 )
 async def test_invalid_credentials_are_an_error(secret, message):
-    error, _ = await DYNATRACE.told(b"", secret=secret)
+    error, _ = await DYNATRACE.answer_to(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert message in str(error)
 
 
 async def test_a_query_cannot_change_the_url():
     query = "m&from=now-1y#/?resolution=Inf\r\nHost: evil"
-    _, ((method, url, options),) = await DYNATRACE.told({"result": []}, Question(query))
+    _, ((method, url, options),) = await DYNATRACE.answer_to({"result": []}, Question(query))
     assert (method, url) == ("GET", "https://metrics.example.com/e/abc12345/api/v2/metrics/query")
     assert options["params"] == {"metricSelector": query, "from": "now-5m"}

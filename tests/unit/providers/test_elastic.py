@@ -38,7 +38,7 @@ async def ask(case, query=ELASTIC_QUERY, secret=ELASTIC.target.secret, **more):
 
 async def told(document, query=ELASTIC_QUERY, secret=ELASTIC.target.secret, **more):
     text = query if isinstance(query, str) else json.dumps(query)
-    return await ELASTIC.told(document, Question(text, **more), secret=secret)
+    return await ELASTIC.answer_to(document, Question(text, **more), secret=secret)
 
 
 def body_of(sent):
@@ -138,7 +138,7 @@ async def test_a_secret_without_credentials_is_an_error(secret, message):
 
 
 async def test_an_api_key_that_is_the_name_of_the_key_is_not_shown():
-    error, _ = await ELASTIC.told({}, secret={"a": b"b"}, secret_key="canary:key")  # noqa: S106
+    error, _ = await ELASTIC.answer_to({}, secret={"a": b"b"}, secret_key="canary:key")  # noqa: S106
     assert type(error) is BadCredentialsError
 
 

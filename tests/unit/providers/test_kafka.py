@@ -32,13 +32,13 @@ async def test_other_forms_of_a_value_are_read(case, value):
     ],
 )
 async def test_lines_are_read_like_an_array(body):
-    answer, _ = await KAFKA.told(body, kind="application/vnd.ksql.v1+json; charset=utf-8")
+    answer, _ = await KAFKA.answer_to(body, kind="application/vnd.ksql.v1+json; charset=utf-8")
     assert answer.value == "7"
 
 
 @pytest.mark.parametrize("column", [True, [1], {"a": 1}, "NaN", "Infinity", "0x10", "1_0", ""])
 async def test_a_column_without_a_number_is_an_error(column):
-    error, _ = await KAFKA.told([{"row": {"columns": [column]}}])
+    error, _ = await KAFKA.answer_to([{"row": {"columns": [column]}}])
     assert error.helps_to_wait
     assert not error.is_unreachable
 
@@ -47,7 +47,7 @@ async def test_a_column_without_a_number_is_an_error(column):
     "query", ["'; DROP TABLE x; --", "''", "\\'", 'a"b', "a\nb", "${v}", "\u2019"]
 )
 async def test_a_query_stays_one_literal(query):
-    _, ((method, url, options),) = await KAFKA.told([], Question(query))
+    _, ((method, url, options),) = await KAFKA.answer_to([], Question(query))
     assert (method, url) == ("POST", "https://metrics.example.com/query")
     assert not options["params"]
     document = json.loads(options["body"])
@@ -71,7 +71,7 @@ def test_identifiers_of_ksql_are_taken(name):
 @pytest.mark.parametrize("part", ["name", "comparison_column", "value_column"])
 async def test_an_invalid_identifier_is_not_sent(name, part):
     parts = {"name": "t", "comparison_column": "c", "value_column": "v", part: name}
-    error, sent = await KAFKA.told(b"[]", table=Table(**parts))
+    error, sent = await KAFKA.answer_to(b"[]", table=Table(**parts))
     assert type(error) is BadProviderError
     named = {"name": "table", "comparison_column": "comparisonColumn"}.get(part, "valueColumn")
     assert f"spec.kafka.{named} is not a KSQL identifier" in str(error)
@@ -79,7 +79,7 @@ async def test_an_invalid_identifier_is_not_sent(name, part):
 
 
 async def test_without_a_table_nothing_is_sent():
-    error, sent = await KAFKA.told(b"[]", table=None)
+    error, sent = await KAFKA.answer_to(b"[]", table=None)
     assert type(error) is BadProviderError
     assert not sent
 
@@ -88,6 +88,6 @@ async def test_without_a_table_nothing_is_sent():
     "question", [Question("m", start=1.0, end=2.0), Question("m", start=1.0, end=2.0, step=1.0)]
 )
 async def test_the_past_is_not_asked_for(question):
-    error, sent = await KAFKA.told(b"[]", question)
+    error, sent = await KAFKA.answer_to(b"[]", question)
     assert type(error) is BadQueryError
     assert not sent

@@ -24,14 +24,14 @@ from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Answer, Question, Sample, Target
 from harbourmaster.providers.prometheus import Prometheus
 from harbourmaster.providers.registry import PROVIDERS
-from helpers.exchanges import GARBAGE, Told, outcome
+from helpers.exchanges import GARBAGE, FakeHttp, outcome
 from helpers.provider_clients import PROMETHEUS
 
 SECRET = {"user": b"harbour", "password": b"canary-password"}
 
 
 async def told(document, question=None, **options):
-    answer, _ = await PROMETHEUS.told(document, question, **options)
+    answer, _ = await PROMETHEUS.answer_to(document, question, **options)
     return answer
 
 
@@ -56,18 +56,18 @@ async def test_the_one_sample_is_the_value(case, value):
 
 async def test_a_time_without_a_start_is_that_of_the_query():
     answer = await PROMETHEUS.ask("at")
-    assert answer.samples[0].time == PROMETHEUS.asked("at").end
+    assert answer.samples[0].time == PROMETHEUS.recorded_question("at").end
 
 
 async def test_a_step_gives_all_samples_of_the_series():
-    question = PROMETHEUS.asked("steps")
+    question = PROMETHEUS.recorded_question("steps")
     answer = await PROMETHEUS.ask("steps")
     assert answer.value == "4"
     assert answer.samples == tuple(Sample(question.start + n / 4, 4.0) for n in range(5))
 
 
 async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
-    question = msgspec.structs.replace(PROMETHEUS.asked("range"), step=None)
+    question = msgspec.structs.replace(PROMETHEUS.recorded_question("range"), step=None)
     answer = await PROMETHEUS.ask("range", question)
     assert answer.samples == (Sample(question.start, 4.0),)
 
@@ -206,7 +206,7 @@ async def test_a_range_has_a_length(start, end):
 
 async def test_the_query_can_say_nothing_but_itself():
     query = 'a{b="c"}&time=0&query=x\r\nHost: y #+%00\u2028é'
-    _, ((method, url, options),) = await PROMETHEUS.told(result([1.0, "4"]), Question(query))
+    _, ((method, url, options),) = await PROMETHEUS.answer_to(result([1.0, "4"]), Question(query))
     assert (method, url) == ("POST", "https://metrics.example.com/api/v1/query")
     assert parse_qs(options["body"].decode(), strict_parsing=True) == {"query": [query]}
     assert "params" not in options
@@ -214,7 +214,7 @@ async def test_the_query_can_say_nothing_but_itself():
 
 @pytest.mark.parametrize("kind", ["prometheus", "thanos", "cortex"])
 async def test_the_path_of_the_server_is_kept_and_its_certificate_may_go_unverified(kind):
-    http = Told(json.dumps(result([1.0, "4"])).encode())
+    http = FakeHttp(json.dumps(result([1.0, "4"])).encode())
     own = Target(kind, "https://prom.example.com/base/", skip_verify=True)
     assert (await outcome(PROVIDERS[kind], http, own, Question("up"))).value == "4"
     ((_, url, options),) = http.sent
@@ -225,7 +225,7 @@ async def test_the_path_of_the_server_is_kept_and_its_certificate_may_go_unverif
 
 @pytest.mark.parametrize("status", [405, 501])
 async def test_a_server_that_rejects_forms_gets_the_query_in_the_url(status):
-    class Refuses(Told):
+    class Refuses(FakeHttp):
         async def send(self, method, url, **options):
             reply = await super().send(method, url, **options)
             refused = type(reply)(status, {}, b"")

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.analysis_controller import ControllerProcess, objective
-from helpers.metric_controller import World
+from helpers.analysis_controller import AnalysisEnvironment, objective
+from helpers.metric_controller import MetricEnvironment
 
 
 @pytest.fixture
-def life(api, client, events):
-    return ControllerProcess(api, client, events)
+def analysis_env(api, client, events):
+    return AnalysisEnvironment(api, client, events)
 
 
 @pytest.fixture
-def ready(life):
+def ready_env(analysis_env):
     """One objective, whose query is answered by 4."""
-    life.provider()
-    life.template("ready", "sum(up)")
-    life.definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
-    life.questions.answers["sum(up)"] = "4"
-    return life
+    analysis_env.put_provider()
+    analysis_env.put_template("ready", "sum(up)")
+    analysis_env.put_definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
+    analysis_env.queries.answers["sum(up)"] = "4"
+    return analysis_env
 
 
 @pytest.fixture
-async def world(api, client, events):
-    found = World(api, client, events)
-    found.provider()
-    yield found
-    await found.metrics.close()
+async def metric_env(api, client, events):
+    environment = MetricEnvironment(api, client, events)
+    environment.put_provider()
+    yield environment
+    await environment.metrics.close()
 
 
 @pytest.fixture
-def metered(world):
-    world.metric()
-    return world
+def cpus_env(metric_env):
+    metric_env.put_metric()
+    return metric_env

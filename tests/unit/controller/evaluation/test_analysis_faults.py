@@ -16,19 +16,19 @@ from harbourmaster.providers.errors import (
 from helpers.analysis_controller import FROZEN, objective
 
 
-async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(life):
-    life.provider()
+async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(analysis_env):
+    analysis_env.put_provider()
     for name in ("a", "b", "c"):
-        life.template(name)
-    life.definition(objective("a"), objective("b"), objective("c"))
-    life.questions.answers = {
+        analysis_env.put_template(name)
+    analysis_env.put_definition(objective("a"), objective("b"), objective("c"))
+    analysis_env.queries.answers = {
         "a": "1",
         "b": [UnreachableError("no connection"), UnreachableError("no connection"), "2"],
         "c": [NoValuesError("no values in query result")] * 2 + ["3"],
     }
-    life.analysis()
-    assert await life.settle() == 10
-    assert life.status == {
+    analysis_env.put_analysis()
+    assert await analysis_env.settle() == 10
+    assert analysis_env.status == {
         "timeframe": FROZEN,
         "state": "Progressing",
         "storedValues": {
@@ -41,37 +41,37 @@ async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(life):
             },
         },
     }
-    asked = len(life.questions.asked)
-    assert await life.settle(9) == 1
-    assert len(life.questions.asked) == asked
-    life.questions.answers["c"] = "3"
-    assert await life.settle(1) == 20
-    stored = life.status["storedValues"]
+    asked = len(analysis_env.queries.asked)
+    assert await analysis_env.settle(9) == 1
+    assert len(analysis_env.queries.asked) == asked
+    analysis_env.queries.answers["c"] = "3"
+    assert await analysis_env.settle(1) == 20
+    stored = analysis_env.status["storedValues"]
     assert (stored["a"]["value"], stored["c"]["value"]) == ("1", "3")
-    assert await life.settle(20) is None
-    status = life.status
+    assert await analysis_env.settle(20) is None
+    status = analysis_env.status
     assert (status["state"], status["pass"], "storedValues" in status) == ("Completed", True, False)
-    assert life.questions.queries.count("a") == 1
+    assert analysis_env.queries.texts.count("a") == 1
     # Nobody needs to do anything about those.
-    assert life.events.of("AnalysisValueMissing") == []
+    assert analysis_env.events.of("AnalysisValueMissing") == []
 
 
 @pytest.mark.parametrize(
     ("error", "wait"),
     [(BadQueryError("parse error"), 300), (BadCredentialsError("secret x not found"), 300)],
 )
-async def test_a_fault_that_waiting_does_not_mend_is_told_once(ready, error, wait):
-    ready.questions.answers["sum(up)"] = error
-    ready.analysis()
-    assert await ready.settle() == wait
-    assert await ready.settle(wait) == wait
-    assert ready.status["state"] == "Progressing"
-    assert ready.status["storedValues"]["ready"]["errMsg"] == str(error)
-    assert ready.events.of("AnalysisValueMissing") == [f"ready: {error}"]
+async def test_a_fault_that_waiting_does_not_mend_is_told_once(ready_env, error, wait):
+    ready_env.queries.answers["sum(up)"] = error
+    ready_env.put_analysis()
+    assert await ready_env.settle() == wait
+    assert await ready_env.settle(wait) == wait
+    assert ready_env.status["state"] == "Progressing"
+    assert ready_env.status["storedValues"]["ready"]["errMsg"] == str(error)
+    assert ready_env.events.of("AnalysisValueMissing") == [f"ready: {error}"]
     # Nobody watches Secrets, so it is tried from time to time.
-    ready.questions.answers["sum(up)"] = "4"
-    await ready.settle(wait)
-    assert ready.status["state"] == "Completed"
+    ready_env.queries.answers["sum(up)"] = "4"
+    await ready_env.settle(wait)
+    assert ready_env.status["state"] == "Completed"
 
 
 @pytest.mark.parametrize(
@@ -82,22 +82,24 @@ async def test_a_fault_that_waiting_does_not_mend_is_told_once(ready, error, wai
         ("{}", {"kind": "elastic"}, "a provider of type elastic needs the argument metricPath"),
     ],
 )
-async def test_what_can_not_be_asked_waits_for_objects_to_change(ready, template, provider, text):
-    ready.template("ready", template)
-    ready.provider(**provider)
-    ready.analysis()
-    assert await ready.settle() is None
-    assert await ready.settle(1000) is None
-    assert ready.questions.asked == []
-    (stored,) = ready.status["storedValues"].values()
+async def test_what_can_not_be_asked_waits_for_objects_to_change(
+    ready_env, template, provider, text
+):
+    ready_env.put_template("ready", template)
+    ready_env.put_provider(**provider)
+    ready_env.put_analysis()
+    assert await ready_env.settle() is None
+    assert await ready_env.settle(1000) is None
+    assert ready_env.queries.asked == []
+    (stored,) = ready_env.status["storedValues"].values()
     assert stored["errMsg"].startswith(text)
     assert "value" not in stored
-    (told,) = ready.events.of("AnalysisValueMissing")
+    (told,) = ready_env.events.of("AnalysisValueMissing")
     assert told.startswith(f"ready: {text}")
-    ready.template("ready", "sum(up)")
-    ready.provider()
-    assert await ready.settle() is None
-    assert ready.status["state"] == "Completed"
+    ready_env.put_template("ready", "sum(up)")
+    ready_env.put_provider()
+    assert await ready_env.settle() is None
+    assert ready_env.status["state"] == "Completed"
 
 
 @pytest.mark.parametrize(
@@ -107,68 +109,71 @@ async def test_what_can_not_be_asked_waits_for_objects_to_change(ready, template
         ("provider", "keptnmetricsprovider prod/prom not found"),
     ],
 )
-async def test_what_comes_later_is_waited_for(life, missing, text):
-    life.questions.answers["ready"] = "1"
-    life.definition(objective("ready"))
-    make = {"template": lambda: life.template("ready"), "provider": life.provider}
+async def test_what_comes_later_is_waited_for(analysis_env, missing, text):
+    analysis_env.queries.answers["ready"] = "1"
+    analysis_env.put_definition(objective("ready"))
+    make = {
+        "template": lambda: analysis_env.put_template("ready"),
+        "provider": analysis_env.put_provider,
+    }
     for name, put in make.items():
         if name != missing:
             put()
-    life.analysis()
-    assert await life.settle() is None
-    assert life.status["storedValues"]["ready"] == {
+    analysis_env.put_analysis()
+    assert await analysis_env.settle() is None
+    assert analysis_env.status["storedValues"]["ready"] == {
         "objectiveReference": {"name": "ready"},
         "errMsg": text,
     }
     make[missing]()
-    await life.settle()
-    assert life.status["state"] == "Completed"
+    await analysis_env.settle()
+    assert analysis_env.status["state"] == "Completed"
 
 
-async def test_a_provider_that_is_mended_is_asked_at_once(ready):
-    ready.questions.answers["sum(up)"] = [UnreachableError("no connection"), "4"]
-    ready.analysis()
-    assert await ready.settle() == 10
-    ready.provider(server="http://other")
-    assert await ready.settle() is None
-    assert ready.status["state"] == "Completed"
+async def test_a_provider_that_is_mended_is_asked_at_once(ready_env):
+    ready_env.queries.answers["sum(up)"] = [UnreachableError("no connection"), "4"]
+    ready_env.put_analysis()
+    assert await ready_env.settle() == 10
+    ready_env.put_provider(server="http://other")
+    assert await ready_env.settle() is None
+    assert ready_env.status["state"] == "Completed"
 
 
-async def test_a_fault_is_not_told_again_when_something_else_changes(life):
-    life.provider()
+async def test_a_fault_is_not_told_again_when_something_else_changes(analysis_env):
+    analysis_env.put_provider()
     for name in ("a", "b", "c"):
-        life.template(name)
-    life.definition(objective("a"), objective("b"), objective("c"))
-    life.questions.answers = {
+        analysis_env.put_template(name)
+    analysis_env.put_definition(objective("a"), objective("b"), objective("c"))
+    analysis_env.queries.answers = {
         "a": BadQueryError("parse error"),
         "b": [UnreachableError("no connection"), "1"],
         "c": UnreachableError("no connection"),
     }
-    life.analysis()
-    await life.settle()
-    await life.settle(10)
-    assert life.status["storedValues"]["b"]["value"] == "1"
-    assert life.events.of("AnalysisValueMissing") == ["a: parse error"]
+    analysis_env.put_analysis()
+    await analysis_env.settle()
+    await analysis_env.settle(10)
+    assert analysis_env.status["storedValues"]["b"]["value"] == "1"
+    assert analysis_env.events.of("AnalysisValueMissing") == ["a: parse error"]
 
 
-async def test_a_value_that_is_not_finite_has_no_points(ready):
-    ready.questions.answers["sum(up)"] = NotFiniteError(
+async def test_a_value_that_is_not_finite_has_no_points(ready_env):
+    ready_env.queries.answers["sum(up)"] = NotFiniteError(
         "the value is +Inf, expected a finite number"
     )
-    ready.analysis()
-    await ready.settle()
-    status = ready.status
+    ready_env.put_analysis()
+    await ready_env.settle()
+    status = ready_env.status
     assert (status["state"], status.get("pass"), status.get("warning")) == ("Completed", None, None)
     (result,) = json.loads(status["raw"])["objectiveResults"]
     assert (result["value"], result["error"]) == (0, "value '+Inf' is not a finite number")
 
 
-async def test_a_query_that_crashes_is_a_fault_like_others(ready):
-    ready.questions.answers["sum(up)"] = [RuntimeError("a bug"), "4"]
-    ready.analysis()
-    assert await ready.settle() == 10
-    assert ready.status["storedValues"]["ready"]["errMsg"] == (
+async def test_a_query_that_crashes_is_a_fault_like_others(ready_env):
+    ready_env.queries.answers["sum(up)"] = [RuntimeError("a bug"), "4"]
+    ready_env.put_analysis()
+    assert await ready_env.settle() == 10
+    assert ready_env.status["storedValues"]["ready"]["errMsg"] == (
         "the query crashed: see the log of the controller"
     )
-    await ready.settle(10)
-    assert ready.status["state"] == "Completed"
+    await ready_env.settle(10)
+    assert ready_env.status["state"] == "Completed"

@@ -139,11 +139,11 @@ def test_only_the_latest_are_shown(store, lines):
     for number in range(SHOWN_ANALYSES + 10):
         to = f"2026-03-01T12:{number // 60:02}:{number % 60:02}Z"
         store.put(f"prod/a{number}", analysis(f"a{number}", OBJECTIVES * 3, to=to))
-    found = lines()
-    names = [line for line in found if line.startswith("keptn_analysis_result")]
+    shown = lines()
+    names = [line for line in shown if line.startswith("keptn_analysis_result")]
     assert len(names) == SHOWN_ANALYSES
-    assert not any('name="a9"' in line for line in found)
-    assert len(found) - len(names) <= SHOWN_OBJECTIVES
+    assert not any('name="a9"' in line for line in shown)
+    assert len(shown) - len(names) <= SHOWN_OBJECTIVES
 
 
 @pytest.mark.claim("O26")

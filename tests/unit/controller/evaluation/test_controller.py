@@ -68,12 +68,11 @@ async def test_no_question_outlives_the_term(world):
             await world.provider(server.url)
             await world.metric(HUNG)
             await server.until_seen(HUNG)
-            assert questions()
+            assert running_queries()
         await asyncio.sleep(0)
-        assert questions() == []
+        assert running_queries() == []
 
 
-def questions():
-    """What is under way."""
+def running_queries():
     names = (task.get_coro().__qualname__ for task in asyncio.all_tasks())
     return [name for name in names if name.startswith(("SharedQueries.", "QueryClient."))]

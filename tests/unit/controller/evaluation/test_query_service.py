@@ -59,7 +59,7 @@ class FakeQueryClient:
         return ANSWER
 
 
-class AskedProviders:
+class ServiceEnvironment:
     def __init__(self, api, client):
         self.api = api
         self.time = 1000.0
@@ -89,107 +89,107 @@ def provider(kind="dynatrace", *, name="main", named="token", optional=None, **s
 
 
 @pytest.fixture
-def asked(api, client):
-    return AskedProviders(api, client)
+def env(api, client):
+    return ServiceEnvironment(api, client)
 
 
-async def test_a_provider_without_a_secret_is_asked_at_once(asked):
-    assert await asked.ask(named=None) == ANSWER
-    assert asked.query_client.targets[0].secret is None
-    assert asked.reads == 0
+async def test_a_provider_without_a_secret_is_asked_at_once(env):
+    assert await env.ask(named=None) == ANSWER
+    assert env.query_client.targets[0].secret is None
+    assert env.reads == 0
 
 
-async def test_the_secret_is_read_once_a_minute(asked):
-    asked.secret(login="one")
+async def test_the_secret_is_read_once_a_minute(env):
+    env.secret(login="one")
     for _ in range(3):
-        await asked.ask()
-        asked.time += 20
-    assert asked.reads == 1
-    await asked.ask()
-    assert asked.reads == 2
-    assert {target.secret["login"] for target in asked.query_client.targets} == {b"one"}
-    assert asked.query_client.targets[0].secret_key == KEY
+        await env.ask()
+        env.time += 20
+    assert env.reads == 1
+    await env.ask()
+    assert env.reads == 2
+    assert {target.secret["login"] for target in env.query_client.targets} == {b"one"}
+    assert env.query_client.targets[0].secret_key == KEY
 
 
-async def test_many_who_ask_at_once_read_it_once(asked):
-    asked.secret(login="one")
-    answers = await asyncio.gather(*(asked.ask() for _ in range(20)))
+async def test_many_who_ask_at_once_read_it_once(env):
+    env.secret(login="one")
+    answers = await asyncio.gather(*(env.ask() for _ in range(20)))
     assert answers == [ANSWER] * 20
-    assert asked.reads == 1
+    assert env.reads == 1
 
 
-async def test_a_reader_that_is_cancelled_leaves_the_others_theirs(asked):
-    asked.secret(login="one")
-    asked.api.fail_next("get", "secrets", kind="hang")
-    first = asyncio.create_task(asked.ask())
-    await asked.api.until_seen("get", "secrets")
-    second = asyncio.create_task(asked.ask())
+async def test_a_reader_that_is_cancelled_leaves_the_others_theirs(env):
+    env.secret(login="one")
+    env.api.fail_next("get", "secrets", kind="hang")
+    first = asyncio.create_task(env.ask())
+    await env.api.until_seen("get", "secrets")
+    second = asyncio.create_task(env.ask())
     await asyncio.sleep(0)
     first.cancel()
     assert await second == ANSWER
 
 
-async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_are_refused(asked):
-    asked.secret(login="one")
-    asked.query_client.right = b"one"
-    await asked.ask()
-    asked.secret(login="two")
-    asked.query_client.right = b"two"
-    asked.time += 10
-    assert await asyncio.gather(*(asked.ask() for _ in range(5))) == [ANSWER] * 5
-    assert asked.reads == 2
-    assert await asked.ask() == ANSWER
-    assert asked.reads == 2
+async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_are_refused(env):
+    env.secret(login="one")
+    env.query_client.right = b"one"
+    await env.ask()
+    env.secret(login="two")
+    env.query_client.right = b"two"
+    env.time += 10
+    assert await asyncio.gather(*(env.ask() for _ in range(5))) == [ANSWER] * 5
+    assert env.reads == 2
+    assert await env.ask() == ANSWER
+    assert env.reads == 2
 
 
-async def test_wrong_credentials_are_not_read_for_each_who_asks(asked):
-    asked.secret(login="one")
-    asked.query_client.right = b"two"
+async def test_wrong_credentials_are_not_read_for_each_who_asks(env):
+    env.secret(login="one")
+    env.query_client.right = b"two"
     for _ in range(5):
         with pytest.raises(UnauthorizedError):
-            await asked.ask()
-    assert asked.reads == 1
-    asked.time += 10
+            await env.ask()
+    assert env.reads == 1
+    env.time += 10
     with pytest.raises(UnauthorizedError):
-        await asked.ask()
-    assert asked.reads == 2
-    assert len(asked.query_client.targets) == 6
+        await env.ask()
+    assert env.reads == 2
+    assert len(env.query_client.targets) == 6
 
 
-async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(asked):
+async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(env):
     for _ in range(3):
         with pytest.raises(BadCredentialsError, match="secret token not found"):
-            await asked.ask()
-    assert asked.reads == 1
-    asked.secret(login="one")
-    asked.time += 5
-    assert await asked.ask() == ANSWER
+            await env.ask()
+    assert env.reads == 1
+    env.secret(login="one")
+    env.time += 5
+    assert await env.ask() == ANSWER
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "token/", "x/../../b/secrets/token", "a%2Fb"])
-async def test_a_secret_without_a_name_is_said_and_not_asked_for(asked, name):
-    asked.secret(login="one")
+async def test_a_secret_without_a_name_is_said_and_not_asked_for(env, name):
+    env.secret(login="one")
     with pytest.raises(BadCredentialsError, match="names no Secret"):
-        await asked.ask(named=name)
-    assert asked.reads == 0
+        await env.ask(named=name)
+    assert env.reads == 0
 
 
-async def test_a_secret_that_is_optional_may_be_absent(asked):
-    assert await asked.ask(optional=True) == ANSWER
-    assert asked.query_client.targets[0].secret is None
+async def test_a_secret_that_is_optional_may_be_absent(env):
+    assert await env.ask(optional=True) == ANSWER
+    assert env.query_client.targets[0].secret is None
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("elastic", None), ("prometheus", {"user": b"a"})])
-async def test_a_key_that_is_optional_may_be_absent(asked, kind, expected):
-    asked.secret(user="a")
-    await asked.ask(kind=kind, optional=True)
-    assert asked.query_client.targets[0].secret == expected
+async def test_a_key_that_is_optional_may_be_absent(env, kind, expected):
+    env.secret(user="a")
+    await env.ask(kind=kind, optional=True)
+    assert env.query_client.targets[0].secret == expected
 
 
-async def test_a_secret_without_data_is_empty(asked):
-    asked.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}})
-    await asked.ask()
-    assert asked.query_client.targets[0].secret == {}
+async def test_a_secret_without_data_is_empty(env):
+    env.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}})
+    await env.ask()
+    assert env.query_client.targets[0].secret == {}
 
 
 @pytest.mark.parametrize(
@@ -203,38 +203,38 @@ async def test_a_secret_without_data_is_empty(asked):
         (500, UnreachableError, "secret token can't be read: ServerError"),
     ],
 )
-async def test_a_secret_that_can_not_be_read_is_said(asked, status, error, text):
-    asked.secret(login="one")
-    asked.api.fail_next("get", "secrets", status=status)
+async def test_a_secret_that_can_not_be_read_is_said(env, status, error, text):
+    env.secret(login="one")
+    env.api.fail_next("get", "secrets", status=status)
     with pytest.raises(error) as raised:
-        await asked.ask()
+        await env.ask()
     assert str(raised.value) == text
 
 
-async def test_what_is_no_secret_is_not_shown(asked):
+async def test_what_is_no_secret_is_not_shown(env):
     obj = {"metadata": {"name": "token", "namespace": "prod"}, "data": {"login": "8c1f!"}}
-    asked.api.put(SECRETS, obj)
+    env.api.put(SECRETS, obj)
     with pytest.raises(BadAnswerError) as raised:
-        await asked.ask()
+        await env.ask()
     assert "8c1f" not in str(raised.value)
 
 
-async def test_nothing_shows_a_secret(asked):
-    asked.secret(login="8c1fbad")
-    await asked.ask()
-    (found,) = asked.query_client.targets
-    for each in (found, asked.service, *asked.service._secrets.values()):
-        assert "8c1fbad" not in repr(each)
+async def test_nothing_shows_a_secret(env):
+    env.secret(login="8c1fbad")
+    await env.ask()
+    (result,) = env.query_client.targets
+    for holder in (result, env.service, *env.service._secrets.values()):
+        assert "8c1fbad" not in repr(holder)
 
 
-async def test_secrets_that_nobody_asks_for_are_not_kept(asked):
-    asked.secret(login="one")
-    await asked.ask()
-    asked.time += 61
+async def test_secrets_that_nobody_asks_for_are_not_kept(env):
+    env.secret(login="one")
+    await env.ask()
+    env.time += 61
     with pytest.raises(BadCredentialsError):
-        await asked.ask(named="other")
-    assert list(asked.service._secrets) == [("prod", "other")]
-    assert list(asked.service._locks) == [("prod", "other")]
+        await env.ask(named="other")
+    assert list(env.service._secrets) == [("prod", "other")]
+    assert list(env.service._locks) == [("prod", "other")]
 
 
 def test_a_provider_without_a_type_has_its_name_for_one():
@@ -245,15 +245,15 @@ def test_a_provider_without_a_type_has_its_name_for_one():
 def test_a_target_has_what_the_provider_says():
     kafka = KafkaTable(table="t", comparison_column="c", value_column="v")
     static = StaticMetrics(metrics={"up": 1})
-    found = target(provider(insecure_skip_tls_verify=True, kafka=kafka, static=static), None)
-    assert found.server == "https://example.com"
-    assert found.skip_verify
-    assert found.table == Table("t", "c", "v")
-    assert found.static == {"up": 1}
+    result = target(provider(insecure_skip_tls_verify=True, kafka=kafka, static=static), None)
+    assert result.server == "https://example.com"
+    assert result.skip_verify
+    assert result.table == Table("t", "c", "v")
+    assert result.static == {"up": 1}
 
 
 @pytest.mark.parametrize(
-    ("server", "reference", "asked"),
+    ("server", "reference", "expected"),
     [
         ("metrics.shop:9090/a", None, "http://metrics.shop:9090/a"),
         ("metrics.shop:9090", SecretKey(name="login"), "https://metrics.shop:9090"),
@@ -262,10 +262,10 @@ def test_a_target_has_what_the_provider_says():
         ("", None, ""),
     ],
 )
-def test_a_server_without_a_scheme_gets_credentials_over_tls_only(server, reference, asked):
+def test_a_server_without_a_scheme_gets_credentials_over_tls_only(server, reference, expected):
     spec = ProviderSpec(type="prometheus", target_server=server, secret_key_ref=reference)
     provider = Provider(metadata=Metadata(name="a", namespace="prod"), spec=spec)
-    assert target(provider, None).server == asked
+    assert target(provider, None).server == expected
 
 
 def test_a_question_without_a_range_is_of_now():
@@ -279,8 +279,8 @@ def test_a_range_ends_now():
 
 def test_a_range_with_a_step():
     span = MetricRange(interval="1h", step="1m30s", aggregation="p90")
-    found = question(MetricSpec(query="up", range=span), 4000.0)
-    assert found == Question("up", 400.0, 4000.0, 90.0)
+    result = question(MetricSpec(query="up", range=span), 4000.0)
+    assert result == Question("up", 400.0, 4000.0, 90.0)
 
 
 @pytest.mark.parametrize(
