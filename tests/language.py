@@ -91,7 +91,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/controller/",
     "harbourmaster/dashboard/",
     "harbourmaster/gates/",
-    "harbourmaster/kube/",
     "harbourmaster/registration/",
     "policies/",
     "tests/browser/",

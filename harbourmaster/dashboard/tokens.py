@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from harbourmaster.dashboard.answers import PageRefused
 from harbourmaster.dashboard.attempts import WRONG_TOKENS, RateLimit
 from harbourmaster.dashboard.session import LONGEST_TOKEN
-from harbourmaster.kube.access import HELD
+from harbourmaster.kube.access import VALIDITY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -136,7 +136,7 @@ class TriedTokens:
             user = await self._access.user(token)
             if user is None:
                 self._rate.note("")
-                _keep(self._wrong, digest, self._clock() + HELD)
+                _keep(self._wrong, digest, self._clock() + VALIDITY)
                 return None
         _keep(self._good, digest, None)
         return user

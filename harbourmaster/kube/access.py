@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-HELD: Final = 10.0
-"""Seconds for which a decision holds, as in the API server's own libraries."""
+VALIDITY: Final = 10.0
+"""Seconds for which a decision is valid, as in the API server's own libraries."""
 LIMIT: Final = 4096
 """Decisions that are cached."""
 PATIENCE: Final = 5.0
@@ -69,13 +69,13 @@ class Memo(Generic[K, V]):
         self._known: dict[K, tuple[V, float]] = {}
         self._asked: dict[K, asyncio.Task[V]] = {}
 
-    def known(self, key: K) -> V | None:
-        """The cached answer; None if there is none, or it has expired."""
+    def peek(self, key: K) -> V | None:
+        """Return the cached answer; None if there is none, or it has expired."""
         known = self._known.get(key)
         return known[0] if known is not None and self._clock() < known[1] else None
 
     async def get(self, key: K, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The answer, requested if it is not cached. Raises what ``ask`` does, and TimeoutError."""
+        """Return the cached answer, or that of ``ask``. Raises its errors, and TimeoutError."""
         known = self._known.get(key)
         if known is not None and self._clock() < known[1]:
             return known[0]
@@ -94,12 +94,12 @@ class Memo(Generic[K, V]):
         while len(self._known) >= (self._limit or LIMIT):
             # The oldest comes first.
             del self._known[next(iter(self._known))]
-        self._known[key] = (answer, self._clock() + HELD)
+        self._known[key] = (answer, self._clock() + VALIDITY)
         return answer
 
 
 class Decisions:
-    """What the API server allows, by SubjectAccessReviews."""
+    """Decides what users may do, by SubjectAccessReviews."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Decisions:
         )
 
     async def is_allowed(self, user: User, wish: Attributes) -> bool:
-        """What the API server decides. Raises ApiError, and TimeoutError."""
+        """Whether the API server allows an access. Raises ApiError, and TimeoutError."""
         return await self._memo.get((user, wish), lambda: self._ask(user, wish))
 
     async def _ask(self, user: User, wish: Attributes) -> bool:

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: growing, jittered, and never too many at once."""
+"""Delays before the next attempt: growing, with jitter, and never too many attempts at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Backoff(Struct, frozen=True, gc=False):
     jitter: float = 0.5
 
     def delay(self, attempt: int, chance: float) -> float:
-        """The wait after failure number ``attempt``, from 0; ``chance`` is from 0 to 1."""
+        """Return the wait after failure number ``attempt``, from 0; ``chance`` is from 0 to 1."""
         whole = min(self.first * self.factor ** min(attempt, _MAX_EXPONENT), self.limit)
         return whole * (1 - self.jitter * chance)
 

@@ -33,7 +33,7 @@ class Caches:
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """All caches."""
+        """All reflectors."""
         return tuple(self._all)
 
     def definition(self, cache: Reflector[D], name: str, namespaces: Iterable[str]) -> D | None:
@@ -53,20 +53,20 @@ class Caches:
         )
 
     def include(self, cache: Reflector[T]) -> Reflector[T]:
-        """Add a cache that others read too."""
+        """Add a cache that other controllers read too."""
         self._all.append(cache)
         self.by_resource.setdefault(cache.resource, cache)
         return cache
 
 
 def decoder(kind: type[T]) -> Callable[[msgspec.Raw], T]:
-    """A function that decodes JSON into that class, with the metadata that caches keep."""
+    """Return a function that decodes JSON into a class, with the metadata that caches keep."""
     decode = msgspec.json.Decoder(kind).decode
 
     def read(raw: msgspec.Raw) -> T:
-        found: Any = decode(raw)
-        metadata = compact(found.metadata)
-        kept: T = found if metadata is found.metadata else replace(found, metadata=metadata)
-        return kept
+        obj: Any = decode(raw)
+        metadata = compact(obj.metadata)
+        compacted: T = obj if metadata is obj.metadata else replace(obj, metadata=metadata)
+        return compacted
 
     return read

@@ -115,7 +115,7 @@ class Client:
         *,
         metadata_only: bool = False,
     ) -> bytes:
-        """One object."""
+        """Return one object."""
         accept = _PARTIAL.format("") if metadata_only else JSON
         path = resource.path(namespace, name)
         return await self._object(Request("get", "GET", path, accept=accept))
@@ -134,7 +134,7 @@ class Client:
         retries: int | None = None,
         max_bytes: int | None = None,
     ) -> ListPage:
-        """One page. A ``continue_token`` too old is a GoneError.
+        """Return one page. A ``continue_token`` too old is a GoneError.
 
         A page of more than ``max_bytes`` is a TooLargeError.
         """
@@ -146,13 +146,15 @@ class Client:
             "resourceVersion": resource_version,
         }
         accept = _PARTIAL.format("List") if metadata_only else JSON
-        request = Request("list", "GET", resource.path(namespace), _given(query), accept=accept)
+        request = Request(
+            "list", "GET", resource.path(namespace), _without_empty(query), accept=accept
+        )
         body = await self._transport.answer(request, retries=retries, max_bytes=max_bytes)
-        found = self._read(_decode_list, body, _PART_OF_LISTED, request)
+        page = self._read(_decode_list, body, _PART_OF_LISTED, request)
         return ListPage(
-            items=found.items or (),
-            resource_version=found.metadata.resource_version,
-            continue_token=found.metadata.continue_token or "",
+            items=page.items or (),
+            resource_version=page.metadata.resource_version,
+            continue_token=page.metadata.continue_token or "",
         )
 
     async def watch(  # noqa: PLR0913 - what the API takes
@@ -169,12 +171,12 @@ class Client:
         send_initial_events: bool = False,
         metadata_only: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """The events after ``resource_version``; with ``send_initial_events`` all objects first.
+        """Yield the events after ``resource_version``; ``send_initial_events`` adds all objects.
 
         Ends when the server ends it, which it should after ``timeout_seconds``. Raises the error of
         an ERROR event (a GoneError for a version too old), UnreachableError after ``idle_timeout``
-        seconds without a byte, BadAnswerError for what is not an event. Nothing is repeated
-        here. Close the generator (``contextlib.aclosing``) where you may leave before its end.
+        seconds without a byte, BadAnswerError for anything that is not an event. Nothing is
+        repeated here. Close the generator (``contextlib.aclosing``) if you leave before its end.
         """
         query = {
             "watch": "true",
@@ -187,7 +189,9 @@ class Client:
             "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
         }
         accept = _PARTIAL.format("") if metadata_only else JSON
-        request = Request("watch", "GET", resource.path(namespace), _given(query), accept=accept)
+        request = Request(
+            "watch", "GET", resource.path(namespace), _without_empty(query), accept=accept
+        )
         lines = LineSplitter()
         # After that, the connection to a server that never ends its answer is closed.
         chunks = self._transport.chunks(
@@ -216,7 +220,7 @@ class Client:
     ) -> bytes:
         """Create an object, given as JSON or as what msgspec can encode; returns what is stored."""
         request = Request(
-            "create", "POST", resource.path(namespace), _dry(dry_run), _encoded(obj), JSON
+            "create", "POST", resource.path(namespace), _dry(dry_run), _encode(obj), JSON
         )
         return await self._object(request)
 
@@ -232,7 +236,7 @@ class Client:
         """Replace an object; raises ConflictError if its resourceVersion is not the current one."""
         path = resource.path(namespace, name, subresource)
         return await self._object(
-            Request("update", "PUT", path, body=_encoded(obj), content_type=JSON)
+            Request("update", "PUT", path, body=_encode(obj), content_type=JSON)
         )
 
     async def patch(
@@ -278,7 +282,7 @@ class Client:
         path = resource.path(namespace, name)
         try:
             await self._object(
-                Request("delete", "DELETE", path, body=_encoded(options), content_type=JSON)
+                Request("delete", "DELETE", path, body=_encode(options), content_type=JSON)
             )
         except NotFoundError:
             if not missing_ok:
@@ -310,7 +314,7 @@ class Client:
         return body
 
     def _read(self, decode: Callable[[bytes], T], body: bytes, level: int, request: Request) -> T:
-        """What an answer says; what is nested too deeply in one object is a text in its place."""
+        """Decode an answer; a value that is nested too deeply in an object becomes a text."""
         try:
             try:
                 return decode(body)
@@ -322,16 +326,16 @@ class Client:
     def _event(self, line: bytes, request: Request) -> WatchEvent:
         event = self._read(_decode_event, line, _PART_OF_WATCHED, request)
         if event.type == "ERROR":
-            raise error_from(0, self._transport.blotted(bytes(event.object)), call=request.call)
+            raise error_from(0, self._transport.redact(bytes(event.object)), call=request.call)
         return event
 
     def _misunderstood(self, body: bytes, request: Request, error: Exception) -> BadAnswerError:
-        """The error of an answer with a good status and a body that is not what was asked for."""
-        beginning = self._transport.blotted(body)[:100].decode(errors="replace")
+        """Return the error of an answer with a good status and a body of another form."""
+        beginning = self._transport.redact(body)[:100].decode(errors="replace")
         return BadAnswerError(f"{error}: {beginning}", status=HTTPStatus.OK, call=request.call)
 
 
-def _given(query: Mapping[str, str]) -> dict[str, str]:
+def _without_empty(query: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in query.items() if value}
 
 
@@ -339,5 +343,5 @@ def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
-def _encoded(obj: object) -> bytes:
+def _encode(obj: object) -> bytes:
     return obj if isinstance(obj, bytes) else msgspec.json.encode(obj)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FALLBACK_NAMESPACE: Final = "default"
 TOKEN_SECONDS: Final = 60.0
-"""How long a token that was read from a file is used before the file is read again."""
+"""Seconds for which a token from a file is used before the file is read again."""
 _MAX_BYTES: Final = 1024 * 1024
 _JWT_PARTS: Final = 3
 
@@ -48,11 +48,11 @@ class Connection(Struct, frozen=True, kw_only=True):
     connector: Callable[[], BaseConnector] | None = None
     """Creates the connector, if only some addresses are allowed."""
     namespace: str = FALLBACK_NAMESPACE
-    """The one of objects whose namespace is not given."""
+    """The namespace of objects whose namespace is not given."""
 
 
 def server_url(text: str, schemes: Collection[str], source: str) -> URL:
-    """The URL of a ``server`` field. Raises ConnectionSettingsError."""
+    """Parse the URL of a ``server`` field. Raises ConnectionSettingsError."""
     try:
         url = URL(text)
         is_valid = url.scheme in schemes and bool(url.host and url.port)
@@ -89,16 +89,16 @@ class TokenFile:
         self._read_at = -TOKEN_SECONDS
 
     async def get(self) -> str:
-        """The token, at most a minute old. Raises ConnectionSettingsError."""
+        """Return the token, at most a minute old. Raises ConnectionSettingsError."""
         return self.read()
 
     def read(self) -> str:
-        """The same, synchronously."""
+        """Return the token synchronously. Raises ConnectionSettingsError."""
         now = self._clock()
         if self._token and now - self._read_at < TOKEN_SECONDS:
             return self._token
         try:
-            token = checked_token(read_text(self._path), str(self._path))
+            token = check_token(read_text(self._path), str(self._path))
         except ConnectionSettingsError:
             # The old token is valid for some more minutes, if the file is just being replaced.
             if self._token:
@@ -115,8 +115,11 @@ class TokenFile:
 
 
 def fixed_token(text: str, source: str) -> Callable[[], Awaitable[str]]:
-    """The token in ``text``, as a Connection asks for it. Raises ConnectionSettingsError."""
-    token = checked_token(text, source)
+    """Return a function for the token in ``text``, as a Connection needs it.
+
+    Raises ConnectionSettingsError.
+    """
+    token = check_token(text, source)
 
     async def get() -> str:
         return token
@@ -124,8 +127,8 @@ def fixed_token(text: str, source: str) -> Callable[[], Awaitable[str]]:
     return get
 
 
-def checked_token(text: str, source: str) -> str:
-    """The token in ``text``. Raises ConnectionSettingsError if it is not valid."""
+def check_token(text: str, source: str) -> str:
+    """Return the token in ``text``. Raises ConnectionSettingsError if it is not valid."""
     token = text.strip()
     if not token:
         raise ConnectionSettingsError(f"{source} is not a token: it is empty")
@@ -138,7 +141,7 @@ def checked_token(text: str, source: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A small file's text. Raises ConnectionSettingsError."""
+    """Read a small file. Raises ConnectionSettingsError."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -153,7 +156,7 @@ def read_text(path: Path) -> str:
 
 
 def claims_of(token: str) -> Claims:
-    """The claims of a JWT; empty ones of any other token."""
+    """Return the claims of a JWT; empty ones for any other token."""
     parts = token.split(".")
     if len(parts) != _JWT_PARTS:
         return Claims()
@@ -166,5 +169,5 @@ def claims_of(token: str) -> Claims:
 
 
 def subject_of(token: str) -> str:
-    """The user that a JWT is for, such as ``system:serviceaccount:default:app``; "" if unknown."""
+    """Return the user of a JWT, such as ``system:serviceaccount:default:app``; "" if unknown."""
     return claims_of(token).sub

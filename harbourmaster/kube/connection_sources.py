@@ -1,4 +1,4 @@
-"""Where the connection of a process comes from: a kubeconfig, or a pod's ServiceAccount."""
+"""The sources of a process's connection: a kubeconfig, or a pod's ServiceAccount."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def connect(
     context: str | None = None,
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> Connection:
-    """The connection of the settings. Raises ConnectionSettingsError.
+    """Return the connection of the settings. Raises ConnectionSettingsError.
 
     In this order: ``kubeconfig``, $KUBECONFIG (files separated by colons), the ServiceAccount of
     the pod, ~/.kube/config. The first that exists is used, and must be valid. Nothing is sent.
@@ -41,7 +41,7 @@ def connect(
     given = kubeconfig or os.environ.get("KUBECONFIG")
     if given:
         return _from_kubeconfig(given, context)
-    why_not = _no_service_account(os.environ, service_account_dir)
+    why_not = _find_lack_of_account(os.environ, service_account_dir)
     # A context names one of a kubeconfig's.
     if why_not is None and context is None:
         return in_cluster(os.environ, service_account_dir)
@@ -60,7 +60,7 @@ def in_cluster(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Connection:
-    """The connection of a pod. Raises ConnectionSettingsError.
+    """Return the connection of a pod. Raises ConnectionSettingsError.
 
     Token and authority are read again as the kubelet renews them.
     """
@@ -83,7 +83,10 @@ def in_cluster(
 
 
 def own_namespace(service_account_dir: Path = SERVICE_ACCOUNT_DIR) -> str | None:
-    """The namespace that we run in: $POD_NAMESPACE, or the ServiceAccount's; None outside a pod."""
+    """Return the namespace that we run in; None outside a pod.
+
+    It is in $POD_NAMESPACE, or that of the ServiceAccount.
+    """
     name = os.environ.get("POD_NAMESPACE", "").strip()
     if name:
         return name
@@ -93,8 +96,8 @@ def own_namespace(service_account_dir: Path = SERVICE_ACCOUNT_DIR) -> str | None
         return None
 
 
-def _no_service_account(environment: Mapping[str, str], directory: Path) -> str | None:
-    """Why this is not a pod with a ServiceAccount, or None."""
+def _find_lack_of_account(environment: Mapping[str, str], directory: Path) -> str | None:
+    """Return why this is not a pod with a ServiceAccount, or None."""
     if not environment.get("KUBERNETES_SERVICE_HOST"):
         return "$KUBERNETES_SERVICE_HOST is not set"
     if not (directory / _TOKEN).exists():

@@ -1,4 +1,4 @@
-"""Work that ends at a deadline: before its next step, or at worst with the process."""
+"""Work that ends at a deadline: before its next step, or at the latest with the process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNWIND: Final = 0.5
 
 
 def read_boottime() -> float:
-    """Seconds of a clock that is never set and also runs while the machine is suspended."""
+    """Return the seconds of a clock that is never set and runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -98,7 +98,7 @@ class Watchdog:
                 self._thread.start()
 
     def disarm(self) -> None:
-        """The work has ended."""
+        """Stop expecting the end of work, because it has ended."""
         with self._changed:
             self._end = None
 

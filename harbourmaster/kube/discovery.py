@@ -74,36 +74,36 @@ class Discovery:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def resource(self, api_version: str, kind: str) -> Resource:
-        """Where objects of a manifest's apiVersion and kind are.
+        """Return the resource of a manifest's apiVersion and kind.
 
-        Raises UnknownKindError, or an ApiError where the API server does not say.
+        Raises UnknownKindError, or an ApiError if the API server does not answer.
         """
-        found = (await self._answer(api_version, kind)).get(kind)
-        if found is None:
+        resource = (await self._answer(api_version, kind)).get(kind)
+        if resource is None:
             raise UnknownKindError(f"the cluster does not serve kind {kind} in {api_version}")
-        return found
+        return resource
 
     async def listable(self) -> tuple[Resource, ...]:
-        """All that can be listed, each in the first version of its group that has it, asked anew.
+        """Return all that can be listed, each in the first version of its group that has it.
 
-        Raises an ApiError where the API server does not say all of it.
+        They are requested again. Raises an ApiError if any answer is missing.
         """
-        found: dict[tuple[str, str], Resource] = {}
+        resources: dict[tuple[str, str], Resource] = {}
         for api_version in ("v1", *await self._versions()):
             group, _, version = api_version.rpartition("/")
-            for each in await self._served(api_version):
-                if "list" in each.verbs:
-                    resource = Resource(group, version, each.name, each.kind, each.namespaced)
-                    found.setdefault((group, each.name), resource)
-        return tuple(found.values())
+            for served in await self._list(api_version):
+                if "list" in served.verbs:
+                    resource = Resource(group, version, served.name, served.kind, served.namespaced)
+                    resources.setdefault((group, served.name), resource)
+        return tuple(resources.values())
 
     async def kinds(self) -> tuple[str, ...]:
-        """``apiVersion/kind`` of what is served in groups with a dot, as far as it is cached.
+        """Return ``apiVersion/kind`` of all kinds in groups with a dot, as far as they are cached.
 
-        ``apiVersion/*`` stands for an extension API server that is down. Raises an ApiError where
-        the API server itself does not say.
+        ``apiVersion/*`` stands for an extension API server that is down. Raises an ApiError if the
+        API server itself does not answer.
         """
-        found = set()
+        served = set()
         for api_version in await self._versions():
             if "." not in api_version.partition("/")[0]:
                 continue
@@ -113,24 +113,24 @@ class Discovery:
                 raise
             except ApiError:
                 kinds = iter("*")
-            found |= {f"{api_version}/{kind}" for kind in kinds}
-        return tuple(sorted(found))
+            served |= {f"{api_version}/{kind}" for kind in kinds}
+        return tuple(sorted(served))
 
     def forget(self, api_version: str = "") -> None:
-        """Ask again, by default about everything: what was found is there no more."""
+        """Remove the cached answers of a version, by default of all."""
         if api_version:
             self._answers.pop(api_version, None)
         else:
             self._answers.clear()
 
     async def _versions(self) -> list[str]:
-        """The versions of all groups but the core."""
+        """Return the versions of all groups except the core."""
         body = await self._client.request("GET", "/apis")
         groups = _read(_decode_groups, body, "/apis").groups or ()
         return [version.group_version for group in groups for version in group.versions]
 
     async def _answer(self, api_version: str, kind: str | None = None) -> dict[str, Resource]:
-        """What a version has; asked anew if it is old, or soon if it lacks a kind."""
+        """Return the kinds of a version, requested again if they are old or lack ``kind``."""
         # Concurrent callers share one request.
         async with self._turns.setdefault(api_version, asyncio.Lock()):
             answer = self._answers.get(api_version)
@@ -148,21 +148,21 @@ class Discovery:
         return _Answer(
             _now(),
             {
-                each.kind: Resource(group, version, each.name, each.kind, each.namespaced)
-                for each in await self._served(api_version)
+                served.kind: Resource(group, version, served.name, served.kind, served.namespaced)
+                for served in await self._list(api_version)
             },
         )
 
-    async def _served(self, api_version: str) -> list[_Served]:
+    async def _list(self, api_version: str) -> list[_Served]:
         group, _, version = api_version.rpartition("/")
         try:
             path = _path(group, version)
             body = await self._client.request("GET", path)
         except (ValueError, NotFoundError):
             return []
-        found = _read(_decode, body, path).resources or ()
-        # The others are parts of one, such as deployments/scale.
-        return [each for each in found if each.name and "/" not in each.name]
+        resources = _read(_decode, body, path).resources or ()
+        # The others are parts of a resource, such as deployments/scale.
+        return [served for served in resources if served.name and "/" not in served.name]
 
 
 def _read(decode: Callable[[bytes], T], body: bytes, path: str) -> T:
@@ -173,7 +173,7 @@ def _read(decode: Callable[[bytes], T], body: bytes, path: str) -> T:
 
 
 def _path(group: str, version: str) -> str:
-    """Where the kinds of a version are listed. Raises ValueError for what can be none."""
+    """Return the path of a version. Raises ValueError for an impossible one."""
     # Quoted as the paths below it are.
     return Resource(group, version, "x", "X").path().removesuffix("/x")
 

@@ -56,11 +56,11 @@ RELEASE_TIMEOUT: Final = 2.0
 _RELEASE_ATTEMPTS: Final = 3
 _FAILED_WORK: Final = Backoff(first=1.0, limit=60.0)
 _REMEMBERED: Final = 16
-"""Attempts without an answer of which one may still turn up in the Lease."""
+"""Maximum number of attempts without an answer that may still turn up in the Lease."""
 
 
 class _End(Enum):
-    """How a leader's term ended."""
+    """The end of a leader's term."""
 
     DONE = "work returned"
     FAILED = "work failed"
@@ -68,13 +68,13 @@ class _End(Enum):
 
 
 class LeaderElection:
-    """One candidate. ``identity`` is for people; the holder's name adds a random part to it.
+    """A candidate. ``identity`` is for people; the holder's name adds a random part to it.
 
     So two processes of one name, or one after the other, never take each other for themselves.
-    ``on_state`` is told before work begins and after it has ended. Work that does not end in time
-    is ended by ``watchdog``, with the process. ``labels`` are for a Lease that is made here;
-    ``marks`` are annotations that say since when something is so, or that it is not. Times are in
-    seconds; raises ValueError for times that can't hold together.
+    ``on_state`` is called before work begins and after it has ended. ``watchdog`` ends the process
+    if work does not end in time. ``labels`` are for a Lease that is created here; ``marks`` are
+    annotations with the time since when a mark is set. Times are in seconds; raises ValueError for
+    times that can't hold together.
     """
 
     def __init__(  # noqa: PLR0913 - the election's times, and knobs for tests
@@ -112,14 +112,14 @@ class LeaderElection:
 
         self._seen: LeaseObservation | None = None
         self._lease: Lease | None = None
-        """As it is stored in our name; None where that is not known."""
+        """The Lease as it is stored in our name; None if that is unknown."""
         self._last: Lease = self._blank
-        """As it was when that was last known."""
+        """The Lease as it was stored last."""
         self._written: deque[str] = deque(maxlen=_REMEMBERED)
         self._may_hold = False
         self._deadline = -math.inf
         self._leading = False
-        self._told_to_end = False
+        self._must_end = False
         self._ended_itself = False
 
     @property
@@ -177,13 +177,13 @@ class LeaderElection:
             await self._pause(begun, min(pause, self._timing.lease_duration))
 
     async def _try_to_lead(self) -> bool:
-        found = await self._read()
+        lease = await self._read()
         now = self._clock()
-        self._seen = observe(self._seen, found, now, self._timing.lease_duration)
+        self._seen = observe(self._seen, lease, now, self._timing.lease_duration)
         action = decide(self._seen, self.identity, now, self._written)
         if isinstance(action, LeaseWait):
             return False
-        base = mark(found or self._blank, self._marks, format_rfc3339(self._now()))
+        base = mark(lease or self._blank, self._marks, format_rfc3339(self._now()))
         seconds, at = self._timing.whole_duration, self._stamp()
         try:
             await self._write(base, acquire(base.spec, self.identity, seconds, at))
@@ -202,7 +202,7 @@ class LeaderElection:
             await run_while(self._may_step, call())
 
         self._watchdog.arm(self._deadline + self._timing.grace)
-        self._leading, self._told_to_end, self._ended_itself = True, False, False
+        self._leading, self._must_end, self._ended_itself = True, False, False
         self._on_state(True)
         self._log.info("became leader")
         worker = asyncio.create_task(work_while_allowed())
@@ -219,7 +219,7 @@ class LeaderElection:
     async def _until_over(
         self, worker: asyncio.Task[None], renewal: asyncio.Task[str]
     ) -> str | None:
-        """Wait for the end of the term: why the Lease is lost, or None if work ended by itself."""
+        """Wait for the end of the term; returns why the Lease is lost, None if work has ended."""
         while True:
             left = self._deadline - self._clock()
             if left <= 0 or self._ended_itself:
@@ -232,12 +232,12 @@ class LeaderElection:
             await asyncio.wait({worker, renewal}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     async def _stop(self, worker: asyncio.Task[None], renewal: asyncio.Task[str]) -> bool:
-        """End work and renewals, and return when both have ended: whether work has failed."""
+        """End work and renewals, wait for both, and return whether work has failed."""
         self._leading = False
         cancelled_itself = worker.cancelled() and not self._ended_itself
         if not self._ended_itself:
             worker.cancel()
-            self._told_to_end = True
+            self._must_end = True
         renewal.cancel()
         interrupted = await _until_done(worker)
         self._watchdog.disarm()
@@ -252,8 +252,8 @@ class LeaderElection:
         return cancelled_itself or error is not None
 
     def _may_step(self) -> bool:
-        # Told to end, it ends in its own way as long as the watchdog lets it.
-        if self._told_to_end or self._clock() < self._deadline:
+        # Cancelled work ends in its own way as long as the watchdog allows.
+        if self._must_end or self._clock() < self._deadline:
             return True
         self._ended_itself = True
         return False
@@ -279,9 +279,9 @@ class LeaderElection:
                 return loss
 
     async def _renew(self) -> str | None:
-        """One renewal, and why there can be none any more.
+        """Renew once; returns the reason why the Lease is lost, or None.
 
-        One request; up to three where the Lease is not as we knew it.
+        One request; up to three if the Lease is not as we knew it.
         """
         if self._lease is not None:
             try:
@@ -290,23 +290,23 @@ class LeaderElection:
                 self._log.debug("Lease changed by another candidate")
             else:
                 return None
-        found = await self._read()
-        action = decide_as_leader(found, self.identity)
+        lease = await self._read()
+        action = decide_as_leader(lease, self.identity)
         if isinstance(action, StepDown):
             return f"held by {action.holder}" if action.holder else "the Lease names no holder"
         # Deleted, it comes back as it was: others keep the promise that it gave.
         metadata = {**self._blank.metadata, "annotations": self._last.annotations}
-        await self._rewrite(found or replace(self._last, metadata=metadata))
+        await self._rewrite(lease or replace(self._last, metadata=metadata))
         return None
 
     async def _rewrite(self, lease: Lease) -> None:
         await self._write(lease, renew(lease.spec, self._timing.whole_duration, self._stamp()))
 
     async def _read(self) -> Lease | None:
-        found = await self._calls.read()
-        self._may_hold = found is not None and found.holder == self.identity
+        lease = await self._calls.read()
+        self._may_hold = lease is not None and lease.holder == self.identity
         self._note_answer()
-        return found
+        return lease
 
     async def _write(self, base: Lease, spec: LeaseSpec) -> None:
         """Store ``spec``, which is in our name. From its beginning the deadline counts."""
@@ -370,7 +370,7 @@ class LeaderElection:
 
 
 async def _until_done(task: asyncio.Task[Any]) -> bool:
-    """Wait for the end of ``task`` whatever comes between; True if that was a cancellation."""
+    """Wait for the end of ``task``; returns whether this was cancelled meanwhile."""
     interrupted = False
     while not task.done():
         try:
@@ -387,7 +387,7 @@ def _text(error: Exception) -> str:
 
 
 class LeaseCalls:
-    """One Lease at the API server. What can go wrong is an ApiError, TimeoutError, DecodeError."""
+    """Reads and stores one Lease. Raises ApiError, TimeoutError and DecodeError."""
 
     def __init__(self, client: Client, *, name: str, namespace: str, seconds: float) -> None:
         """``seconds`` are for one call."""
@@ -397,16 +397,16 @@ class LeaseCalls:
         self._one = LEASES.path(namespace, name)
 
     async def read(self) -> Lease | None:
-        """The Lease, or None where there is none."""
+        """Return the Lease, or None if there is none."""
         try:
             return decode_lease(await self._call("GET", self._one))
         except NotFoundError:
             return None
 
     async def store(self, base: Lease, spec: LeaseSpec) -> Lease:
-        """Put ``spec`` in place of that of ``base``, which is created if it was never stored.
+        """Replace the spec of ``base``, which is created if it was never stored.
 
-        Raises ConflictError or NotFoundError where ``base`` is not what is stored now.
+        Raises ConflictError or NotFoundError if ``base`` is not what is stored now.
         """
         body = encode_lease(replace(base, spec=spec))
         if base.version:

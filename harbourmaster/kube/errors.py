@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 256
 """Characters of an error's message."""
 MAX_FORBIDDEN: Final = 512
-"""The same for missing permissions: verb, resource and user must be complete."""
+"""Characters of the message of a missing permission: verb, resource and user must be complete."""
 MAX_RETRY_AFTER: Final = 30.0
-"""Seconds that we wait at most, whatever Retry-After says."""
+"""Maximum seconds to wait, whatever Retry-After says."""
 _FIRST_ERROR: Final = HTTPStatus.BAD_REQUEST
 _EXPIRED: Final = frozenset(("Expired", "Gone", "ResourceExpired"))
 
@@ -77,7 +77,7 @@ class AlreadyExistsError(ConflictError):
 
 
 class GoneError(ApiError):
-    """410: the resource version or the continuation is too old. List anew."""
+    """410: the resource version or the continuation is too old. List again."""
 
 
 class InvalidError(ApiError):
@@ -142,32 +142,32 @@ def error_from(
     *,
     call: str = "",
 ) -> ApiError:
-    """The error of an answer. ``status`` 0 takes the code of the Status in ``body``.
+    """Return the error of an answer. ``status`` 0 takes the code of the Status in ``body``.
 
     Anything that is not a Status, such as a proxy's page, is quoted from its beginning. A page of
     that kind with 404 says nothing about an object, so it is a BadAnswerError.
     """
     headers = headers or {}
-    found = _status_in(body)
-    if found is None:
-        message = _quoted(status, bytes(body), headers)
+    answer = _status_in(body)
+    if answer is None:
+        message = _quote(status, bytes(body), headers)
         if status == HTTPStatus.NOT_FOUND and not _is_plain(headers):
             return BadAnswerError(message, status=status, call=call)
-        found = _Status("Status", message=message)
-    code = status or found.code
-    reason = found.reason or ""
+        answer = _Status("Status", message=message)
+    code = status or answer.code
+    reason = answer.reason or ""
     return _class_of(code, reason)(
-        found.message or "no message",
+        answer.message or "no message",
         status=code,
         reason=reason,
         call=call,
-        retry_after=_retry_after(headers, found.details),
-        causes=_causes(found.details),
+        retry_after=_retry_after(headers, answer.details),
+        causes=_causes(answer.details),
     )
 
 
 def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Text of strangers made fit for a line: no line ends, no controls, at most ``limit`` long."""
+    """Make untrusted text fit for a line: without line ends and controls, and cut at ``limit``."""
     # Cut first as well: the rest of a large body is not worth looking at.
     line = clean(" ".join(text[: 2 * limit].split()))
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
@@ -193,7 +193,7 @@ def _status_in(body: bytes | msgspec.Raw) -> _Status | None:
     return status if status.kind == "Status" else None
 
 
-def _quoted(status: int, body: bytes, headers: Mapping[str, str]) -> str:
+def _quote(status: int, body: bytes, headers: Mapping[str, str]) -> str:
     if "Location" in headers and status < _FIRST_ERROR:
         return f"redirected to {headers['Location']}, and redirects are not followed"
     if not body:
@@ -204,14 +204,14 @@ def _quoted(status: int, body: bytes, headers: Mapping[str, str]) -> str:
 
 
 def _is_plain(headers: Mapping[str, str]) -> bool:
-    """As the API server itself answers where nothing is served."""
+    """Whether the answer has the type of the API server's own answer if nothing is served."""
     return headers.get("Content-Type", "").startswith("text/plain")
 
 
 def _causes(details: _Details | None) -> tuple[str, ...]:
-    """Their reasons; one without any is an empty text, for that it is there says something."""
-    found = (details.causes or ()) if details is not None else ()
-    return tuple(one_line(each.reason or "") for each in found)
+    """Return the reasons of the causes; a cause without a reason is an empty text."""
+    causes = (details.causes or ()) if details is not None else ()
+    return tuple(one_line(cause.reason or "") for cause in causes)
 
 
 def _retry_after(headers: Mapping[str, str], details: _Details | None) -> float | None:

@@ -36,7 +36,7 @@ class ObjectReference(Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class Occurrence(Struct, frozen=True, gc=False):
-    """What happened, told once or many times."""
+    """An occurrence of an event, once or many times."""
 
     regarding: ObjectReference
     type: EventType
@@ -44,17 +44,17 @@ class Occurrence(Struct, frozen=True, gc=False):
     note: str
     action: str
     identity: str = ""
-    """What stands for the note in a series; empty for the note itself."""
+    """Replaces the note in the key of a series; empty for the note itself."""
 
     @property
     def key(self) -> Occurrence:
-        """What two of one series have in common: an object is the same in each version."""
+        """The key of the series: an object is the same in each version."""
         regarding = replace(self.regarding, resource_version="")
         return replace(self, regarding=regarding, note="" if self.identity else self.note)
 
 
 class Details(Struct, frozen=True, gc=False):
-    """What an event says besides; no part of what makes two of them one series."""
+    """The related object and the annotations of an event, which do not separate series."""
 
     related: ObjectReference | None = None
     annotations: Mapping[str, str] = {}
@@ -63,7 +63,7 @@ class Details(Struct, frozen=True, gc=False):
 def occurrence(
     regarding: ObjectReference, kind: EventType, reason: str, note: str, action: str
 ) -> Occurrence:
-    """An occurrence as the API takes it: no text is too long."""
+    """Create an occurrence whose texts are not too long for the API."""
     return Occurrence(
         regarding,
         kind,
@@ -74,7 +74,7 @@ def occurrence(
 
 
 def shorten(text: str, limit: int) -> str:
-    """``text`` in at most ``limit`` bytes of UTF-8, with a mark where it was cut."""
+    """Cut ``text`` to at most ``limit`` bytes of UTF-8, with a mark where it was cut."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= limit:
         return encoded.decode()
@@ -83,26 +83,26 @@ def shorten(text: str, limit: int) -> str:
 
 
 class Allowance(Struct, frozen=True, gc=False):
-    """So many events at once, and one more each ``period``."""
+    """Allows ``burst`` events at once, and one more each ``period``, in seconds."""
 
     burst: int
     period: float
 
 
 class Bucket(Struct, frozen=True, gc=False):
-    """What is left of an allowance: ``tokens`` at the time ``at``."""
+    """The rest of an allowance: ``tokens`` at the time ``at``."""
 
     tokens: float
     at: float
 
-    def filled(self, allowance: Allowance, now: float) -> Bucket:
-        """The same bucket at ``now``."""
+    def refill(self, allowance: Allowance, now: float) -> Bucket:
+        """Return the bucket at ``now``."""
         gained = max(now - self.at, 0.0) / allowance.period
         return Bucket(min(self.tokens + gained, float(allowance.burst)), now)
 
 
 class Limiter:
-    """Buckets by key, the ``size`` latest ones."""
+    """Limits events by key, with buckets for the ``size`` latest keys."""
 
     def __init__(self, allowance: Allowance, size: int) -> None:
         self._allowance = allowance
@@ -113,38 +113,38 @@ class Limiter:
         return len(self._buckets)
 
     def wait(self, key: object, now: float) -> float:
-        """Seconds until one of ``key`` is within its allowance; 0 for now."""
-        return max(1 - self._filled(key, now).tokens, 0.0) * self._allowance.period
+        """Return the seconds until an event of ``key`` is within its allowance; 0 for now."""
+        return max(1 - self._bucket_of(key, now).tokens, 0.0) * self._allowance.period
 
     def take(self, key: object, now: float) -> None:
-        """Count one, and forget whom nothing is counted of any more."""
+        """Take a token, and drop buckets that are full again."""
         while self._buckets:
             oldest = next(iter(self._buckets))
-            if self._filled(oldest, now).tokens < self._allowance.burst:
+            if self._bucket_of(oldest, now).tokens < self._allowance.burst:
                 break
             del self._buckets[oldest]
-        bucket = self._filled(key, now)
+        bucket = self._bucket_of(key, now)
         self._buckets[key] = replace(bucket, tokens=max(bucket.tokens - 1, 0.0))
         self._buckets.move_to_end(key)
         if len(self._buckets) > self._size:
             self._buckets.popitem(last=False)
 
-    def _filled(self, key: object, now: float) -> Bucket:
+    def _bucket_of(self, key: object, now: float) -> Bucket:
         full = Bucket(float(self._allowance.burst), now)
-        return self._buckets.get(key, full).filled(self._allowance, now)
+        return self._buckets.get(key, full).refill(self._allowance, now)
 
 
 class Series(Struct):
-    """One event object and how often it happened."""
+    """An event object and its number of occurrences."""
 
     occurrence: Occurrence
     name: str
     first: str
-    """When it happened first, as the API writes it; the same for the last time."""
+    """Time of the first occurrence, as the API writes it; ``last`` is that of the last one."""
     last: str
     seen: float
     reported: float = 0.0
-    """When the API server was last told; the count that it was told is ``told``."""
+    """Time of the last report to the API server, which had the count ``told``."""
     count: int = 1
     told: int = 0
     details: Details = Details()
@@ -156,33 +156,33 @@ class Series(Struct):
 
 
 class SeriesTable:
-    """The series that go on, the ``size`` latest ones; one ends after ``quiet`` seconds of none."""
+    """The ``size`` latest series; a series ends ``quiet`` seconds after its last occurrence."""
 
     def __init__(self, size: int, quiet: float) -> None:
         self._size = size
         self._quiet = quiet
-        self._found: OrderedDict[Occurrence, Series] = OrderedDict()
+        self._series: OrderedDict[Occurrence, Series] = OrderedDict()
         self._behind: dict[Occurrence, Series] = {}
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._series)
 
     def __iter__(self) -> Iterator[Series]:
-        return iter(self._found.values())
+        return iter(self._series.values())
 
     @property
     def behind(self) -> Collection[Series]:
-        """Those that happened again since the API server was told."""
+        """The series that happened again since their last report."""
         return self._behind.values()
 
-    def again(self, what: Occurrence, now: float, at: str) -> Series | None:
-        """Count it in its series; None if there is none that goes on."""
-        series = self._found.get(what.key)
+    def count_again(self, what: Occurrence, now: float, at: str) -> Series | None:
+        """Count an occurrence in its series; returns None if no series continues."""
+        series = self._series.get(what.key)
         if series is None or now - series.seen > self._quiet:
             return None
         series.count += 1
         series.seen, series.last = now, at
-        self._found.move_to_end(what.key)
+        self._series.move_to_end(what.key)
         self._behind[what.key] = series
         return series
 
@@ -190,25 +190,25 @@ class SeriesTable:
         """Add a series; returns the one that is forgotten for it, if a count of that is lost."""
         self._forget_ended(series.seen)
         key = series.occurrence.key
-        before = self._found.get(key)
-        if before is None and len(self._found) >= self._size:
+        before = self._series.get(key)
+        if before is None and len(self._series) >= self._size:
             before = next(iter(self))
         if before is not None:
             self.forget(before)
-        self._found[key] = series
-        # One that was never told is on its way, with its count.
+        self._series[key] = series
+        # One that was never reported is on its way, with its count.
         return before if before is not None and before.told and before.is_behind else None
 
     def _forget_ended(self, now: float) -> None:
-        """Forget the oldest ones that were quiet for too long and whose count is known."""
-        while self._found:
+        """Forget the oldest series that have ended and whose count is reported."""
+        while self._series:
             oldest = next(iter(self))
             if oldest.is_behind or now - oldest.seen <= self._quiet:
                 return
             self.forget(oldest)
 
-    def told(self, series: Series, count: int, now: float) -> None:
-        """Note what the API server knows of a series."""
+    def record_report(self, series: Series, count: int, now: float) -> None:
+        """Record the count that the API server knows of a series."""
         series.told, series.reported = count, now
         key = series.occurrence.key
         if not series.is_behind and self._behind.get(key) is series:
@@ -217,6 +217,6 @@ class SeriesTable:
     def forget(self, series: Series) -> None:
         """Let the next occurrence begin a series of its own."""
         key = series.occurrence.key
-        if self._found.get(key) is series:
-            del self._found[key]
+        if self._series.get(key) is series:
+            del self._series[key]
             self._behind.pop(key, None)

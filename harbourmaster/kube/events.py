@@ -158,7 +158,7 @@ class EventRecorder:
 
     def _take(self, what: Occurrence, details: Details) -> None:
         now, at = self._clock(), micro_time(self._now())
-        series = self._table.again(what, now, at)
+        series = self._table.count_again(what, now, at)
         if series is not None:
             self._note(AGGREGATED)
             if series.count == series.told + 1:
@@ -186,7 +186,7 @@ class EventRecorder:
         lane.wake.set()
 
     def _next(self, lane: _Lane, now: float, *, everything: bool = False) -> Series | None:
-        """The series to send: new events first, then due counts, which one lane sends."""
+        """Return the series to send: new events first, then due counts, which one lane sends."""
         if lane.queue:
             return lane.queue[0]
         for series in self._counts(lane):
@@ -195,7 +195,7 @@ class EventRecorder:
         return None
 
     def _counts(self, lane: _Lane) -> Iterable[Series]:
-        """The series whose counts this lane sends; new events already include their count."""
+        """Return the series whose counts this lane sends; new events include their count."""
         if lane is not self._lanes[0]:
             return ()
         return (series for series in self._table.behind if series.told)
@@ -217,35 +217,35 @@ class EventRecorder:
             if is_new:
                 await self._call("POST", self._path(series), self._event(series))
             else:
-                value = {"series": _counted(series)}
+                value = {"series": _series_fields(series)}
                 await self._call("PATCH", self._path(series, series.name), value)
         except AlreadyExistsError:
             # It is ours: names are random, and an earlier response was lost.
             pass
         except NotFoundError as error:
             if is_new:
-                return self._refused(lane, series, error)
+                return self._give_up(lane, series, error)
             # Events expire after an hour: it is created again, with its count.
             series.told, series.name = 0, self._new_name()
             self._enqueue(series)
             return 0.0
         except (ApiError, TimeoutError) as error:
-            after = self._failed if _is_passing(error) else self._refused
+            after = self._retry_later if _is_passing(error) else self._give_up
             return after(lane, series, error)
         except Exception as error:  # noqa: BLE001 - one event must not end all others
-            return self._refused(lane, series, error)
+            return self._give_up(lane, series, error)
         if self._fault:
             self._fault = ""
             self._log.info("event publishing recovered")
         lane.failures = 0
         lane.settle(series)
-        self._table.told(series, count, self._clock())
+        self._table.record_report(series, count, self._clock())
         if series.is_behind:
             self._lanes[0].wake.set()
         self._note(CREATED if is_new else UPDATED)
         return 0.0
 
-    def _refused(self, lane: _Lane, series: Series, error: Exception) -> float:
+    def _give_up(self, lane: _Lane, series: Series, error: Exception) -> float:
         """Forget a series that the API server rejects; its namespace may be gone."""
         self._note_fault(error)
         lane.settle(series)
@@ -253,7 +253,7 @@ class EventRecorder:
         self._drop("refused")
         return 0.0
 
-    def _failed(self, lane: _Lane, series: Series, error: Exception) -> float:
+    def _retry_later(self, lane: _Lane, series: Series, error: Exception) -> float:
         """Retry later: a new event a few times, a count with the next report."""
         self._note_fault(error)
         if series.told:
@@ -316,7 +316,7 @@ class EventRecorder:
         }
         if series.details.related is not None:
             event["related"] = series.details.related
-        return event if series.count == 1 else {**event, "series": _counted(series)}
+        return event if series.count == 1 else {**event, "series": _series_fields(series)}
 
     def _path(self, series: Series, name: str | None = None) -> str:
         return EVENTS.path(self._namespace_of(series), name)
@@ -353,9 +353,9 @@ class _Lane:
         self.queue: deque[Series] = deque()
         self.wake = asyncio.Event()
         self.failures = 0
-        """In a row, of whatever it sends."""
+        """Number of consecutive failures."""
         self.attempts = 0
-        """Of the first in the queue."""
+        """Number of attempts to send the first series in the queue."""
 
     def settle(self, series: Series) -> None:
         """Take a series out of the queue."""
@@ -364,7 +364,7 @@ class _Lane:
             self.attempts = 0
 
 
-def _counted(series: Series) -> dict[str, Any]:
+def _series_fields(series: Series) -> dict[str, Any]:
     return {"count": series.count, "lastObservedTime": series.last}
 
 

@@ -1,4 +1,4 @@
-"""What a reflector does after a fault, and the metrics that it reports."""
+"""Recovery of a reflector after a fault, and the metrics that it reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PASSING: Final = frozenset(
 
 
 class WatchRecovery(Struct, frozen=True, gc=False):
-    """How to go on. ``quiet``: not logged, as watches often end this way."""
+    """The next step after a fault. ``quiet``: not logged, as watches often end this way."""
 
     relist: bool
     at_once: bool = False

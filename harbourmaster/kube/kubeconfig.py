@@ -51,12 +51,13 @@ class Credentials(NamedTuple):
 
 
 def connection_from(paths: str, context: str | None) -> Connection:
-    """The connection of a context, by default the current one. Raises ConnectionSettingsError.
+    """Return the connection of a context, by default of the current one.
 
-    ``paths`` are files separated by colons, of which some may be missing.
+    ``paths`` are files separated by colons, of which some may be missing. Raises
+    ConnectionSettingsError.
     """
     try:
-        return _connection(_merged(paths), paths, context)
+        return _connection(_merge(paths), paths, context)
     except OSError as error:
         raise ConnectionSettingsError(
             f"kubeconfig {paths}: {error.filename or ''} can't be read: {reason(error)}"
@@ -66,21 +67,21 @@ def connection_from(paths: str, context: str | None) -> Connection:
         raise _fault(f"kubeconfig {paths}", "is invalid: a section has the wrong form") from None
 
 
-def _merged(paths: str) -> ConfigNode:
+def _merge(paths: str) -> ConfigNode:
     given = [Path(path).expanduser() for path in paths.split(":") if path]
     if not any(path.exists() for path in given):
         raise ConnectionSettingsError(f"kubeconfig {paths} is not there")
     try:
-        found = KubeConfigMerger(paths).config
+        config = KubeConfigMerger(paths).config
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
         raise _fault(f"kubeconfig {paths}", f"is not valid YAML{where}") from None
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise _fault(f"kubeconfig {paths}", "is invalid") from error
-    if found is None:
+    if config is None:
         raise _fault(f"kubeconfig {paths}", "is empty")
-    return found
+    return config
 
 
 def _connection(config: ConfigNode, paths: str, context: str | None) -> Connection:
@@ -117,7 +118,7 @@ def _connection(config: ConfigNode, paths: str, context: str | None) -> Connecti
 
 
 def _section(config: ConfigNode, kind: str, name: str, source: str) -> tuple[dict[str, Any], str]:
-    """The content of a named section, and the file that it stands in."""
+    """Return the content of a named section, and the file that contains it."""
     node = (
         config[f"{kind}s"].get_with_name(name, safe=True) if config.safe_get(f"{kind}s") else None
     )
@@ -152,7 +153,7 @@ def _load_certificate(
 
 
 def _content(section: dict[str, Any], field: str, folder: Path, source: str) -> bytes | None:
-    """What ``field`` names as a file or holds as data; None where it does neither."""
+    """Return the content of a field, which names a file or holds data; None if it is not set."""
     if not (section.get(field) or section.get(f"{field}-data")):
         return None
     encoded = FileOrData(section, field, file_base_path=str(folder)).as_data()
@@ -169,7 +170,7 @@ def _credentials(
     context: ssl.SSLContext,
     source: str,
 ) -> Credentials | None:
-    """Where the user's tokens come from; None where a certificate alone must do."""
+    """Return the source of the user's tokens; None for a user with a certificate alone."""
     unsupported = [name for name in (*_IMPERSONATION, "username") if user.get(name)]
     if unsupported:
         # Ignoring it would mean acting as a user with other permissions.
@@ -217,16 +218,16 @@ def _command(
 
 
 def _cluster_info(cluster: dict[str, Any], folder: Path, source: str) -> dict[str, Any]:
-    """The cluster information for a plugin."""
-    told = {
+    """Return the cluster information for a plugin."""
+    info = {
         name: cluster[name]
         for name in ("server", "tls-server-name", "insecure-skip-tls-verify")
         if cluster.get(name)
     }
     authorities = _content(cluster, "certificate-authority", folder, source)
     if authorities is not None:
-        told["certificate-authority-data"] = base64.b64encode(authorities).decode()
-    return told
+        info["certificate-authority-data"] = base64.b64encode(authorities).decode()
+    return info
 
 
 def _oidc(section: dict[str, Any], folder: Path, source: str) -> OidcToken:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _RELEASED_SECONDS: Final = 1
-"""The duration of a Lease that its holder gave back; the least that the API takes."""
+"""Duration in seconds of a Lease that its holder gave back; the API accepts no less."""
 _GRACE: Final = 0.8
 """The share of the time between deadline and expiry in which work may end; the rest is margin."""
 _SPREAD: Final = 0.25
@@ -30,7 +30,7 @@ _PATIENCE: Final = 3
 
 
 class LeaseSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Who leads. Every field may be missing or null."""
+    """The spec of a Lease. Every field may be missing or null."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -58,8 +58,8 @@ class Lease(Struct, frozen=True):
     @property
     def annotations(self) -> dict[str, Any]:
         """The annotations."""
-        found = self.metadata.get("annotations")
-        return found if isinstance(found, dict) else {}
+        annotations = self.metadata.get("annotations")
+        return annotations if isinstance(annotations, dict) else {}
 
     @property
     def holder(self) -> str:
@@ -82,7 +82,7 @@ def decode_lease(body: bytes) -> Lease:
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """The JSON of a Lease."""
+    """Encode a Lease as JSON."""
     return msgspec.json.encode(
         {
             "apiVersion": LEASES.api_version,
@@ -94,7 +94,7 @@ def encode_lease(lease: Lease) -> bytes:
 
 
 def micro_time(instant: datetime) -> str:
-    """An aware ``instant`` as the API writes it: RFC 3339, UTC, microseconds."""
+    """Format an aware ``instant`` as the API does: RFC 3339, UTC, microseconds."""
     offset = instant.utcoffset()
     if offset is None:
         raise ValueError(f"{instant.isoformat()} has no time zone")
@@ -122,17 +122,17 @@ class Timing(Struct, frozen=True, gc=False):
             )
 
     def wait(self, chance: float) -> float:
-        """How long after an attempt the next one begins; ``chance`` is from 0 to 1."""
+        """Return the seconds from an attempt to the next one; ``chance`` is from 0 to 1."""
         return self.retry_period * (1 + _SPREAD * chance)
 
     @property
     def call_timeout(self) -> float:
-        """What one call may take, so that several fit into the deadline."""
+        """Seconds of one call, so that several fit into the deadline."""
         return min(1.5 * self.retry_period, self.renew_deadline / _PATIENCE)
 
     @property
     def grace(self) -> float:
-        """What work may take to end once it is cancelled."""
+        """Seconds for work to end once it is cancelled."""
         return (self.lease_duration - self.renew_deadline) * _GRACE
 
     @property
@@ -142,7 +142,7 @@ class Timing(Struct, frozen=True, gc=False):
 
 
 class LeaseObservation(Struct, frozen=True):
-    """What a candidate knows: the last Lease seen, None for none, and its consequence."""
+    """The knowledge of a candidate: the last Lease that it saw, or None, and its consequence."""
 
     lease: Lease | None
     free_at: float
@@ -152,12 +152,12 @@ class LeaseObservation(Struct, frozen=True):
 def observe(
     before: LeaseObservation | None, lease: Lease | None, now: float, default_duration: float
 ) -> LeaseObservation:
-    """Take in what was read; ``now`` is the time after the answer.
+    """Add a reading of the Lease; ``now`` is the time after the answer.
 
-    A Lease that was deleted or emptied by hand frees nobody: the promise to its last holder
-    stands. Only a holder that gives it back (no holder, and one second) ends that at once.
+    A Lease that was deleted or emptied by hand does not end the promise to its last holder. Only a
+    holder that gives it back (no holder, and one second) ends that at once.
     """
-    if before is not None and _same(before.lease, lease):
+    if before is not None and _is_same(before.lease, lease):
         return before
     promised = now if before is None else max(before.free_at, now)
     if lease is None:
@@ -168,10 +168,10 @@ def observe(
     return LeaseObservation(lease, now if given_back else promised)
 
 
-def _same(one: Lease | None, other: Lease | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.version == other.version and one.spec == other.spec
+def _is_same(before: Lease | None, lease: Lease | None) -> bool:
+    if before is None or lease is None:
+        return before is lease
+    return before.version == lease.version and before.spec == lease.spec
 
 
 def _duration(spec: LeaseSpec, default: float) -> float:
@@ -188,7 +188,7 @@ class Renew(Struct, frozen=True, gc=False):
 
 
 class LeaseWait(Struct, frozen=True, gc=False):
-    """Another may be at work, until this time of our clock at least."""
+    """Wait, because another candidate may be at work until this time of our clock."""
 
     until: float
 
@@ -205,11 +205,11 @@ Action: TypeAlias = Acquire | Renew | LeaseWait
 def decide(
     observation: LeaseObservation, identity: str, now: float, written: Collection[str] = ()
 ) -> Action:
-    """What a candidate does that does not lead.
+    """Decide what a candidate does that does not lead.
 
     ``written`` are the renewTimes of our latest attempts, whose answers may have been lost. A
-    Lease in our name that bears none of them was created by somebody else, and who
-    held it may still be at work.
+    Lease in our name with none of them was created by another client, and its former holder may
+    still be at work.
     """
     lease = observation.lease
     if lease is not None and lease.holder == identity and lease.spec.renew_time in written:
@@ -218,14 +218,14 @@ def decide(
 
 
 def decide_as_leader(lease: Lease | None, identity: str) -> Acquire | Renew | StepDown:
-    """What a leader within its deadline does about the Lease that it finds."""
+    """Decide what a leader within its deadline does about the Lease that it reads."""
     if lease is None:
         return Acquire()
     return Renew() if lease.holder == identity else StepDown(lease.holder)
 
 
 def acquire(spec: LeaseSpec, identity: str, seconds: int, at: str) -> LeaseSpec:
-    """``spec`` taken over by ``identity``, if it is not in its name already.
+    """Return ``spec`` taken over by ``identity``, if it is not in its name already.
 
     ``at`` is the time, as the API writes it.
     """
@@ -244,7 +244,7 @@ def acquire(spec: LeaseSpec, identity: str, seconds: int, at: str) -> LeaseSpec:
 
 
 def renew(spec: LeaseSpec, seconds: int, at: str) -> LeaseSpec:
-    """``spec`` with the same holder, at work since the same time."""
+    """Return ``spec`` renewed for the same holder, at work since the same time."""
     return msgspec.structs.replace(
         spec,
         lease_duration_seconds=seconds,
@@ -255,7 +255,7 @@ def renew(spec: LeaseSpec, seconds: int, at: str) -> LeaseSpec:
 
 
 def release(spec: LeaseSpec, at: str) -> LeaseSpec:
-    """``spec`` given back, so that the next one need not wait."""
+    """Return ``spec`` given back, so that the next candidate need not wait."""
     return msgspec.structs.replace(
         spec,
         holder_identity="",
@@ -266,21 +266,21 @@ def release(spec: LeaseSpec, at: str) -> LeaseSpec:
 
 
 def mark(lease: Lease, marks: Mapping[str, bool], at: str) -> Lease:
-    """The Lease with an annotation for each mark that is set, and without one for any other.
+    """Return the Lease with an annotation for each mark that is set, and without any other mark.
 
-    The value is since when it is set: ``at``, unless the annotation has a time already.
+    The value is the time since when the mark is set: ``at``, unless it has a time already.
     """
-    found = {key: value for key, value in lease.annotations.items() if marks.get(key, True)}
+    annotations = {key: value for key, value in lease.annotations.items() if marks.get(key, True)}
     for name, is_set in marks.items():
-        if is_set and moment(str(found.get(name))) is None:
-            found[name] = at
-    if found == lease.annotations:
+        if is_set and moment(str(annotations.get(name))) is None:
+            annotations[name] = at
+    if annotations == lease.annotations:
         return lease
-    return msgspec.structs.replace(lease, metadata={**lease.metadata, "annotations": found})
+    return msgspec.structs.replace(lease, metadata={**lease.metadata, "annotations": annotations})
 
 
 def new_lease(name: str, namespace: str, labels: Mapping[str, str]) -> Lease:
-    """A Lease that nobody holds, not stored yet."""
+    """Create a Lease without a holder, not stored yet."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if labels:
         metadata["labels"] = dict(labels)

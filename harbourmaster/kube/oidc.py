@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.connection import checked_token, claims_of
+from harbourmaster.kube.connection import check_token, claims_of
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.telemetry.transport_errors import explain
 
@@ -53,7 +53,7 @@ class _Tokens(Struct, frozen=True, gc=False):
 
 
 class OidcToken:
-    """The user's ID token while it lasts, then new ones."""
+    """The ID token of a user while it is valid, then new ones."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class OidcToken:
         self._renewing = asyncio.Lock()
 
     async def get(self) -> str:
-        """The ID token. Raises ConnectionSettingsError."""
+        """Return the ID token. Raises ConnectionSettingsError."""
         async with self._renewing:
             if not self._id_token or self._has_ended():
                 await self._renew()
@@ -100,8 +100,8 @@ class OidcToken:
                 timeout=aiohttp.ClientTimeout(total=PROVIDER_SECONDS),
                 trust_env=False,
             ) as session:
-                found = await self._ask(session, f"{issuer}/.well-known/openid-configuration")
-                endpoint = msgspec.json.decode(found, type=_Discovery).token_endpoint
+                discovery = await self._ask(session, f"{issuer}/.well-known/openid-configuration")
+                endpoint = msgspec.json.decode(discovery, type=_Discovery).token_endpoint
                 form = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
                 if not self._provider.client_secret:
                     form["client_id"] = self._provider.client_id
@@ -113,7 +113,7 @@ class OidcToken:
             raise ConnectionSettingsError(
                 f"{self._source}: renewing the id-token failed: {text}"
             ) from error
-        self._id_token = checked_token(tokens.id_token, f"{self._source}: the answer of {issuer}")
+        self._id_token = check_token(tokens.id_token, f"{self._source}: the answer of {issuer}")
         self._refresh_token = tokens.refresh_token or self._refresh_token
 
     async def _ask(
@@ -136,7 +136,7 @@ class OidcToken:
             return body
 
     def _login(self) -> dict[str, str]:
-        """The client's header (RFC 6749, 2.3.1); none for a client without a secret."""
+        """Return the client's header (RFC 6749, 2.3.1); none for a client without a secret."""
         if not self._provider.client_secret:
             return {}
         pair = f"{quote_plus(self._provider.client_id)}:{quote_plus(self._provider.client_secret)}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.connection import checked_token
+from harbourmaster.kube.connection import check_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.trust import load_pair
 from harbourmaster.telemetry.text import reason
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLUGIN_SECONDS: Final = 30.0
-"""How long a plugin may take; it cannot ask the user for anything."""
+"""Seconds that a plugin may take; it cannot ask the user for anything."""
 END_SECONDS: Final = 1.0
-"""How long a killed plugin may take to end."""
+"""Seconds that a killed plugin may take to end."""
 MARGIN: Final = timedelta(seconds=10)
-"""How long before its end a credential is renewed."""
+"""Time before its end at which a credential is renewed."""
 
 
 class PluginCommand(Struct, frozen=True):
-    """What to run. ``source`` names the kubeconfig in errors."""
+    """The command of a plugin. ``source`` names the kubeconfig in errors."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -56,7 +56,7 @@ class _Answer(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PluginToken:
-    """The plugin's token while it is valid; a client certificate is loaded into the context."""
+    """The token of a plugin while it is valid; a client certificate is loaded into the context."""
 
     def __init__(
         self,
@@ -68,21 +68,24 @@ class PluginToken:
         self._command = command
         self._context = context
         self._now = now
-        self._kept: _Credential | None = None
+        self._credential: _Credential | None = None
         self._running = asyncio.Lock()
 
     async def get(self) -> str | None:
-        """The token; None if the plugin returned a certificate. Raises ConnectionSettingsError."""
+        """Return the token; None if the plugin returned a certificate.
+
+        Raises ConnectionSettingsError.
+        """
         async with self._running:
-            if self._kept is None or _has_ended(self._kept, self._now()):
-                self._kept = await self._renewed()
-        return self._kept.token or None
+            if self._credential is None or _has_ended(self._credential, self._now()):
+                self._credential = await self._run_plugin()
+        return self._credential.token or None
 
     def expire(self) -> None:
         """Run the plugin again at the next call."""
-        self._kept = None
+        self._credential = None
 
-    async def _renewed(self) -> _Credential:
+    async def _run_plugin(self) -> _Credential:
         command = self._command
         output = await _run(command)
         try:
@@ -95,15 +98,16 @@ class PluginToken:
             raise _fault(
                 command, f"answers with {kind}, expected ExecCredential of {command.api_version}"
             )
-        found = answer.status
-        if found.client_certificate_data and self._context is not None:
-            certificate, key = found.client_certificate_data, found.client_key_data
+        credential = answer.status
+        if credential.client_certificate_data and self._context is not None:
+            certificate = credential.client_certificate_data
+            key = credential.client_key_data
             load_pair(self._context, certificate.encode(), key.encode(), command.source)
-        elif not found.token:
+        elif not credential.token:
             raise _fault(command, "returned neither a token nor a certificate")
-        if found.token:
-            checked_token(found.token, f"{command.source}: the answer of {command.arguments[0]}")
-        return found
+        if credential.token:
+            check_token(credential.token, f"{command.source}: the answer of {command.arguments[0]}")
+        return credential
 
 
 def _has_ended(credential: _Credential, now: datetime) -> bool:
@@ -112,7 +116,7 @@ def _has_ended(credential: _Credential, now: datetime) -> bool:
 
 
 async def _run(command: PluginCommand) -> bytes:
-    """The output of the plugin, which has ended when this returns."""
+    """Return the output of the plugin, which has ended when this returns."""
     # Cancelled within the start, asyncio would leave the plugin's own children running.
     starting = asyncio.ensure_future(_start(command))
     try:
@@ -156,7 +160,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # A process that left the group may hold the pipes without end.
+        # A process that left the group may hold the pipes forever.
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await process.wait()

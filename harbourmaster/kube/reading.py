@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Metadata(Struct, gc=False, rename="camel"):
-    """Which object it is; a bookmark has only a resource version."""
+    """The identity of an object; a bookmark has only a resource version."""
 
     name: str = ""
     namespace: str = ""
@@ -51,11 +51,11 @@ def readable(
     """Decode each object of a list by itself; ``skip`` gets those that cannot be read."""
     for raw in items:
         try:
-            found = decode(raw)
+            obj = decode(raw)
         except _UNREADABLE as error:
             skip(_metadata(raw), error)
         else:
-            yield found
+            yield obj
 
 
 def log_skipped(log: FilteringBoundLogger, metadata: Metadata, error: Exception) -> None:
@@ -90,15 +90,15 @@ class Reader(Generic[T]):
         self._faults_of_list: dict[str, str] = {}
 
     def start_list(self) -> None:
-        """All objects are read anew from here on."""
+        """Begin to read all objects again."""
         self._faults_of_list = {}
 
     def end_list(self) -> None:
-        """All objects were read; the faults of those that are gone are forgotten."""
+        """End the reading of all objects, and forget the faults of those that are gone."""
         self._faults = self._faults_of_list
 
     def metadata(self, raw: msgspec.Raw) -> Metadata | None:
-        """The metadata of any object, or None."""
+        """Return the metadata of any object, or None."""
         try:
             return _decode_object(raw).metadata
         except (msgspec.DecodeError, RecursionError) as error:
@@ -106,7 +106,7 @@ class Reader(Generic[T]):
             return None
 
     def read(self, key: str, raw: msgspec.Raw) -> T | None:
-        """The object, or None where it can't be had."""
+        """Return the object, or None if it cannot be decoded."""
         if not key:
             self._reject(key, ValueError("metadata.name is missing"))
             return None
@@ -121,7 +121,7 @@ class Reader(Generic[T]):
         return obj
 
     def forget(self, key: str) -> None:
-        """Forget the fault of an object, which is gone or sound."""
+        """Forget the fault of an object that is gone or valid."""
         self._faults.pop(key, None)
 
     def _rescue(self, key: str, raw: msgspec.Raw, error: Exception) -> T | None:

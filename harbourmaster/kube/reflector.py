@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 ABSENT_BACKOFF: Final = Backoff(first=1.0, limit=60.0)
 STEADY: Final = 12.0
-"""Seconds after which a watch is sound though nothing came: a client waits less for its head."""
+"""Seconds after which a silent watch is sound: a client waits less for its head."""
 MAX_PAGE: Final = 8 * 1024 * 1024
 """Bytes of a page of several objects; it is in memory up to three times."""
 _MAX_STARTS: Final = 2
-"""Requests in any second, the further pages of a list aside."""
+"""Maximum number of requests in any second, except for further pages of a list."""
 _SHORTEST_WATCH: Final = 300
 _SMALLER: Final = 8
-"""By which the pages shrink that are too large."""
+"""Divisor of the number of objects in pages that are too large."""
 
 
 class Reflector(Generic[T]):
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
         self.is_forbidden = False
         """Whether the last error was a missing permission."""
         self.last_contact = -math.inf
-        """When, by the loop's clock, the last page, event or bookmark came."""
+        """Time of the last page, event or bookmark, by the loop's clock."""
         self._client = client
         self._namespace = namespace
         self._label_selector = label_selector
@@ -125,7 +125,7 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._absences = 0
         self._relisted = False
-        self._told_kinds: set[str] = set()
+        self._reported_kinds: set[str] = set()
         self._failed_listing = False
         self._changed: set[str] = set()
         self._events = 0
@@ -207,7 +207,7 @@ class Reflector(Generic[T]):
             self._note_contact()
         self.notify(frozenset(changed))
         self.synced.set()
-        self._tell_state()
+        self._notify_state()
 
     async def _page(self, token: str) -> ListPage:
         return await self._client.list(
@@ -300,7 +300,7 @@ class Reflector(Generic[T]):
             self._changed.add(key)
 
     def _flush(self) -> None:
-        """Tell what came since the last time."""
+        """Notify the listeners of the changes since the last flush."""
         self._flushing = None
         self.last_contact = self._clock()
         self._metrics.count_events(self.name, self._events)
@@ -312,7 +312,7 @@ class Reflector(Generic[T]):
         self.notify(frozenset(changed))
 
     async def _recover(self, error: ApiError, *, listing: bool) -> None:
-        """Note a fault and wait until the next attempt is due."""
+        """Record a fault and wait until the next attempt is due."""
         plan = after_fault(error, listing=listing, failures=self._failures, relisted=self._relisted)
         self._relisted = self._relisted or plan.at_once
         self._failures += 1
@@ -342,17 +342,17 @@ class Reflector(Generic[T]):
         self._reader.end_list()
         self.notify(frozenset(self.store.replace_all({})))
         self.synced.set()
-        self._tell_state()
+        self._notify_state()
 
     def _note_fault(self, error: ApiError) -> None:
         """Log the first fault of each kind since the watch was last connected."""
         kind = type(error).__name__
-        if kind not in self._told_kinds:
-            self._told_kinds.add(kind)
+        if kind not in self._reported_kinds:
+            self._reported_kinds.add(kind)
             self._log.warning("watch disconnected, serving from cache", error=str(error))
         self.error = str(error)
         self.is_forbidden = isinstance(error, ForbiddenError)
-        self._tell_state()
+        self._notify_state()
 
     def _note_contact(self) -> None:
         self._failures = 0
@@ -361,9 +361,9 @@ class Reflector(Generic[T]):
         self._failed_listing = False
         if self.error is not None:
             self.error = None
-            self._told_kinds.clear()
+            self._reported_kinds.clear()
             self._log.info("watch reconnected")
-            self._tell_state()
+            self._notify_state()
 
     def notify(self, keys: frozenset[str]) -> None:
         """Call all listeners, even if one of them fails."""
@@ -373,7 +373,7 @@ class Reflector(Generic[T]):
             except Exception:  # noqa: BLE001 - a listener's fault must not end the watch
                 self._log.exception("change handler failed", keys=len(keys))
 
-    def _tell_state(self) -> None:
+    def _notify_state(self) -> None:
         before, self._state = self._state, (self.error, self.absent, self.synced.is_set())
         if before != self._state and self._on_state is not None:
             try:

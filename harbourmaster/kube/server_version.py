@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 _PATH: Final = "/version"
 _NUMBER: Final = re.compile(r"([0-9]{1,4})(?![0-9])")
-"""Providers write ``27+`` for a minor version of theirs."""
+"""Some providers write ``27+`` for a minor version."""
 _GIT_VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 _SHOWN: Final = 100
 
 
 class ServerVersion(Struct, frozen=True, gc=False, order=True):
-    """Without the patch level, about which no API cares."""
+    """The version of an API server, without the patch level, which no API depends on."""
 
     major: int
     minor: int

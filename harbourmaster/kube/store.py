@@ -48,7 +48,7 @@ class Store(Generic[T]):
         return iter(self._objects)
 
     def get(self, key: str) -> T | None:
-        """The object, or None."""
+        """Return the object, or None."""
         return self._objects.get(key)
 
     def keys(self) -> KeysView[str]:
@@ -81,10 +81,10 @@ class Store(Generic[T]):
 
     def remove(self, key: str) -> bool:
         """Remove ``key``; returns whether anything changed."""
-        found = key in self._objects
+        is_known = key in self._objects
         self._forget(key)
         self._objects.pop(key, None)
-        return found
+        return is_known
 
     def replace_all(self, objects: Mapping[str, T]) -> set[str]:
         """Replace all objects; returns the keys that were added, changed or removed."""

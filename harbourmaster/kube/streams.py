@@ -65,10 +65,7 @@ _CLOSING: Final = frozenset((b"]", b"}"))
 
 
 def shallow(body: bytes, level: int) -> bytes:
-    """The same JSON with a text in place of each value on ``level`` that is nested too deeply.
-
-    The whole document is level 1. Objects with such a text cannot be decoded, the others can.
-    """
+    """Return the JSON with a text in place of each value on ``level`` that is nested too deeply."""
     pieces: list[bytes] = []
     depth = deepest = begun = kept = 0
     for token in _TOKENS.finditer(body):

@@ -58,7 +58,7 @@ class Request(Struct, frozen=True, gc=False):
 
     @property
     def call(self) -> str:
-        """Its name in errors."""
+        """The name of the request in errors."""
         return f"{self.verb} {self.path}"
 
 
@@ -86,7 +86,7 @@ class Transport:
         """The token that was sent last."""
 
     def open(self) -> None:
-        """Make the session; needs a running loop."""
+        """Create the session; needs a running loop."""
         self._session = aiohttp.ClientSession(
             connector=(self._connection.connector or _connector)(),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -112,7 +112,7 @@ class Transport:
         retries: int | None = None,
         max_bytes: int | None = None,
     ) -> bytes:
-        """The whole answer, after the repetitions that are in order.
+        """Return the whole answer, after the retries that are safe.
 
         ``seconds`` are for each attempt; ``retries`` 0 allows none of any kind. Raises
         TooLargeError for more than ``max_bytes``, by default MAX_ANSWER.
@@ -122,7 +122,7 @@ class Transport:
         may_resend = request.method == "GET" and left > 0
         while True:
             try:
-                response = await self._authorised(request, timeouts)
+                response = await self._send_authorised(request, timeouts)
                 async with response:
                     return await self._read(response, request, max_bytes)
             except UnreachableError as error:
@@ -140,9 +140,9 @@ class Transport:
     async def chunks(
         self, request: Request, *, total: float, idle: float
     ) -> AsyncGenerator[bytes, None]:
-        """The pieces of a long answer as they come; the first one, like any other answer, soon."""
+        """Yield the chunks of a long answer as they come; its head has the usual time limit."""
         timeouts = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS, sock_read=idle)
-        response = await self._authorised(request, timeouts)
+        response = await self._send_authorised(request, timeouts)
         async with response:
             try:
                 async for chunk in response.content.iter_any():
@@ -150,19 +150,19 @@ class Transport:
             except (aiohttp.ClientError, OSError) as error:
                 raise self._unreachable(error, request) from error
 
-    async def _authorised(
+    async def _send_authorised(
         self, request: Request, timeouts: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """The head of a good answer; a refused token is renewed once."""
+        """Return the head of a good answer; a refused token is renewed once."""
         try:
-            return await self._sent(request, timeouts)
+            return await self._send(request, timeouts)
         except UnauthorizedError as error:
             if error.status != HTTPStatus.UNAUTHORIZED or self._connection.refused is None:
                 raise
         self._connection.refused()
-        return await self._sent(request, timeouts)
+        return await self._send(request, timeouts)
 
-    async def _sent(
+    async def _send(
         self, request: Request, timeouts: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         if self._session is None:
@@ -192,7 +192,7 @@ class Transport:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         async with response:
-            body = self.blotted(await self._read(response, request))
+            body = self.redact(await self._read(response, request))
         raise error_from(status, body, response.headers, call=request.call)
 
     async def _headers(self, request: Request) -> dict[str, str]:
@@ -228,8 +228,8 @@ class Transport:
             raise self._unreachable(error, request) from error
         return b"".join(chunks)
 
-    def blotted(self, body: bytes) -> bytes:
-        """An answer that may be quoted: some say what they were asked, with our credentials."""
+    def redact(self, body: bytes) -> bytes:
+        """Remove our credentials from an answer that is quoted: some servers repeat the request."""
         return body.replace(self._secret, _REDACTED) if self._secret else body
 
     def _url(self, request: Request) -> URL:
@@ -261,7 +261,7 @@ def _asks_to_repeat(error: ApiError) -> bool:
 
 
 def _payload(body: bytes | None) -> bytes | BytesIO | None:
-    """A large body as a stream: aiohttp warns of one that is sent in a piece."""
+    """Return a large body as a stream, because aiohttp warns of one that is sent in a piece."""
     return BytesIO(body) if body is not None and len(body) > _PIECE else body
 
 

@@ -39,7 +39,7 @@ class TrustFile:
 
 
 def client_context() -> ssl.SSLContext:
-    """A context that checks chain and name, and trusts nobody yet.
+    """A context that checks chain and name, and has no trusted authority yet.
 
     Without OpenSSL's strict X.509 checks, as the certificates of many clusters predate them.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_BYTES: Final = 64 * 1024
-"""Of YAML; reading it takes its time, and nothing else is done meanwhile."""
+"""Maximum bytes of YAML, because reading it blocks the event loop."""
 _OF_CLUSTERS: Final = {
     "certificate-authority": "names a file: give certificate-authority-data",
     "insecure-skip-tls-verify": "is refused: give certificate-authority-data",
@@ -63,7 +63,7 @@ class Access(Struct, frozen=True):
 
 
 def access_from(text: bytes, source: str) -> Access:
-    """The connection of a kubeconfig. Raises ConnectionSettingsError, one line with ``source``.
+    """Return the access of a kubeconfig. Raises ConnectionSettingsError, one line with ``source``.
 
     It must have exactly one context, one user and one cluster. Nothing is sent.
     """
@@ -109,7 +109,7 @@ def _config(text: bytes, source: str) -> dict[str, Any]:
     if len(text) > MAX_BYTES:
         raise _fault(source, f"is larger than {MAX_BYTES} bytes")
     try:
-        found = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
+        config = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
     except yaml.composer.ComposerError:
         raise _fault(source, "has YAML aliases, which are not supported") from None
     except yaml.YAMLError as error:
@@ -120,13 +120,13 @@ def _config(text: bytes, source: str) -> dict[str, Any]:
         ) from None
     except Exception:  # noqa: BLE001 - values such as "!!bool x" fail in many ways
         raise _fault(source, "is not valid YAML") from None
-    if not isinstance(found, dict):
-        raise _fault(source, "is invalid" if found is not None else "is empty")
-    return found
+    if not isinstance(config, dict):
+        raise _fault(source, "is invalid" if config is not None else "is empty")
+    return config
 
 
 def _only(config: dict[str, Any], kind: str, source: str) -> tuple[str, dict[str, Any]]:
-    """Name and content of the one section of a kind."""
+    """Return name and content of the only section of a kind."""
     sections = config.get(f"{kind}s")
     count = len(sections) if isinstance(sections, list) else 0
     if not isinstance(sections, list) or count != 1:
@@ -153,7 +153,7 @@ def _check_names(
 
 
 def _load_pair(context: ssl.SSLContext, user: dict[str, Any], source: str) -> datetime | None:
-    """Show the client certificate, if there is one; when it ends."""
+    """Load the client certificate, if there is one; returns the time of its end."""
     certificate = _data(user, "client-certificate-data", source)
     if certificate is None:
         return None
@@ -176,10 +176,10 @@ def _data(section: dict[str, Any], field: str, source: str) -> bytes | None:
 
 
 def _text(section: dict[str, Any], field: str, source: str) -> str:
-    found = section.get(field) or ""
-    if not isinstance(found, str):
+    text = section.get(field) or ""
+    if not isinstance(text, str):
         raise _fault(source, f"{field} is not text")
-    return found
+    return text
 
 
 def _moment(seconds: float) -> datetime | None:

@@ -90,11 +90,11 @@ class WorkQueue:
         self._shut_down = False
 
     def __len__(self) -> int:
-        """How many keys wait, delayed ones aside."""
+        """Number of waiting keys, without delayed ones."""
         return len(self._dirty)
 
     def add(self, key: str) -> None:
-        """Have ``key`` looked at soon; nothing where it waits already or the queue is shut down."""
+        """Queue ``key`` unless it waits already or the queue is shut down."""
         if self._shut_down or key in self._dirty:
             return
         self._dirty[key] = _now()
@@ -104,7 +104,7 @@ class WorkQueue:
             self._changed.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Have ``key`` looked at in so many seconds, or earlier where that was asked for before.
+        """Queue ``key`` after a delay, or earlier if that was requested before.
 
         An ``add`` meanwhile does not undo it.
         """
@@ -142,7 +142,7 @@ class WorkQueue:
         return key
 
     def done(self, key: str) -> None:
-        """Give ``key`` back. Raises ValueError where nobody has it."""
+        """Give ``key`` back. Raises ValueError if no worker has it."""
         if key not in self._active:
             raise ValueError(f"no worker has {key}")
         self._metrics.observe_work(self.name, _now() - self._active.pop(key))
@@ -151,7 +151,7 @@ class WorkQueue:
         self._changed.set()
 
     def retry(self, key: str) -> None:
-        """Have ``key`` looked at again after a wait that grows until ``forget``."""
+        """Queue ``key`` again after a delay that grows until ``forget``."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self._metrics.count_retry(self.name)
@@ -173,10 +173,10 @@ class WorkQueue:
         self._ready.setdefault(_namespace(key), deque()).append(key)
 
     def _next_namespace(self) -> str | None:
-        """Whose turn it is; None where nobody waits who leaves workers to others."""
+        """Return the namespace whose turn it is; None if none may take another worker."""
         limit = _SHARE * (self.workers - len(self._active))
         busy = Counter(map(_namespace, self._active))
-        return next((each for each in self._ready if busy[each] < limit), None)
+        return next((namespace for namespace in self._ready if busy[namespace] < limit), None)
 
     def _due(self, key: str) -> None:
         del self._timers[key]
@@ -192,7 +192,7 @@ async def work(
 ) -> None:
     """Reconcile keys until cancelled, or until the queue is shut down and empty.
 
-    ``reconcile`` returns the seconds after which to look again, or None. What it raises is told to
+    ``reconcile`` returns the seconds after which to look again, or None. Its exception is passed to
     ``on_error``, by default the log, and the key is tried again after a growing wait. A key whose
     worker is cancelled goes back into the queue, for the next worker.
     """

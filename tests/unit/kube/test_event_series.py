@@ -81,7 +81,7 @@ def test_half_a_character_is_no_error():
 def test_what_differs_is_another_series(other):
     table = SeriesTable(10, 360)
     table.begin(series())
-    assert table.again(other, 1.0, "u") is None
+    assert table.count_again(other, 1.0, "u") is None
 
 
 def test_the_same_of_another_version_is_counted():
@@ -89,16 +89,16 @@ def test_the_same_of_another_version_is_counted():
     begun = series()
     table.begin(begun)
     newer = msgspec.structs.replace(POD, resource_version="8")
-    assert table.again(happened(regarding=newer), 360.0, "u") is begun
+    assert table.count_again(happened(regarding=newer), 360.0, "u") is begun
     assert (begun.count, begun.first, begun.last, begun.is_behind) == (2, "t", "u", True)
 
 
 def test_a_series_ends_when_it_was_quiet():
     table = SeriesTable(10, 360)
     table.begin(series())
-    assert table.again(happened(), 300.0, "u") is not None
-    assert table.again(happened(), 660.0, "u") is not None
-    assert table.again(happened(), 1020.1, "u") is None
+    assert table.count_again(happened(), 300.0, "u") is not None
+    assert table.count_again(happened(), 660.0, "u") is not None
+    assert table.count_again(happened(), 1020.1, "u") is None
 
 
 def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
@@ -106,7 +106,7 @@ def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
     one, two, three, four = (series(happened(note=note)) for note in ("1", "2", "3", "4"))
     assert table.begin(one) is None
     assert table.begin(two) is None
-    table.again(one.occurrence, 1.0, "u")
+    table.count_again(one.occurrence, 1.0, "u")
     assert table.begin(three) is None
     assert list(table) == [one, three]
     assert table.begin(four) is one
@@ -153,11 +153,11 @@ def test_an_allowance_is_spent_and_comes_back():
 
 def test_no_more_comes_back_than_the_burst():
     allowance = Allowance(burst=2, period=1)
-    assert Bucket(0.0, 0.0).filled(allowance, 1e9) == Bucket(2.0, 1e9)
+    assert Bucket(0.0, 0.0).refill(allowance, 1e9) == Bucket(2.0, 1e9)
 
 
 def test_a_clock_that_goes_back_takes_nothing():
-    assert Bucket(1.0, 10.0).filled(Allowance(2, 1), 5.0).tokens == 1.0
+    assert Bucket(1.0, 10.0).refill(Allowance(2, 1), 5.0).tokens == 1.0
 
 
 def test_a_limiter_remembers_the_latest_ones():

@@ -289,7 +289,7 @@ async def test_a_decision_holds_for_a_moment_and_for_this_wish_only(site):
     await site.get(CPU, headers_of("john"))
     await site.get(CPU, headers_of("jane", ["other"]))
     assert len(site.reviews.specs) == 4
-    site.now += access.HELD
+    site.now += access.VALIDITY
     site.reviews.allowed = False
     assert (await site.get(CPU))[0] == 403
 
