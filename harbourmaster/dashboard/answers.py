@@ -1,4 +1,4 @@
-"""Answers other than pages, and the notes of a page about its data."""
+"""Composes answers other than pages, and the notes of a page about its data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from harbourmaster.api.names import dns_label
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.registry import OVERVIEW
-from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.kube.errors import ForbiddenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.attempts import RateLimit
+    from harbourmaster.dashboard.rate_limit import RateLimit
     from harbourmaster.dashboard.registry import Page
     from harbourmaster.dashboard.sources import PageSources, Source
     from harbourmaster.dashboard.visibility import Visibility
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PageRefused(Exception):  # noqa: N818 - it is an answer, and named after it
-    """An answer that is not a page: what is wrong, and in ``advice`` and ``command`` what to do."""
+    """An answer that is not a page: what is wrong, and how to mend it (``advice``, ``command``)."""
 
     def __init__(
         self,
@@ -45,23 +44,26 @@ class PageRefused(Exception):  # noqa: N818 - it is an answer, and named after i
         self.command = command
 
 
-def check(allowed: RateLimit, who: str, text: str) -> None:
-    """Raises PageRefused for who has to wait."""
-    wait = allowed.wait(who)
-    if wait:
-        advice = f"Try again in {math.ceil(wait)} s."
-        raise PageRefused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
+def check_rate(limit: RateLimit, user: str, text: str) -> None:
+    """Raise PageRefused if the user must wait."""
+    delay = limit.delay(user)
+    if delay:
+        advice = f"Try again in {math.ceil(delay)} s."
+        raise PageRefused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=delay)
 
 
 def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageRefused:
-    """The answer to who may list nothing of a page; ``unasked`` as in a Visibility."""
+    """Return the answer to a user that may list nothing of a page.
+
+    ``unasked`` is that of the Visibility.
+    """
     places = _places(namespace)
     advice, command = _grant(user, namespace, page.needed_kinds)
     if unasked:
         places[True] = f"in the namespaces that were asked about; {unasked} were too many"
         advice = f"Name yours in the address: {page.path}?namespace=NAME. Or {advice.lower()}"
     kinds = "; or list ".join(
-        f"{' and '.join(each.name for each in group)} {places[group[0].namespaced]}"
+        f"{' and '.join(kind.name for kind in group)} {places[group[0].namespaced]}"
         for group in page.needed
     )
     text = f"Missing permission: list {kinds}."
@@ -69,17 +71,17 @@ def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageR
 
 
 def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tuple[str, str, str]:
-    """What of a page is left out for lack of permissions, advice, and commands that grant them."""
-    kinds = [each for each in page.kinds if visible.of(each).is_empty]
+    """Return the kinds that a page omits for lack of permissions, advice, and commands."""
+    kinds = [kind for kind in page.kinds if visible.of(kind).is_empty]
     names: dict[str, list[str]] = {}
-    for each in sorted(kinds, key=lambda kind: not kind.namespaced):
-        names.setdefault(_places(namespace)[each.namespaced], []).append(each.name)
-    found = "; ".join(f"{where}: {', '.join(each)}" for where, each in names.items())
-    return (found, *_grant(user, namespace, kinds))
+    for kind in sorted(kinds, key=lambda kind: not kind.namespaced):
+        names.setdefault(_places(namespace)[kind.namespaced], []).append(kind.name)
+    hidden = "; ".join(f"{where}: {', '.join(kind)}" for where, kind in names.items())
+    return (hidden, *_grant(user, namespace, kinds))
 
 
-def unchecked(error: ApiError | TimeoutError) -> PageRefused:
-    """The answer where the API server did not say who somebody is or what they may list."""
+def check_failed(error: ApiError | TimeoutError) -> PageRefused:
+    """Return the answer to a user whose permissions could not be checked."""
     text = "The API server did not answer who you are or what you may list."
     advice, command = "Try again in a moment.", ""
     if isinstance(error, ForbiddenError):
@@ -91,13 +93,13 @@ def unchecked(error: ApiError | TimeoutError) -> PageRefused:
 
 
 def _places(namespace: str) -> dict[bool, str]:
-    """Where kinds are to be listed, by whether they are namespaced."""
+    """Return where kinds must be listed, by whether they are namespaced."""
     named = f"in the namespace {namespace}" if namespace else "in any namespace"
     return {True: named, False: "in the whole cluster"}
 
 
 def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> tuple[str, str]:
-    """Advice for a user who cannot list these, and the commands for that, one for each scope."""
+    """Return advice for a user that cannot list these kinds, and one command for each scope."""
     if namespace and dns_label(namespace):
         return "This is not a valid namespace: choose another one.", ""
     inside = ("rolebinding", f"--namespace={namespace or 'NAMESPACE'}")
@@ -113,15 +115,15 @@ def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> tuple[str, 
 
 
 def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]:
-    """What is to be known about the data, such as that it is not there yet."""
-    shown = [(kind, sources.named(SOURCES[kind])) for kind in page.kinds]
+    """Return remarks about the data of a page, such as that it is incomplete."""
+    shown = [(kind, sources.of(kind)) for kind in page.kinds]
     if page.counts:
         shown = [(kind, source) for kind, source in shown if kind is not PODS]
         shown.append((PODS, sources.labels))
     if page is OVERVIEW:
         shown.append((PODS, sources.gated_pods))
-    found = (_note(page, kind, source) for kind, source in shown if not visible.of(kind).is_empty)
-    notes = list(dict.fromkeys(filter(None, found)))
+    texts = (_note(page, kind, source) for kind, source in shown if not visible.of(kind).is_empty)
+    notes = list(dict.fromkeys(filter(None, texts)))
     if visible.unasked:
         notes.append(
             f"There are {visible.unasked} more namespaces than one page asks about: choose one."

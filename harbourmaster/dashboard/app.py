@@ -1,4 +1,4 @@
-"""The dashboard's routes: who asks, what they may see, and the page that is made of it."""
+"""Routes requests: authenticates users, finds what they may see, and renders the page."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import utc_now
-from harbourmaster.dashboard import attempts
+from harbourmaster.dashboard import rate_limit
 from harbourmaster.dashboard.answers import (
     PageRefused,
-    check,
+    check_failed,
+    check_rate,
     forbidden,
     hidden_on,
     notes_on,
-    unchecked,
 )
-from harbourmaster.dashboard.attempts import RateLimit
 from harbourmaster.dashboard.guard import (
     client_of,
     harden,
@@ -34,6 +33,7 @@ from harbourmaster.dashboard.guard import (
 )
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
 from harbourmaster.dashboard.query import read_query
+from harbourmaster.dashboard.rate_limit import RateLimit
 from harbourmaster.dashboard.registry import (
     BY_NAME,
     PAGES,
@@ -45,13 +45,13 @@ from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.dashboard.stream import (
     MOST,
-    MOST_OF_ONE,
+    MOST_OF_USER,
     Hub,
     StreamReader,
     TooManyStreamsError,
 )
-from harbourmaster.dashboard.tokens import TriedTokens, fault_of, may_be_token
-from harbourmaster.dashboard.visibility import look
+from harbourmaster.dashboard.tokens import TokenChecker, fault_of, may_be_token
+from harbourmaster.dashboard.visibility import find_visibility
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.providers.addresses import parse_networks
@@ -80,14 +80,14 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 class ReadSources(Protocol):
-    """Gives the current sources."""
+    """A function that returns the current sources."""
 
     def __call__(self, *, counts: bool, pod: str = "") -> Awaitable[PageSources]:
-        """The sources; with ``counts`` of the pods that policies select, and one pod by its key."""
+        """Return the sources, with ``counts`` of pods, and the pod with the key ``pod``."""
 
 
 class Dashboard:
-    """Answers requests."""
+    """The application that answers requests."""
 
     def __init__(
         self,
@@ -109,13 +109,13 @@ class Dashboard:
         self._cookie = f"__Host-{COOKIE}" if is_tls else COOKIE
         self._assets = read_assets()
         self._by_path = {asset.path: asset for asset in self._assets.values()}
-        self._tokens = TriedTokens(access, _elapsed)
-        self._made = RateLimit(attempts.PAGES, _elapsed)
+        self._tokens = TokenChecker(access, _monotonic)
+        self._page_rate = RateLimit(rate_limit.PAGES, _monotonic)
         self._log = get_logger("dashboard")
 
     def app(self) -> web.Application:
-        """The application to serve."""
-        app = web.Application(middlewares=[self._guarded], client_max_size=_LONGEST_FORM)
+        """Create the application of aiohttp."""
+        app = web.Application(middlewares=[self._middleware()], client_max_size=_LONGEST_FORM)
         for page in BY_NAME.values():
             app.router.add_get(page.path, self._page_handler(page))
         app.router.add_get("/login", self._login_page)
@@ -131,18 +131,17 @@ class Dashboard:
         app.on_shutdown.append(close)
         return app
 
-    def changed(self, source: str, keys: frozenset[str]) -> None:
-        """Something has changed in the source of this name in the sources."""
+    def notify(self, source: str, keys: frozenset[str]) -> None:
+        """Notify open pages of a change in the source of this name."""
         kind = _KINDS.get(source)
         if kind is not None:
-            self.hub.changed(kind, keys)
+            self.hub.notify(kind, keys)
 
-    # What every request goes through.
+    # Middleware.
 
-    @property
-    def _guarded(self) -> Any:  # noqa: ANN401 - aiohttp's own type is private
+    def _middleware(self) -> Any:  # noqa: ANN401 - aiohttp's own type is private
         @web.middleware
-        async def guarded(
+        async def answer_errors(
             request: web.Request,
             handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
         ) -> web.StreamResponse:
@@ -156,14 +155,14 @@ class Dashboard:
                 if status < HTTPStatus.BAD_REQUEST:
                     raise
                 refused = PageRefused(status, _TEXTS.get(status, status.phrase))
-                found = self._refusal(request, refused)
+                response = self._refusal(request, refused)
                 if hdrs.ALLOW in error.headers:
-                    found.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
-                return found
+                    response.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
+                return response
             except TooManyStreamsError:
                 refused = PageRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"Too many open pages: {MOST} at most, and {MOST_OF_ONE} of one user.",
+                    f"Too many open pages: {MOST} at most, and {MOST_OF_USER} of one user.",
                     "Reload the page to see what is new.",
                     retry_after=60,
                 )
@@ -172,10 +171,10 @@ class Dashboard:
                 refused = PageRefused(HTTPStatus.UNPROCESSABLE_ENTITY, text)
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
-                refused = unchecked(error)
+                refused = check_failed(error)
             return self._refusal(request, refused)
 
-        return guarded
+        return answer_errors
 
     def _check_host(self, request: web.Request) -> None:
         if not self._is_tls and not is_host_of_loopback(request):
@@ -197,10 +196,10 @@ class Dashboard:
             response.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="harbourmaster"'
         return response
 
-    # Who asks.
+    # Users and permissions.
 
     def _token(self, request: web.Request) -> str:
-        """The token of the header, else of the cookie; empty for none."""
+        """Return the token of the header, else of the cookie; empty without one."""
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         if given:
             token = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
@@ -209,14 +208,14 @@ class Dashboard:
         return (self._sealer.open(cookie) or "") if cookie else ""
 
     async def _user(self, request: web.Request) -> User:
-        """Who asks. Raises PageRefused, and a redirection to the login page for who has none."""
+        """Return the user. Raises PageRefused, or HTTPSeeOther to the login page."""
         token = self._token(request)
         is_bearer = hdrs.AUTHORIZATION in request.headers
         user = None
         if token:
-            # What we sealed was good once, so nobody can try tokens by cookies.
+            # A cookie has a token that was valid once, so clients cannot try tokens by cookies.
             user = await (
-                self._tokens.tried(token, client_of(request, self._proxies))
+                self._tokens.find_user(token, client_of(request, self._proxies))
                 if is_bearer
                 else self._access.user(token)
             )
@@ -231,7 +230,7 @@ class Dashboard:
             )
         raise web.HTTPSeeOther(f"/login?next={quote(local_path(request.path_qs), safe='/')}")
 
-    async def _visible(
+    async def _find_visible(
         self,
         user: User,
         kinds: tuple[Resource, ...],
@@ -240,18 +239,18 @@ class Dashboard:
         *,
         whole: bool,
     ) -> Visibility:
-        """What the user may see; ``whole`` asks about namespaces without any objects, too."""
+        """Find what the user may see; with ``whole``, also in namespaces without objects."""
         known = frozenset() if sources.namespaces is None else frozenset(sources.namespaces.store)
         wanted = {kind: places_of(kind, sources) | (known if whole else set()) for kind in kinds}
         besides = dict.fromkeys(DEFINITIONS, sources.definition_namespaces)
-        return await look(self._access, user, wanted, known, only, besides)
+        return await find_visibility(self._access, user, wanted, known, only, besides)
 
     # Pages.
 
     def _page_handler(self, page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             query = replace(read_query(request.query), **request.match_info)
-            sources, visible = await self._seen(request, page, query.namespace)
+            sources, visible = await self._read_visible(request, page, query.namespace)
             if page.reads_pod:
                 sources = await self._read_sources(
                     counts=False, pod=f"{query.namespace}/{query.name}"
@@ -278,21 +277,21 @@ class Dashboard:
 
         return handle
 
-    async def _seen(
+    async def _read_visible(
         self, request: web.Request, page: Page, namespace: str
     ) -> tuple[PageSources, Visibility]:
-        """What a page is made of, and what the user may see of it. Raises PageRefused."""
+        """Return the sources of a page, and what the user may see of them. Raises PageRefused."""
         user = await self._user(request)
         self._note_page(user)
         sources = await self._read_sources(counts=page.counts)
-        visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
+        visible = await self._find_visible(user, page.kinds, sources, namespace, whole=False)
         if page.is_refused(visible):
             raise forbidden(page, user, namespace, visible.unasked)
         return sources, visible
 
     def _note_page(self, user: User) -> None:
-        check(self._made, user.name, "Too many requests.")
-        self._made.note(user.name)
+        check_rate(self._page_rate, user.name, "Too many requests.")
+        self._page_rate.note(user.name)
 
     def _html(
         self,
@@ -308,7 +307,7 @@ class Dashboard:
             **({"page": None, "query": None, "notes": (), "hidden": ("",), "live": ""} | values),
             pages=PAGES,
             user="" if user is None else user.name,
-            assets={name: each.path for name, each in self._assets.items()},
+            assets={name: asset.path for name, asset in self._assets.items()},
         )
         return web.Response(status=status, text=body, content_type=_HTML)
 
@@ -342,13 +341,12 @@ class Dashboard:
         if fault:
             return self._login_form(request, after, fault, HTTPStatus.BAD_REQUEST)
         try:
-            user = await self._tokens.tried(token, client_of(request, self._proxies))
+            user = await self._tokens.find_user(token, client_of(request, self._proxies))
         except PageRefused as refused:
-            found = self._login_form(
-                request, after, f"{refused.text} {refused.advice}", refused.status
-            )
-            found.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
-            return found
+            text = f"{refused.text} {refused.advice}"
+            response = self._login_form(request, after, text, refused.status)
+            response.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
+            return response
         if user is None:
             fault = "The API server rejected this token, or it expired."
             return self._login_form(request, after, fault, HTTPStatus.UNAUTHORIZED)
@@ -383,7 +381,7 @@ class Dashboard:
                 "Open the dashboard, and send it from there.",
             )
 
-    # What comes besides.
+    # Streams and static files.
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         user = await self._user(request)
@@ -391,39 +389,39 @@ class Dashboard:
         if page is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, "This page does not exist.")
         only = read_query(request.query).namespace
-        # Before anything is asked: it takes as many questions as a page does.
+        # First, because it takes as many access reviews as a page.
         self.hub.check(user.name)
         self._note_page(user)
         token = self._token(request)
 
-        async def visible() -> Visibility:
+        async def find_visible() -> Visibility:
             sources = await self._read_sources(counts=False)
-            return await self._visible(user, page.kinds, sources, only, whole=True)
+            return await self._find_visible(user, page.kinds, sources, only, whole=True)
 
         async def recheck() -> Visibility | None:
             try:
                 if await self._access.user(token) != user or not self._token(request):
                     return None
-                found = await visible()
+                visible = await find_visible()
             except (ApiError, TimeoutError):
-                # Who can't be asked about sees nothing more; the browser comes again.
+                # Without an answer the stream ends, and the browser connects again.
                 return None
-            return None if page.is_refused(found) else found
+            return None if page.is_refused(visible) else visible
 
-        first = await visible()
+        first = await find_visible()
         if page.is_refused(first):
             raise forbidden(page, user, only, first.unasked)
         return await self.hub.serve(request, user.name, StreamReader(page.kinds, first), recheck)
 
     async def _static(self, request: web.Request) -> web.Response:
-        found = self._by_path.get(request.path)
-        if found is None:
+        asset = self._by_path.get(request.path)
+        if asset is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, "This file does not exist.")
-        headers = {hdrs.CACHE_CONTROL: _FOREVER, hdrs.ETAG: f'"{found.etag}"'}
-        if found.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+        headers = {hdrs.CACHE_CONTROL: _FOREVER, hdrs.ETAG: f'"{asset.etag}"'}
+        if asset.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-        headers[hdrs.CONTENT_TYPE] = found.content_type
-        return web.Response(body=found.body, headers=headers)
+        headers[hdrs.CONTENT_TYPE] = asset.content_type
+        return web.Response(body=asset.body, headers=headers)
 
 
 _KINDS: Final = {name: kind for kind, name in SOURCES.items()} | {"waits": PODS}
@@ -434,7 +432,7 @@ _TEXTS: Final = {
 }
 
 
-def _elapsed() -> float:
+def _monotonic() -> float:
     return asyncio.get_running_loop().time()
 
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 SLICE: Final = 500
-"""Pods that are matched in one go; others have their turn after each."""
+"""Pods that are matched before other tasks may run."""
 HELD: Final = 2.0
-"""Seconds for which counts are given again though something has changed."""
+"""Seconds for which counts are reused although something has changed."""
 
 
 class PodCounter:
-    """Counts when somebody wants to know, and not again until something has changed."""
+    """Counts selected pods on request, and again only after a change."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PodCounter:
         namespace: Callable[[str], Mapping[str, str] | None],
         is_whole: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``namespace`` gives its labels; ``is_whole`` whether all of it is known."""
+        """``namespace`` returns its labels; ``is_whole`` says whether all caches are filled."""
         self._is_whole = is_whole
         self._policies = policies
         self._pods = pods
@@ -61,11 +61,11 @@ class PodCounter:
         self._counting = asyncio.Lock()
 
     def outdate(self) -> None:
-        """Pods, policies or namespaces have changed."""
+        """Count again on the next request."""
         self._is_outdated = True
 
     async def counts(self) -> MatchCounts:
-        """What was counted last, or is now."""
+        """Return the counts, which may be those of a former request."""
         async with self._counting:
             clock = asyncio.get_running_loop().time
             is_due = self._is_outdated and clock() >= self._good_until
@@ -74,7 +74,7 @@ class PodCounter:
                 try:
                     self._counts = await self._count()
                 except BaseException:
-                    # Who asked has gone away: the next request counts again.
+                    # The client has disconnected, so the next request counts again.
                     self._is_outdated = True
                     raise
                 self._good_until = clock() + HELD
@@ -87,18 +87,19 @@ class PodCounter:
         pods: dict[str, int] = {}
         together: dict[tuple[CompiledPolicy, ...], None] = {}
         for number, pod in enumerate(tuple(self._pods()), 1):
-            space = pod.namespace
-            pods[space] = pods.get(space, 0) + 1
-            selecting = chosen.match(space, self._namespace(space) or {}, pod.labels)
+            namespace = pod.namespace
+            pods[namespace] = pods.get(namespace, 0) + 1
+            labels = self._namespace(namespace) or {}
+            selecting = chosen.match(namespace, labels, pod.labels)
             if len(selecting) > 1:
                 together[selecting] = None
             for policy in selecting:
                 counts = by_policy.setdefault(policy.reference, {})
-                counts[space] = counts.get(space, 0) + 1
+                counts[namespace] = counts.get(namespace, 0) + 1
             if not number % SLICE:
                 await asyncio.sleep(0)
         conflicts: dict[Conflict, None] = {}
-        small = [each for each in together if len(each) <= MOST_OF_SET][:MOST]
+        small = [group for group in together if len(group) <= MOST_OF_SET][:MOST]
         for group in small:
             conflicts |= dict.fromkeys(conflicts_of(group))
             await asyncio.sleep(0)
@@ -122,7 +123,7 @@ _policy: Final = msgspec.json.Decoder(Policy)
 
 
 class DashboardCaches(Caches):
-    """The sources of one process. ``on_change`` gets the name of a source, and keys."""
+    """The caches of all sources; ``on_change`` is called with the name of a source and keys."""
 
     def __init__(
         self,
@@ -133,12 +134,12 @@ class DashboardCaches(Caches):
     ) -> None:
         """``shared`` are the caches of controllers by the names of sources.
 
-        Make this before any of the caches runs.
+        It must be created before any of the caches runs.
         """
         super().__init__(client, metrics)
         self.on_change: list[Callable[[str, frozenset[str]], None]] = []
-        self.policies = self._policies(POLICIES, POLICY)
-        self.cluster_policies = self._policies(CLUSTER_POLICIES, CLUSTER_POLICY)
+        self.policies = self._policy_cache(POLICIES, POLICY)
+        self.cluster_policies = self._policy_cache(CLUSTER_POLICIES, CLUSTER_POLICY)
         self.namespaces = self.cache(
             NAMESPACES, _labels, metadata_only=True, name="namespaces of the dashboard"
         )
@@ -147,9 +148,9 @@ class DashboardCaches(Caches):
         )
         self._counter = PodCounter(
             lambda: [
-                each.compiled
+                policy.compiled
                 for source in (self.policies, self.cluster_policies)
-                for each in source.store.values()
+                for policy in source.store.values()
             ],
             self.pods.store.values,
             self.namespaces.store.get,
@@ -165,35 +166,35 @@ class DashboardCaches(Caches):
             **(shared or {}),
         }
         for source, cache in self._sources.items():
-            cache.subscribe(partial(self._tell, source))
+            cache.subscribe(partial(self._notify, source))
 
     async def sources(self, *, counts: bool, **settings: Any) -> PageSources:  # noqa: ANN401 - of the Sources
-        """The current sources."""
+        """Return the current sources."""
         if counts:
             settings["counts"] = await self._counter.counts()
         return PageSources(**self._sources, **settings)
 
-    def _policies(self, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
+    def _policy_cache(self, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
         return self.cache(
             resource,
-            known_policy,
+            decode_policy,
             name=f"{resource.plural} of the dashboard",
             undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
         )
 
-    def _tell(self, name: str, keys: frozenset[str]) -> None:
-        for each in self.on_change:
-            each(name, keys)
+    def _notify(self, name: str, keys: frozenset[str]) -> None:
+        for listener in self.on_change:
+            listener(name, keys)
 
 
-def known_policy(raw: msgspec.Raw | bytes) -> KnownPolicy:
-    """A policy of either kind. Raises MalformedError."""
+def decode_policy(raw: msgspec.Raw | bytes) -> KnownPolicy:
+    """Decode and compile a policy of either kind. Raises MalformedError."""
     policy = decode(_policy, raw, "")
     return KnownPolicy(policy, compile_policy(policy))
 
 
 def unreadable_policy(kind: str, key: str, error: Exception) -> KnownPolicy:
-    """One that can't be read is shown with its fault, as admission tells of it."""
+    """Return a policy that cannot be decoded, with its fault as in warnings of admission."""
     namespace, _, name = key.rpartition("/")
     policy = Policy(kind=kind, metadata=PolicyMetadata(name=name, namespace=namespace or None))
     return KnownPolicy(

@@ -1,4 +1,4 @@
-"""Policies that select the same pod and ask for different values of one field."""
+"""Finds policies that select the same pod and ask for different values of one field."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
 
 MOST: Final = 256
-"""Sets of policies that are searched."""
+"""Maximum sets of policies that are searched."""
 MOST_OF_SET: Final = 50
-"""Policies of one: the work grows with their square, and no other work is done meanwhile."""
+"""Maximum policies of a set: the cost grows with their square and blocks the event loop."""
 
 
 class Conflict(Struct, frozen=True):
-    """One field that policies disagree on."""
+    """A field for which policies ask for different values."""
 
     policies: tuple[str, ...]
-    """Their references, first the one that yields."""
+    """The references of the policies, first the one whose value is not used."""
     text: str
 
 
 @lru_cache(maxsize=MOST)
 def conflicts_of(selecting: tuple[CompiledPolicy, ...]) -> tuple[Conflict, ...]:
-    """The conflicts of policies that select one pod, as if it had no such field of its own."""
+    """Return the conflicts of policies that select one pod, which sets no field itself."""
     whole = {"namespace": None, "namespaces": EVERYTHING, "pods": EVERYTHING}
-    candidates = [ExplainedPolicy(replace(each, **whole)) for each in selecting]
-    found = []
+    candidates = [ExplainedPolicy(replace(policy, **whole)) for policy in selecting]
+    conflicts = []
     for report in explain(PodView({}, None), "/spec", "", {}, candidates, MergeOptions()).policies:
-        others = dict.fromkeys(
+        rivals = dict.fromkeys(
             by for contribution in report.contributions for by in contribution.by
         )
-        for each in report.contributions:
-            if each.rule == "won-by":
-                text = f"{each.path} stays {each.present}, not {each.value}"
-                found.append(Conflict((report.reference, *each.by), text))
+        for contribution in report.contributions:
+            if contribution.rule == "won-by":
+                text = f"{contribution.path} stays {contribution.present}, not {contribution.value}"
+                conflicts.append(Conflict((report.reference, *contribution.by), text))
         texts = [note.text for note in report.warnings if note.code == "affinity-conflict"]
-        found += [Conflict((report.reference, *others), text) for text in texts]
-    return tuple(found)
+        conflicts += [Conflict((report.reference, *rivals), text) for text in texts]
+    return tuple(conflicts)

@@ -1,4 +1,4 @@
-"""Checks of every request, and headers of every answer of the dashboard."""
+"""Checks every request, and adds headers to every answer of the dashboard."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _SAME: Final = "same-origin"
 
 
 async def harden(_request: web.Request, response: web.StreamResponse) -> None:
-    """Signal handler ``on_response_prepare``."""
+    """Add the headers; a handler of the signal ``on_response_prepare``."""
     for name, value in HEADERS.items():
         response.headers[name] = value
     response.headers.setdefault(hdrs.CACHE_CONTROL, NO_STORE)
 
 
 def is_host_of_loopback(request: web.BaseRequest) -> bool:
-    """Whether a plain request names this machine: a name that leads here is not enough.
+    """Whether the Host header of a plain request is a name of the loopback interface.
 
-    A page of somebody else can have its own name resolved to our address.
+    Another site can have its own name resolved to our address (DNS rebinding).
     """
     return _name(request.headers.get(hdrs.HOST, "")) in _LOOPBACK
 
 
 def client_of(request: web.BaseRequest, proxies: Sequence[IPv4Network | IPv6Network]) -> str:
-    """Whom a request comes from: an IPv4 address, or an IPv6 network of 64 bits.
+    """Return the client of a request: an IPv4 address, or an IPv6 network of 64 bits.
 
-    Of the addresses that proxies add to ``X-Forwarded-For``, it is the last one that is not a
-    trusted proxy: those before it are the client's own words.
+    It is the last address in ``X-Forwarded-For`` that is not a trusted proxy, because the client
+    can send any addresses before it.
     """
     address = _address(request.remote or "")
     forwarded = ",".join(request.headers.getall(hdrs.X_FORWARDED_FOR, ())).split(",")
@@ -67,17 +67,17 @@ def client_of(request: web.BaseRequest, proxies: Sequence[IPv4Network | IPv6Netw
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return None
-    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def is_from_our_page(request: web.BaseRequest) -> bool:
-    """Whether a form was sent by a page of ours, as far as the browser tells.
+    """Whether the browser says that one of our pages sent the form.
 
-    Pages that send no referrer have a form's origin ``null``; then the browser's own word counts,
-    which no page can forge.
+    Our pages send no referrer, so the origin of their forms is ``null``; ``Sec-Fetch-Site``, which
+    no page can forge, comes first.
     """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
@@ -92,7 +92,7 @@ def is_from_our_page(request: web.BaseRequest) -> bool:
 
 
 def local_path(text: str) -> str:
-    """Where to go after login: a path of ours, or the first page."""
+    """Return ``text`` if it is a path of the dashboard, else the path of the first page."""
     is_ours = text.startswith("/") and not text.startswith(("//", "/\\", "/login", "/logout"))
     return text if is_ours and text.isascii() and text.isprintable() else "/"
 

@@ -1,4 +1,4 @@
-"""What the query string asks for, and the part of a list that answers it."""
+"""Reads the query string, and selects the part of a list that it asks for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 ROWS: Final = 100
-"""On a page."""
+"""Rows on a page."""
 _LONGEST: Final = 253
 _MOST_PAGES: Final = 100_000
 _MOST_NAMESPACES: Final = 1000
 
 
 class PageQuery(Struct, frozen=True):
-    """``q`` filters by text, ``state`` by what a row is about, ``view`` chooses a list."""
+    """The parameters of a page: ``q`` and ``state`` filter, ``view`` selects a list."""
 
     namespace: str = ""
     q: str = ""
@@ -30,22 +30,24 @@ class PageQuery(Struct, frozen=True):
     version: str = ""
     page: int = 1
     name: str = ""
-    """Of the object that a page is about, from its path; not in the query string."""
+    """The name of the page's object, from the path; it is not in the query string."""
 
     def link(self, **changes: str | int) -> str:
-        """The query string of this one with changes; ``page`` goes back to 1 unless it is given."""
+        """Return the query string with changes; ``page`` is 1 unless it is given."""
         fields = {"page": 1} | changes
-        found = {field: fields.get(field, getattr(self, field)) for field in self.__struct_fields__}
-        del found["name"]
-        kept = {key: value for key, value in found.items() if value not in {"", 1}}
-        return f"?{urlencode(kept)}" if kept else "?"
+        parameters = {
+            field: fields.get(field, getattr(self, field)) for field in self.__struct_fields__
+        }
+        del parameters["name"]
+        given = {key: value for key, value in parameters.items() if value not in {"", 1}}
+        return f"?{urlencode(given)}" if given else "?"
 
 
 def read_query(parameters: Mapping[str, str]) -> PageQuery:
-    """What a request asks for; what can't be understood is ignored."""
+    """Read the parameters of a request; invalid ones are ignored."""
     texts = {
-        each: parameters.get(each, "").strip()[:_LONGEST]
-        for each in ("namespace", "q", "state", "view", "version")
+        name: parameters.get(name, "").strip()[:_LONGEST]
+        for name in ("namespace", "q", "state", "view", "version")
     }
     page = parameters.get("page", "")
     number = int(page) if page.isascii() and page.isdecimal() and len(page) < _LONGEST else 1
@@ -61,20 +63,20 @@ class Listing(Struct, Generic[T], frozen=True):
     page: int
     pages: int
     namespaces: tuple[str, ...] = ()
-    """Those that have anything to see."""
+    """The namespaces with objects that the user may see."""
 
     @property
     def first(self) -> int:
-        """The number of its first row, from 1 on; 0 for an empty list."""
+        """The number of the first row, from 1 on; 0 for an empty list."""
         return (self.page - 1) * ROWS + 1 if self.rows else 0
 
     @property
     def last(self) -> int:
-        """The number of its last row."""
+        """The number of the last row; 0 for an empty list."""
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
-def listed(  # noqa: PLR0913 - what to filter, sort and show, and by what
+def select_page(  # noqa: PLR0913 - what to filter, sort and show, and by what
     items: Sequence[T],
     query: PageQuery,
     *,
@@ -84,21 +86,21 @@ def listed(  # noqa: PLR0913 - what to filter, sort and show, and by what
     row: Callable[[T], U],
     holds: Callable[[T], bool],
 ) -> Listing[U]:
-    """Filter, sort and cut what may be seen; ``row`` makes what a page shows of one."""
+    """Filter and sort ``items``, and convert those of one page by ``row``."""
     needle = query.q.casefold()
     matching = [
-        each
-        for each in items
-        if (not query.namespace or namespace(each) == query.namespace)
-        and (not needle or any(needle in text.casefold() for text in texts(each)))
-        and holds(each)
+        item
+        for item in items
+        if (not query.namespace or namespace(item) == query.namespace)
+        and (not needle or any(needle in text.casefold() for text in texts(item)))
+        and holds(item)
     ]
     matching.sort(key=key)  # type: ignore[arg-type] # keys of one list are of one kind
     pages = max(-(-len(matching) // ROWS), 1)
     page = min(query.page, pages)
     start = (page - 1) * ROWS
     return Listing(
-        rows=tuple(row(each) for each in matching[start : start + ROWS]),
+        rows=tuple(row(item) for item in matching[start : start + ROWS]),
         total=len(items),
         matching=len(matching),
         page=page,

@@ -1,4 +1,4 @@
-"""The pages: where each is, what one must be allowed to list for it, and what it is made of."""
+"""Lists the pages: their paths, the kinds that users must be allowed to list, and their views."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.sources import SOURCES, PageSources
+from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
 if TYPE_CHECKING:
@@ -44,40 +44,40 @@ _ONE: Final = "/{namespace}/{name:[^/]+}"
 
 
 class Page(Struct, frozen=True):
-    """One page. It is refused to who may list nothing of any of the ``needed`` groups of kinds."""
+    """A page, refused to users that may list all kinds of none of the ``needed`` groups."""
 
     name: str
     path: str
     title: str
     build: Build
-    """Makes a view, at once or in slices."""
+    """Builds the view, at once or in slices."""
     needed: tuple[tuple[Resource, ...], ...]
     besides: tuple[Resource, ...] = ()
-    """Kinds that it shows more of, where they may be listed."""
+    """Kinds that the page also shows if the user may list them."""
     counts: bool = False
-    """Whether it shows how many pods policies select."""
+    """Whether the page shows how many pods policies select."""
     reads_pod: bool = False
-    """Whether it is about one pod, which is read from the API server."""
+    """Whether the page is about one pod, which is read from the API server."""
 
     @property
     def kinds(self) -> tuple[Resource, ...]:
-        """All kinds that may be on it."""
+        """All kinds that the page may show."""
         return tuple(
             dict.fromkeys((*(kind for group in self.needed for kind in group), *self.besides))
         )
 
     @property
     def needed_kinds(self) -> frozenset[Resource]:
-        """Those of all groups that are needed."""
+        """The kinds of all needed groups."""
         return frozenset(kind for group in self.needed for kind in group)
 
     @property
     def template(self) -> str:
-        """The name of its template."""
+        """The name of the page's template."""
         return f"{self.name}.html"
 
     def is_refused(self, visible: Visibility) -> bool:
-        """Whether there is nothing that may be seen."""
+        """Whether the user may see nothing of the page."""
         return visible.is_refused(self.needed)
 
 
@@ -113,7 +113,6 @@ APPLICATION_PAGE: Final = replace(
     build=applications.application,
     besides=(WORKLOAD_VERSIONS, *DETAILS),
 )
-"""That of one application, with what its checks say."""
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
@@ -153,16 +152,15 @@ _POD: Final = replace(
     besides=(*_PODS.besides, *gates.NEEDED, *DETAILS),
     reads_pod=True,
 )
-BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE, _PODS, _POD)}
+BY_NAME: Final = {page.name: page for page in (*PAGES, APPLICATION_PAGE, _PODS, _POD)}
 
 
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:
-    """The namespaces in which it matters whether a kind may be listed.
+    """Return the namespaces in which the permission to list a kind matters.
 
-    Those that have objects of it, and those whose objects are shown with it: a pod or a
-    version waits in its namespace for what is not there, too.
+    These have objects of the kind, or pods and versions that may wait for a missing object of it.
     """
-    places = _places(sources.named(SOURCES[kind]))
+    places = _places(sources.of(kind))
     if kind in gates.NEEDED or kind in DETAILS:
         places |= _places(sources.gated_pods) | _places(sources.app_versions)
     if kind in DEFINITIONS:

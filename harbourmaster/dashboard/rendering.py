@@ -1,4 +1,4 @@
-"""Templates: every value is escaped, and one that is missing is a fault, not an empty place."""
+"""Renders templates: every value is escaped, and a missing one is an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DIGITS: Final = 16
 
 
 class Asset(Struct, frozen=True):
-    """A file; its path has its digest, so it never changes."""
+    """A static file, which never changes because its path has its digest."""
 
     path: str
     body: bytes
@@ -38,7 +38,7 @@ class Asset(Struct, frozen=True):
 
 
 def read_assets(directory: Path = _ASSETS) -> dict[str, Asset]:
-    """All of them, by their names."""
+    """Read the static files, by name."""
     return {path.name: _asset(path) for path in directory.iterdir() if path.suffix in _TYPES}
 
 
@@ -60,20 +60,20 @@ _TROUBLE: Final = re.compile(
 )
 
 
-def visible(text: str) -> str:
-    """The text with a visible escape for each character that would not be seen as itself."""
+def escape_invisible(text: str) -> str:
+    """Return the text with an escape sequence for each invisible or misleading character."""
     return _TROUBLE.sub(_escape, text)
 
 
 def finalize(value: object) -> object:
-    """What a template puts out: no text but ours passes unseen, and nothing is ``None``."""
+    """Prepare a value for the output: escape invisible characters, and omit ``None``."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return visible(value)
+        return escape_invisible(value)
     return "" if value is None else value
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - one byte
 
 
@@ -92,14 +92,14 @@ _ENVIRONMENT: Final = Environment(
 
 
 def render(template: str, now: datetime, **values: Any) -> str:  # noqa: ANN401 - any model
-    """A whole page."""
+    """Render a page."""
     return _ENVIRONMENT.get_template(template).render(now=now, **values)
 
 
 def _clock(stamp: str) -> str:
-    """A stamp as people read it, in UTC; as it is where it is none."""
-    found = moment(stamp)
-    return stamp if found is None else f"{found:%Y-%m-%d %H:%M:%S} UTC"
+    """Format a timestamp in UTC for people; return it unchanged if it is invalid."""
+    when = moment(stamp)
+    return stamp if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _ENVIRONMENT.filters |= {

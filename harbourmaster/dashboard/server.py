@@ -1,4 +1,4 @@
-"""Starts and stops the dashboard's port, on every replica."""
+"""Serves the dashboard on a port of every replica."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from harbourmaster.serving.certificates import ServingCertificate
 
 CLIENTS: Final = TlsOptions()
-"""People have tokens; nobody is asked for a certificate."""
+"""TLS asks for no client certificates, because users have tokens."""
 TIMEOUTS: Final = Timeouts(first_request=10.0, keepalive=75.0)
-"""Anybody may connect, so what is idle does not stay for as long as an API server's does."""
+"""Idle connections end earlier than those of the API server, because anybody may connect."""
 
 
 class DashboardServer:
-    """The port. Without a ``certificate`` it is plain, and for this machine alone."""
+    """The port of the dashboard; without ``certificate`` it is plain and on loopback only."""
 
     def __init__(  # noqa: PLR0913 - what to show, by which rules, to whom and where
         self,
         client: Client,
         settings: DashboardSettings,
-        mirrors: DashboardCaches,
+        caches: DashboardCaches,
         *,
         certificate: ServingCertificate | None,
         rules: GateWaitRules,
@@ -55,7 +55,7 @@ class DashboardServer:
             raise ValueError("without a certificate it is served to this machine only")
         self._client = client
         self._settings = settings
-        self._mirrors = mirrors
+        self._caches = caches
         self._certificate = certificate
         self._rules = rules
         self._definition_namespaces = definition_namespaces
@@ -69,20 +69,20 @@ class DashboardServer:
             is_tls=certificate is not None,
             proxies=settings.trusted_proxies,
         )
-        mirrors.on_change.append(self._dashboard.changed)
+        caches.on_change.append(self._dashboard.notify)
         self.site: Site | None = None
-        """The port, once it listens."""
+        """The port; None before it listens."""
         self.listening = asyncio.Event()
-        """Set when it does."""
+        """Set when the port listens."""
         self._log = get_logger("dashboard")
 
     async def run(self) -> None:
-        """Mirror and serve until cancelled. Raises AddressError."""
-        caches = (
+        """Run the caches and serve until cancelled. Raises AddressError."""
+        tasks = (
             supervise(f"cache of {reflector.name}", reflector.run, self._note_crash)
-            for reflector in self._mirrors.reflectors
+            for reflector in self._caches.reflectors
         )
-        async with running(*caches, self._serve()):
+        async with running(*tasks, self._serve()):
             await asyncio.Event().wait()
 
     async def _serve(self) -> None:
@@ -94,8 +94,8 @@ class DashboardServer:
             await self._listen(self.site)
             return
         holder = await certificate.first()
-        self._renew(certificate)
-        certificate.on_change.append(lambda: self._renew(certificate))
+        self._renew_key(certificate)
+        certificate.on_change.append(lambda: self._renew_key(certificate))
         self.site = serve(tls=holder.context)
         keeping = asyncio.create_task(certificate.keep(holder))
         try:
@@ -113,25 +113,25 @@ class DashboardServer:
             await site.stop()
 
     async def _read_sources(self, *, counts: bool, pod: str = "") -> PageSources:
-        found: tuple[Raw, ...] = ()
-        if pod in self._mirrors.pods.store:
-            # We may list pods, and get none.
-            space, name = pod.split("/")
-            only = f"metadata.name={name}"
-            found = (await self._client.list(PODS, space, field_selector=only)).items
-        return await self._mirrors.sources(
+        pods: tuple[Raw, ...] = ()
+        if pod in self._caches.pods.store:
+            # The controller has the permission to list pods, not to get one.
+            namespace, name = pod.split("/")
+            selector = f"metadata.name={name}"
+            pods = (await self._client.list(PODS, namespace, field_selector=selector)).items
+        return await self._caches.sources(
             counts=counts,
-            pod=next(iter(found), None),
+            pod=next(iter(pods), None),
             rules=self._rules,
             definition_namespaces=self._definition_namespaces,
         )
 
-    def _renew(self, certificate: ServingCertificate) -> None:
-        """Seal sessions by the key of our certificate, which all replicas have."""
+    def _renew_key(self, certificate: ServingCertificate) -> None:
+        """Encrypt sessions with the key of our certificate, which all replicas have."""
         try:
             key = certificate.bundle().files.tls_key
         except CertificateError:
-            # Who keeps the certificate tells of it; sessions go on by the last one.
+            # The error is logged elsewhere; the former key stays in use.
             return
         if key is not None:
             self._sealer.renew(key)

@@ -1,7 +1,6 @@
-"""Sessions: the bearer token itself, sealed in a cookie, so that every replica can read it.
+"""Encrypts bearer tokens in session cookies, so that every replica can read them.
 
-Nothing is kept on the server. Whoever has the key of our certificate can open the cookie; nobody
-else can, the browser's user included.
+Nothing is stored on the server. Only processes with the key of our certificate can decrypt them.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIFETIME: Final = 8 * 3600
-"""Seconds after which one logs in again, whatever the token's own life is."""
+"""Seconds after which users must log in again, even if their token is still valid."""
 LONGEST_TOKEN: Final = 2800
-"""Bytes that fit into a cookie when they are sealed: browsers keep 4096."""
+"""Maximum bytes of a token: encrypted, it must fit into the 4096 bytes of a cookie."""
 _PURPOSE: Final = b"harbourmaster dashboard session v1"
 _NONCE: Final = 12
 _TIME: Final = struct.Struct(">Q")
 
 
 class Sealer:
-    """Seals and opens; ``now`` gives seconds since the epoch."""
+    """Encrypts and decrypts tokens; ``now`` returns seconds since the epoch."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -39,7 +38,7 @@ class Sealer:
         self.renew(os.urandom(32))
 
     def renew(self, secret: bytes) -> None:
-        """Seal by another secret from now on; what the last one sealed is opened still."""
+        """Encrypt with another secret from now on; the last one still decrypts."""
         if secret in self._secrets:
             return
         derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(secret)
@@ -47,21 +46,21 @@ class Sealer:
         self._keys = [AESGCM(derived), *self._keys[:1]]
 
     def seal(self, token: str) -> str:
-        """The cookie's value."""
+        """Return the value of the cookie for a token."""
         nonce = os.urandom(_NONCE)
         text = _TIME.pack(int(self._now()) + LIFETIME) + token.encode()
         sealed = self._keys[0].encrypt(nonce, text, _PURPOSE)
         return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
 
     def open(self, cookie: str) -> str | None:
-        """The token; None for what we never sealed, or sealed too long ago."""
+        """Return the token, or None if the cookie is not ours or expired."""
         if not cookie.isascii():
             return None
         try:
-            found = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
+            decoded = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
         except (binascii.Error, ValueError):
             return None
-        nonce, sealed = found[:_NONCE], found[_NONCE:]
+        nonce, sealed = decoded[:_NONCE], decoded[_NONCE:]
         for key in self._keys:
             try:
                 text = key.decrypt(nonce, sealed, _PURPOSE)

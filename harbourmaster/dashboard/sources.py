@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.gates.waits import WaitItem
     from harbourmaster.kube.store import Store
@@ -70,11 +71,11 @@ SOURCES: Final = {
     CLUSTERS: "clusters",
     NODES: "nodes",
 }
-"""Where the objects of a kind are in the sources."""
+"""The attributes of PageSources by the kind of their objects."""
 
 
 class Source(Protocol[T]):
-    """A mirror as far as pages read it; a Reflector is one."""
+    """The attributes of a Reflector that pages read."""
 
     store: Store[T]
     synced: asyncio.Event
@@ -84,37 +85,37 @@ class Source(Protocol[T]):
 
 
 class WaitSource(Protocol):
-    """The objects for which pods wait; both answers are about the pods of one namespace."""
+    """The objects for which the pods of a namespace wait."""
 
     def reports(self, namespace: str) -> Mapping[WaitItem, ItemReport]:
-        """How the items of their waits stand."""
+        """Return the state of each object for which pods wait."""
 
     def cycles(self, namespace: str) -> Mapping[tuple[str, str], str]:
-        """Cycles of waits by workload, as ``wait_cycles`` names it."""
+        """Return the cycles of waits by workload, as ``wait_cycles`` identifies it."""
 
 
 class KnownPolicy(Struct, frozen=True, gc=False):
-    """A policy as it was written, and as it works; the first is empty where it can't be read."""
+    """A policy as it is stored, and compiled; the former is empty if it cannot be decoded."""
 
     policy: Policy
     compiled: CompiledPolicy
 
 
 class LabelledPod(Struct, frozen=True, gc=False):
-    """A pod as far as policies choose by it."""
+    """The fields of a pod by which policies select it."""
 
     namespace: str
     labels: dict[str, str]
 
 
 class MatchCounts(Struct, frozen=True):
-    """How many pods each policy selects, by its reference and their namespace."""
+    """The number of pods that each policy selects, by its reference and their namespace."""
 
     by_policy: Mapping[str, Mapping[str, int]] = {}
     pods: Mapping[str, int] = {}
-    """How many there are."""
+    """The number of all pods, by namespace."""
     is_whole: bool = True
-    """Whether all pods, policies and namespaces were known when they were counted."""
+    """Whether all caches were filled when the pods were counted."""
     conflicts: tuple[Conflict, ...] = ()
     is_searched: bool = True
     """Whether conflicts were searched in all sets of policies."""
@@ -122,7 +123,7 @@ class MatchCounts(Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class PageSources:
-    """The sources of all pages; None where nobody mirrors a kind, as its controller is off."""
+    """The sources of all pages; None for a kind whose controller is off."""
 
     app_versions: Source[AppVersion] | None = None
     workloads: Source[Workload] | None = None
@@ -140,28 +141,28 @@ class PageSources:
     clusters: Source[ReportedCluster] | None = None
     nodes: Source[Node] | None = None
     namespaces: Source[dict[str, str]] | None = None
-    """Their labels."""
+    """The labels of namespaces."""
     labels: Source[LabelledPod] | None = None
-    """Those of all pods, by which they are counted."""
+    """The labels of all unfinished pods."""
     counts: MatchCounts = field(default_factory=MatchCounts)
     rules: GateWaitRules = field(default_factory=GateWaitRules)
     definition_namespaces: tuple[str, ...] = ()
-    """Where definitions and metrics are looked up after an object's own namespace."""
+    """The namespaces whose definitions and metrics serve all other namespaces."""
 
     pod: bytes | Raw | None = None
-    """The pod that a page is about, as the API server has it."""
+    """The pod that a page is about, in JSON."""
 
-    def named(self, name: str) -> Source[Any] | None:
-        """The source of that name here."""
-        found: Source[Any] | None = getattr(self, name)
-        return found
+    def of(self, kind: Resource) -> Source[Any] | None:
+        """Return the source of a kind, or None if its controller is off."""
+        source: Source[Any] | None = getattr(self, SOURCES[kind])
+        return source
 
 
 def values(source: Source[T] | None) -> tuple[T, ...]:
-    """What a source has; nothing where there is none."""
+    """Return all objects of a source; none without a source."""
     return () if source is None else tuple(source.store.values())
 
 
-def found(source: Source[T] | None, key: str) -> T | None:
-    """One object of a source."""
+def lookup(source: Source[T] | None, key: str) -> T | None:
+    """Return one object of a source, or None."""
     return None if source is None else source.store.get(key)

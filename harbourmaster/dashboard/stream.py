@@ -1,7 +1,7 @@
-"""Tells open pages that they are outdated, at most once a second each.
+"""Notifies open pages that they are outdated, at most once a second each.
 
-An event says nothing but that something changed that its reader may see; the page is then fetched
-as by anybody, with all that is asked before.
+An event only says that something changed that its reader may see. The browser then fetches the page
+again, which repeats all checks.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.visibility import Visibility
 
 MOST: Final = 64
-"""Streams at the same time, of one replica."""
-MOST_OF_ONE: Final = 8
-"""Of one user."""
+"""Streams of one replica at the same time."""
+MOST_OF_USER: Final = 8
+"""Streams of one user at the same time."""
 PAUSE: Final = 1.0
 """Seconds between two events."""
 SHARE: Final = 0.1
-"""Seconds that are added for each reader: a page takes time of the leader, too."""
+"""Seconds that each reader adds to the pause, because the leader may render the pages."""
 HEARTBEAT: Final = 15.0
 RECHECK: Final = 30.0
-"""Seconds until it is asked again whether the reader may still read."""
+"""Seconds between two checks of the reader's permissions."""
 _CHANGED: Final = b"event: changed\ndata: 1\n\n"
 _BEAT: Final = b": \n\n"
 _END: Final = b"event: end\ndata: 1\n\n"
 
 
 class TooManyStreamsError(Exception):
-    """No more streams are served now."""
+    """There are too many streams."""
 
 
 class StreamReader:
-    """One open page: of which kinds it shows what."""
+    """An open page, with the kinds that it shows and what its reader may see."""
 
     def __init__(self, kinds: tuple[Resource, ...], visible: Visibility) -> None:
         self.kinds = kinds
@@ -52,12 +52,12 @@ class StreamReader:
         self.is_ended = False
 
     def end(self) -> None:
-        """Let the stream end soon."""
+        """Make the stream end."""
         self.is_ended = True
         self.woken.set()
 
     def note(self, kind: Resource, namespaces: frozenset[str]) -> None:
-        """Something of a kind has changed in these namespaces."""
+        """Mark the page as outdated if it shows objects of this kind in these namespaces."""
         if kind in self.kinds:
             scope = self.visible.of(kind)
             if scope.everywhere or not scope.namespaces.isdisjoint(namespaces):
@@ -66,14 +66,14 @@ class StreamReader:
 
 
 class Hub:
-    """All readers."""
+    """The readers of all streams."""
 
     def __init__(self) -> None:
         self._readers: dict[StreamReader, str] = {}
         self._is_closing = False
 
-    def changed(self, kind: Resource, keys: frozenset[str]) -> None:
-        """Tell whom it concerns."""
+    def notify(self, kind: Resource, keys: frozenset[str]) -> None:
+        """Notify the readers of a kind that the objects with these keys have changed."""
         if not self._readers:
             return
         namespaces = namespaces_of(keys)
@@ -81,13 +81,13 @@ class Hub:
             reader.note(kind, namespaces)
 
     def check(self, user: str) -> None:
-        """Raises TooManyStreamsError where the user can have no more.
+        """Raise TooManyStreamsError if the user cannot have another stream.
 
-        If there are too many, the user with most of them loses one to a user with fewer.
+        If there are too many, the user with most streams loses one to a user with fewer.
         """
         counts = Counter(self._readers.values())
         is_full = len(self._readers) >= MOST and counts[user] >= max(counts.values())
-        if is_full or counts[user] >= MOST_OF_ONE:
+        if is_full or counts[user] >= MOST_OF_USER:
             raise TooManyStreamsError
 
     def _make_room(self) -> None:
@@ -97,7 +97,7 @@ class Hub:
         oldest.end()
 
     def close(self) -> None:
-        """End all streams, so that nobody waits for them."""
+        """End all streams."""
         self._is_closing = True
         for reader in self._readers:
             reader.end()
@@ -111,7 +111,7 @@ class Hub:
     ) -> web.StreamResponse:
         """Serve one stream to its end. Raises TooManyStreamsError.
 
-        ``recheck`` gives what may be seen now; None for nothing any more.
+        ``recheck`` returns what the user may see now, or None if the stream must end.
         """
         self.check(user)
         if len(self._readers) >= MOST:
@@ -124,12 +124,12 @@ class Hub:
             await response.prepare(request)
             await response.write(b"retry: 3000\n\n")
             with contextlib.suppress(ConnectionError):
-                await self._tell(response, reader, recheck)
+                await self._send_events(response, reader, recheck)
             return response
         finally:
             self._readers.pop(reader, None)
 
-    async def _tell(
+    async def _send_events(
         self,
         response: web.StreamResponse,
         reader: StreamReader,
@@ -153,6 +153,6 @@ class Hub:
                 continue
             reader.is_outdated = False
             await response.write(_CHANGED)
-            # What comes meanwhile is one event.
+            # Changes during the pause become one event.
             await asyncio.sleep(PAUSE + SHARE * len(self._readers))
         await response.write(_END)

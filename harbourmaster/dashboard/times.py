@@ -1,4 +1,4 @@
-"""Times and durations in the form that people read."""
+"""Formats times and durations for people."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _ENOUGH: Final = {"d": 7, "h": 10, "m": 10}
-"""Of a unit, from which on the next smaller one is of no interest."""
+"""The count of a unit from which on the next smaller unit is omitted."""
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float:
-    """How long; 0 where one is missing, or the clocks disagree."""
+    """Return the seconds between two times; 0 if one is missing or they are reversed."""
     if start is None or end is None:
         return 0.0
     return max((end - start).total_seconds(), 0.0)
 
 
 def span(seconds: float) -> str:
-    """Such as ``4 s``, ``3 m 20 s``, ``12 h`` or ``9 d``."""
+    """Format a duration, such as ``4 s``, ``3 m 20 s``, ``12 h`` or ``9 d``."""
     left = int(seconds)
     for place, (unit, size) in enumerate(_UNITS):
         count, rest = divmod(left, size)
@@ -37,9 +37,9 @@ def span(seconds: float) -> str:
 
 
 def age(stamp: str, now: datetime) -> str:
-    """How long ago, or in how long; empty where the stamp is none."""
-    found = moment(stamp)
-    if found is None:
+    """Format the time from or until a timestamp; empty if the timestamp is invalid."""
+    when = moment(stamp)
+    if when is None:
         return ""
-    left = (found - now).total_seconds()
+    left = (when - now).total_seconds()
     return f"in {span(left)}" if left >= 1 else f"{span(-left)} ago"

@@ -1,4 +1,4 @@
-"""Checks of bearer tokens: their form, and how many of them are tried."""
+"""Checks bearer tokens: their form, and how many of them are tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from harbourmaster.dashboard.answers import PageRefused
-from harbourmaster.dashboard.attempts import WRONG_TOKENS, RateLimit
+from harbourmaster.dashboard.rate_limit import WRONG_TOKENS, RateLimit
 from harbourmaster.dashboard.session import LONGEST_TOKEN
 from harbourmaster.kube.access import VALIDITY
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from harbourmaster.kube.access import User
 
 AT_ONCE: Final = 4
-"""Turns at the same time."""
+"""Turns that are held at the same time."""
 MOST_WAITING: Final = 256
-"""Requests that wait; if there are more, one of the address that has most of them is refused."""
+"""Maximum waiting requests; then one of the address with most of them is refused."""
 
 
 class Turns:
-    """Gives turns, one after another of an address, and one address after another.
+    """Admits requests in turns, round robin between addresses.
 
-    ``pause`` gives the seconds until the next turn can begin.
+    ``pause`` returns the seconds until the next turn can begin.
     """
 
     def __init__(self, pause: Callable[[], float]) -> None:
@@ -57,11 +57,10 @@ class Turns:
             self._admit()
 
     def _remove(self, address: str, ticket: asyncio.Future[None]) -> None:
-        """Keep no place for a client that has gone."""
-        line = self._waiting.get(address, deque())
+        tickets = self._waiting.get(address, deque())
         with contextlib.suppress(ValueError):
-            line.remove(ticket)
-        if not line:
+            tickets.remove(ticket)
+        if not tickets:
             self._waiting.pop(address, None)
 
     def _make_room(self, address: str) -> None:
@@ -85,12 +84,12 @@ class Turns:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(pause, self._resume)
                 return
-            address, line = next(iter(self._waiting.items()))
-            ticket = line.popleft()
+            address, tickets = next(iter(self._waiting.items()))
+            ticket = tickets.popleft()
             # The address goes to the end.
             del self._waiting[address]
-            if line:
-                self._waiting[address] = line
+            if tickets:
+                self._waiting[address] = tickets
             if not ticket.done():
                 self._busy += 1
                 ticket.set_result(None)
@@ -103,52 +102,55 @@ class Turns:
 T = TypeVar("T")
 
 _MOST: Final = 4096
-"""Digests of tokens that were good once, and of tokens that were wrong a moment ago."""
+"""Maximum digests of tokens that were valid before, and of tokens that were wrong recently."""
 
 
-class TriedTokens:
-    """Asks whose a token is; ``clock`` gives seconds that only go forward.
+class TokenChecker:
+    """Finds the users of tokens; ``clock`` is monotonic, in seconds.
 
-    Nobody is refused because others were wrong: tokens that nobody knows yet wait for their turn,
-    and after many wrong ones turns are further apart.
+    Wrong tokens of one client do not cause the refusal of others: unknown tokens wait for their
+    turn, and after many wrong ones turns are further apart.
     """
 
     def __init__(self, access: UserAccess, clock: Callable[[], float]) -> None:
         self._access = access
         self._clock = clock
         self._rate = RateLimit(WRONG_TOKENS, clock)
-        self._turns = Turns(lambda: self._rate.wait(""))
+        self._turns = Turns(lambda: self._rate.delay(""))
         self._good: dict[bytes, None] = {}
         self._wrong: dict[bytes, float] = {}
 
-    async def tried(self, token: str, address: str) -> User | None:
-        """Whose it is; None for nobody's. Raises PageRefused, and as ``UserAccess.user``."""
+    async def find_user(self, token: str, address: str) -> User | None:
+        """Return the user of the token, or None if it is invalid.
+
+        Raises PageRefused, and the errors of ``UserAccess.user``.
+        """
         digest = hashlib.sha256(token.encode()).digest()
         if digest in self._good:
-            # Who has a good token does not wait for those who guess.
+            # Users with a valid token do not wait for clients that guess.
             return await self._access.user(token)
         if self._is_wrong(digest):
             return None
         async with self._turns.turn(address):
-            # Equal tokens that waited are one guess.
+            # Another request may have tried the same token meanwhile.
             if self._is_wrong(digest):
                 return None
             user = await self._access.user(token)
             if user is None:
                 self._rate.note("")
-                _keep(self._wrong, digest, self._clock() + VALIDITY)
+                _remember(self._wrong, digest, self._clock() + VALIDITY)
                 return None
-        _keep(self._good, digest, None)
+        _remember(self._good, digest, None)
         return user
 
     def _is_wrong(self, digest: bytes) -> bool:
         return self._clock() < self._wrong.get(digest, 0.0)
 
 
-def _keep(kept: dict[bytes, T], digest: bytes, value: T) -> None:
-    kept[digest] = value
-    while len(kept) > _MOST:
-        del kept[next(iter(kept))]
+def _remember(memory: dict[bytes, T], digest: bytes, value: T) -> None:
+    memory[digest] = value
+    while len(memory) > _MOST:
+        del memory[next(iter(memory))]
 
 
 def may_be_token(token: str) -> bool:
@@ -157,7 +159,7 @@ def may_be_token(token: str) -> bool:
 
 
 def fault_of(token: str) -> str:
-    """Why a token can't be used; empty where it can."""
+    """Return why a token cannot be used; empty if it can."""
     if not token:
         return "Give a token."
     if not may_be_token(token):

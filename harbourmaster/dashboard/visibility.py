@@ -1,4 +1,4 @@
-"""What a user may see: the kinds that may be listed, in which namespaces."""
+"""Finds what a user may see: the kinds that it may list, and in which namespaces."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 MOST_DECISIONS: Final = 16384
-"""That are kept: a page asks about each namespace of a user that is not allowed to list all."""
+"""Maximum cached decisions: a page needs one for each namespace if a user may not list all."""
 AT_ONCE: Final = 64
-"""Questions about rights: the API server has to answer the leader, too."""
+"""Maximum concurrent access reviews, because the API server also answers the leader."""
 
 
 class _User(Struct, frozen=True):
@@ -46,7 +46,7 @@ _decode: Final = msgspec.json.Decoder(_Review).decode
 
 
 class ClusterAccess:
-    """By TokenReviews and SubjectAccessReviews; ``clock`` gives seconds that only go forward."""
+    """Checks access by reviews of the API server; ``clock`` is monotonic, in seconds."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
@@ -55,14 +55,14 @@ class ClusterAccess:
         self._users: Memo[bytes, User | None] = Memo(clock)
 
     async def user(self, token: str) -> User | None:
-        """Whose token it is; None for nobody's. Raises ApiError, and TimeoutError."""
-        # Tokens themselves are not kept longer than they are needed.
+        """Return the user of the token, or None if it is invalid. Raises ApiError, TimeoutError."""
+        # Tokens are not kept in memory longer than necessary.
         digest = hashlib.sha256(token.encode()).digest()
         return await self._users.get(digest, lambda: self._ask(token))
 
     async def may_list(self, user: User, resource: Resource, namespace: str) -> bool:
-        """Whether the user may list a kind in a namespace; raises as ``user``."""
-        wish = Attributes(
+        """Whether the user may list a kind in a namespace. Raises ApiError, TimeoutError."""
+        attributes = Attributes(
             verb="list",
             group=resource.group,
             version=resource.version,
@@ -70,7 +70,7 @@ class ClusterAccess:
             namespace=namespace,
         )
         async with self._turns:
-            return await self._decisions.is_allowed(user, wish)
+            return await self._decisions.is_allowed(user, attributes)
 
     async def _ask(self, token: str) -> User | None:
         review = {
@@ -79,43 +79,43 @@ class ClusterAccess:
             "spec": {"token": token},
         }
         status = _decode(await self._client.create(TOKEN_REVIEWS, review)).status
-        found = status.user
-        if not status.authenticated or not found.username:
+        reviewed = status.user
+        if not status.authenticated or not reviewed.username:
             return None
-        extra = tuple(sorted((found.extra or {}).items()))
-        return User(found.username, found.groups or (), found.uid, extra)
+        extra = tuple(sorted((reviewed.extra or {}).items()))
+        return User(reviewed.username, reviewed.groups or (), reviewed.uid, extra)
 
 
 MOST_NAMESPACES: Final = 256
-"""For which one page asks about a kind; who may list a kind everywhere is asked about once."""
+"""Maximum namespaces for which a page asks about a kind that the user may not list everywhere."""
 _AT_ONCE: Final = 32
 
 
 class UserAccess(Protocol):
-    """Who a user is, and what they may list. Both methods raise ApiError and TimeoutError."""
+    """Checks access; both methods raise ApiError and TimeoutError."""
 
     async def user(self, token: str) -> User | None:
-        """Whose token it is; None for nobody's."""
+        """Return the user of the token, or None if it is invalid."""
 
     async def may_list(self, user: User, resource: Resource, namespace: str) -> bool:
         """Whether the user may list a kind in a namespace; in all of them for an empty one."""
 
 
 class ListScope(Struct, frozen=True):
-    """Where one kind may be listed."""
+    """The namespaces in which the user may list a kind."""
 
     everywhere: bool = False
     namespaces: frozenset[str] = frozenset()
     unasked: int = 0
-    """Namespaces that were too many to ask about."""
+    """The number of namespaces that were not asked about, because they were too many."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it may be listed nowhere."""
+        """Whether the user may list the kind nowhere."""
         return not self.everywhere and not self.namespaces
 
     def sees(self, namespace: str) -> bool:
-        """Whether it may be listed there."""
+        """Whether the user may list the kind in ``namespace``."""
         return self.everywhere or namespace in self.namespaces
 
 
@@ -124,30 +124,30 @@ EVERYWHERE: Final = ListScope(everywhere=True)
 
 
 class Visibility(Struct, frozen=True):
-    """Of each kind that was asked about, where it may be listed."""
+    """What a user may see: the scope of each kind."""
 
     scopes: Mapping[str, ListScope] = {}
-    """By the plural and the group of the kind."""
+    """The scopes by the name of the kind, its plural and group."""
 
     def of(self, resource: Resource) -> ListScope:
-        """Where a kind may be listed."""
+        """Return the scope of a kind."""
         return self.scopes.get(resource.name, NOWHERE)
 
     def sees(self, resource: Resource, namespace: str = "") -> bool:
-        """Whether a kind may be listed there."""
+        """Whether the user may list a kind in ``namespace``."""
         return self.of(resource).sees(namespace)
 
     def is_refused(self, needed: Iterable[Iterable[Resource]]) -> bool:
-        """Whether of each group of kinds one may be listed nowhere."""
+        """Whether each group has a kind that the user may list nowhere."""
         return all(any(self.of(kind).is_empty for kind in group) for group in needed)
 
     @property
     def unasked(self) -> int:
-        """Namespaces that were too many to ask about."""
+        """The number of namespaces that were not asked about, because they were too many."""
         return max((scope.unasked for scope in self.scopes.values()), default=0)
 
 
-async def look(
+async def find_visibility(
     access: UserAccess,
     user: User,
     wanted: Mapping[Resource, Collection[str]],
@@ -155,22 +155,22 @@ async def look(
     only: str = "",
     besides: Mapping[Resource, Collection[str]] | None = None,
 ) -> Visibility:
-    """Ask where each kind may be listed among the namespaces that have objects of it.
+    """Find in which of the ``wanted`` namespaces the user may list each kind.
 
-    Of ``others`` enough are asked about to know whether it may be listed anywhere at all. ``only``
-    asks about one namespace, and about those that ``besides`` has for a kind, and no other.
+    If there are none, enough of ``others`` are checked to know whether it may list the kind at all.
+    With ``only``, just this namespace and those of ``besides`` are checked.
     """
     asker = _Asker(access, user)
     extra = besides or {}
     scopes = await asyncio.gather(
         *(
             asker.scope(
-                each, namespaces, others, frozenset((only, *extra.get(each, ()))) if only else ()
+                kind, namespaces, others, frozenset((only, *extra.get(kind, ()))) if only else ()
             )
-            for each, namespaces in wanted.items()
+            for kind, namespaces in wanted.items()
         )
     )
-    return Visibility(dict(zip((each.name for each in wanted), scopes, strict=True)))
+    return Visibility(dict(zip((kind.name for kind in wanted), scopes, strict=True)))
 
 
 class _Asker:
@@ -193,25 +193,27 @@ class _Asker:
         if only:
             return ListScope(namespaces=await self._among(resource, sorted(only)))
         wanted = sorted(namespaces)
-        found = await self._among(resource, wanted[:MOST_NAMESPACES])
+        allowed = await self._among(resource, wanted[:MOST_NAMESPACES])
         unasked = max(len(wanted) - MOST_NAMESPACES, 0)
-        if not found and not unasked:
+        if not allowed and not unasked:
             rest = sorted(set(others).difference(wanted))
-            found = await self._first(resource, rest[:MOST_NAMESPACES])
-            unasked = 0 if found else max(len(rest) - MOST_NAMESPACES, 0)
-        return ListScope(namespaces=found, unasked=unasked)
+            allowed = await self._first(resource, rest[:MOST_NAMESPACES])
+            unasked = 0 if allowed else max(len(rest) - MOST_NAMESPACES, 0)
+        return ListScope(namespaces=allowed, unasked=unasked)
 
     async def _among(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:
         answers = await asyncio.gather(
             *(self._may(resource, namespace) for namespace in namespaces)
         )
-        return frozenset(each for each, may in zip(namespaces, answers, strict=True) if may)
+        return frozenset(
+            namespace for namespace, may in zip(namespaces, answers, strict=True) if may
+        )
 
     async def _first(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:
         for start in range(0, len(namespaces), _AT_ONCE):
-            found = await self._among(resource, namespaces[start : start + _AT_ONCE])
-            if found:
-                return found
+            allowed = await self._among(resource, namespaces[start : start + _AT_ONCE])
+            if allowed:
+                return allowed
         return frozenset()
 
     async def _may(self, resource: Resource, namespace: str) -> bool:
@@ -220,5 +222,5 @@ class _Asker:
 
 
 def namespaces_of(keys: Iterable[str]) -> frozenset[str]:
-    """The namespaces of keys of a store; an empty one for what has none."""
+    """Return the namespaces of keys of a store, with "" for objects without one."""
     return frozenset(key.partition("/")[0] if "/" in key else "" for key in keys)

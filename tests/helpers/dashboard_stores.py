@@ -105,7 +105,7 @@ class Stores:
     def _tell(self, source, key):
         self.counter.outdate()
         if self.dashboard is not None:
-            self.dashboard.changed(source, frozenset((key,)))
+            self.dashboard.notify(source, frozenset((key,)))
 
     def _made(self, kind, name, namespace, age, **parts):
         metadata = {

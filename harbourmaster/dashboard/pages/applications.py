@@ -28,8 +28,8 @@ from harbourmaster.dashboard.pages.states import (
     parts_by_urgency,
     shown,
 )
-from harbourmaster.dashboard.query import Listing, listed
-from harbourmaster.dashboard.sources import found, values
+from harbourmaster.dashboard.query import Listing, select_page
+from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.dashboard.times import seconds_between, span
 from harbourmaster.lifecycle.model import COMPLETED, FAILED
 from harbourmaster.lifecycle.workloads import names_of
@@ -79,7 +79,7 @@ def applications(
 ) -> ApplicationsPage:
     """The page, the most urgent first."""
     newest = _visible(sources, visible)
-    listing = listed(
+    listing = select_page(
         newest,
         query,
         namespace=lambda each: each.metadata.namespace,
@@ -297,7 +297,7 @@ def _workload(
     sources: PageSources, app: AppVersion, name: str, version: str
 ) -> WorkloadVersion | None:
     names = names_of(app.spec.app_name, name, version)
-    return found(sources.workload_versions, f"{app.metadata.namespace}/{names.version}")
+    return lookup(sources.workload_versions, f"{app.metadata.namespace}/{names.version}")
 
 
 def _range(versions: Iterable[Version], now: datetime) -> tuple[datetime, datetime]:

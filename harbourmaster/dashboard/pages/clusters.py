@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages.states import (
     parts_by_urgency,
     shown,
 )
-from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import values
 from harbourmaster.placement.model import DecisionRecord
 
@@ -98,7 +98,7 @@ def clusters(
     """The page, the most urgent first."""
     if query.view == PLACED:
         placed = _applications(sources, visible)
-        placements = listed(
+        placements = select_page(
             placed,
             query,
             namespace=lambda each: each.metadata.namespace,
@@ -115,7 +115,7 @@ def clusters(
         return ClustersPage(True, None, placements, tuple(_phases(placed)))
     members = _clusters(sources, visible)
     running = _running(sources, visible)
-    found = listed(
+    found = select_page(
         members,
         query,
         namespace=lambda each: each.metadata.namespace,

@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.dashboard.sources import SOURCES, found, values
+from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import facts_in, with_version
 from harbourmaster.lifecycle.wait_cycles import workload_of_pod
@@ -91,4 +91,4 @@ class GateFactsReader:
     def _find(self, resource: Resource, key: str) -> Any:  # noqa: ANN401 - an object of that kind
         if not self._visible.sees(resource, key.partition("/")[0]):
             return None
-        return found(self._sources.named(SOURCES[resource]), key)
+        return lookup(self._sources.of(resource), key)

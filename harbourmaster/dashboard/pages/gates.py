@@ -14,8 +14,8 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
 from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, Tone, Topic
-from harbourmaster.dashboard.query import Listing, listed
-from harbourmaster.dashboard.sources import found, values
+from harbourmaster.dashboard.query import Listing, select_page
+from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
 from harbourmaster.lifecycle.gate_verdict import BLOCKED, IN_PROGRESS, sentence, verdict_on
 
@@ -84,7 +84,7 @@ def gates(
     To find out why a pod waits takes long, and a page of it is short.
     """
     waiting = yield from _waiting(sources, visible, now)
-    listing = listed(
+    listing = select_page(
         waiting,
         query,
         namespace=lambda each: each.pod.namespace,
@@ -105,7 +105,7 @@ def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Ta
 
 def gate_of(sources: PageSources, visible: Visibility, key: str, now: datetime) -> GateRow | None:
     """Why one pod waits; None where it does not, or that must not be seen."""
-    pod = found(sources.gated_pods, key)
+    pod = lookup(sources.gated_pods, key)
     if pod is None or not pod.is_ours:
         return None
     if not all(visible.sees(each, pod.namespace) for each in NEEDED):

@@ -11,8 +11,8 @@ from msgspec import Struct
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.pages import policies
 from harbourmaster.dashboard.pages.gates import GateRow, gate_of
-from harbourmaster.dashboard.query import listed
-from harbourmaster.dashboard.sources import found
+from harbourmaster.dashboard.query import select_page
+from harbourmaster.dashboard.sources import lookup
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.merge import MergeOptions
@@ -45,11 +45,11 @@ def pods(
     for number, key in enumerate(tuple(sources.labels.store) if sources.labels else (), 1):
         if not number % SLICE:
             yield
-        pod, space = found(sources.labels, key), key.partition("/")[0]
-        labels = found(sources.namespaces, space) or {}
+        pod, space = lookup(sources.labels, key), key.partition("/")[0]
+        labels = lookup(sources.namespaces, space) or {}
         if pod and scope.sees(space) and (not state or chosen.match(space, labels, pod.labels)):
             keys.append(key)
-    return listed(
+    return select_page(
         keys,
         query,
         namespace=lambda key: key.partition("/")[0],
@@ -88,7 +88,7 @@ def pod(
     metadata = msgspec.json.decode(sources.pod)["metadata"]
     candidates = [ExplainedPolicy(each.compiled) for each in policies.seen(sources, visible)]
     options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.scheduling_gates))
-    labels = found(sources.namespaces, query.namespace) or {}
+    labels = lookup(sources.namespaces, query.namespace) or {}
     known = explain(view, "/spec", query.namespace, labels, candidates, options)
     return PodPage(
         metadata["creationTimestamp"],

@@ -9,7 +9,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
 from harbourmaster.dashboard.conflicts import Conflict
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
-from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import MatchCounts, values
 from harbourmaster.dashboard.visibility import ListScope
 
@@ -94,7 +94,7 @@ def policies(
 ) -> PoliciesPage:
     """The page, in the order in which policies apply; those at fault first."""
     judged = _judged(sources, visible)
-    listing = listed(
+    listing = select_page(
         judged,
         query,
         namespace=lambda each: each.known.policy.metadata.namespace or "",

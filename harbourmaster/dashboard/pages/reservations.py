@@ -9,7 +9,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import NODES
 from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
-from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import values
 from harbourmaster.rescheduling.reservation import is_ours, parse
 
@@ -56,7 +56,7 @@ def reservations(
 ) -> ReservationsPage:
     """The page, the earliest deadline first."""
     rows = _rows(sources, visible, now)
-    found = listed(
+    found = select_page(
         rows,
         query,
         namespace=lambda each: each.namespace,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from harbourmaster.api.resources import Resource
-from harbourmaster.dashboard.sources import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -129,7 +128,7 @@ class Topic(Struct, frozen=True):
             parts=tuple(parts),
             notices=tuple(notice(each) for each in urgent[:MOST_NOTICES]),
             urgent=len(urgent),
-            is_off=sources.named(SOURCES[self.needed[0][0]]) is None,
+            is_off=sources.of(self.needed[0][0]) is None,
             is_refused=visible.is_refused(self.needed),
         )
 

@@ -24,7 +24,7 @@ from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
-from harbourmaster.dashboard.caches import DashboardCaches, known_policy
+from harbourmaster.dashboard.caches import DashboardCaches, decode_policy
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
@@ -207,7 +207,7 @@ async def test_mirrors_of_the_controllers_are_shared(start, api):
     )
     async with asyncio.timeout(PATIENCE):
         await server_of(manager, DashboardServer).listening.wait()
-    mirrors = server_of(manager, DashboardServer)._mirrors
+    mirrors = server_of(manager, DashboardServer)._caches
     world = await mirrors.sources(counts=False)
     assert world.gated_pods is not None
     assert world.clusters is not None
@@ -224,4 +224,4 @@ async def test_mirrors_of_the_controllers_are_shared(start, api):
 def test_a_policy_is_read_as_admission_does():
     raw = b'{"kind": "PodSchedulingPolicy", "metadata": {"name": "p"}, "spec": {"podSelector": 1}}'
     with pytest.raises(MalformedError, match=r"spec\.podSelector"):
-        known_policy(raw)
+        decode_policy(raw)

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from harbourmaster.dashboard.attempts import PAGES as ALLOWED
-from harbourmaster.dashboard.attempts import WRONG_TOKENS
 from harbourmaster.dashboard.conflicts import MOST, MOST_OF_SET
 from harbourmaster.dashboard.guard import HEADERS
+from harbourmaster.dashboard.rate_limit import PAGES as ALLOWED
+from harbourmaster.dashboard.rate_limit import WRONG_TOKENS
 from harbourmaster.dashboard.registry import PAGES
 from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN
 from harbourmaster.dashboard.tokens import AT_ONCE
@@ -386,7 +386,7 @@ async def guessed(place, count, headers=None):
 
 @pytest.mark.claim("D8")
 async def test_wrong_tokens_do_not_keep_others_of_the_same_address_from_logging_in(place):
-    assert set(await guessed(place, WRONG_TOKENS.each.burst + 20)) == {401}
+    assert set(await guessed(place, WRONG_TOKENS.single.burst + 20)) == {401}
     async with await log_in(place, "captain") as answer:
         assert answer.status == 303
 
@@ -405,18 +405,18 @@ async def test_a_good_token_gets_in_while_others_guess(place):
 
     guessing = [asyncio.create_task(guess(number)) for number in range(40)]
     async with asyncio.timeout(PATIENCE):
-        while len(place.access.tokens) < WRONG_TOKENS.each.burst:  # noqa: ASYNC110 - nobody tells
+        while len(place.access.tokens) < WRONG_TOKENS.single.burst:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     async with await log_in(place, "captain") as answer:
         assert answer.status == 303
     await place.page("/reservations", "sailor", status=403)
     is_over = True
-    assert sum(await asyncio.gather(*guessing)) >= WRONG_TOKENS.each.burst
+    assert sum(await asyncio.gather(*guessing)) >= WRONG_TOKENS.single.burst
 
 
 @pytest.mark.claim("D8")
 async def test_a_wrong_token_again_is_no_question(place):
-    for _ in range(WRONG_TOKENS.each.burst + 1):
+    for _ in range(WRONG_TOKENS.single.burst + 1):
         await place.page("/", "pirate", status=401)
     assert place.access.tokens == ["pirate"]
 
@@ -426,7 +426,7 @@ async def test_sessions_go_on_while_somebody_guesses(place):
     async with await log_in(place, "captain") as answer:
         value = answer.headers["Set-Cookie"].partition(";")[0]
     place.session.cookie_jar.clear()
-    for _ in range(WRONG_TOKENS.each.burst + 1):
+    for _ in range(WRONG_TOKENS.single.burst + 1):
         async with place.ask("/", "pirate"):
             pass
     assert "<main" in await place.page("/", None, headers={"Cookie": value})
@@ -499,8 +499,8 @@ async def test_pages_answer_while_others_are_made(place):
 
 async def test_nobody_keeps_the_controller_making_pages(place, monkeypatch):
     now = asyncio.get_running_loop().time()
-    monkeypatch.setattr(place.filled.dashboard._made, "_clock", lambda: now)
-    for _ in range(ALLOWED.each.burst):
+    monkeypatch.setattr(place.filled.dashboard._page_rate, "_clock", lambda: now)
+    for _ in range(ALLOWED.single.burst):
         await place.page("/reservations")
     async with place.ask("/reservations") as answer:
         assert answer.status == 429

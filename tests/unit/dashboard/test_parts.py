@@ -11,15 +11,15 @@ from aiohttp.test_utils import make_mocked_request
 from markupsafe import Markup
 from multidict import CIMultiDict
 
-from harbourmaster.dashboard.attempts import Rate, RateLimit
 from harbourmaster.dashboard.guard import (
     client_of,
     is_from_our_page,
     is_host_of_loopback,
     local_path,
 )
-from harbourmaster.dashboard.query import ROWS, PageQuery, listed, read_query
-from harbourmaster.dashboard.rendering import finalize, read_assets, visible
+from harbourmaster.dashboard.query import ROWS, PageQuery, read_query, select_page
+from harbourmaster.dashboard.rate_limit import Rate, RateLimit
+from harbourmaster.dashboard.rendering import escape_invisible, finalize, read_assets
 from harbourmaster.dashboard.times import age, span
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.providers.addresses import parse_networks
@@ -40,7 +40,7 @@ class Clock:
 
 def wrong(attempts, address, times):
     for _ in range(times):
-        assert not attempts.wait(address)
+        assert not attempts.delay(address)
         attempts.note(address)
 
 
@@ -48,21 +48,21 @@ def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
     clock = Clock()
     attempts = RateLimit(ALLOWED, clock)
     wrong(attempts, "a", BURST)
-    assert attempts.wait("a") == pytest.approx(PERIOD)
-    assert not attempts.wait("b")
+    assert attempts.delay("a") == pytest.approx(PERIOD)
+    assert not attempts.delay("b")
     clock.now += PERIOD
     wrong(attempts, "a", 1)
-    assert attempts.wait("a")
+    assert attempts.delay("a")
     clock.now += PERIOD * BURST * 2
     wrong(attempts, "a", BURST)
-    assert attempts.wait("a")
+    assert attempts.delay("a")
 
 
 def test_all_addresses_together_have_a_bound_too():
     attempts = RateLimit(ALLOWED, Clock())
     for number in range(BURST_OF_ALL):
         wrong(attempts, f"address {number}", 1)
-    assert attempts.wait("one more")
+    assert attempts.delay("one more")
 
 
 def test_no_number_of_addresses_is_remembered_for_ever():
@@ -71,7 +71,7 @@ def test_no_number_of_addresses_is_remembered_for_ever():
     for number in range(5000):
         clock.now += PERIOD
         attempts.note(str(number))
-    assert len(attempts._each) <= 1024
+    assert len(attempts._single) <= 1024
 
 
 PROXIES = parse_networks(["10.0.0.0/8", "fd00::/16"])
@@ -178,7 +178,7 @@ def test_a_link_keeps_the_filter_and_begins_at_the_first_page():
 
 
 def rows_of(items, query):
-    return listed(
+    return select_page(
         items,
         query,
         namespace=lambda each: each[0],
@@ -230,10 +230,10 @@ def test_ages_of_stamps():
 
 def test_nothing_on_a_page_is_invisible_or_turns_other_text():
     for each in "\x00\x07\x1b\x7f\x9b\u200b\u202e\u2066\u2028\ufeff\ud800\U000e0041":
-        shown = visible(f"a{each}b")
+        shown = escape_invisible(f"a{each}b")
         assert each not in shown
         assert shown.startswith("a\\")
-    assert visible("Straße → 東京 😀\n") == "Straße → 東京 😀\n"
+    assert escape_invisible("Straße → 東京 😀\n") == "Straße → 東京 😀\n"
 
 
 def test_what_templates_put_out_is_made_visible_but_for_our_own_markup():

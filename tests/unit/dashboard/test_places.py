@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.dashboard.visibility import MOST_NAMESPACES, look
+from harbourmaster.dashboard.visibility import MOST_NAMESPACES, find_visibility
 from harbourmaster.kube.access import User
 from helpers.dashboard import StubAccess
 from helpers.dashboard_stores import StaticSource
@@ -82,7 +82,7 @@ async def test_a_refusal_says_that_not_all_namespaces_were_asked_about(place):
 
 async def test_namespaces_that_were_not_asked_about_are_counted():
     names = {f"ns-{number:05}" for number in range(MOST_NAMESPACES + 7)}
-    scope = (await look(StubAccess(), User("stowaway"), {PODS: ()}, names)).of(PODS)
+    scope = (await find_visibility(StubAccess(), User("stowaway"), {PODS: ()}, names)).of(PODS)
     assert (scope.is_empty, scope.unasked) == (True, 7)
 
 

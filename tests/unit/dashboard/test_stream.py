@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from harbourmaster.dashboard import stream
-from harbourmaster.dashboard.attempts import PAGES as ALLOWED
-from harbourmaster.dashboard.stream import MOST, MOST_OF_ONE
+from harbourmaster.dashboard.rate_limit import PAGES as ALLOWED
+from harbourmaster.dashboard.stream import MOST, MOST_OF_USER
 from helpers.patience import PATIENCE
 
 
@@ -81,7 +81,7 @@ async def test_a_stream_ends_when_its_reader_may_not_read_any_more(place, monkey
 
 async def test_streams_are_bounded(place):
     async with contextlib.AsyncExitStack() as stack:
-        for _ in range(MOST_OF_ONE):
+        for _ in range(MOST_OF_USER):
             await stack.enter_async_context(opened(place, "/stream?view=gates"))
         async with place.ask("/stream?view=gates") as answer:
             assert answer.status == 503
@@ -101,11 +101,11 @@ async def test_streams_are_bounded(place):
 
 @pytest.mark.claim("D9")
 async def test_few_users_with_many_streams_do_not_keep_out_another(place):
-    crew = [f"sailor-{number}" for number in range(MOST // MOST_OF_ONE)]
+    crew = [f"sailor-{number}" for number in range(MOST // MOST_OF_USER)]
     place.access.namespaces |= dict.fromkeys(crew, frozenset("*"))
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(opened(place, "/stream?view=gates", crew[0]))
-        for name in [*crew * (MOST_OF_ONE - 1), *crew[1:]]:
+        for name in [*crew * (MOST_OF_USER - 1), *crew[1:]]:
             await stack.enter_async_context(opened(place, "/stream?view=gates", name))
         for _ in range(2):
             await stack.enter_async_context(opened(place, "/stream?view=gates"))
@@ -129,10 +129,10 @@ async def test_a_page_that_is_none_has_no_stream(place):
 
 
 async def test_streams_count_as_pages_do(place, monkeypatch):
-    made = place.filled.dashboard._made
+    made = place.filled.dashboard._page_rate
     now = made._clock()
     monkeypatch.setattr(made, "_clock", lambda: now)
-    for _ in range(ALLOWED.each.burst):
+    for _ in range(ALLOWED.single.burst):
         made.note("captain")
     async with place.ask("/stream?view=gates") as answer:
         assert answer.status == 429

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from harbourmaster.api.resources import APP_VERSIONS, NODES, PODS
-from harbourmaster.dashboard.visibility import MOST_NAMESPACES, look, namespaces_of
+from harbourmaster.dashboard.visibility import MOST_NAMESPACES, find_visibility, namespaces_of
 from harbourmaster.kube.access import User
 from helpers.dashboard import StubAccess
 
@@ -10,7 +10,7 @@ SAILOR = User("sailor")
 
 async def test_who_may_list_everywhere_is_asked_about_once():
     access = StubAccess()
-    sight = await look(access, User("captain"), {PODS: {"a", "b"}}, {"c"})
+    sight = await find_visibility(access, User("captain"), {PODS: {"a", "b"}}, {"c"})
     assert sight.of(PODS).everywhere
     assert sight.sees(PODS, "whatever")
     assert access.asked == [("captain", "pods", "")]
@@ -18,7 +18,9 @@ async def test_who_may_list_everywhere_is_asked_about_once():
 
 async def test_others_see_the_namespaces_in_which_they_may_list():
     access = StubAccess(sailor=["a"])
-    sight = await look(access, SAILOR, {PODS: {"a", "b"}, APP_VERSIONS: {"b"}}, {"a", "b", "c"})
+    sight = await find_visibility(
+        access, SAILOR, {PODS: {"a", "b"}, APP_VERSIONS: {"b"}}, {"a", "b", "c"}
+    )
     assert sight.sees(PODS, "a")
     assert not sight.sees(PODS, "b")
     assert not sight.sees(PODS, "")
@@ -27,29 +29,29 @@ async def test_others_see_the_namespaces_in_which_they_may_list():
 
 
 async def test_a_kind_that_was_not_asked_about_is_not_seen():
-    sight = await look(StubAccess(), User("captain"), {PODS: ()})
+    sight = await find_visibility(StubAccess(), User("captain"), {PODS: ()})
     assert not sight.sees(APP_VERSIONS, "a")
 
 
 async def test_what_has_no_namespace_may_be_listed_whole_or_not_at_all():
     access = StubAccess(sailor=["a", "b"])
-    sight = await look(access, SAILOR, {NODES: {""}}, {"a", "b"})
+    sight = await find_visibility(access, SAILOR, {NODES: {""}}, {"a", "b"})
     assert sight.of(NODES).is_empty
     assert access.asked == [("sailor", "nodes", "")]
 
 
 async def test_one_namespace_is_asked_about_alone():
     access = StubAccess(sailor=["a"])
-    sight = await look(access, SAILOR, {PODS: {"a", "b", "c"}}, {"d"}, "a")
+    sight = await find_visibility(access, SAILOR, {PODS: {"a", "b", "c"}}, {"d"}, "a")
     assert sight.sees(PODS, "a")
     assert [each[2] for each in access.asked] == ["", "a"]
-    assert (await look(access, SAILOR, {PODS: {"a", "b"}}, (), "b")).of(PODS).is_empty
+    assert (await find_visibility(access, SAILOR, {PODS: {"a", "b"}}, (), "b")).of(PODS).is_empty
 
 
 async def test_no_page_asks_about_any_number_of_namespaces():
     names = {f"ns-{number:05}" for number in range(1000)}
     access = StubAccess(sailor=names)
-    scope = (await look(access, SAILOR, {PODS: names}, names)).of(PODS)
+    scope = (await find_visibility(access, SAILOR, {PODS: names}, names)).of(PODS)
     assert len(scope.namespaces) == MOST_NAMESPACES
     assert scope.unasked == 1000 - MOST_NAMESPACES
     assert len(access.asked) == MOST_NAMESPACES + 1
@@ -58,7 +60,7 @@ async def test_no_page_asks_about_any_number_of_namespaces():
 async def test_whether_anything_may_be_listed_is_found_out_with_as_few_questions():
     names = {f"ns-{number:05}" for number in range(1000)}
     access = StubAccess(sailor=["ns-00040"])
-    assert not (await look(access, SAILOR, {PODS: ()}, names)).of(PODS).is_empty
+    assert not (await find_visibility(access, SAILOR, {PODS: ()}, names)).of(PODS).is_empty
     assert len(access.asked) < 100
 
 

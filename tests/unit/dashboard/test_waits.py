@@ -118,5 +118,5 @@ async def test_open_pages_learn_that_an_object_changed(place):
     place.filled.waiting("shop", "web-1", "service/db")
     async with place.ask("/stream?view=gates") as answer:
         await answer.content.readuntil(b"\n\n")
-        place.filled.dashboard.changed("waits", frozenset(("shop/web-1",)))
+        place.filled.dashboard.notify("waits", frozenset(("shop/web-1",)))
         assert b"changed" in await asyncio.wait_for(answer.content.readuntil(b"\n\n"), PATIENCE)
