@@ -24,7 +24,7 @@ from harbourmaster.serving.settings import HealthSettings, LogSettings, TracingS
 
 
 class LeaderElectionSettings(DescribedSettings, frozen=True, kw_only=True):
-    """Which of several replicas works."""
+    """The election of the replica that works."""
 
     enabled: Annotated[
         bool, "elect a leader by a Lease; false only if no second controller can run"

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from harbourmaster.api.times import moment
-from harbourmaster.dashboard.pages.states import shown
+from harbourmaster.dashboard.pages.states import show_state
 from harbourmaster.dashboard.times import age
 
 if TYPE_CHECKING:
@@ -105,6 +105,6 @@ def _clock(stamp: str) -> str:
 _ENVIRONMENT.filters |= {
     "age": age,
     "clock": _clock,
-    "shown": shown,
+    "shown": show_state,
     "thousands": lambda number: f"{number:,}",
 }

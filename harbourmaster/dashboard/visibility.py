@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 MOST_DECISIONS: Final = 16384
-"""Maximum cached decisions: a page needs one for each namespace if a user may not list all."""
+"""Maximum cached decisions: a page can need one for each namespace."""
 AT_ONCE: Final = 64
 """Maximum concurrent access reviews, because the API server also answers the leader."""
 
@@ -87,7 +87,7 @@ class ClusterAccess:
 
 
 MOST_NAMESPACES: Final = 256
-"""Maximum namespaces for which a page asks about a kind that the user may not list everywhere."""
+"""Maximum namespaces for which a page asks about a kind; everywhere is one question."""
 _AT_ONCE: Final = 32
 
 
@@ -124,7 +124,7 @@ EVERYWHERE: Final = ListScope(everywhere=True)
 
 
 class Visibility(Struct, frozen=True):
-    """What a user may see: the scope of each kind."""
+    """The scopes of all kinds that were asked about."""
 
     scopes: Mapping[str, ListScope] = {}
     """The scopes by the name of the kind, its plural and group."""

@@ -11,7 +11,7 @@ from harbourmaster.gates.gate import SCHEDULER_NAME
 
 
 class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
-    """What a scheduler asks us about its pods, and what becomes of those that wait in it."""
+    """Gates in a scheduler: its extender, and the pods that wait in it."""
 
     enabled: Annotated[
         bool,

@@ -44,7 +44,7 @@ class _Pending(Struct, frozen=True):
     """The resource version of the Secret that it replaces; None without a Secret."""
     write: Write
     since: datetime | None = None
-    """When every caBundle was first seen to have the authorities; None if one lacks them."""
+    """The time since when every caBundle has the authorities; None if one lacks them."""
 
 
 class CertificateReconciler:

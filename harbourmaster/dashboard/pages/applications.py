@@ -1,4 +1,4 @@
-"""Applications: the newest version of each, and its phases."""
+"""Builds the pages of applications: the newest version of each, and its phases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages.phases import (
     failures,
     name_of_current,
     phase_rows,
-    ran,
+    phase_runs,
     steps,
 )
 from harbourmaster.dashboard.pages.states import (
@@ -26,7 +26,7 @@ from harbourmaster.dashboard.pages.states import (
     StateCount,
     Topic,
     parts_by_urgency,
-    shown,
+    show_state,
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import lookup, values
@@ -64,11 +64,11 @@ class ApplicationRow(Struct, frozen=True, gc=False):
     took: str
     workloads: int
     finished: int
-    """Of the workloads."""
+    """The number of finished workloads."""
 
 
 class ApplicationsPage(Struct, frozen=True):
-    """The page."""
+    """The page of all applications."""
 
     listing: Listing[ApplicationRow]
     parts: tuple[StateCount, ...]
@@ -77,24 +77,28 @@ class ApplicationsPage(Struct, frozen=True):
 def applications(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ApplicationsPage:
-    """The page, the most urgent first."""
-    newest = _visible(sources, visible)
+    """Build the page of all applications, the most urgent first."""
+    newest = _newest_versions(sources, visible)
     listing = select_page(
         newest,
         query,
-        namespace=lambda each: each.metadata.namespace,
-        texts=lambda each: (each.spec.app_name, each.metadata.namespace, each.spec.version),
+        namespace=lambda version: version.metadata.namespace,
+        texts=lambda version: (
+            version.spec.app_name,
+            version.metadata.namespace,
+            version.spec.version,
+        ),
         key=_rank,
-        row=lambda each: _row(each, now),
-        holds=lambda each: not query.state or each.status.status == query.state,
+        row=lambda version: _row(version, now),
+        holds=lambda version: not query.state or version.status.status == query.state,
     )
     return ApplicationsPage(listing, tuple(_parts(newest)))
 
 
 def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
-    """What the overview says of them."""
-    newest = _visible(sources, visible)
-    failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
+    """Count applications for the overview."""
+    newest = _newest_versions(sources, visible)
+    failed = sorted((version for version in newest if version.status.status == FAILED), key=_rank)
     return _TOPIC.tally(sources, visible, newest, _parts(newest), failed, _notice)
 
 
@@ -105,27 +109,26 @@ def _notice(version: AppVersion) -> Notice:
 
 
 def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
-    """The versions of an app by their age, the one that counts first."""
+    """Sort the versions of an app by age, the newest first."""
     return sorted(versions, key=_age, reverse=True)
 
 
 def link_of(namespace: str, name: str) -> str:
-    """Where the application's own page is."""
+    """Return the path of the page of an application."""
     return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
-def _visible(sources: PageSources, visible: Visibility) -> list[AppVersion]:
-    """The newest version of each application that may be seen."""
+def _newest_versions(sources: PageSources, visible: Visibility) -> list[AppVersion]:
     scope = visible.of(APP_VERSIONS)
-    found: dict[tuple[str, str], AppVersion] = {}
+    newest: dict[tuple[str, str], AppVersion] = {}
     for value in values(sources.app_versions):
         if not scope.sees(value.metadata.namespace):
             continue
         place = (value.metadata.namespace, value.spec.app_name)
-        known = found.get(place)
+        known = newest.get(place)
         if known is None or _age(value) > _age(known):
-            found[place] = value
-    return list(found.values())
+            newest[place] = value
+    return list(newest.values())
 
 
 def _where(version: AppVersion) -> str:
@@ -139,11 +142,11 @@ def _age(version: AppVersion) -> tuple[str, int, str]:
 
 def _rank(version: AppVersion) -> tuple[int, str, str]:
     metadata = version.metadata
-    return shown(version.status.status).urgency, metadata.namespace, version.spec.app_name
+    return show_state(version.status.status).urgency, metadata.namespace, version.spec.app_name
 
 
 def _parts(newest: Iterable[AppVersion]) -> Iterator[StateCount]:
-    return parts_by_urgency(each.status.status for each in newest)
+    return parts_by_urgency(version.status.status for version in newest)
 
 
 def _row(version: AppVersion, now: datetime) -> ApplicationRow:
@@ -153,13 +156,13 @@ def _row(version: AppVersion, now: datetime) -> ApplicationRow:
         name=version.spec.app_name,
         link=link_of(version.metadata.namespace, version.spec.app_name),
         version=version.spec.version,
-        state=shown(status.status),
+        state=show_state(status.status),
         phase="" if status.is_finished and status.status != FAILED else name_of_current(version),
         steps=steps(version),
         start=status.start_time,
         took=_took(version, now),
         workloads=len(version.spec.workloads),
-        finished=sum(each.status in COMPLETED for each in status.workload_status),
+        finished=sum(workload.status in COMPLETED for workload in status.workload_status),
     )
 
 
@@ -169,7 +172,7 @@ def _took(version: Version, now: datetime) -> str:
 
 
 MOST: Final = 50
-"""Workloads on a page, releases, and failures of each."""
+"""Maximum workloads on a page, releases, and failures of each release."""
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -184,11 +187,11 @@ class Release(Struct, frozen=True, gc=False):
     end: str
     took: str
     failed: tuple[Failure, ...]
-    """One more than are shown, if there are more."""
+    """The failures, one more than are shown if there are more."""
 
 
 class Lane(Struct, frozen=True, gc=False):
-    """The phases of the app, or of one of its workloads. Without phases it is not there yet."""
+    """The phases of the app, or of one of its workloads; none before its version exists."""
 
     kind: str
     name: str
@@ -199,27 +202,28 @@ class Lane(Struct, frozen=True, gc=False):
 
 
 class ApplicationPage(Struct, frozen=True):
-    """The page."""
+    """The page of one application."""
 
     namespace: str
     name: str
     shown: Release
     from_time: str
-    """When the time lines begin, and end."""
+    """The begin of the time lines."""
     to_time: str
+    """The end of the time lines."""
     previous: str
     releases: tuple[Release, ...]
-    """The newest first, the shown one among them unless it is too old."""
+    """The releases, the newest first; the shown one may be too old for the list."""
     lanes: tuple[Lane, ...]
     more: int
-    """Workloads beyond those on the page."""
+    """The number of workloads that are not on the page."""
     sees_workloads: bool
 
 
 def application(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ApplicationPage | None:
-    """The page of the version that is asked for, else of the newest; None where there is none."""
+    """Build the page of the version in the query, else of the newest; None without a version."""
     namespace, name = query.namespace, query.name
     if not visible.sees(APP_VERSIONS, namespace):
         return None
@@ -230,7 +234,10 @@ def application(
     )
     if not versions:
         return None
-    version = next((each for each in versions if each.metadata.name == query.version), versions[0])
+    version = next(
+        (candidate for candidate in versions if candidate.metadata.name == query.version),
+        versions[0],
+    )
     sees = visible.sees(WORKLOAD_VERSIONS, namespace)
     listed = version.spec.workloads
     workloads = [
@@ -238,34 +245,38 @@ def application(
         for entry in listed[:MOST]
         if sees
     ]
-    known: list[Version] = [version, *(each for _, _, each in workloads if each is not None)]
+    known: list[Version] = [
+        version,
+        *(workload for _, _, workload in workloads if workload is not None),
+    ]
     start, end = _range(known, now)
     facts = GateFactsReader(sources, visible).facts_in(namespace)
 
-    def release(each: AppVersion) -> Release:
+    def release(candidate: AppVersion) -> Release:
         return Release(
-            version=each.spec.version,
-            object=each.metadata.name,
-            state=shown(each.status.status),
-            link=link_of(namespace, name) + query.link(version=each.metadata.name, namespace=""),
-            is_current=each is version,
-            start=each.status.start_time,
-            end=each.status.end_time,
-            took=_took(each, now),
-            failed=tuple(islice(_failures(sources, each, facts, now, sees=sees), MOST + 1)),
+            version=candidate.spec.version,
+            object=candidate.metadata.name,
+            state=show_state(candidate.status.status),
+            link=link_of(namespace, name)
+            + query.link(version=candidate.metadata.name, namespace=""),
+            is_current=candidate is version,
+            start=candidate.status.start_time,
+            end=candidate.status.end_time,
+            took=_took(candidate, now),
+            failed=tuple(islice(_failures(sources, candidate, facts, now, sees=sees), MOST + 1)),
         )
 
     rows = phase_rows(version, start, end, now, facts)
-    state = shown(version.status.status)
+    state = show_state(version.status.status)
     lanes = [Lane("Application", name, version.spec.version, state, rows)]
-    for workload, number, each in workloads:
-        if each is None:
-            lanes.append(Lane("Workload", workload, number, shown("Not there yet")))
+    for name_of_workload, number, workload in workloads:
+        if workload is None:
+            lanes.append(Lane("Workload", name_of_workload, number, show_state("Not there yet")))
             continue
-        nodes = tuple(node.name for node in each.status.failed_nodes)
-        state = shown(each.status.status)
-        rows = phase_rows(each, start, end, now, facts)
-        lanes.append(Lane("Workload", workload, number, state, rows, nodes))
+        nodes = tuple(node.name for node in workload.status.failed_nodes)
+        state = show_state(workload.status.status)
+        rows = phase_rows(workload, start, end, now, facts)
+        lanes.append(Lane("Workload", name_of_workload, number, state, rows, nodes))
     return ApplicationPage(
         namespace=namespace,
         name=name,
@@ -283,14 +294,16 @@ def application(
 def _failures(
     sources: PageSources, version: AppVersion, facts: Facts, now: datetime, *, sees: bool
 ) -> Iterator[Failure]:
-    """What failed of a release; of a deployment, what failed of its workloads."""
+    """Yield the failures of a release; those of its workloads stand for its deployment."""
     is_of_workload = False
     for entry in version.spec.workloads if sees else ():
         workload = _workload(sources, version, entry.name, entry.version)
         for failure in failures(workload, facts, now, entry.name) if workload else ():
             is_of_workload = True
             yield failure
-    yield from (each for each in failures(version, facts, now) if each.check or not is_of_workload)
+    for failure in failures(version, facts, now):
+        if failure.check or not is_of_workload:
+            yield failure
 
 
 def _workload(
@@ -301,15 +314,14 @@ def _workload(
 
 
 def _range(versions: Iterable[Version], now: datetime) -> tuple[datetime, datetime]:
-    """From when to when the time line goes."""
     starts, ends = [], []
     for version in versions:
         status = version.status
         starts.append(moment(status.start_time))
         ends.append(moment(status.end_time) or (now if status.start_time else None))
-        for each in ran(version, now):
-            starts.append(each.start)
-            ends.append(each.end)
+        for run in phase_runs(version, now):
+            starts.append(run.start)
+            ends.append(run.end)
     return (
         min((start for start in starts if start is not None), default=now),
         max((end for end in ends if end is not None), default=now),

@@ -1,4 +1,4 @@
-"""Member clusters and what is placed on them, with the scores that decided."""
+"""Builds the page of member clusters, and of the applications that are placed on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harbourmaster.dashboard.pages.states import (
     StateCount,
     Topic,
     parts_by_urgency,
-    shown,
+    show_state,
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import values
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/clusters"
 PLACED: Final = "placed"
-"""The view of applications."""
+"""The value of ``view`` for the list of applications."""
 PLACED_PATH: Final = f"{PATH}?view={PLACED}"
 _PLACED_TOPIC: Final = Topic(
     "Placements", PLACED_PATH, ("application placed", "applications placed"), ((APPLICATIONS,),)
@@ -44,7 +44,7 @@ _TOPIC: Final = Topic("Clusters", PATH, ("cluster", "clusters"), ((CLUSTERS,),))
 
 
 class MetricValue(Struct, frozen=True, gc=False):
-    """A metric of a cluster; without a value there is a reason."""
+    """A metric of a cluster, with a value or a reason."""
 
     name: str
     weight: str
@@ -53,38 +53,38 @@ class MetricValue(Struct, frozen=True, gc=False):
 
 
 class ClusterRow(Struct, frozen=True, gc=False):
-    """A member cluster."""
+    """A member cluster as it is shown."""
 
     namespace: str
     name: str
     state: ShownState
     faults: tuple[str, ...]
-    """What its conditions say that is not as it should be."""
+    """The messages of the conditions that are not true."""
     metrics: tuple[MetricValue, ...]
     applications: int | None
-    """That run there, of those that may be seen; None where none may be."""
+    """The number of running applications that the user may see; None if it may see none."""
     is_closed: bool
-    """Whether it takes no more."""
+    """Whether the cluster takes no more applications."""
 
 
 class PlacementRow(Struct, frozen=True, gc=False):
-    """An application and where it is."""
+    """An application and its clusters."""
 
     namespace: str
     name: str
     state: ShownState
     target: str
-    """Where it is to run."""
+    """The cluster that was selected."""
     running_on: str
-    """Where it does, if that is elsewhere."""
+    """The cluster on which it runs, if that is another one."""
     decision: DecisionRecord
     moves: int
-    """To a better cluster within the last hour."""
+    """The number of moves to a better cluster within the last hour."""
     faults: tuple[str, ...]
 
 
 class ClustersPage(Struct, frozen=True):
-    """The page: one of two lists."""
+    """The page with one of two lists."""
 
     is_placed: bool
     clusters: Listing[ClusterRow] | None
@@ -95,74 +95,79 @@ class ClustersPage(Struct, frozen=True):
 def clusters(
     sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
 ) -> ClustersPage:
-    """The page, the most urgent first."""
+    """Build the page, the most urgent rows first."""
     if query.view == PLACED:
         placed = _applications(sources, visible)
         placements = select_page(
             placed,
             query,
-            namespace=lambda each: each.metadata.namespace,
-            texts=lambda each: (
-                each.metadata.name,
-                each.metadata.namespace,
-                _name(each.status.scheduled_to),
-                _name(each.status.running_on),
+            namespace=lambda application: application.metadata.namespace,
+            texts=lambda application: (
+                application.metadata.name,
+                application.metadata.namespace,
+                _name(application.status.scheduled_to),
+                _name(application.status.running_on),
             ),
-            key=lambda each: (shown(each.status.phase).urgency, each.metadata.key),
+            key=lambda application: (
+                show_state(application.status.phase).urgency,
+                application.metadata.key,
+            ),
             row=_placement,
-            holds=lambda each: not query.state or each.status.phase == query.state,
+            holds=lambda application: not query.state or application.status.phase == query.state,
         )
         return ClustersPage(True, None, placements, tuple(_phases(placed)))
     members = _clusters(sources, visible)
     running = _running(sources, visible)
-    found = select_page(
+    listing = select_page(
         members,
         query,
-        namespace=lambda each: each.metadata.namespace,
-        texts=lambda each: (each.metadata.name, each.metadata.namespace),
-        key=lambda each: (shown(each.status.state).urgency, each.metadata.key),
-        row=lambda each: _cluster(each, running),
-        holds=lambda each: not query.state or each.status.state == query.state,
+        namespace=lambda cluster: cluster.metadata.namespace,
+        texts=lambda cluster: (cluster.metadata.name, cluster.metadata.namespace),
+        key=lambda cluster: (show_state(cluster.status.state).urgency, cluster.metadata.key),
+        row=lambda cluster: _cluster(cluster, running),
+        holds=lambda cluster: not query.state or cluster.status.state == query.state,
     )
-    return ClustersPage(False, found, None, tuple(_states(members)))
+    return ClustersPage(False, listing, None, tuple(_states(members)))
 
 
 def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
-    """What the overview says of the clusters."""
+    """Count clusters for the overview."""
     members = _clusters(sources, visible)
     return _TOPIC.tally(
         sources,
         visible,
         members,
         _states(members),
-        [member for member in members if shown(member.status.state).tone in {"bad", "warn"}],
+        [member for member in members if show_state(member.status.state).tone in {"bad", "warn"}],
         _notice,
     )
 
 
 def tally_placed(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
-    """What the overview says of the applications that are placed."""
+    """Count placed applications for the overview."""
     seen = _applications(sources, visible)
     return _PLACED_TOPIC.tally(
         sources,
         visible,
         seen,
         _phases(seen),
-        [each for each in seen if shown(each.status.phase).tone == "bad"],
+        [application for application in seen if show_state(application.status.phase).tone == "bad"],
         _notice_placed,
     )
 
 
 def _notice(cluster: ReportedCluster) -> Notice:
     text = "; ".join(_faults(cluster)) or cluster.status.state
-    return Notice(shown(cluster.status.state).tone, "Cluster", cluster.metadata.key, text, PATH)
+    return Notice(
+        show_state(cluster.status.state).tone, "Cluster", cluster.metadata.key, text, PATH
+    )
 
 
 def _notice_placed(application: Application) -> Notice:
     metadata = application.metadata
     text = "; ".join(_application_faults(application)) or application.status.phase
-    found_by = urlencode({"namespace": metadata.namespace, "q": metadata.name})
-    return Notice("bad", "Placement", metadata.key, text, f"{PLACED_PATH}&{found_by}")
+    parameters = urlencode({"namespace": metadata.namespace, "q": metadata.name})
+    return Notice("bad", "Placement", metadata.key, text, f"{PLACED_PATH}&{parameters}")
 
 
 def _clusters(sources: PageSources, visible: Visibility) -> list[ReportedCluster]:
@@ -176,7 +181,7 @@ def _applications(sources: PageSources, visible: Visibility) -> list[Application
 
 
 def _phases(seen: Iterable[Application]) -> Iterator[StateCount]:
-    return parts_by_urgency(each.status.phase for each in seen)
+    return parts_by_urgency(application.status.phase for application in seen)
 
 
 def _states(members: Iterable[ReportedCluster]) -> Iterator[StateCount]:
@@ -184,7 +189,7 @@ def _states(members: Iterable[ReportedCluster]) -> Iterator[StateCount]:
 
 
 def _running(sources: PageSources, visible: Visibility) -> Counter[str] | None:
-    """How many applications run on each cluster, by its key."""
+    """Count the applications on cluster cluster, by its key; None if the user may see none."""
     if visible.of(APPLICATIONS).is_empty:
         return None
     return Counter(
@@ -196,7 +201,7 @@ def _running(sources: PageSources, visible: Visibility) -> Counter[str] | None:
 
 def _cluster(cluster: ReportedCluster, running: Counter[str] | None) -> ClusterRow:
     weights = {metric.name: metric.weight for metric in cluster.spec.metrics or ()}
-    reported = {each.name: each for each in cluster.status.metrics}
+    reported = {metric.name: metric for metric in cluster.status.metrics}
     metrics = []
     for name in dict.fromkeys((*weights, *reported)):
         report = reported.get(name)
@@ -207,7 +212,7 @@ def _cluster(cluster: ReportedCluster, running: Counter[str] | None) -> ClusterR
     return ClusterRow(
         namespace=cluster.metadata.namespace,
         name=cluster.metadata.name,
-        state=shown(cluster.status.state),
+        state=show_state(cluster.status.state),
         faults=tuple(_faults(cluster)),
         metrics=tuple(metrics),
         applications=None if running is None else running[cluster.metadata.key],
@@ -234,7 +239,7 @@ def _placement(application: Application) -> PlacementRow:
     return PlacementRow(
         namespace=application.metadata.namespace,
         name=application.metadata.name,
-        state=shown(status.phase),
+        state=show_state(status.phase),
         target=target,
         running_on=running if running != target else "",
         decision=status.last_decision or DecisionRecord(),

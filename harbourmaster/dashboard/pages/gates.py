@@ -1,4 +1,4 @@
-"""Pods that wait: why, since when, until when, and what each check says."""
+"""Builds the page of waiting pods, with the reasons and the checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/gates"
 NEEDED: Final = (PODS, WORKLOAD_VERSIONS, APP_VERSIONS)
-"""What one must be allowed to list to see a waiting pod: else it can't be told why."""
+"""Kinds that a user must be allowed to list to see why a pod waits."""
 _TOPIC: Final = Topic("Gates", PATH, ("pod waits", "pods wait"), (NEEDED,))
 _WORDS: Final = {
     "ending": "ending",
@@ -56,11 +56,11 @@ _WORDS: Final = {
 }
 _ORDER: Final = tuple(_WORDS)
 _SLICE: Final = 100
-"""Pods that are judged in one go: some milliseconds."""
+"""Pods that are evaluated before other tasks may run, which takes some milliseconds."""
 
 
 class GateRow(Struct, frozen=True, gc=False):
-    """One pod that waits."""
+    """A waiting pod."""
 
     report: GateReport
     word: str
@@ -68,54 +68,54 @@ class GateRow(Struct, frozen=True, gc=False):
 
 
 class GatesPage(Struct, frozen=True):
-    """The page."""
+    """The page of waiting pods."""
 
     listing: Listing[GateRow]
     parts: tuple[StateCount, ...]
     is_bounded: bool
-    """Whether pods may wait only for so long."""
+    """Whether the time for which pods can wait is limited."""
 
 
 def gates(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> Sliced[GatesPage]:
-    """The page: what nothing will release first, then who waits longest.
+    """Build the page: blocked pods first, then those that wait longest.
 
-    To find out why a pod waits takes long, and a page of it is short.
+    Details are read only for the pods on the page, because that takes long.
     """
     waiting = yield from _waiting(sources, visible, now)
     listing = select_page(
         waiting,
         query,
-        namespace=lambda each: each.pod.namespace,
-        texts=lambda each: (each.pod.key, each.workload),
+        namespace=lambda candidate: candidate.pod.namespace,
+        texts=lambda candidate: (candidate.pod.key, candidate.workload),
         key=_rank,
-        row=lambda each: _row(each, sources.rules, now),
-        holds=lambda each: not query.state or each.verdict.code == query.state,
+        row=lambda candidate: _row(candidate, sources.rules, now),
+        holds=lambda candidate: not query.state or candidate.verdict.code == query.state,
     )
     return GatesPage(listing, tuple(_parts(waiting)), sources.rules.max_age_seconds > 0)
 
 
 def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
-    """What the overview says of them, in turns."""
+    """Count waiting pods for the overview."""
     waiting = yield from _waiting(sources, visible, now)
-    urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
+    urgent = sorted((candidate for candidate in waiting if candidate.is_urgent), key=_rank)
     return _TOPIC.tally(sources, visible, waiting, _parts(waiting), urgent, _notice)
 
 
 def gate_of(sources: PageSources, visible: Visibility, key: str, now: datetime) -> GateRow | None:
-    """Why one pod waits; None where it does not, or that must not be seen."""
+    """Return why one pod waits; None if it does not, or if the user cannot see why."""
     pod = lookup(sources.gated_pods, key)
     if pod is None or not pod.is_ours:
         return None
-    if not all(visible.sees(each, pod.namespace) for each in NEEDED):
+    if not all(visible.sees(kind, pod.namespace) for kind in NEEDED):
         return None
     facts = GateFactsReader(sources, visible).facts(pod)
-    return _row(_judged(pod, facts, sources.rules, now), sources.rules, now)
+    return _row(_evaluate(pod, facts, sources.rules, now), sources.rules, now)
 
 
 class _Waiting(NamedTuple):
-    """A pod that waits, and why; what its checks say is found out for the few that are shown."""
+    """A waiting pod and the verdict; its checks are read only if it is shown."""
 
     pod: Pod
     workload: str
@@ -142,19 +142,19 @@ def _notice(waiting: _Waiting) -> Notice:
 
 
 def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:
-    scopes = [visible.of(each) for each in NEEDED]
-    gatherer = GateFactsReader(sources, visible)
+    scopes = [visible.of(kind) for kind in NEEDED]
+    reader = GateFactsReader(sources, visible)
     waiting = []
     for number, pod in enumerate(values(sources.gated_pods), 1):
         if not number % _SLICE:
             yield
         if not pod.is_ours or not all(scope.sees(pod.namespace) for scope in scopes):
             continue
-        waiting.append(_judged(pod, gatherer.facts(pod), sources.rules, now))
+        waiting.append(_evaluate(pod, reader.facts(pod), sources.rules, now))
     return waiting
 
 
-def _judged(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> _Waiting:
+def _evaluate(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> _Waiting:
     case = case_of(pod, facts, rules, now)
     verdict = verdict_on(case)
     tone: Tone = "warn" if case.is_overdue else "idle"
@@ -177,10 +177,9 @@ def _rank(waiting: _Waiting) -> tuple[int, str, str]:
 
 def _parts(waiting: Sequence[_Waiting]) -> Iterator[StateCount]:
     counts: dict[str, tuple[int, Tone]] = {}
-    for each in waiting:
-        code = each.verdict.code
-        count, tone = counts.get(code, (0, each.tone))
-        counts[code] = (count + 1, tone)
-    for name in sorted(counts, key=lambda each: (URGENCY[counts[each][1]], _ORDER.index(each))):
-        count, tone = counts[name]
-        yield StateCount(_WORDS[name], count, tone, name)
+    for pod in waiting:
+        count, tone = counts.get(pod.verdict.code, (0, pod.tone))
+        counts[pod.verdict.code] = (count + 1, tone)
+    for code in sorted(counts, key=lambda code: (URGENCY[counts[code][1]], _ORDER.index(code))):
+        count, tone = counts[code]
+        yield StateCount(_WORDS[code], count, tone, code)

@@ -1,4 +1,4 @@
-"""Everything in a few numbers, and what needs attention first."""
+"""Builds the overview: the numbers of all pages, and what needs attention most."""
 
 from __future__ import annotations
 
@@ -41,40 +41,40 @@ _TALLIES: Final = (
 )
 _CHECKS: Final = Topic("Checks", gates.PATH, ("", ""), ((APP_VERSIONS,),))
 _SLICE: Final = 100
-"""Versions that are looked at in one go."""
+"""Versions that are checked before other tasks may run."""
 _RANK: Final = {"bad": 0, "warn": 1}
 
 
 class OverviewPage(Struct, frozen=True):
-    """The page."""
+    """The overview."""
 
     tallies: tuple[Tally, ...]
     notices: tuple[Notice, ...]
     further: tuple[Tally, ...]
-    """Those with more notices than are on the page."""
+    """The tallies with more notices than are on the page."""
 
 
 def overview(
     sources: PageSources, visible: Visibility, _query: PageQuery, now: datetime
 ) -> Sliced[OverviewPage]:
-    """The page."""
+    """Build the overview."""
     tallies = []
-    for each in _TALLIES:
-        tallies.append(each(sources, visible, now))
+    for tally in _TALLIES:
+        tallies.append(tally(sources, visible, now))
         yield
-    # Second on the page, and the one that takes long.
+    # The tally of gates is the second on the page, and takes long.
     tallies.insert(1, (yield from gates.tally(sources, visible, now)))
     every = [*tallies, (yield from _checks(sources, visible, now))]
     notices = [notice for tally in every for notice in tally.notices]
-    notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
-    further = tuple(each for each in every if each.urgent > MOST_NOTICES)
+    notices.sort(key=lambda notice: _RANK.get(notice.tone, len(_RANK)))
+    further = tuple(tally for tally in every if tally.urgent > MOST_NOTICES)
     return OverviewPage(tuple(tallies), tuple(notices), further)
 
 
 def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
-    """Definitions that versions under way lack, each once, and providers without answers."""
-    gatherer = GateFactsReader(sources, visible)
-    found: dict[str, Notice] = {}
+    """Report definitions that unfinished versions lack, and providers without answers."""
+    reader = GateFactsReader(sources, visible)
+    missing: dict[str, Notice] = {}
     versions: list[Version] = [*values(sources.app_versions), *values(sources.workload_versions)]
     for number, version in enumerate(versions, 1):
         if not number % _SLICE:
@@ -84,28 +84,29 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
         if version.status.is_finished or not visible.sees(kind, space):
             continue
         app = version.spec.app_name if isinstance(version, AppVersion) else version.spec.app
-        phases = [each for each in phases_of(version) if each.checks]
-        for report in check_reports(version, gatherer.facts_in(space), now, phases=phases):
+        phases = [phase for phase in phases_of(version) if phase.checks]
+        for report in check_reports(version, reader.facts_in(space), now, phases=phases):
             if report.fault == "definition-missing":
                 link, name = applications.link_of(space, app), f"{space}/{report.name}"
                 notice = Notice("bad", "Definition", name, report.message, link)
-                found.setdefault(f"{name} {report.message}", notice)
-    urgent = [*found.values(), *_dead_providers(sources, visible, now)]
-    return _CHECKS.tally(sources, visible, (), (), urgent, lambda each: each)
+                missing.setdefault(f"{name} {report.message}", notice)
+    urgent = [*missing.values(), *_dead_providers(sources, visible, now)]
+    return _CHECKS.tally(sources, visible, (), (), urgent, lambda notice: notice)
 
 
 def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) -> list[Notice]:
-    """Providers of which no metric has a current value, but the last query's error."""
+    """Report providers none of whose metrics has a current value, and all have an error."""
     metrics: dict[tuple[str, str], list[Metric]] = {}
     for metric in values(sources.metrics):
         if visible.sees(KEPTN_METRICS, metric.metadata.namespace):
             place = (metric.metadata.namespace, metric.spec.provider.name)
             metrics.setdefault(place, []).append(metric)
-    found = []
-    for (namespace, name), each in sorted(metrics.items()):
-        faults = [read_metric(one, sources.rules.stale_after_intervals, now).fault for one in each]
-        if all(faults) and all(one.status.err_msg for one in each):
-            text = f"none of its KeptnMetrics ({len(each)}) has a current value: {faults[0]}"
+    notices = []
+    stale_after = sources.rules.stale_after_intervals
+    for (namespace, name), group in sorted(metrics.items()):
+        faults = [read_metric(metric, stale_after, now).fault for metric in group]
+        if all(faults) and all(metric.status.err_msg for metric in group):
+            text = f"none of its KeptnMetrics ({len(group)}) has a current value: {faults[0]}"
             link = f"{gates.PATH}?namespace={namespace}"
-            found.append(Notice("bad", "Provider", f"{namespace}/{name}", text, link))
-    return found
+            notices.append(Notice("bad", "Provider", f"{namespace}/{name}", text, link))
+    return notices

@@ -1,4 +1,4 @@
-"""The phases of a version: how each stands, and when it ran."""
+"""Describes the phases of a version: their states, times and failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.times import moment
-from harbourmaster.dashboard.pages.states import ShownState, shown
+from harbourmaster.dashboard.pages.states import ShownState, show_state
 from harbourmaster.dashboard.times import seconds_between, span
 from harbourmaster.lifecycle.check_facts import CheckReport, Facts, check_reports
 from harbourmaster.lifecycle.model import (
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import ItemStatus, Version
 
 WIDTH: Final = 1000
-"""Units of a time line."""
+"""The width of a time line, in units."""
 _LEAST: Final = 6
-"""So wide is what took no time at all."""
+"""The minimum width of a bar, in units."""
 _FAILED: Final = frozenset((FAILED, WARNING))
 _NOTHING: Final = Facts()
 _WORDS: Final = (
@@ -39,14 +39,14 @@ _WORDS: Final = (
 
 
 class Bar(Struct, frozen=True, gc=False):
-    """A part of the time line, in its units."""
+    """A part of the time line, in units."""
 
     x: int
     width: int
 
 
 class PhaseRow(Struct, frozen=True, gc=False):
-    """A phase with its time. ``bar`` is None where it has none yet."""
+    """A phase with its times; ``bar`` is None before it starts."""
 
     name: str
     state: ShownState
@@ -57,14 +57,14 @@ class PhaseRow(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True, gc=False):
-    """What failed of a version: a check, or without one a phase."""
+    """A failed check of a version, or a failed phase without a check."""
 
     where: str
     check: CheckReport | None
 
 
-class Ran(Struct, frozen=True, gc=False):
-    """When a phase ran; the end of one that runs is now."""
+class PhaseRun(Struct, frozen=True, gc=False):
+    """The start and end of a phase; the end of a running one is now."""
 
     phase: Phase
     start: datetime | None
@@ -72,7 +72,7 @@ class Ran(Struct, frozen=True, gc=False):
 
 
 def name_of(phase: Phase) -> str:
-    """A phase in words; one that has a level belongs to an app or to a workload."""
+    """Return the title of a phase."""
     if phase.name == PROMOTION.name:
         return "Promotion"
     when = "Pre" if "Pre" in phase.name else "Post" if "Post" in phase.name else ""
@@ -83,22 +83,22 @@ def name_of(phase: Phase) -> str:
 
 
 def name_of_current(version: Version) -> str:
-    """The phase in which a version is, in words; empty before the first and after the last."""
+    """Return the title of the current phase; empty before the first and after the last."""
     current = version.status.current_phase
-    return next((name_of(each) for each in phases_of(version) if each.name == current), "")
+    return next((name_of(phase) for phase in phases_of(version) if phase.name == current), "")
 
 
 def steps(version: Version) -> tuple[tuple[str, ShownState], ...]:
-    """All phases in order, each with its state."""
-    return tuple((name_of(each), _state(version, each)) for each in _counted(version))
+    """Return the titles and states of all phases, in order."""
+    return tuple((name_of(phase), _state(version, phase)) for phase in _shown_phases(version))
 
 
-def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
-    """When each phase ran, as far as the status tells; a deployment lies between its neighbours."""
+def phase_runs(version: Version, now: datetime) -> tuple[PhaseRun, ...]:
+    """Return the times of all phases; a deployment lasts from its former to its next phase."""
     status = version.status
-    phases = _counted(version)
-    known = [_of_items(_items(version, each), now) for each in phases]
-    found: list[Ran] = []
+    phases = _shown_phases(version)
+    known = [_times_of_items(_items(version, phase), now) for phase in phases]
+    runs: list[PhaseRun] = []
     last = moment(status.start_time)
     for place, phase in enumerate(phases):
         start, end = known[place]
@@ -110,59 +110,60 @@ def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
             later = [first for first, _ in known[place + 1 :] if first is not None]
             over = min(later, default=moment(status.end_time))
             end = over if state in SETTLED and over is not None else now
-        found.append(Ran(phase, start, end))
+        runs.append(PhaseRun(phase, start, end))
         last = end or last
-    return tuple(found)
+    return tuple(runs)
 
 
-def failures(version: Version, facts: Facts, now: datetime, whose: str = "") -> Iterator[Failure]:
-    """What failed, or ended with a warning; ``whose`` is the workload of a version of one."""
+def failures(
+    version: Version, facts: Facts, now: datetime, workload: str = ""
+) -> Iterator[Failure]:
+    """Yield what failed or ended with a warning; ``workload`` is named if it is a workload's."""
     for phase in phases_of(version):
         if state_of(version.status, phase) not in _FAILED:
             continue
-        where = ": ".join(filter(None, (whose, name_of(phase))))
-        found = [check for check in _checks(version, phase, facts, now) if check.state in _FAILED]
-        yield from [Failure(where, each) for each in found] or [Failure(where, None)]
+        where = ": ".join(filter(None, (workload, name_of(phase))))
+        checks = [check for check in _checks(version, phase, facts, now) if check.state in _FAILED]
+        yield from [Failure(where, check) for check in checks] or [Failure(where, None)]
 
 
 def phase_rows(
     version: Version, start: datetime, end: datetime, now: datetime, facts: Facts = _NOTHING
 ) -> tuple[PhaseRow, ...]:
-    """The phases on a time line that reaches from one moment to another."""
+    """Return the phases on a time line from ``start`` to ``end``."""
     whole = max(seconds_between(start, end), 1.0)
 
-    def bar(found: Ran) -> Bar | None:
-        if found.start is None or found.end is None:
+    def bar(run: PhaseRun) -> Bar | None:
+        if run.start is None or run.end is None:
             return None
-        x = int(seconds_between(start, found.start) / whole * WIDTH)
-        width = int(seconds_between(found.start, found.end) / whole * WIDTH)
+        x = int(seconds_between(start, run.start) / whole * WIDTH)
+        width = int(seconds_between(run.start, run.end) / whole * WIDTH)
         width = max(width, _LEAST)
         return Bar(min(x, WIDTH - _LEAST), min(width, WIDTH - min(x, WIDTH - _LEAST)))
 
     return tuple(
         PhaseRow(
-            name=name_of(each.phase),
-            state=_state(version, each.phase),
-            start=each.start.isoformat() if each.start is not None else "",
-            took=span(seconds_between(each.start, each.end)) if each.start and each.end else "",
-            bar=bar(each),
-            checks=tuple(_checks(version, each.phase, facts, now)),
+            name=name_of(run.phase),
+            state=_state(version, run.phase),
+            start=run.start.isoformat() if run.start is not None else "",
+            took=span(seconds_between(run.start, run.end)) if run.start and run.end else "",
+            bar=bar(run),
+            checks=tuple(_checks(version, run.phase, facts, now)),
         )
-        for each in ran(version, now)
+        for run in phase_runs(version, now)
     )
 
 
 def _state(version: Version, phase: Phase) -> ShownState:
-    """How a phase stands; one that passed because there was nothing to check is not good."""
+    # A phase that passed because it has no checks is not good.
     state = state_of(version.status, phase)
     has_checks = phase.checks and (getattr(version.spec, phase.checks) or _items(version, phase))
     if phase.checks and state == SUCCEEDED and not has_checks:
         return ShownState("No checks", "idle")
-    return shown(state)
+    return show_state(state)
 
 
-def _counted(version: Version) -> tuple[Phase, ...]:
-    """Its phases; the promotion only where there is one."""
+def _shown_phases(version: Version) -> tuple[Phase, ...]:
     phases = phases_of(version)
     if isinstance(version, AppVersion) and not version.spec.promotion_tasks:
         return tuple(phase for phase in phases if phase.name != PROMOTION.name)
@@ -174,7 +175,7 @@ def _items(version: Version, phase: Phase) -> tuple[ItemStatus, ...]:
     return items
 
 
-def _of_items(
+def _times_of_items(
     items: Iterable[ItemStatus], now: datetime
 ) -> tuple[datetime | None, datetime | None]:
     times = [(moment(item.start_time), moment(item.end_time), item.status) for item in items]

@@ -1,4 +1,4 @@
-"""Pods by the policies that select them, and who set the fields of one that policies own."""
+"""Builds the list of pods that policies select, and the page of one pod with its fields."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 PATH: Final = f"{policies.PATH}/pods"
 _END: Final = re.compile(r"[.\[]")
 SLICE: Final = 500
-"""Pods that are matched in one go."""
+"""Pods that are matched before other tasks may run."""
 
 
 def pods(
     sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
 ) -> Sliced[Listing[str]]:
-    """Keys of pods that have not ended; ``query.state`` is the policy that selects them, if any."""
+    """List the keys of unfinished pods, or of those that the policy ``query.state`` selects."""
     scope, state = visible.of(PODS), query.state
-    compiled = (each.compiled for each in policies.seen(sources, visible))
-    chosen = policy_set(each for each in compiled if each.reference == state)
+    compiled = (policy.compiled for policy in policies.visible_policies(sources, visible))
+    chosen = policy_set(policy for policy in compiled if policy.reference == state)
     keys = []
     for number, key in enumerate(tuple(sources.labels.store) if sources.labels else (), 1):
         if not number % SLICE:
@@ -61,39 +61,41 @@ def pods(
 
 
 class FieldRow(Struct, frozen=True, gc=False):
-    """A field, the policies that ask for just that, and who wrote it last."""
+    """A field of the pod, the policies that ask for its value, and its last writer."""
 
     report: FieldReport
     manager: Json | None
-    """An entry of managedFields, where admission is never recorded."""
+    """The entry of managedFields, which never has changes by admission."""
 
 
 class PodPage(Struct, frozen=True):
-    """The page."""
+    """The page of a pod."""
 
     created: str
     policies: tuple[str, ...]
     fields: tuple[FieldRow, ...]
     gate: GateRow | None
-    """Why it waits at a gate, if it does."""
+    """The reason why the pod waits; None if it does not wait."""
 
 
 def pod(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> PodPage | None:
-    """The page of the pod that was read; None where there is none."""
+    """Build the page of the pod in the sources; None without it."""
     view = KINDS["", "v1", "Pod"].read(sources.pod) if sources.pod else None
     if sources.pod is None or view is None:
         return None
     metadata = msgspec.json.decode(sources.pod)["metadata"]
-    candidates = [ExplainedPolicy(each.compiled) for each in policies.seen(sources, visible)]
+    candidates = [
+        ExplainedPolicy(policy.compiled) for policy in policies.visible_policies(sources, visible)
+    ]
     options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.scheduling_gates))
     labels = lookup(sources.namespaces, query.namespace) or {}
     known = explain(view, "/spec", query.namespace, labels, candidates, options)
     return PodPage(
         metadata["creationTimestamp"],
         tuple(policy.reference for policy in known.policies if policy.matched),
-        # The others are not there: a policy would set them in a new pod.
+        # The pod does not have the other fields: a policy would set them in a new pod.
         tuple(
             FieldRow(field, _manager(field.path, metadata))
             for field in known.fields

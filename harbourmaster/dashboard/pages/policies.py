@@ -1,4 +1,4 @@
-"""Policies: what each selects, what it sets, and how many pods it is about."""
+"""Builds the page of policies: what each selects and sets, and the number of its pods."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
 
 
 class Selects(Struct, frozen=True, gc=False):
-    """One selector; its terms are in the words of kubectl."""
+    """A selector, with terms in the syntax of kubectl."""
 
     what: str
     terms: tuple[str, ...]
-    """None for all."""
+    """The terms; none select everything."""
     is_absent: bool = False
-    """It selects nothing."""
+    """Whether there is no selector, which selects nothing."""
 
 
 class PolicyRow(Struct, frozen=True, gc=False):
-    """One policy."""
+    """A policy as it is shown."""
 
     kind: str
     namespace: str
@@ -55,27 +55,27 @@ class PolicyRow(Struct, frozen=True, gc=False):
     selects: tuple[Selects, ...]
     sets: tuple[str, ...]
     pods: int | None
-    """That it selects among those that may be seen; None where none may, or not all are here."""
+    """The number of selected pods that the user may see; None if that is not known."""
     fault: str
     reference: str
     conflicts: tuple[Conflict, ...]
 
 
 class PoliciesPage(Struct, frozen=True):
-    """The page."""
+    """The page of policies."""
 
     listing: Listing[PolicyRow]
     parts: tuple[StateCount, ...]
     pods: int
-    """That may be seen."""
+    """The number of pods that the user may see."""
     counts: MatchCounts
-    """Whether all pods are known, and so how many are selected, and whether all conflicts are."""
+    """The counts, which say whether all pods and conflicts are known."""
     scope: ListScope
-    """Where pods may be seen."""
+    """The namespaces in which the user may see pods."""
 
 
-class _Judged(NamedTuple):
-    """A policy with what is to be said of it."""
+class _CountedPolicy(NamedTuple):
+    """A policy with its number of pods and its conflicts."""
 
     known: KnownPolicy
     pods: int | None
@@ -92,22 +92,22 @@ class _Judged(NamedTuple):
 def policies(
     sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
 ) -> PoliciesPage:
-    """The page, in the order in which policies apply; those at fault first."""
-    judged = _judged(sources, visible)
+    """Build the page in the order in which policies apply, invalid ones first."""
+    counted = _count_policies(sources, visible)
     listing = select_page(
-        judged,
+        counted,
         query,
-        namespace=lambda each: each.known.policy.metadata.namespace or "",
-        texts=lambda each: each.known.compiled.reference.split("/"),
-        key=lambda each: (each.known.compiled.fault is None, each.known.compiled.rank),
+        namespace=lambda policy: policy.known.policy.metadata.namespace or "",
+        texts=lambda policy: policy.known.compiled.reference.split("/"),
+        key=lambda policy: (policy.known.compiled.fault is None, policy.known.compiled.rank),
         row=_row,
-        holds=lambda each: each.is_in(query.state),
+        holds=lambda policy: policy.is_in(query.state),
     )
     scope = visible.of(PODS)
     pods = sum(count for space, count in sources.counts.pods.items() if scope.sees(space))
     return PoliciesPage(
         listing,
-        tuple(_parts(judged)),
+        tuple(_parts(counted)),
         pods,
         counts=sources.counts,
         scope=scope,
@@ -115,48 +115,54 @@ def policies(
 
 
 def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
-    """What the overview says of them."""
-    judged = _judged(sources, visible)
-    faulty = [each.known.compiled for each in judged if each.is_in(FAULTY)]
-    faulty.sort(key=lambda each: each.rank)
-    notices = [Notice("bad", "Policy", each.reference, each.fault or "", PATH) for each in faulty]
+    """Count policies for the overview."""
+    counted = _count_policies(sources, visible)
+    faulty = [policy.known.compiled for policy in counted if policy.is_in(FAULTY)]
+    faulty.sort(key=lambda policy: policy.rank)
+    notices = [
+        Notice("bad", "Policy", policy.reference, policy.fault or "", PATH) for policy in faulty
+    ]
     notices += (
         Notice(
             "warn",
             "Policies",
-            " and ".join(fromkey.policies),
-            fromkey.text,
+            " and ".join(conflict.policies),
+            conflict.text,
             f"{PATH}?state={CONFLICTING}",
         )
-        for fromkey in dict.fromkeys(conflict for each in judged for conflict in each.conflicts)
+        for conflict in dict.fromkeys(
+            conflict for policy in counted for conflict in policy.conflicts
+        )
     )
-    return _TOPIC.tally(sources, visible, judged, _parts(judged), notices, lambda each: each)
+    return _TOPIC.tally(sources, visible, counted, _parts(counted), notices, lambda notice: notice)
 
 
-def _judged(sources: PageSources, visible: Visibility) -> list[_Judged]:
-    known = seen(sources, visible)
-    conflicts: dict[str, list[Conflict]] = {each.compiled.reference: [] for each in known}
+def _count_policies(sources: PageSources, visible: Visibility) -> list[_CountedPolicy]:
+    known = visible_policies(sources, visible)
+    conflicts: dict[str, list[Conflict]] = {policy.compiled.reference: [] for policy in known}
     for conflict in sources.counts.conflicts:
         if conflicts.keys() >= set(conflict.policies):
             for reference in conflict.policies:
                 conflicts[reference].append(conflict)
     return [
-        _Judged(each, _count(sources, visible, each), conflicts[each.compiled.reference])
-        for each in known
+        _CountedPolicy(
+            policy, _count(sources, visible, policy), conflicts[policy.compiled.reference]
+        )
+        for policy in known
     ]
 
 
-def seen(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
-    """The policies of both kinds that may be seen."""
+def visible_policies(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
+    """Return the policies of both kinds that the user may see."""
     scope = visible.of(POLICIES)
-    found = [
+    known = [
         value
         for value in values(sources.policies)
         if scope.sees(value.policy.metadata.namespace or "")
     ]
     if visible.sees(CLUSTER_POLICIES):
-        found += values(sources.cluster_policies)
-    return found
+        known += values(sources.cluster_policies)
+    return known
 
 
 def _count(sources: PageSources, visible: Visibility, policy: KnownPolicy) -> int | None:
@@ -164,28 +170,28 @@ def _count(sources: PageSources, visible: Visibility, policy: KnownPolicy) -> in
     namespace = policy.policy.metadata.namespace
     if not sources.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
         return None
-    found = sources.counts.by_policy.get(policy.compiled.reference, {})
-    return sum(count for space, count in found.items() if scope.sees(space))
+    pods = sources.counts.by_policy.get(policy.compiled.reference, {})
+    return sum(count for space, count in pods.items() if scope.sees(space))
 
 
-def _parts(judged: list[_Judged]) -> Iterator[StateCount]:
+def _parts(counted: list[_CountedPolicy]) -> Iterator[StateCount]:
     for state, label, tone in _PARTS:
-        if count := sum(each.is_in(state) for each in judged):
+        if count := sum(policy.is_in(state) for policy in counted):
             yield StateCount(label, count, tone, state)
 
 
-def _row(judged: _Judged) -> PolicyRow:
-    policy, compiled = judged.known.policy, judged.known.compiled
+def _row(counted: _CountedPolicy) -> PolicyRow:
+    policy, compiled = counted.known.policy, counted.known.compiled
     return PolicyRow(
         kind="Cluster policy" if policy.is_cluster_scoped else "Policy",
         namespace=policy.metadata.namespace or "",
         name=policy.metadata.name or "",
         selects=tuple(_selects(policy.spec, is_cluster=policy.is_cluster_scoped)),
         sets=tuple(_sets(policy.spec)),
-        pods=judged.pods,
+        pods=counted.pods,
         fault=compiled.fault or "",
         reference=compiled.reference,
-        conflicts=tuple(judged.conflicts),
+        conflicts=tuple(counted.conflicts),
     )
 
 
@@ -216,7 +222,7 @@ def _selector(what: str, selector: LabelSelector | None) -> Selects:
 
 
 def _sets(spec: PolicySpec | None) -> Iterator[str]:
-    """What it may inject, with the value where that is short."""
+    """Yield the fields that a policy sets, with their values if they are short."""
     if spec is None:
         return
     if spec.node_name:
@@ -232,12 +238,12 @@ def _sets(spec: PolicySpec | None) -> Iterator[str]:
     affinity = spec.affinity
     if affinity is None:
         return
-    for name, found in (
+    for name, rules in (
         ("node affinity", affinity.node_affinity),
         ("pod affinity", affinity.pod_affinity),
         ("pod anti-affinity", affinity.pod_anti_affinity),
     ):
-        if found is not None and found.required:
+        if rules is not None and rules.required:
             yield f"{name}: required"
-        if found is not None and found.preferred:
+        if rules is not None and rules.preferred:
             yield f"{name}: preferred"

@@ -1,4 +1,4 @@
-"""Nodes that are kept for critical add-ons, for whom, and until when."""
+"""Builds the page of nodes that are reserved for critical add-ons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OVERDUE: Final = "overdue"
 
 
 class ReservationRow(Struct, frozen=True, gc=False):
-    """One node that is kept for one pod; a taint of ours that is for nobody has no pod."""
+    """A node that is reserved for a pod; a taint of ours without a reservation has no pod."""
 
     node: str
     taints: tuple[str, ...]
@@ -45,7 +45,7 @@ class ReservationRow(Struct, frozen=True, gc=False):
 
 
 class ReservationsPage(Struct, frozen=True):
-    """The page."""
+    """The page of reservations."""
 
     listing: Listing[ReservationRow]
     parts: tuple[StateCount, ...]
@@ -54,22 +54,22 @@ class ReservationsPage(Struct, frozen=True):
 def reservations(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ReservationsPage:
-    """The page, the earliest deadline first."""
+    """Build the page of reservations, the earliest deadline first."""
     rows = _rows(sources, visible, now)
-    found = select_page(
+    listing = select_page(
         rows,
         query,
-        namespace=lambda each: each.namespace,
-        texts=lambda each: (each.node, each.pod, each.namespace),
-        key=lambda each: (each.deadline, each.node, each.pod),
-        row=lambda each: each,
-        holds=lambda each: not query.state or each.is_overdue,
+        namespace=lambda row: row.namespace,
+        texts=lambda row: (row.node, row.pod, row.namespace),
+        key=lambda row: (row.deadline, row.node, row.pod),
+        row=lambda row: row,
+        holds=lambda row: not query.state or row.is_overdue,
     )
-    return ReservationsPage(found, tuple(_parts(rows)))
+    return ReservationsPage(listing, tuple(_parts(rows)))
 
 
 def tally(sources: PageSources, visible: Visibility, now: datetime) -> Tally:
-    """What the overview says of them."""
+    """Count reservations for the overview."""
     rows = _rows(sources, visible, now)
     overdue = [row for row in rows if row.is_overdue]
     return _TOPIC.tally(sources, visible, rows, _parts(rows), overdue, _notice)
@@ -83,29 +83,29 @@ def _notice(row: ReservationRow) -> Notice:
 def _rows(sources: PageSources, visible: Visibility, now: datetime) -> list[ReservationRow]:
     if not visible.sees(NODES):
         return []
-    return [row for node in values(sources.nodes) for row in _of_node(node, now)]
+    return [row for node in values(sources.nodes) for row in _rows_of_node(node, now)]
 
 
-def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
+def _rows_of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
     taints = tuple(str(taint) for taint in node.taints if is_ours(taint.value))
-    found = parse(node.reservations) if node.reservations else ()
-    if not found and taints:
+    reservations = parse(node.reservations) if node.reservations else ()
+    if not reservations and taints:
         yield ReservationRow(node.name, taints, node.is_ready)
-    for each in found:
-        namespace, _, name = each.pod.partition("/")
-        end = moment(each.deadline)
+    for reservation in reservations:
+        namespace, _, name = reservation.pod.partition("/")
+        end = moment(reservation.deadline)
         yield ReservationRow(
             node=node.name,
             taints=taints,
             is_ready=node.is_ready,
             namespace=namespace,
             pod=name,
-            since=each.since,
-            deadline=each.deadline,
+            since=reservation.since,
+            deadline=reservation.deadline,
             is_overdue=end is not None and end < now,
-            attempt=each.attempt,
-            tier=each.tier,
-            victims=tuple(victim.key for victim in each.victims),
+            attempt=reservation.attempt,
+            tier=reservation.tier,
+            victims=tuple(victim.key for victim in reservation.victims),
         )
 
 
@@ -113,6 +113,6 @@ def _parts(rows: Sequence[ReservationRow]) -> Iterator[StateCount]:
     overdue = sum(row.is_overdue for row in rows)
     if overdue:
         yield StateCount("beyond the deadline", overdue, "warn", OVERDUE)
-    victims = sum(len(each.victims) for each in rows)
+    victims = sum(len(row.victims) for row in rows)
     if victims:
         yield StateCount("pods that have to go", victims, "busy")

@@ -1,4 +1,4 @@
-"""States in one vocabulary of tones: what is good, what is not, and what is still open."""
+"""Maps states of all kinds to tones, and counts them."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ _TONES: Final[dict[str, Tone]] = {
     "Offline": "bad",
 }
 MOST_NOTICES: Final = 5
-"""Of one kind: a hundred failed applications must not hide the one cluster."""
+"""Maximum notices of one kind, so that failed applications do not hide a failed cluster."""
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
 
 
 class ShownState(Struct, frozen=True, gc=False):
-    """A state as it is shown: its word, and its tone beside it, never instead of it."""
+    """A state as it is shown: its word, and its tone beside it."""
 
     word: str
     tone: Tone
 
     @property
     def label(self) -> str:
-        """The word within a sentence."""
+        """The word in lower case, for sentences."""
         return _HUMP.sub(" ", self.word).lower()
 
     @property
     def urgency(self) -> int:
-        """The lower, the sooner somebody should look."""
+        """The rank of the tone; the most urgent one is 0."""
         return URGENCY[self.tone]
 
 
 class StateCount(Struct, frozen=True, gc=False):
-    """How many objects are in a state."""
+    """The number of objects in a state."""
 
     label: str
     count: int
     tone: Tone = "idle"
     state: str = ""
-    """What filters a page to these."""
+    """The value of the parameter ``state`` that selects these objects."""
 
 
 class Notice(Struct, frozen=True, gc=False):
@@ -86,7 +86,7 @@ class Notice(Struct, frozen=True, gc=False):
 
 
 class Tally(Struct, frozen=True):
-    """A page in a few numbers, and the first things that need attention."""
+    """The numbers of a page, and the objects that need attention most."""
 
     title: str
     link: str
@@ -95,20 +95,20 @@ class Tally(Struct, frozen=True):
     parts: tuple[StateCount, ...] = ()
     notices: tuple[Notice, ...] = ()
     urgent: int = 0
-    """How many there are of the notices' kind, be they among them or not."""
+    """The number of objects that need attention, with and without a notice."""
     is_off: bool = False
     is_refused: bool = False
 
 
 class Topic(Struct, frozen=True):
-    """What the overview calls the things of a page."""
+    """The texts of the overview about a page."""
 
     title: str
     link: str
     words: tuple[str, str]
-    """For one, and for any other number."""
+    """The unit in singular and plural."""
     needed: tuple[tuple[Resource, ...], ...]
-    """As of a Page; the first kind tells whether the controller is off."""
+    """The groups of a Page; without a source of the first kind, the controller is off."""
 
     def tally(
         self,
@@ -119,14 +119,14 @@ class Topic(Struct, frozen=True):
         urgent: Sequence[T],
         notice: Callable[[T], Notice],
     ) -> Tally:
-        """Count what is ``seen``; the first of the ``urgent`` ones become notices."""
+        """Count the ``seen`` objects; the first of the ``urgent`` ones become notices."""
         return Tally(
             title=self.title,
             link=self.link,
             total=len(seen),
             unit=self.words[len(seen) != 1],
             parts=tuple(parts),
-            notices=tuple(notice(each) for each in urgent[:MOST_NOTICES]),
+            notices=tuple(notice(item) for item in urgent[:MOST_NOTICES]),
             urgent=len(urgent),
             is_off=sources.of(self.needed[0][0]) is None,
             is_refused=visible.is_refused(self.needed),
@@ -134,14 +134,14 @@ class Topic(Struct, frozen=True):
 
 
 def parts_by_urgency(states: Iterable[str]) -> Iterator[StateCount]:
-    """How many are in each state, the most urgent state first."""
+    """Count the objects in each state, the most urgent state first."""
     for state, count in sorted(
-        Counter(states).items(), key=lambda each: (shown(each[0]).urgency, each[0])
+        Counter(states).items(), key=lambda item: (show_state(item[0]).urgency, item[0])
     ):
-        yield StateCount(shown(state).label, count, shown(state).tone, state)
+        yield StateCount(show_state(state).label, count, show_state(state).tone, state)
 
 
-def shown(state: str) -> ShownState:
-    """A state of any kind; an empty one is Pending."""
+def show_state(state: str) -> ShownState:
+    """Return how a state of any kind is shown; an empty one is Pending."""
     word = state or "Pending"
     return ShownState(word, _TONES.get(word, "idle"))
