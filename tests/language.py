@@ -88,8 +88,6 @@ VAGUE: Final = {"each", "found", "one", "other"}
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/cli/",
-    "harbourmaster/controller/",
-    "harbourmaster/dashboard/",
     "harbourmaster/gates/",
     "harbourmaster/registration/",
     "policies/",

@@ -54,7 +54,7 @@ def _asset(file: Path) -> Asset:
 
 
 _TROUBLE: Final = re.compile(
-    # Controls but for line ends and tabs, marks that order text, line separators, byte order mark.
+    # Controls except line ends and tabs, marks that order text, line separators, byte order mark.
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     r"\ud800-\udfff\U000e0000-\U000e007f]"
 )
