@@ -1,4 +1,4 @@
-"""Reads the query string, and selects the part of a list that it selects."""
+"""Reads the query string, and cuts a list to the page that it selects."""
 
 from __future__ import annotations
 
