@@ -32,7 +32,7 @@ class ReplayDifference(Struct, frozen=True):
 
     id: Any
     recorded: Raw | None
-    answer_lines: Raw | None
+    answered: Raw | None
     line: int = 0
 
 
