@@ -211,7 +211,7 @@ class _Generator:
         before = "variables.terms"
         for index, terms in self._required.items():
             ours = f"[{', '.join(map(cel.state, terms))}]"
-            absorbed = cel.absorbed(terms)
+            absorbed = cel.is_absorbed(terms)
             product, keys = f"variables.product{index}", f"variables.keys{index}"
             fresh = (f'"{scope}": p.{scope} + t.{scope}.filter(x, {_IS_NEW})' for scope in "ef")
             merged = ", ".join(('"k": p.k + t.k.filter(k, !(k in p.k))', *fresh))
@@ -233,7 +233,7 @@ class _Generator:
         terms = self._required.get(index)
         if terms is None:
             return "false"
-        return f"variables.terms.size() == 0 || !variables.terms.all(t, {cel.absorbed(terms)})"
+        return f"variables.terms.size() == 0 || !variables.terms.all(t, {cel.is_absorbed(terms)})"
 
     def _fits(self) -> Cel:
         """Whether what policies do to the pod is cheap; it is first asked how much there is."""
@@ -294,7 +294,7 @@ class _Generator:
             if policy_slot == slot
             for item, _ in entries
         ]
-        requirements, values = cel.counted(items)
+        requirements, values = cel.count_parts(items)
         return Limits(
             OWN_ITEMS.items + len(items),
             OWN_ITEMS.requirements + requirements,
@@ -380,7 +380,7 @@ def _name(slot: tuple[str, str]) -> str:
 
 def _most(number: int, terms: Terms) -> int:
     """The most requirements (0) or texts (1) that one of the terms has."""
-    return max(cel.counted(term)[number] for term in terms)
+    return max(cel.count_parts(term)[number] for term in terms)
 
 
 def _container(changed: Cel, spec: Cel, name: str, path: str, empty: Cel) -> Cel:

@@ -67,7 +67,7 @@ def _oddities(spec: PolicySpec, *, is_cluster_scoped: bool) -> Iterator[str]:
         )
     if spec.scheduler_name and dns_subdomain(spec.scheduler_name):
         yield (
-            f"spec.schedulerName: {_shown(spec.scheduler_name)} is not a valid scheduler name;"
+            f"spec.schedulerName: {_quote(spec.scheduler_name)} is not a valid scheduler name;"
             " without a scheduler of that name pods stay pending"
         )
     yield from _label_selector(spec.pod_selector, "spec.podSelector")
@@ -131,7 +131,7 @@ def _node_term(term: NodeSelectorTerm, path: str) -> Iterator[str]:
     ):
         yield from _repeated_requirements(requirements, f"{path}.{scope}")
         for key in _contradictory_keys(requirements):
-            yield f"{path}.{scope}: no node can satisfy all requirements on {_shown(key)}"
+            yield f"{path}.{scope}: no node can satisfy all requirements on {_quote(key)}"
 
 
 def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[st
     wanted = "an integer" if is_number else "a label value"
     for index, value in enumerate(requirement.values or ()):
         if label_value(value) or (is_number and integer(value) is None):
-            yield f"{path}[{index}]: {_shown(value)} is not {wanted} that schedulers accept"
+            yield f"{path}[{index}]: {_quote(value)} is not {wanted} that schedulers accept"
 
 
 def _pod_affinity(affinity: PodAffinity, path: str) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _label_selector(selector: LabelSelector | None, path: str) -> Iterator[str]:
     expressions = selector.match_expressions or ()
     yield from _repeated_requirements(expressions, f"{path}.matchExpressions")
     for key in _contradictory_keys(expressions, (selector.match_labels or {}).items()):
-        yield f"{path}: no labels can satisfy all requirements on {_shown(key)}"
+        yield f"{path}: no labels can satisfy all requirements on {_quote(key)}"
 
 
 def _repeated_requirements(requirements: Requirements, path: str) -> Iterator[str]:
@@ -206,7 +206,7 @@ def _contradictory_keys(
             yield key
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return _cut(quote(text), _SHOWN_CHARACTERS)
 
 

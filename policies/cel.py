@@ -80,15 +80,15 @@ def requirement(item: Json) -> str:
     """One requirement on labels or fields."""
     # With their lengths, so that no two different lists give the same text.
     values = sorted({f"{len(value)}:{value}" for value in item.get("values") or ()})
-    return _joined((item.get("key") or "", item.get("operator") or "", *values))
+    return _join((item.get("key") or "", item.get("operator") or "", *values))
 
 
-def counted(item: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON
+def count_parts(item: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON
     """How many requirements an item of a policy has, and how many values, labels and names."""
     if not isinstance(item, dict | list | tuple):
         return 0, int(isinstance(item, str))
     inner = list(item.values() if isinstance(item, dict) else item)
-    counts = list(map(counted, inner))
+    counts = list(map(count_parts, inner))
     return (
         sum(count for count, _ in counts) + (isinstance(item, dict) and "operator" in item),
         sum(count for _, count in counts),
@@ -125,7 +125,7 @@ def toleration(item: Json) -> str:
     """A toleration."""
     seconds = item.get("tolerationSeconds")
     texts = (item.get(name) or "" for name in _TOLERATION_TEXTS)
-    return _joined((*texts, "" if seconds is None else str(seconds)))
+    return _join((*texts, "" if seconds is None else str(seconds)))
 
 
 def toleration_of(x: Cel) -> Cel:
@@ -135,19 +135,19 @@ def toleration_of(x: Cel) -> Cel:
     return _cel_joined(f"[{texts}, {seconds}]")
 
 
-def preferred(item: Json) -> str:
+def preferred_key(item: Json) -> str:
     """A preferred term of node affinity."""
-    return _joined((str(item.get("weight") or 0), *term(item.get("preference") or {})))
+    return _join((str(item.get("weight") or 0), *term(item.get("preference") or {})))
 
 
-def preferred_of(x: Cel) -> Cel:
+def preferred_key_of(x: Cel) -> Cel:
     """The same, of a pod's."""
     return _cel_joined(f"[{_weight(x)}] + {term_of(f'{x}.preference')}")
 
 
 def pod_term(item: Json) -> str:
     """A required term of pod affinity or anti-affinity."""
-    return _joined(
+    return _join(
         (
             item.get("topologyKey") or "",
             *_selector(item.get("labelSelector")),
@@ -171,12 +171,12 @@ def pod_term_of(x: Cel) -> Cel:
     return _cel_joined(" + ".join((f"[{_text(x, 'topologyKey')}]", *selectors, *sets)))
 
 
-def weighted(item: Json) -> str:
+def weighted_key(item: Json) -> str:
     """A preferred term of pod affinity or anti-affinity."""
-    return _joined((str(item.get("weight") or 0), pod_term(item.get("podAffinityTerm") or {})))
+    return _join((str(item.get("weight") or 0), pod_term(item.get("podAffinityTerm") or {})))
 
 
-def weighted_of(x: Cel) -> Cel:
+def weighted_key_of(x: Cel) -> Cel:
     """The same, of a pod's."""
     return _cel_joined(f"[{_weight(x)}, {pod_term_of(f'{x}.podAffinityTerm')}]")
 
@@ -201,7 +201,7 @@ def _entries(keys: Sequence[str], requirements: Sequence[Json]) -> Iterator[Cel]
         yield f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(entry)}), "n": dyn({is_new})}})'
 
 
-def absorbed(terms: Sequence[Json]) -> Cel:
+def is_absorbed(terms: Sequence[Json]) -> Cel:
     """Whether the term ``t`` requires all that one of the terms requires."""
     return f"{literal([term(policy_term) for policy_term in terms])}.exists(a, a.all(k, k in t.k))"
 
@@ -211,7 +211,7 @@ def absorbed(terms: Sequence[Json]) -> Cel:
 
 def requirements_of(x: Cel) -> Cel:
     """Those of a node selector term of a pod: a list."""
-    return " + ".join(_listed(x, scope) for scope in (_EXPRESSIONS, _FIELDS))
+    return " + ".join(_list_at(x, scope) for scope in (_EXPRESSIONS, _FIELDS))
 
 
 def _preferred_requirements_of(x: Cel) -> Cel:
@@ -220,7 +220,7 @@ def _preferred_requirements_of(x: Cel) -> Cel:
 
 def _pod_term_requirements_of(x: Cel) -> Cel:
     selectors = (f"{x}.?{name}" for name in _SELECTORS)
-    return " + ".join(_listed(selector, _EXPRESSIONS) for selector in selectors)
+    return " + ".join(_list_at(selector, _EXPRESSIONS) for selector in selectors)
 
 
 def _weighted_requirements_of(x: Cel) -> Cel:
@@ -251,7 +251,7 @@ def are_few(
     """
     most = MAX_REQUIREMENTS * (1 + twice)
     all_requirements = f"{items}.map(x, {requirements('x')}).flatten()"
-    values = _listed("r", "values")
+    values = _list_at("r", "values")
     return every(
         (
             f"{items}.size() <= {limits.items}",
@@ -264,7 +264,7 @@ def are_few(
 
 
 def _few_strings(x: Cel) -> Cel:
-    sets = (_listed(x, name) for name in _POD_TERM_SETS)
+    sets = (_list_at(x, name) for name in _POD_TERM_SETS)
     labels = (f"{x}.?{name}.?matchLabels.orValue({{}})" for name in _SELECTORS)
     return every(f"{collection}.size() <= {MAX_VALUES}" for collection in (*sets, *labels))
 
@@ -289,13 +289,16 @@ class Item(NamedTuple):
 _POD_TERM_SETS: Final = ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
 _SELECTORS: Final = ("labelSelector", "namespaceSelector")
 ITEMS: Final[dict[tuple[str, str], Item]] = {
-    ("nodeAffinity", PREFERRED): Item(preferred, preferred_of, _preferred_requirements_of),
+    ("nodeAffinity", PREFERRED): Item(preferred_key, preferred_key_of, _preferred_requirements_of),
     **{
         (name, slot): item
         for name in ("podAffinity", "podAntiAffinity")
         for slot, item in (
             (REQUIRED, Item(pod_term, pod_term_of, _pod_term_requirements_of, "")),
-            (PREFERRED, Item(weighted, weighted_of, _weighted_requirements_of, ".podAffinityTerm")),
+            (
+                PREFERRED,
+                Item(weighted_key, weighted_key_of, _weighted_requirements_of, ".podAffinityTerm"),
+            ),
         )
     },
 }
@@ -316,7 +319,7 @@ def _selector_of(x: Cel) -> Cel:
     return f'(has({x}) ? ["+"] + {labels}.sort() + ["+"] + {_set(required)} : ["-"])'
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join(parts: Iterable[str]) -> str:
     return _SEPARATOR.join(parts)
 
 
@@ -324,7 +327,7 @@ def _cel_joined(parts: Cel) -> Cel:
     return f'({parts}).join("{_SEPARATOR}")'
 
 
-def _listed(x: Cel, name: str) -> Cel:
+def _list_at(x: Cel, name: str) -> Cel:
     return f"{x}.?{name}.orValue([])"
 
 

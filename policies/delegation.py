@@ -132,7 +132,7 @@ def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
     if len(terms) > cel.MAX_TERMS:
         yield f"spec.affinity.nodeAffinity: more than {cel.MAX_TERMS} required terms"
     for term in (*terms, *items):
-        requirements, texts = cel.counted(term)
+        requirements, texts = cel.count_parts(term)
         # Each requirement has a key and an operator, each item a few texts more.
         if requirements > cel.MAX_REQUIREMENTS or texts - 2 * requirements > cel.MAX_VALUES:
             yield (
@@ -267,7 +267,7 @@ def _mutating_spec(compiled: Expressions, rules: Sequence[Json]) -> Json:
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
         **_matching(compiled, rules),
-        "variables": _named(compiled.variables),
+        "variables": _name_expressions(compiled.variables),
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": compiled.mutation}}],
     }
 
@@ -295,7 +295,7 @@ def _checks(
             {
                 "failurePolicy": "Fail" if denies else "Ignore",
                 **_matching(compiled, registered.rules[PODS.name]),
-                "variables": _named(variables),
+                "variables": _name_expressions(variables),
                 "validations": [
                     {"expression": "variables.lacking.size() == 0", "messageExpression": message}
                 ],
@@ -306,11 +306,11 @@ def _checks(
 def _matching(compiled: Expressions, rules: Sequence[Json]) -> Json:
     return {
         "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": list(rules)},
-        "matchConditions": _named(compiled.conditions),
+        "matchConditions": _name_expressions(compiled.conditions),
     }
 
 
-def _named(named: Iterable[tuple[str, str]]) -> list[Json]:
+def _name_expressions(named: Iterable[tuple[str, str]]) -> list[Json]:
     return [{"name": name, "expression": expression} for name, expression in named]
 
 

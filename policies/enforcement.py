@@ -199,7 +199,7 @@ def known_of(
         for reference, mutation_hash in mutation.hashes.items():
             hashes[reference].add(mutation_hash)
     compiled = {reference: frozenset(texts) for reference, texts in hashes.items()}
-    by_server = enforced(mutations, bindings)
+    by_server = enforced_policies(mutations, bindings)
     return Known("", compiled, by_server, by_server if state == "quiet" else frozenset())
 
 
@@ -221,7 +221,9 @@ def reason_of(asked: tuple[str, str], enforcement: str, known: Known, *, is_audi
     return "NotBound" if asked[1] in hashes else "OutdatedHash"
 
 
-def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObject]) -> Enforced:
+def enforced_policies(
+    mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObject]
+) -> Enforced:
     """What the API server enforces: all that every part of one set has, bound for all namespaces.
 
     Objects that are being deleted do not count.

@@ -132,7 +132,7 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
         (candidate for candidate in candidates if id(candidate.compiled) not in selecting),
         key=lambda candidate: candidate.compiled.rank,
     )
-    reports += [_unmatched(candidate, subject) for candidate in others]
+    reports += [_report_unmatched(candidate, subject) for candidate in others]
     merged = merge(pod, pointer, matched, options)
     final = set(merged.warnings)
     return Explanation(
@@ -148,7 +148,7 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     )
 
 
-def _unmatched(candidate: ExplainedPolicy, subject: MatchSubject) -> PolicyReport:
+def _report_unmatched(candidate: ExplainedPolicy, subject: MatchSubject) -> PolicyReport:
     compiled = candidate.compiled
     mismatch = why_unmatched(compiled, candidate.source, subject)
     return PolicyReport(compiled.reference, False, compiled.fault or "", mismatch)
@@ -222,17 +222,23 @@ class _Steps:
     ) -> Iterator[Contribution]:
         whys = {warning.code: warning.text for warning in warnings}
         for key, value in policy.node_selector:
-            yield self._single(label_path(key), value, before, after)
-        yield from self._listed(TOLERATIONS, policy.tolerations, toleration_key, before, after)
-        yield from self._required(policy, before, after, whys)
+            yield self._field_contribution(label_path(key), value, before, after)
+        yield from self._list_contributions(
+            TOLERATIONS, policy.tolerations, toleration_key, before, after
+        )
+        yield from self._required_contributions(policy, before, after, whys)
         for slot, entries in policy.lists:
-            yield from self._listed(list_path(*slot), entries, SLOTS[slot], before, after)
+            yield from self._list_contributions(
+                list_path(*slot), entries, SLOTS[slot], before, after
+            )
         if policy.node_name:
-            yield self._named_node(policy, policy.node_name, before, after, whys)
+            yield self._node_name_contribution(policy, policy.node_name, before, after, whys)
         if policy.scheduler_name:
-            yield self._scheduler(policy.reference, policy.scheduler_name, before, after, whys)
+            yield self._scheduler_contribution(
+                policy.reference, policy.scheduler_name, before, after, whys
+            )
 
-    def _single(
+    def _field_contribution(
         self, path: str, value: str, before: OwnedFields, after: OwnedFields
     ) -> Contribution:
         full = self._full(path)
@@ -248,7 +254,7 @@ class _Steps:
             return Contribution(full, value, "already-there", sources)
         return Contribution(full, value, "kept-own" if OWN in sources else "won-by", sources, was)
 
-    def _named_node(
+    def _node_name_contribution(
         self,
         policy: CompiledPolicy,
         name: str,
@@ -257,7 +263,7 @@ class _Steps:
         whys: dict[str, str],
     ) -> Contribution:
         if not self._options.node_name_as_field or NODE_NAME in before.values:
-            return self._single(NODE_NAME, name, before, after)
+            return self._field_contribution(NODE_NAME, name, before, after)
         full = self._full(NODE_NAME)
         if self._node_name_by:
             return Contribution(full, name, "won-by", (self._node_name_by,))
@@ -267,7 +273,7 @@ class _Steps:
             return Contribution(full, name, "left-out", why=_why_not(whys))
         return Contribution(full, name, "as-affinity", why="a pod with a gate must not name a node")
 
-    def _scheduler(
+    def _scheduler_contribution(
         self,
         reference: str,
         name: str,
@@ -281,9 +287,9 @@ class _Steps:
         if why := whys.get("policy-scheduler-name"):
             self._scheduler_by = reference
             return Contribution(full, name, "left-out", why=why)
-        return self._single(SCHEDULER_NAME, name, before, after)
+        return self._field_contribution(SCHEDULER_NAME, name, before, after)
 
-    def _listed(
+    def _list_contributions(
         self,
         path: str,
         entries: Sequence[tuple[Json, Hashable]],
@@ -302,7 +308,7 @@ class _Steps:
                 at = f"{path}[{positions[key]}]"
                 yield Contribution(self._full(at), item, "already-there", self._sources[at])
 
-    def _required(
+    def _required_contributions(
         self, policy: CompiledPolicy, before: OwnedFields, after: OwnedFields, whys: dict[str, str]
     ) -> Iterator[Contribution]:
         full = self._full(REQUIRED_TERMS)

@@ -84,7 +84,7 @@ class PolicySet(Struct, frozen=True, gc=False):
             matching.sort(key=_rank)
         return tuple(matching)
 
-    def changed(
+    def with_changes(
         self, removed: Iterable[CompiledPolicy], added: Iterable[CompiledPolicy]
     ) -> PolicySet:
         """This set without some of its policies and with others; this one stays as it is."""
@@ -117,7 +117,7 @@ class PolicySet(Struct, frozen=True, gc=False):
             filed[policy] = rarest
             for anchor in rarest:
                 _edit(edits, anchor).added.append(policy)
-        return PolicySet(filed, _edited(self.indexes, edits), self.audits, *sizes)
+        return PolicySet(filed, _apply_edits(self.indexes, edits), self.audits, *sizes)
 
     def _candidates(
         self,
@@ -142,12 +142,14 @@ class PolicySet(Struct, frozen=True, gc=False):
 
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     """Index policies; those that can never match are only counted."""
-    return PolicySet().changed((), policies)
+    return PolicySet().with_changes((), policies)
 
 
 def audited_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     """Index those that are only evaluated."""
-    return PolicySet(audits=True).changed((), (policy for policy in policies if policy.is_audited))
+    return PolicySet(audits=True).with_changes(
+        (), (policy for policy in policies if policy.is_audited)
+    )
 
 
 def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:
@@ -162,13 +164,13 @@ def _edit(edits: Any, anchor: Anchor) -> _Edit:  # noqa: ANN401 - a part of any 
     return edit
 
 
-def _edited(index: Any, edits: Any) -> Any:  # noqa: ANN401 - as above
+def _apply_edits(index: Any, edits: Any) -> Any:  # noqa: ANN401 - as above
     """Copy what changes; a part that is empty then is left out."""
     if isinstance(edits, _Edit):
         return (*filterfalse(edits.removed.__contains__, index or ()), *edits.added)
     copied = index.copy() if index else {}
     for name, below in edits.items():
-        part = _edited(copied.get(name), below)
+        part = _apply_edits(copied.get(name), below)
         if part:
             copied[name] = part
         else:

@@ -31,7 +31,7 @@ REQUIRED_NODES: Path = (AFFINITY, "nodeAffinity", REQUIRED)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Injected(Struct, frozen=True):
+class InjectableFields(Struct, frozen=True):
     """The fields that policies may set, with the values that they may put there.
 
     ``fields`` are set or changed as a whole; ``items`` are appended to the list at their path,
@@ -55,7 +55,7 @@ class Injected(Struct, frozen=True):
         return tuple(dict.fromkeys(every))
 
 
-def injected(policies: Iterable[CompiledPolicy]) -> Injected:
+def injectable_fields(policies: Iterable[CompiledPolicy]) -> InjectableFields:
     """What the policies may set; a broken one sets nothing. Sorted, and each thing once."""
     fields: set[Path] = set()
     items: dict[tuple[Path, bytes], Any] = {}
@@ -78,7 +78,7 @@ def injected(policies: Iterable[CompiledPolicy]) -> Injected:
             # What is replaced may be written out where the object comes from.
             names = (policy.scheduler_name, DEFAULT_SCHEDULER)
             scalars.update(((SCHEDULER_NAME,), name) for name in names)
-    return Injected(
+    return InjectableFields(
         tuple(sorted(fields)),
         tuple((path, items[path, text]) for path, text in sorted(items)),
         tuple(sorted(entries)),

@@ -80,21 +80,21 @@ def integer(text: str) -> int | None:
 
 def describe(key: ConstraintKey, constraints: Sequence[Constraint]) -> str:
     """Write what is asked of a key as people do: ``zone In [a, b] and zone Exists``."""
-    texts = [_described(key[1], *constraint) for constraint in constraints[:_SHOWN]]
+    texts = [_describe_constraint(key[1], *constraint) for constraint in constraints[:_SHOWN]]
     return " and ".join(texts) + (" and more" if len(constraints) > _SHOWN else "")
 
 
-def _described(key: str, operator: str, values: frozenset[str]) -> str:
-    text = f"{_shown(key)} {_shown(operator)}"
+def _describe_constraint(key: str, operator: str, values: frozenset[str]) -> str:
+    text = f"{_printable(key)} {_printable(operator)}"
     if not values:
         return text
-    shown = list(map(_shown, sorted(values)[:_SHOWN]))
+    shown = list(map(_printable, sorted(values)[:_SHOWN]))
     if len(values) > _SHOWN:
         shown.append("...")
     return f"{text} [{', '.join(shown)}]"
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return text if text.isprintable() else quote(text)
 
 

@@ -109,10 +109,15 @@ def _parts(selector: LabelSelector, path: str) -> Iterator[tuple[LabelSelector, 
         yield LabelSelector(match_labels={key: value}), at, key, quote(value)
     for index, asked in enumerate(selector.match_expressions or ()):
         at = f"{path}.matchExpressions[{index}]"
-        yield LabelSelector(match_expressions=[asked]), at, asked.key or "", _wanted(asked)
+        yield (
+            LabelSelector(match_expressions=[asked]),
+            at,
+            asked.key or "",
+            _describe_requirement(asked),
+        )
 
 
-def _wanted(asked: LabelSelectorRequirement) -> str:
+def _describe_requirement(asked: LabelSelectorRequirement) -> str:
     key = asked.key or ""
     text = f"{key if key.isprintable() else quote(key)} {asked.operator}"
     values = asked.values or []

@@ -24,17 +24,17 @@ def audit_results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
     """Each audited policy and its result, as if it alone were enforced besides the others."""
     kind, pod, enforced, waiting = audit.kind, audit.pod, audit.enforced, audit.waiting
 
-    def merged(policies: tuple[CompiledPolicy, ...]) -> tuple[bool, bytes]:
+    def merge_result(policies: tuple[CompiledPolicy, ...]) -> tuple[bool, bytes]:
         verdict = engine.merge(
             kind, pod, policies, node_name_as_field=waiting[0], waits=waiting[1]
         ).response
         return verdict.allowed, verdict.patch or b""
 
-    before = merged(enforced)
+    before = merge_result(enforced)
     # Meanwhile no review is answered.
     for policy in audit.audited[:MAX_AUDITED]:
         together = tuple(sorted((*enforced, policy), key=lambda compiled: compiled.rank))
-        if merged(together) == before:
+        if merge_result(together) == before:
             yield policy.reference, UNCHANGED
             continue
         unmet = engine.node_warnings(kind, pod, together, waiting)

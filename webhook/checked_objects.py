@@ -32,7 +32,7 @@ from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
 from harbourmaster.placement.validation import ConstraintFieldError
 from harbourmaster.policies.admission_warning import AdmissionWarning
-from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
+from harbourmaster.webhook.review import MAX_REASON, allow, cut, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,22 +52,26 @@ class _Checks(Struct, frozen=True):
     """Whether the schema lets values of any type pass somewhere."""
 
 
-def _of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) -> _Checks:
+def _checks_of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) -> _Checks:
     return _Checks(msgspec.json.Decoder(kind), faults, **options)
 
 
 _KINDS: Final = {
-    ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _of(TaskDefinition, validate),
-    ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _of(
+    ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _checks_of(TaskDefinition, validate),
+    ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _checks_of(
         EvaluationDefinition, definition_errors
     ),
-    ("metrics.keptn.sh", "KeptnMetric"): _of(Metric, validate_metric),
-    ("metrics.keptn.sh", "KeptnMetricsProvider"): _of(Provider, validate_provider, is_open=True),
-    ("metrics.keptn.sh", "Analysis"): _of(Analysis, validate_analysis),
-    ("metrics.keptn.sh", "AnalysisDefinition"): _of(AnalysisDefinition, validate_definition),
-    ("metrics.keptn.sh", "AnalysisValueTemplate"): _of(AnalysisValueTemplate, validate_template),
+    ("metrics.keptn.sh", "KeptnMetric"): _checks_of(Metric, validate_metric),
+    ("metrics.keptn.sh", "KeptnMetricsProvider"): _checks_of(
+        Provider, validate_provider, is_open=True
+    ),
+    ("metrics.keptn.sh", "Analysis"): _checks_of(Analysis, validate_analysis),
+    ("metrics.keptn.sh", "AnalysisDefinition"): _checks_of(AnalysisDefinition, validate_definition),
+    ("metrics.keptn.sh", "AnalysisValueTemplate"): _checks_of(
+        AnalysisValueTemplate, validate_template
+    ),
     **{
-        (PLACEMENT, kind): _of(check.model, check.faults)
+        (PLACEMENT, kind): _checks_of(check.model, check.faults)
         for kind, check in PLACEMENT_CHECKS.items()
     },
 }
@@ -101,12 +105,12 @@ def review_object(request: Request, group: str, kind: str) -> Response:
     What was as wrong before may stay so: else nobody could give it a label or take its finalizers.
     """
     if request.operation not in _CHECKED or not request.has_object or request.sub_resource:
-        return allowed()
+        return allow()
     if too_large := size_errors(group, kind, request.object, request.old_object):
         return _refusal(group, kind, request.name or "", too_large)
     checks = _KINDS.get((group, kind))
     if checks is None:
-        return allowed()
+        return allow()
     try:
         obj = decode(checks.decoder, request.object, "")
         faults = [] if obj.metadata.deletion_timestamp else checks.faults(obj)
@@ -115,21 +119,19 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         if not checks.is_open:
             # The schema has refused it before, or nobody has it yet.
             text = f"{kind}: {error}"
-            return allowed(text, (AdmissionWarning("object-malformed", text),))
-        faults, name = [_malformed(error)], request.name or ""
+            return allow(text, (AdmissionWarning("object-malformed", text),))
+        faults, name = [_malformed_error(error)], request.name or ""
     refusals = [fault for fault in faults if not fault.is_warning]
     if not refusals:
-        return allowed(
-            warnings=[AdmissionWarning("object-invalid", str(fault)) for fault in faults]
-        )
-    if request.operation == "UPDATE" and not set(refusals) - set(_former(request, checks)):
+        return allow(warnings=[AdmissionWarning("object-invalid", str(fault)) for fault in faults])
+    if request.operation == "UPDATE" and not set(refusals) - set(_former_faults(request, checks)):
         text = cut(refusal(group, kind, name, faults), MAX_REASON)
-        return allowed(text, (AdmissionWarning("object-invalid", text),))
+        return allow(text, (AdmissionWarning("object-invalid", text),))
     return _refusal(group, kind, name, refusals)
 
 
 def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Response:
-    return refused(
+    return refuse(
         cut(refusal(group, kind, name, faults), MAX_REASON),
         {
             "name": cut(name, MAX_REASON),
@@ -138,7 +140,7 @@ def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> 
             "causes": [
                 {
                     "reason": fault.reason,
-                    "message": _told(fault),
+                    "message": _cause_message(fault),
                     "field": cut(fault.path, MAX_REASON),
                 }
                 for fault in faults[:_MAX_CAUSES]
@@ -147,20 +149,20 @@ def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> 
     )
 
 
-def _told(fault: FieldError) -> str:
+def _cause_message(fault: FieldError) -> str:
     """For who reads it at a terminal, which is where causes are shown."""
     text = cut(fault.message, MAX_REASON)
     return f"{text}\n{fault.pointer}" if isinstance(fault, ConstraintFieldError) else text
 
 
-def _former(request: Request, checks: _Checks) -> list[FieldError]:
+def _former_faults(request: Request, checks: _Checks) -> list[FieldError]:
     """What was wrong before the update."""
     try:
         return checks.faults(decode(checks.decoder, request.old_object, ""))
     except MalformedError as error:
-        return [_malformed(error)]
+        return [_malformed_error(error)]
 
 
-def _malformed(error: MalformedError) -> FieldError:
+def _malformed_error(error: MalformedError) -> FieldError:
     field, _, text = str(error).partition(": ")
     return FieldError(field, "Invalid value", None, text)

@@ -20,7 +20,7 @@ from harbourmaster.policies.enforcement import COMPILED_SELECTORS, QUIET, decode
 from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
-from harbourmaster.webhook.policy_objects import content_of
+from harbourmaster.webhook.policy_objects import project_policy
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -147,15 +147,15 @@ class ClusterState:
     def _mirror(
         self, client: Client, resource: Resource, metrics: WatchMetrics | None
     ) -> Reflector[Content]:
-        def changed(keys: frozenset[str]) -> None:
+        def note_change(keys: frozenset[str]) -> None:
             self._feed.change({f"{resource.kind} {key}": mirror.store.get(key) for key in keys})
 
         mirror: Reflector[Content] = Reflector(
             client,
             resource,
-            content_of,
+            project_policy,
             undecodable=lambda _key, _raw, error: str(error),
-            on_change=changed,
+            on_change=note_change,
             backoff=_BACKOFF,
             metrics=metrics,
         )
@@ -167,11 +167,11 @@ class ClusterState:
             for task in (*self.watches, *self._definitions, self._feed):
                 group.create_task(task.run())
 
-    async def synced(self) -> None:
+    async def wait_until_synced(self) -> None:
         """Wait for the first whole snapshot."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
-        await self._feed.settled()
+        await self._feed.wait_until_compiled()
         self._policies_changed(self._feed.policies)
 
     def failing(self) -> str | None:
@@ -233,7 +233,7 @@ class ClusterState:
     def _take(self, policies: PolicySet) -> None:
         current = self._holder.current
         excluded = current.snapshot.excluded
-        self._holder.current = current.succeeded(
+        self._holder.current = current.with_snapshot(
             Snapshot(
                 policies, self._known, excluded, self._parents, self._nodes, self._feed.audited
             )
@@ -267,4 +267,4 @@ class _Followed:
 
 
 def _namespace(raw: msgspec.Raw) -> Namespace:
-    return _decode_namespace(raw).known()
+    return _decode_namespace(raw).to_namespace()

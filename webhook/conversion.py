@@ -98,7 +98,7 @@ class Conversions:
             return await answer(body)
         except Exception:  # noqa: BLE001 - logged with its traceback
             self._log.exception("conversion failed")
-            return _failed(body, "an internal error; the server's log says more")
+            return _failure(body, "an internal error; the server's log says more")
 
 
 async def answer(body: bytes) -> Answer:
@@ -106,13 +106,13 @@ async def answer(body: bytes) -> Answer:
     try:
         review = _decode(body)
     except _DECODING as error:
-        return _failed(body, f"the body is not a {KIND}: {error}")
+        return _failure(body, f"the body is not a {KIND}: {error}")
     if review.api_version not in _VERSIONS or review.kind != KIND:
         asked = f"{review.api_version}, Kind={review.kind}"
-        return _failed(body, f"expected {V1}, Kind={KIND}, got {asked}")
+        return _failure(body, f"expected {V1}, Kind={KIND}, got {asked}")
     request = review.request
     if request is None:
-        return _failed(body, "the review holds no request")
+        return _failure(body, "the review holds no request")
     converted: list[Raw] = []
     for index, raw in enumerate(request.objects or ()):
         if index and index % SLICE == 0:
@@ -120,14 +120,14 @@ async def answer(body: bytes) -> Answer:
         try:
             converted.append(Raw(_encode(convert(_decode_object(raw), request.desired))))
         except ConversionError as error:
-            return _failed(body, str(error))
+            return _failure(body, str(error))
         except _DECODING as error:
-            return _failed(body, f"object {index} of the review cannot be decoded: {error}")
+            return _failure(body, f"object {index} of the review cannot be decoded: {error}")
     response = {"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": converted}
     return Answer(_encode({"apiVersion": review.api_version, "kind": KIND, "response": response}))
 
 
-def _failed(body: bytes, text: str) -> Answer:
+def _failure(body: bytes, text: str) -> Answer:
     try:
         asked = _decode_broken(body)
     except _DECODING:

@@ -41,7 +41,7 @@ class Engine:
 
     __slots__ = (
         "_has_policies",
-        "_kept",
+        "_merges",
         "_node_warnings_cache",
         "_options",
         "gates",
@@ -60,14 +60,14 @@ class Engine:
             for as_field in (False, True)
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
-        self._kept: SizedCache[Hashable, Verdict] = SizedCache()
+        self._merges: SizedCache[Hashable, Verdict] = SizedCache()
         self._node_warnings_cache: SizedCache[Hashable, tuple[AdmissionWarning, ...]] = SizedCache()
 
-    def succeeded(self, snapshot: Snapshot) -> Engine:
+    def with_snapshot(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
-            successor._kept = self._kept
+            successor._merges = self._merges
             if snapshot.nodes is self.snapshot.nodes:
                 successor._node_warnings_cache = self._node_warnings_cache
         successor.gates = self.gates
@@ -117,12 +117,12 @@ class Engine:
         """
         spec = pod.spec
         key = (kind.shape, policies, node_name_as_field, waits, None if spec is None else spec.key)
-        verdict = self._kept.get(key)
+        verdict = self._merges.get(key)
         if verdict is None:
             options = self._options[node_name_as_field, waits]
             verdict = from_merge(kind, merge(pod, kind.pointer, policies, options), policies)
             size = 0 if spec is None else spec.key_size
-            self._kept.keep(key, verdict, size + len(verdict.response.encoded))
+            self._merges.keep(key, verdict, size + len(verdict.response.encoded))
         return verdict
 
     def node_warnings(
@@ -149,7 +149,7 @@ class Engine:
             self._node_warnings_cache.keep(key, warnings, size)
         return warnings
 
-    def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
+    def combine(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         """One verdict of what gates and policies ask, or the cached one."""
         if decided.verdict is not None and decided.merged is merged:
             return decided.verdict

@@ -39,11 +39,11 @@ async def try_review(file: Path, site: Site, authority: Path) -> None:
         "",
         "It answers:",
         "",
-        _indented(msgspec.json.format(answer, indent=_INDENT)),
+        _indent(msgspec.json.format(answer, indent=_INDENT)),
     ]
     patch = _patch_of(answer)
     if patch is not None:
-        lines += ["", "The patch in it, decoded:", "", _indented(patch)]
+        lines += ["", "The patch in it, decoded:", "", _indent(patch)]
     lines += ["", "The server keeps running; Ctrl-C stops it.", ""]
     sys.stdout.write("\n".join(lines))
     sys.stdout.flush()
@@ -56,5 +56,5 @@ def _patch_of(answer: bytes) -> bytes | None:
     return msgspec.json.format(base64.b64decode(response["patch"]), indent=_INDENT)
 
 
-def _indented(text: bytes) -> str:
+def _indent(text: bytes) -> str:
     return "\n".join(f"  {line}" for line in text.decode().splitlines())

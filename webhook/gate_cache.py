@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES
 from harbourmaster.webhook.gating import FOR_CHECKS, UNSUPPORTED, gate
 from harbourmaster.webhook.key_warnings import key_refusal, owner_warnings, pod_warnings
-from harbourmaster.webhook.reviewed import container_texts
+from harbourmaster.webhook.reviewed_object import container_texts
 from harbourmaster.webhook.sized_cache import SizedCache
 
 if TYPE_CHECKING:
     from harbourmaster.policies.admission_warning import AdmissionWarning
     from harbourmaster.webhook.gating import GateRules, Gating, WaitsFor
     from harbourmaster.webhook.parents import Parents
-    from harbourmaster.webhook.reviewed import Reviewed, ReviewedSpec
+    from harbourmaster.webhook.reviewed_object import ReviewedObject, ReviewedSpec
     from harbourmaster.webhook.verdict import Verdict
 
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None, WaitsFor]
@@ -69,7 +69,7 @@ class GateCache:
 
     def decide(
         self,
-        pod: Reviewed,
+        pod: ReviewedObject,
         labels: dict[str, str],
         namespace: str,
         parents: Parents,
@@ -110,7 +110,7 @@ def _size(key: _Key, entry: CachedGating) -> int:
     )
 
 
-def _key(pod: Reviewed, namespace: str, waits_for: WaitsFor) -> _Key | None:
+def _key(pod: ReviewedObject, namespace: str, waits_for: WaitsFor) -> _Key | None:
     """What a decision depends on, for the pods that are many; None for the others."""
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None or spec.node_name or spec.scheduling_gates is not None:

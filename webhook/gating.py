@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES, is_critical
 from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, placement
-from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
@@ -26,7 +26,7 @@ from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.parents import Lineage
 from harbourmaster.webhook.review import MAX_WARNING, cut
-from harbourmaster.webhook.reviewed import (
+from harbourmaster.webhook.reviewed_object import (
     ReviewedMeta,
     ReviewedSpec,
     annotations_of,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from harbourmaster.gates.inheritance import Tracking
     from harbourmaster.gates.version import Container
     from harbourmaster.webhook.parents import Parents
-    from harbourmaster.webhook.reviewed import Reviewed
+    from harbourmaster.webhook.reviewed_object import ReviewedObject
 
     Part = TypeVar("Part")
     Value = TypeVar("Value")
@@ -154,7 +154,7 @@ _TOO_LARGE: Final = AdmissionWarning(
 
 
 def gate(
-    pod: Reviewed,
+    pod: ReviewedObject,
     labels: dict[str, str],
     namespace: str,
     parents: Parents,
@@ -164,7 +164,9 @@ def gate(
     """Decide on a pod. Raises MalformedError where a field that counts has a wrong type."""
     checked = UNSUPPORTED
     if waits_for.checks:
-        checked = _checked(pod, labels, namespace, parents, rules, forbids=not waits_for.objects)
+        checked = _gate_for_checks(
+            pod, labels, namespace, parents, rules, forbids=not waits_for.objects
+        )
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None or not names_objects(meta.annotations):
         return checked
@@ -172,7 +174,7 @@ def gate(
         return replace(checked, warnings=(*checked.warnings, _FORBIDDEN))
     if checked.waits or checked.warnings:
         return checked
-    waits = _waiting(annotations_of(meta), meta, spec, namespace, rules)
+    waits = _gate_for_objects(annotations_of(meta), meta, spec, namespace, rules)
     return replace(waits, lineage=checked.lineage) if waits is not None else checked
 
 
@@ -181,7 +183,7 @@ def names_objects(annotations: Raw) -> bool:
     return _WAIT_FOR in bytes(annotations)
 
 
-def _waiting(
+def _gate_for_objects(
     annotations: dict[str, str],
     meta: ReviewedMeta,
     spec: ReviewedSpec,
@@ -200,11 +202,11 @@ def _waiting(
     present = _Present(
         annotations, meta.annotations, spec.scheduling_gates, spec.scheduler_name or ""
     )
-    return _placed(present, {CHECKS_KEY: NONE}, (), rules)
+    return _place(present, {CHECKS_KEY: NONE}, (), rules)
 
 
-def _checked(
-    pod: Reviewed,
+def _gate_for_checks(
+    pod: ReviewedObject,
     labels: dict[str, str],
     namespace: str,
     parents: Parents,
@@ -228,7 +230,7 @@ def _checked(
     lineage = None
     metadata = Metadata(annotations, labels)
     try:
-        tracking = own(
+        tracking = tracking_by_pod(
             metadata,
             containers.read,
             version_from_tag=rules.version_from_tag,
@@ -237,7 +239,7 @@ def _checked(
         if tracking is None:
             lineage = parents.of(owner, namespace)
             if lineage.metadata is not None:
-                tracking = inherit(
+                tracking = tracking_by_parent(
                     metadata,
                     lineage.metadata,
                     containers.read,
@@ -246,14 +248,16 @@ def _checked(
                 )
             if tracking is None and lineage.is_known:
                 return replace(_UNTRACKED, lineage=lineage)
-        added, warnings = _provisional(owner) if tracking is None else _tracked(tracking)
+        added, warnings = (
+            _provisional_annotations(owner) if tracking is None else _tracking_annotations(tracking)
+        )
     except _TooLargeError:
         added, warnings = PROVISIONAL, (_TOO_LARGE,)
     if spec.node_name:
         return _NAMES_NODE
     gates, named = spec.scheduling_gates, spec.scheduler_name or ""
     present = _Present(annotations, meta.annotations, gates, named, forbids)
-    gating = _placed(present, added, warnings, rules)
+    gating = _place(present, added, warnings, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
 
 
@@ -283,7 +287,7 @@ class _Present(Struct, frozen=True):
     """Whether it is not to wait for objects, whatever it names."""
 
 
-def fixed(
+def fixed_gating(
     data: bytes | Raw,
     namespace: str,
     warning: AdmissionWarning,
@@ -298,35 +302,35 @@ def fixed(
     pod = decode(_skeletons, data, "")
     meta, spec = pod.metadata or {}, pod.spec or {}
     raw = meta.get("annotations", _EMPTY)
-    annotations = _tried(annotations_of, ReviewedMeta(annotations=raw)) or {}
+    annotations = _read_or_none(annotations_of, ReviewedMeta(annotations=raw)) or {}
     if not waits_for.objects or waits_of(annotations) is None:
         if not waits_for.checks or is_absent(meta.get("ownerReferences", _EMPTY)):
             return UNSUPPORTED
-        owners = _tried(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
+        owners = _read_or_none(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
         if owners is not None and supported_owner(owners) is None:
             return UNSUPPORTED
     if annotations.get(REMOVED_KEY):
         return _RELEASED
     if namespace in SYSTEM_NAMESPACES:
-        importance = _tried(importance_of, _importance_fields(spec))
+        importance = _read_or_none(importance_of, _importance_fields(spec))
         if importance is not None and is_critical(namespace, annotations, importance):
             return _CRITICAL
-    if _tried(_text, spec.get("nodeName", _EMPTY)):
+    if _read_or_none(_text, spec.get("nodeName", _EMPTY)):
         return Gating()
     if not is_absent(raw) and not bytes(raw).startswith(b"{"):
         raise MalformedError("metadata.annotations: expected object")
     gates = spec.get("schedulingGates", _EMPTY)
     gate_list = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
-    named = _tried(_text, spec.get("schedulerName", _EMPTY)) or ""
+    named = _read_or_none(_text, spec.get("schedulerName", _EMPTY)) or ""
     told = AdmissionWarning(
         warning.code, f"{warning.text}; the pod waits until the controller has decided"
     )
     present = _Present(annotations, raw, gate_list, named, not waits_for.objects)
-    gating = _placed(present, PROVISIONAL, (told,), rules)
+    gating = _place(present, PROVISIONAL, (told,), rules)
     return gating if gating.waits else replace(gating, warnings=(warning, *gating.warnings))
 
 
-def _placed(
+def _place(
     present: _Present,
     added: Mapping[str, str],
     warnings: tuple[AdmissionWarning, ...],
@@ -346,7 +350,7 @@ def _placed(
                 warnings = (*warnings, AdmissionWarning("gate-scheduler-named", text))
         elif rules.waits == WITH_SCHEDULER:
             if named not in {"", DEFAULT_SCHEDULER}:
-                return _foreign(named, rules)
+                return _foreign_scheduler(named, rules)
             waits, scheduler_name = WITH_SCHEDULER, ours
     held = present.annotations
     if held.get(CHECKS_KEY) == NONE:
@@ -364,7 +368,7 @@ def _placed(
     return Gating(waits, len(operations), _encode(operations) if operations else b"", warnings)
 
 
-def _foreign(named: str, rules: GateRules) -> Gating:
+def _foreign_scheduler(named: str, rules: GateRules) -> Gating:
     shown, ours = cut(named, MAX_WARNING // 4), rules.scheduler_name
     text = f'the pod names the scheduler "{shown}", so it can\'t wait with {ours}'
     refusal = ""
@@ -373,13 +377,17 @@ def _foreign(named: str, rules: GateRules) -> Gating:
     return Gating(warnings=(AdmissionWarning("gate-foreign-scheduler", text),), refusal=refusal)
 
 
-def _provisional(owner: OwnerReference) -> tuple[Mapping[str, str], tuple[AdmissionWarning, ...]]:
+def _provisional_annotations(
+    owner: OwnerReference,
+) -> tuple[Mapping[str, str], tuple[AdmissionWarning, ...]]:
     shown = cut(f"{owner.kind} {owner.name}", MAX_WARNING // 2)
     text = f"{shown} or its owner is not known yet: the controller decides whether the pod waits"
     return PROVISIONAL, (AdmissionWarning("gate-owner-unknown", text),)
 
 
-def _tracked(tracking: Tracking) -> tuple[Mapping[str, str], tuple[AdmissionWarning, ...]]:
+def _tracking_annotations(
+    tracking: Tracking,
+) -> tuple[Mapping[str, str], tuple[AdmissionWarning, ...]]:
     if not tracking.missing_container:
         return tracking.annotations, ()
     shown = cut(tracking.missing_container, MAX_WARNING // 2)
@@ -399,7 +407,7 @@ def _text(raw: Raw) -> str:
     return decode(_texts, raw, "")
 
 
-def _tried(read: Callable[[Part], Value], part: Part) -> Value | None:
+def _read_or_none(read: Callable[[Part], Value], part: Part) -> Value | None:
     try:
         return read(part)
     except MalformedError:

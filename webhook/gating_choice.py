@@ -56,7 +56,7 @@ class GatingChoice:
         """Ask now: the API server may be another one."""
         self._due.set()
 
-    async def chosen(self) -> None:
+    async def wait_until_chosen(self) -> None:
         """Wait for the first choice."""
         await self._chosen.wait()
 

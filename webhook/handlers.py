@@ -24,7 +24,7 @@ from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.canary import canary_policy, is_canary
 from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object
-from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed, names_objects
+from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed_gating, names_objects
 from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.review import (
@@ -34,15 +34,15 @@ from harbourmaster.webhook.review import (
     RequestHead,
     Review,
     ReviewBody,
-    allowed,
+    allow,
+    allow_policy,
     check_version,
     cut,
-    denied,
+    deny,
     encode_review,
-    errored,
-    remarked,
+    reject_body,
 )
-from harbourmaster.webhook.reviewed import read_object
+from harbourmaster.webhook.reviewed_object import read_object
 from harbourmaster.webhook.verdict import (
     DENIED,
     INVALID,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.gate_cache import CachedGating
-    from harbourmaster.webhook.reviewed import Reviewed
+    from harbourmaster.webhook.reviewed_object import ReviewedObject
 
 NAMESPACE_UNKNOWN: Final = "namespace-unknown"
 """The code of a skip that a moment of waiting for the watch may spare."""
@@ -123,11 +123,11 @@ def _answer_raw(body: ReviewBody, engine: Engine, *, may_patch: bool) -> tuple[b
         review = body.review()
     except MalformedError as error:
         text = f"the body is not an AdmissionReview: {cut(str(error), MAX_WARNING)}"
-        return _encode(Review(), Verdict(MALFORMED, errored(text)))
+        return _encode(Review(), Verdict(MALFORMED, reject_body(text)))
     try:
         check_version(review)
     except MalformedError as error:
-        return _encode(review, Verdict(MALFORMED, errored(str(error))))
+        return _encode(review, Verdict(MALFORMED, reject_body(str(error))))
     request = review.request or _NO_REQUEST
     group, version, kind = request.kind_key
     handle = _HANDLERS.get((group, version, kind)) or _HANDLERS.get((group, _ANY, kind))
@@ -174,7 +174,7 @@ def _review_workload(kind: Kind, request: Request, engine: Engine, may_patch: bo
         text = "the request holds no object, there is nothing to change"
         # A deletion never has an object, so nobody is warned.
         is_deletion = request.operation == "DELETE"
-        return Verdict(UNMATCHED, allowed(text)) if is_deletion else skip("no-object", text)
+        return Verdict(UNMATCHED, allow(text)) if is_deletion else skip("no-object", text)
     try:
         return _decide(request, kind, read_object(request.object), engine, may_patch=may_patch)
     except MalformedError as error:
@@ -182,12 +182,12 @@ def _review_workload(kind: Kind, request: Request, engine: Engine, may_patch: bo
         if isinstance(error, OversizedPodError) and may_patch:
             policy = _first_denying_policy(request, kind, error.pod, engine)
             if policy is not None:
-                return Verdict(DENIED, denied(refusal_of(policy, str(error))), warnings=(warning,))
+                return Verdict(DENIED, deny(refusal_of(policy, str(error))), warnings=(warning,))
         return _skip_or_gate(request, engine, warning, may_patch=may_patch)
 
 
 def _decide(
-    request: RequestHead, kind: Kind, workload: Reviewed, engine: Engine, *, may_patch: bool
+    request: RequestHead, kind: Kind, workload: ReviewedObject, engine: Engine, *, may_patch: bool
 ) -> Verdict:
     """Decide on a workload. Raises MalformedError where fields that count have wrong types."""
     pod = kind.view(workload)
@@ -225,7 +225,7 @@ def _decide(
     if policies:
         merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=place)
     if decided is not None:
-        verdict = engine.fuse(decided, merged)
+        verdict = engine.combine(decided, merged)
     elif has_gates:
         verdict = _with_key_warnings(request, kind, workload, pod, merged or LEFT_ALONE, engine)
     else:
@@ -259,7 +259,7 @@ def _merge_options(
 def _with_key_warnings(
     request: RequestHead,
     kind: Kind,
-    workload: Reviewed,
+    workload: ReviewedObject,
     pod: PodView,
     verdict: Verdict,
     engine: Engine,
@@ -271,7 +271,7 @@ def _with_key_warnings(
         if refusal := key_refusal(
             workload.metadata, [warning for warning in warnings if warning not in former]
         ):
-            return Verdict(DENIED, denied(refusal), warnings=warnings)
+            return Verdict(DENIED, deny(refusal), warnings=warnings)
     return with_warnings(verdict, warnings)
 
 
@@ -311,15 +311,17 @@ def _skip_or_gate(
         waits_for = _possible_waits(request, engine) if may_patch else NOTHING
         if any(waits_for):
             rules = engine.gates.rules
-            gating = fixed(request.object, request.namespace or "", warning, rules, waits_for)
+            gating = fixed_gating(
+                request.object, request.namespace or "", warning, rules, waits_for
+            )
             if gating.patch or gating.warnings:
                 return combine(gating, None)
     except Exception as error:  # noqa: BLE001 - whatever it is, no pod passes a gate by it
         # What a defect says may be part of the object.
         why = str(error) if isinstance(error, MalformedError) else "an internal error"
         text = f"{warning.text}; not even a gate could be added: {why}"
-        return Verdict(DENIED, denied(cut(text, MAX_REASON)), warnings=(warning,))
-    return Verdict(SKIPPED, allowed(warning.text, (warning,)), warnings=(warning,))
+        return Verdict(DENIED, deny(cut(text, MAX_REASON)), warnings=(warning,))
+    return Verdict(SKIPPED, allow(warning.text, (warning,)), warnings=(warning,))
 
 
 def _possible_waits(request: Request, engine: Engine) -> WaitsFor:
@@ -342,15 +344,15 @@ def _check_policy(request: Request, _engine: Engine, _may_patch: bool) -> Verdic
         return skip("no-object", "the request holds no policy, there is nothing to check")
     group, _, kind = request.kind_key
     if errors := size_errors(group, kind, request.object, request.old_object):
-        return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON)))
+        return Verdict(INVALID, deny(cut(reason(errors), MAX_REASON)))
     try:
         policy = decode_policy(request.object)
     except MalformedError as error:
         return skip("object-malformed", str(error))
     warnings = [cut(f"harbourmaster: {text}", MAX_WARNING) for text in warn(policy)]
     if errors := list(validate(policy)):
-        return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON), warnings))
-    return Verdict(VALID, remarked(warnings))
+        return Verdict(INVALID, deny(cut(reason(errors), MAX_REASON), warnings))
+    return Verdict(VALID, allow_policy(warnings))
 
 
 _HANDLERS: Final[dict[tuple[str, str, str], Callable[[Request, Engine, bool], Verdict]]] = {

@@ -16,7 +16,7 @@ from harbourmaster.gates.mistakes import (
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
-from harbourmaster.webhook.reviewed import owners_of
+from harbourmaster.webhook.reviewed_object import owners_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.gates.mistakes import Mistake
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.parents import Lineage
-    from harbourmaster.webhook.reviewed import Reviewed, ReviewedMeta
+    from harbourmaster.webhook.reviewed_object import ReviewedMeta, ReviewedObject
 
 _KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
 _NAME: Final = "app.kubernetes.io/name"
@@ -35,7 +35,7 @@ _texts: Final = msgspec.json.Decoder(dict[str, str])
 
 
 def pod_warnings(
-    pod: Reviewed, labels: dict[str, str], is_foreign: bool
+    pod: ReviewedObject, labels: dict[str, str], is_foreign: bool
 ) -> tuple[AdmissionWarning, ...]:
     """On the keys of a pod, and on its owner; ``is_foreign``: gates do not support that."""
     meta = pod.metadata
@@ -60,7 +60,9 @@ def owner_warnings(lineage: Lineage | None) -> tuple[AdmissionWarning, ...]:
     return warnings_of(key_mistakes(owner.annotations, owner.labels, at))
 
 
-def object_warnings(kind: Kind, workload: Reviewed, pod: PodView) -> tuple[AdmissionWarning, ...]:
+def object_warnings(
+    kind: Kind, workload: ReviewedObject, pod: PodView
+) -> tuple[AdmissionWarning, ...]:
     """On the keys of a pod, or of a workload and of its template."""
     meta = workload.metadata
     mistakes: tuple[Mistake, ...] = ()

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.known_keys import unknown_keys
-from harbourmaster.gates.metadata import READ_KEYS, Metadata, shortened
+from harbourmaster.gates.metadata import READ_KEYS, Metadata, limit_value
 from harbourmaster.gates.mistakes import MAX_TOLD
 from harbourmaster.gates.owners import SUPPORTED, is_parent, is_replica_set, parent_of
 
@@ -52,7 +52,7 @@ class ParentObject(Struct, frozen=True, gc=False, rename="camel"):
         """``namespace/name``; in a file the namespace may be missing."""
         return f"{self.metadata.namespace or DEFAULT_NAMESPACE}/{self.metadata.name}"
 
-    def known(self) -> Parent:
+    def to_parent(self) -> Parent:
         """The owner as admission keeps it."""
         meta = self.metadata
         annotations, labels = _ours(meta.annotations), _ours(meta.labels)
@@ -134,13 +134,13 @@ def parents_of(objects: Iterable[ParentObject]) -> Parents:
     kinds: dict[str, dict[str, Parent]] = {kind: {} for kind in SUPPORTED}
     for obj in objects:
         if obj.kind in kinds:
-            kinds[obj.kind][obj.key] = obj.known()
+            kinds[obj.kind][obj.key] = obj.to_parent()
     return Parents(kinds)
 
 
 def decode_parent(raw: msgspec.Raw) -> Parent:
     """The owner in an object of the API, its metadata being enough. Raises MsgspecError."""
-    return _decode(raw).known()
+    return _decode(raw).to_parent()
 
 
 _NOBODY: Final[dict[str, Parent]] = {}
@@ -156,6 +156,6 @@ def _ours(values: dict[str, str] | None) -> dict[str, str]:
     unknown = unknown_keys(values)
     if not unknown and READ_KEYS.isdisjoint(values):
         return _NONE
-    read = {key: shortened(value) for key, value in values.items() if key in READ_KEYS and value}
+    read = {key: limit_value(value) for key, value in values.items() if key in READ_KEYS and value}
     # Only their names are known.
     return read | dict.fromkeys(unknown[:MAX_TOLD], "")

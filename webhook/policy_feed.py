@@ -80,7 +80,9 @@ class PolicyFeed:
         if enforced == self._left_out:
             return
         self._left_out = enforced
-        placed = {reference: self._placed(policy) for reference, policy in self._compiled.items()}
+        placed = {
+            reference: self._with_enforcer(policy) for reference, policy in self._compiled.items()
+        }
         self._take({name: new for name, new in placed.items() if new is not self._compiled[name]})
 
     async def run(self) -> None:
@@ -98,7 +100,7 @@ class PolicyFeed:
                 if self._was_small and sum(map(len, batch.values())) < _AT_ONCE:
                     await asyncio.sleep(_PAUSE)
 
-    async def settled(self) -> None:
+    async def wait_until_compiled(self) -> None:
         """Wait until some version of each policy is compiled that is known now."""
         awaited = self._waiting.keys() | self._begun
         self._awaited.append(awaited)
@@ -128,27 +130,31 @@ class PolicyFeed:
 
     def _compile(self, batch: Mapping[str, Content]) -> dict[str, CompiledPolicy]:
         return {
-            reference: _compiled(reference, batch[reference], keeps=self._keeps_sources)
+            reference: _compile_policy(reference, batch[reference], keeps=self._keeps_sources)
             for reference in batch
         }
 
     def _take(self, changes: Mapping[str, CompiledPolicy | None]) -> None:
         former = [self._compiled.pop(change) for change in changes if change in self._compiled]
-        new = {name: self._placed(policy) for name, policy in changes.items() if policy is not None}
+        new = {
+            name: self._with_enforcer(policy)
+            for name, policy in changes.items()
+            if policy is not None
+        }
         self._compiled |= new
         for awaited in self._awaited:
             awaited.difference_update(changes)
         self._progress.set()
         self._progress = asyncio.Event()
         if former or new:
-            self.policies = self.policies.changed(former, new.values())
-            self.audited = self.audited.changed(
+            self.policies = self.policies.with_changes(former, new.values())
+            self.audited = self.audited.with_changes(
                 (policy for policy in former if policy.is_audited),
                 (policy for policy in new.values() if policy.is_audited),
             )
             self._on_policies(self.policies)
 
-    def _placed(self, policy: CompiledPolicy) -> CompiledPolicy:
+    def _with_enforcer(self, policy: CompiledPolicy) -> CompiledPolicy:
         is_left_out = (
             policy.enforcement == API_SERVER
             and not policy.is_audited
@@ -159,7 +165,7 @@ class PolicyFeed:
         return replace(policy, is_left_out=is_left_out)
 
 
-def _compiled(reference: str, content: Content, *, keeps: bool) -> CompiledPolicy:
+def _compile_policy(reference: str, content: Content, *, keeps: bool) -> CompiledPolicy:
     """The policy; what stands in for one that can't be used warns wherever it might reach."""
     try:
         if isinstance(content, str):

@@ -73,7 +73,7 @@ def convert_policy(value: dict[str, Any]) -> Policy:
     return policy
 
 
-def content_of(raw: bytes | msgspec.Raw) -> bytes:
+def project_policy(raw: bytes | msgspec.Raw) -> bytes:
     """The object with no more than what answers depend on; raises as ``decode_policy``.
 
     Values keep the wrong types that they have.
@@ -89,7 +89,7 @@ def content_of(raw: bytes | msgspec.Raw) -> bytes:
 def source_of(raw: bytes | msgspec.Raw) -> bytes:
     """As ``content_of``, but empty for what nobody could read."""
     try:
-        return content_of(raw)
+        return project_policy(raw)
     except MalformedError:
         return b""
 

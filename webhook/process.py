@@ -138,9 +138,9 @@ class _Process:
         server = self._server
         server.readiness.set("starting", "not serving yet")
         bundle = await self._certificates()
-        await self._cluster.synced()
+        await self._cluster.wait_until_synced()
         if self._choice is not None:
-            await self._choice.chosen()
+            await self._choice.wait_until_chosen()
         # What is known stays; without this each full collection walks all of it.
         gc.collect()
         gc.freeze()

@@ -47,7 +47,7 @@ class RecordFiles:
             if self._file is not None and self._size + len(line) > self._max_bytes:
                 self.close()
             if self._file is None:
-                self._file, self._size = self._opened(), 0
+                self._file, self._size = self._open_file(), 0
             self._append(self._file, line)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class RecordFiles:
             with suppress(OSError):
                 self._path.unlink()
 
-    def _opened(self) -> int:
+    def _open_file(self) -> int:
         self._make_room()
         moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         # Nobody can have put a link there: the name cannot be guessed, and must be new.

@@ -40,9 +40,9 @@ from harbourmaster.webhook.cases import answer_case, read_case, response_of
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import Decision
 from harbourmaster.webhook.parents import Parent
-from harbourmaster.webhook.redaction import redacted
+from harbourmaster.webhook.redaction import redact
 from harbourmaster.webhook.review import GroupVersionKind, Request, WorkloadRequest
-from harbourmaster.webhook.reviewed import containers_of, owners_of, read_object
+from harbourmaster.webhook.reviewed_object import containers_of, owners_of, read_object
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.verdict import MALFORMED
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.webhook.record_files import RecordFiles
     from harbourmaster.webhook.review import RequestHead
-    from harbourmaster.webhook.reviewed import Reviewed
+    from harbourmaster.webhook.reviewed_object import ReviewedObject
 
 MAX_REVIEW: Final = 256 * 1024
 """Bytes of a review and its answer, if they are kept; working on more would delay other reviews."""
@@ -98,7 +98,7 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
     policies = [policy.source for policy in _policies(request, engine)]
     if sum(map(len, policies)) > MAX_POLICIES:
         return None, TOO_LARGE
-    review = redacted(_decode(taken.body))
+    review = redact(_decode(taken.body))
     if review is None:
         return None, NOT_KEPT
     kept = _encode(review)
@@ -130,7 +130,7 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
     return line + b"\n", WRITTEN
 
 
-def _object_of(request: RequestHead) -> Reviewed | None:
+def _object_of(request: RequestHead) -> ReviewedObject | None:
     if isinstance(request, WorkloadRequest):
         return request.object
     if isinstance(request, Request) and request.has_object and _kind(request) in KINDS:

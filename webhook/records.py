@@ -128,7 +128,7 @@ class Records:
             tallies.matches.update(verdict.policies)
             for code in verdict.codes:
                 self._metrics.admission_skipped.labels(code).inc()
-            trace_id = msgspec.UNSET if tracer is None else _traced(record, tracer)
+            trace_id = msgspec.UNSET if tracer is None else _record_span(record, tracer)
             if verdict.codes or verdict.outcome in _TOLD:
                 lines.append(_line(record, trace_id))
         if self._stream is None:
@@ -151,7 +151,7 @@ def _kind(request: RequestHead) -> str:
     return request.kind.kind if request.kind is not None else ""
 
 
-def _traced(record: _Pending, tracer: Tracer) -> str | msgspec.UnsetType:
+def _record_span(record: _Pending, tracer: Tracer) -> str | msgspec.UnsetType:
     """Make the span of a review; returns its trace's id, unset where it is not sampled."""
     ended, seconds, verdict, *_, trace = record
     context = tracer.sample(*(trace or ()))

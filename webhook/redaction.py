@@ -35,7 +35,7 @@ DECIDING_ANNOTATIONS: Final = READ_KEYS | {
 _Rule: TypeAlias = Callable[[Any], Any]
 
 
-def redacted(review: Any) -> Any:  # noqa: ANN401
+def redact(review: Any) -> Any:  # noqa: ANN401
     """What may be kept of a decoded AdmissionReview; None where nothing of its kind may be."""
     request = review.get("request") if isinstance(review, dict) else None
     kind = request.get("kind") if isinstance(request, dict) else None
@@ -78,7 +78,7 @@ def _fields(rules: dict[str, _Rule]) -> _Rule:
     return apply
 
 
-def _each(rule: _Rule) -> _Rule:
+def _items(rule: _Rule) -> _Rule:
     def apply(value: Any) -> Any:  # noqa: ANN401
         return [rule(item) for item in value] if isinstance(value, list) else blank(value)
 
@@ -93,19 +93,19 @@ def _annotations(value: Any) -> Any:  # noqa: ANN401
     }
 
 
-def _kept(names: Iterable[str]) -> dict[str, _Rule]:
+def _keep_all(names: Iterable[str]) -> dict[str, _Rule]:
     return dict.fromkeys(names, _keep)
 
 
-_VARIABLE: Final = _fields({**_kept(("name", "valueFrom")), "value": blank})
+_VARIABLE: Final = _fields({**_keep_all(("name", "valueFrom")), "value": blank})
 _CONTAINER: Final = _fields(
     {
-        **_kept(("name", "image", "envFrom", "ports", "resources", "restartPolicy")),
-        "env": _each(_VARIABLE),
+        **_keep_all(("name", "image", "envFrom", "ports", "resources", "restartPolicy")),
+        "env": _items(_VARIABLE),
     }
 )
 _META: Final = {
-    **_kept(
+    **_keep_all(
         (
             "name",
             "generateName",
@@ -120,7 +120,7 @@ _META: Final = {
     "annotations": _annotations,
 }
 _POD: Final = {
-    **_kept(
+    **_keep_all(
         (
             "affinity",
             "nodeName",
@@ -141,52 +141,52 @@ _POD: Final = {
             "os",
         )
     ),
-    "containers": _each(_CONTAINER),
-    "initContainers": _each(_CONTAINER),
-    "ephemeralContainers": _each(_CONTAINER),
+    "containers": _items(_CONTAINER),
+    "initContainers": _items(_CONTAINER),
+    "ephemeralContainers": _items(_CONTAINER),
 }
 _TEMPLATE: Final = _fields({"metadata": _fields(_META), "spec": _fields(_POD)})
 _WORKLOAD: Final = _fields(
     {
-        **_kept(("apiVersion", "kind")),
+        **_keep_all(("apiVersion", "kind")),
         "metadata": _fields(_META),
         "spec": _fields(
             {
                 **_POD,
-                **_kept(("replicas", "selector", "schedule", "suspend")),
+                **_keep_all(("replicas", "selector", "schedule", "suspend")),
                 "template": _TEMPLATE,
                 "jobTemplate": _fields({"spec": _fields({"template": _TEMPLATE})}),
             }
         ),
     }
 )
-_MANAGED: Final = _each(
-    _fields(_kept(("manager", "operation", "apiVersion", "fieldsType", "subresource", "time")))
+_MANAGED: Final = _items(
+    _fields(_keep_all(("manager", "operation", "apiVersion", "fieldsType", "subresource", "time")))
 )
 _POLICY: Final = _fields(
     {
-        **_kept(("apiVersion", "kind", "spec")),
+        **_keep_all(("apiVersion", "kind", "spec")),
         "metadata": _fields(
-            {**_META, **_kept(("generation", "finalizers")), "managedFields": _MANAGED}
+            {**_META, **_keep_all(("generation", "finalizers")), "managedFields": _MANAGED}
         ),
     }
 )
 _HEAD: Final = _fields(
     {
-        **_kept(("apiVersion", "kind")),
-        "metadata": _fields(_kept(("name", "namespace"))),
+        **_keep_all(("apiVersion", "kind")),
+        "metadata": _fields(_keep_all(("name", "namespace"))),
     }
 )
 
 
 def _review(thing: _Rule) -> _Rule:
     request = {
-        **_kept(("uid", "kind", "resource", "subResource", "name", "namespace", "operation")),
+        **_keep_all(("uid", "kind", "resource", "subResource", "name", "namespace", "operation")),
         # Who asked is nobody's business who reads the file.
         "dryRun": _keep,
         "object": thing,
     }
-    return _fields({**_kept(("apiVersion", "kind")), "request": _fields(request)})
+    return _fields({**_keep_all(("apiVersion", "kind")), "request": _fields(request)})
 
 
 _WORKLOAD_REVIEW: Final = _review(_WORKLOAD)

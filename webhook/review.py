@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.policies.model import POLICY
 from harbourmaster.webhook.policy_objects import SMALL
-from harbourmaster.webhook.reviewed import Reviewed
+from harbourmaster.webhook.reviewed_object import ReviewedObject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ class Review(Struct, frozen=True, gc=False, rename="camel"):
 class WorkloadRequest(RequestHead, frozen=True, gc=False, rename="camel"):
     """A request whose object was projected in the same pass."""
 
-    object: Reviewed | None = None
+    object: ReviewedObject | None = None
 
 
 class WorkloadReview(Struct, frozen=True, gc=False, rename="camel"):
@@ -209,7 +209,7 @@ def encode_review(version: str, uid: str, response: Response) -> bytes:
     return b"%b%b,%b}" % (head, _encode(uid), response.encoded[1:])
 
 
-def allowed(reason: str | None = None, warnings: Sequence[AdmissionWarning] = ()) -> Response:
+def allow(reason: str | None = None, warnings: Sequence[AdmissionWarning] = ()) -> Response:
     """Let the object pass as it is; ``reason`` says why nothing was done to it."""
     status = _Status(_NO_METADATA, OK, reason=reason)
     return _response(
@@ -217,12 +217,12 @@ def allowed(reason: str | None = None, warnings: Sequence[AdmissionWarning] = ()
     )
 
 
-def patched(operations: Sequence[Operation], warnings: Sequence[AdmissionWarning] = ()) -> Response:
+def patch(operations: Sequence[Operation], warnings: Sequence[AdmissionWarning] = ()) -> Response:
     """Let the object pass, changed by ``operations``, of which there is at least one."""
-    return patched_with(_encode(operations), warnings)
+    return patch_with(_encode(operations), warnings)
 
 
-def patched_with(patch: bytes, warnings: Sequence[AdmissionWarning] = ()) -> Response:
+def patch_with(patch: bytes, warnings: Sequence[AdmissionWarning] = ()) -> Response:
     """Let the object pass, changed by operations that are already JSON."""
     return _response(
         _Fields(
@@ -236,24 +236,24 @@ def patched_with(patch: bytes, warnings: Sequence[AdmissionWarning] = ()) -> Res
     )
 
 
-def denied(reason: str, warnings: Sequence[str] = ()) -> Response:
+def deny(reason: str, warnings: Sequence[str] = ()) -> Response:
     """Refuse the object; ``reason`` is what the user reads."""
     status = _Status(_NO_METADATA, FORBIDDEN, reason=reason)
     return _response(_Fields(False, status, warnings=list(warnings) or None))
 
 
-def refused(message: str, details: dict[str, Any]) -> Response:
+def refuse(message: str, details: dict[str, Any]) -> Response:
     """Refuse the object as the API server refuses one of its own kinds; ``details`` has causes."""
     status = _Status(_NO_METADATA, UNPROCESSABLE, "Invalid", message, details)
     return _response(_Fields(False, status))
 
 
-def errored(message: str) -> Response:
+def reject_body(message: str) -> Response:
     """Refuse a question that could not be understood."""
     return _response(_Fields(False, _Status(_NO_METADATA, BAD_REQUEST, message=message)))
 
 
-def remarked(warnings: Sequence[str]) -> Response:
+def allow_policy(warnings: Sequence[str]) -> Response:
     """Let a policy pass with remarks on it."""
     return _response(_Fields(True, _Status(_NO_METADATA, OK), warnings=list(warnings) or None))
 

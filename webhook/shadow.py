@@ -31,7 +31,7 @@ from harbourmaster.policies.keys import node_term_key
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.webhook.review import Review, allowed, cut, encode_review
+from harbourmaster.webhook.review import Review, allow, cut, encode_review
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,7 @@ class Shadow:
         except Exception:  # noqa: BLE001 - logged with its traceback; a defect must stop no pod
             self._log.exception("object not compared")
         uid = review.request.uid if review.request else ""
-        return encode_review(review.api_version, uid, allowed())
+        return encode_review(review.api_version, uid, allow())
 
     def _note(self, request: Request, engine: Engine, verdict: Verdict, *, is_first: bool) -> None:
         named = request.kind
@@ -204,7 +204,7 @@ class Shadow:
             self._expect(key, Expected(fields, ours, verdict.codes, policies, refusal))
             return
         self._on_change()
-        expected = self._paired(key, fields)
+        expected = self._take_pair(key, fields)
         if expected is None:
             self._counts[UNPAIRED] += 1
             return
@@ -233,7 +233,7 @@ class Shadow:
             gone += self._pending.pop(next(iter(self._pending)))
         self._counts[UNPAIRED] += sum(len(times) for _, times in gone)
 
-    def _paired(self, key: bytes, theirs: Fields) -> Expected | None:
+    def _take_pair(self, key: bytes, theirs: Fields) -> Expected | None:
         """Of the owner's objects that have not come again, the one that differs least."""
         waiting = self._pending.pop(key, None)
         if waiting is None:

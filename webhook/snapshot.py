@@ -33,7 +33,7 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
 
     metadata: NamespaceMetadata = NamespaceMetadata()
 
-    def known(self) -> Namespace:
+    def to_namespace(self) -> Namespace:
         """The namespace as admission keeps it; the name label is there though a file lacks it."""
         name = self.metadata.name or ""
         labels = {NAME_LABEL: name, **(self.metadata.labels or {})}

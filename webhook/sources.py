@@ -171,4 +171,4 @@ def _load(
 
 def namespaces_of(objects: Iterable[NamespaceObject]) -> dict[str, Namespace]:
     """Namespaces by name."""
-    return {obj.metadata.name or "": obj.known() for obj in objects}
+    return {obj.metadata.name or "": obj.to_namespace() for obj in objects}

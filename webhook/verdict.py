@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.pods import Kind, PodView
-from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
+from harbourmaster.webhook.review import Response, allow, deny, patch, patch_with
 
 if TYPE_CHECKING:
     from harbourmaster.policies.merge import Merged
@@ -78,14 +78,14 @@ class Verdict(Struct, frozen=True, gc=False):
         return tuple(warning.code for warning in self.warnings)
 
 
-LEFT_ALONE: Final = Verdict(UNMATCHED, allowed())
+LEFT_ALONE: Final = Verdict(UNMATCHED, allow())
 """The verdict on an object that nothing changes."""
 
 
 def skip(code: str, text: str) -> Verdict:
     """Allow an object as it is, with a warning that says why nothing was decided."""
     warnings = (AdmissionWarning(code, text),)
-    return Verdict(SKIPPED, allowed(text, warnings), warnings=warnings)
+    return Verdict(SKIPPED, allow(text, warnings), warnings=warnings)
 
 
 def from_merge(kind: Kind, merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
@@ -93,11 +93,11 @@ def from_merge(kind: Kind, merged: Merged, policies: tuple[CompiledPolicy, ...])
     warnings = tuple(merged.warnings)
     references = tuple(policy.reference for policy in policies)
     if merged.refusal and not kind.is_template:
-        return Verdict(DENIED, denied(merged.refusal), references, warnings=warnings)
+        return Verdict(DENIED, deny(merged.refusal), references, warnings=warnings)
     if merged.operations:
-        outcome, response = MUTATED, patched(merged.operations, warnings)
+        outcome, response = MUTATED, patch(merged.operations, warnings)
     else:
-        outcome, response = UNCHANGED, allowed(warnings=warnings)
+        outcome, response = UNCHANGED, allow(warnings=warnings)
     return Verdict(outcome, response, references, len(merged.operations), warnings)
 
 
@@ -109,17 +109,17 @@ def combine(gating: Gating, merged: Verdict | None) -> Verdict:
     if merged and merged.outcome == DENIED:
         return merged
     if gating.refusal:
-        return Verdict(DENIED, denied(gating.refusal), warnings=gating.warnings)
+        return Verdict(DENIED, deny(gating.refusal), warnings=gating.warnings)
     if not gating.patch and not gating.warnings:
         return merged or _left_alone(gating.reason)
     merged = merged or _left_alone(None)
     warnings = merged.warnings + gating.warnings
     patch = _join_patches(merged.response.patch, gating.patch)
     if patch is None:
-        return Verdict(SKIPPED, allowed(warnings=warnings), merged.policies, warnings=warnings)
+        return Verdict(SKIPPED, allow(warnings=warnings), merged.policies, warnings=warnings)
     return Verdict(
         GATED if gating.patch else merged.outcome,
-        patched_with(patch, warnings),
+        patch_with(patch, warnings),
         merged.policies,
         merged.operations + gating.operations,
         warnings,
@@ -133,15 +133,15 @@ def with_warnings(verdict: Verdict, warnings: tuple[AdmissionWarning, ...]) -> V
         return verdict
     warnings = verdict.warnings + warnings
     if response.patch:
-        response = patched_with(response.patch, warnings)
+        response = patch_with(response.patch, warnings)
     else:
-        response = allowed(response.reason, warnings)
+        response = allow(response.reason, warnings)
     return replace(verdict, response=response, warnings=warnings)
 
 
 @cache
 def _left_alone(reason: str | None) -> Verdict:
-    return Verdict(UNMATCHED, allowed(reason))
+    return Verdict(UNMATCHED, allow(reason))
 
 
 def _join_patches(first: bytes | None, second: bytes) -> bytes | None:

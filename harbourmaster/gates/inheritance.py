@@ -38,7 +38,7 @@ class Tracking(Struct, frozen=True):
     """The container that was to give the version and is not in the pod; the version is a hash."""
 
 
-def own(
+def tracking_by_pod(
     pod: Metadata,
     containers: Callable[[], Sequence[Container]],
     *,
@@ -56,7 +56,7 @@ def own(
     return _tracking(pod, {} if pod.get(VERSION_KEY) else {VERSION_KEY: version}, missing)
 
 
-def inherit(
+def tracking_by_parent(
     pod: Metadata,
     parent: Metadata,
     containers: Callable[[], Sequence[Container]],

@@ -74,7 +74,7 @@ def unknown_keys(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key.startswith(PREFIXES) and key not in KNOWN_KEYS]
 
 
-def meant(key: str, among: Collection[str] = _MEANT) -> str:
+def similar_key(key: str, among: Collection[str] = _MEANT) -> str:
     """The known key most similar to an unknown one; empty where none is similar."""
     name = key.partition("/")[2].lower()
     if len(name) > MAX_MEANT:
@@ -92,6 +92,6 @@ def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:
     if value is not None:
         return {} if value == OPT_IN or value.lower() in IS_OFF else {OPT_IN_KEY: value}
     for key in unknown_keys(annotations)[:_TRIED]:
-        if meant(key, (OPT_IN_KEY,)) and annotations[key].lower() not in IS_OFF:
+        if similar_key(key, (OPT_IN_KEY,)) and annotations[key].lower() not in IS_OFF:
             return {key: ""}
     return {}

@@ -90,11 +90,11 @@ def names_of(text: str) -> tuple[str, ...]:
 
     Of a list that is too long, one name that no object can have.
     """
-    parts = shortened(text).split(",")
+    parts = limit_value(text).split(",")
     return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
 
 
-def shortened(value: str) -> str:
+def limit_value(value: str) -> str:
     """A value of at most MAX_VALUE characters, or what is wrong with it."""
     return value if len(value) <= MAX_VALUE else f"more than {MAX_VALUE} characters"
 

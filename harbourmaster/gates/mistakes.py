@@ -16,8 +16,8 @@ from harbourmaster.gates.known_keys import (
     IS_OFF,
     TASK_NAME_KEY,
     WRITTEN_KEYS,
-    meant,
     mistaken_opt_in,
+    similar_key,
     unknown_keys,
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup
@@ -122,7 +122,7 @@ def _no_gates(name: str, fault: str, verb: str = "annotate") -> tuple[Mistake, .
 
 def _unknown(unknown: list[str], at: str) -> Iterable[Mistake]:
     for key in unknown[:MAX_TOLD]:
-        near = meant(key)
+        near = similar_key(key)
         to_do = f'did you mean "{near}"?' if near else "correct or remove it"
         text = f'key "{cut(key)}" is unknown and has no effect: {at}: {to_do}'
         yield Mistake("gate-key-unknown", text)

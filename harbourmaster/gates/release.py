@@ -69,7 +69,7 @@ class Approval(Struct, frozen=True):
         )
 
 
-def may_go(approval: Approval | None, owner: str) -> bool:
+def may_release(approval: Approval | None, owner: str) -> bool:
     """Whether the approval of its version releases a pod of the owner with this uid."""
     return approval is not None and approval.is_given and bool(owner) and owner in approval.owners
 
@@ -99,7 +99,7 @@ def removal(
         {"op": "test", "path": f"{at}/name", "value": GATE},
         {"op": "remove", "path": at},
     ]
-    return operations + _annotated(annotations, added, drop, revision)
+    return operations + _annotation_operations(annotations, added, drop, revision)
 
 
 def nudge(
@@ -121,11 +121,11 @@ def nudge(
         return None
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
-        *_annotated(annotations, added, drop, revision),
+        *_annotation_operations(annotations, added, drop, revision),
     ]
 
 
-def to_tell(told: str, state: str, *, again: bool = False) -> str:
+def next_checks_value(told: str, state: str, *, again: bool = False) -> str:
     """The value to write for the current state after ``told``; empty for no change.
 
     Each state is written once. ``again``: the replica that the scheduler asked does not know yet
@@ -142,12 +142,12 @@ def to_tell(told: str, state: str, *, again: bool = False) -> str:
     return f"{PASSED}-{int(number) + 1 if is_ours else 2}"
 
 
-def is_told_passed(told: str) -> bool:
+def says_passed(told: str) -> bool:
     """Whether a value of CHECKS_KEY says that the checks passed."""
     return told.partition("-")[0] == PASSED
 
 
-def _annotated(
+def _annotation_operations(
     annotations: Mapping[str, str] | None,
     added: Mapping[str, str],
     drop: Iterable[str],

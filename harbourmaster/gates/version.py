@@ -83,10 +83,10 @@ def image_version(image: str) -> str:
 
 def fnv1a(text: str) -> int:
     """The 32-bit FNV-1a hash of the text as UTF-8."""
-    return _remembered(text) if len(text) <= _REMEMBERED else _computed(text)
+    return _remembered(text) if len(text) <= _REMEMBERED else _compute_hash(text)
 
 
-def _computed(text: str) -> int:
+def _compute_hash(text: str) -> int:
     value = _OFFSET
     for byte in text.encode():
         value = ((value ^ byte) * _PRIME) & _MASK
@@ -94,7 +94,7 @@ def _computed(text: str) -> int:
 
 
 # The pods of one workload all have the same text, and a hash costs some 50 ns a byte.
-_remembered: Final = lru_cache(maxsize=256)(_computed)
+_remembered: Final = lru_cache(maxsize=256)(_compute_hash)
 
 
 def _running_text(containers: Sequence[Container]) -> str:

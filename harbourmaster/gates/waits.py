@@ -114,7 +114,7 @@ def waits_of(annotations: Mapping[str, str]) -> Waits | None:
     if text is None:
         return None
     limits = (annotations.get(key, "")[: _COMPARED + 1] for key in (TIMEOUT_KEY, ON_TIMEOUT_KEY))
-    return _parsed(text[: MAX_TEXT + 1], *limits)
+    return _parse(text[: MAX_TEXT + 1], *limits)
 
 
 def kind_of(entry: str) -> tuple[str, Resource]:
@@ -133,7 +133,7 @@ def kind_of(entry: str) -> tuple[str, Resource]:
 
 # All pods of a workload have the same texts.
 @lru_cache(maxsize=1024)
-def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
+def _parse(text: str, timeout: str, on_timeout: str) -> Waits | None:
     parts = text.replace(",", " ").split()
     if not parts:
         return None

@@ -35,7 +35,7 @@ from harbourmaster.gates.release import (
     RELEASED_BY_KEY,
     RELEASED_KEY,
     RELEASED_REASON_KEY,
-    may_go,
+    may_release,
 )
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
@@ -210,7 +210,7 @@ def _verdict_on_checks(case: Case) -> GateVerdict:
     """Decide for a pod that waits for its checks, or did."""
     orphaned = "" if case.is_provisional else why_orphaned(case.pod)
     is_settled = not case.is_provisional and not orphaned
-    if is_settled and case.version is not None and may_go(approval(case.version), case.owner):
+    if is_settled and case.version is not None and may_release(approval(case.version), case.owner):
         if case.place == "scheduler":
             return GateVerdict("waits-in-scheduler", A_NODE)
         return wait_of(case.version, case.owner)
@@ -293,7 +293,7 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
     """Return why a pod of the owner with this uid waits, by its version, if it has one."""
     if version is None:
         return GateVerdict("waits-for-version", "its workload version, which is not there yet")
-    if may_go(approval(version), owner):
+    if may_release(approval(version), owner):
         return _DUE
     if approval(version).is_given:
         return GateVerdict("waits-for-owner", "its owner to be recorded, which is due")

@@ -11,7 +11,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.mistakes import Mistake, key_mistakes, owner_mistakes
-from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY, is_told_passed
+from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY, says_passed
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, Waits, waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.scheduling import is_refusal
@@ -144,7 +144,7 @@ class Pod(Struct, frozen=True, gc=False):
     @property
     def is_held(self) -> bool:
         """Whether it waits for us, judged by the pod alone."""
-        return self.is_gated or (self.is_in_scheduler and not is_told_passed(self.checks_state))
+        return self.is_gated or (self.is_in_scheduler and not says_passed(self.checks_state))
 
     @property
     def checks_state(self) -> str:

@@ -25,7 +25,7 @@ from harbourmaster.gates.release import (
     PASSED,
     RELEASED_KEY,
     WAITING,
-    may_go,
+    may_release,
 )
 from harbourmaster.gates.release import FAILED as HAVE_FAILED
 from harbourmaster.gates.waits import MET, WAITED_KEY, waits_of
@@ -142,7 +142,7 @@ def _permission(
         return Permission(_answering(text, told))
     owner = supported_owner(pod.owner_references)
     given = approval(version)
-    if owner is not None and may_go(given, owner.uid):
+    if owner is not None and may_release(given, owner.uid):
         # The first value needs no answer.
         asked = told if told != PASSED else ""
         return Permission(avoided=avoided_nodes(version, now, told=asked))

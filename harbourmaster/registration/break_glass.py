@@ -49,7 +49,7 @@ class BreakGlass(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(BreakGlass).decode
 
 
-def standing(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
+def break_glass_of(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
     """The break-glass mode of a stored configuration; None while it is off.
 
     A text that is not ours, such as one written by hand, is the reason.
@@ -64,15 +64,15 @@ def standing(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
         return BreakGlass(reason=" ".join(text.split()))
 
 
-def opened(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def with_open_webhooks(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with every webhook failing open."""
     entries = [{**entry, _POLICY: OPEN} for entry in configuration.get("webhooks") or ()]
     return {**configuration, "webhooks": entries}
 
 
-def started(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
+def with_break_glass(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
     """A stored configuration in break-glass mode; ``before`` is filled in, or kept as it was."""
-    earlier = standing(configuration)
+    earlier = break_glass_of(configuration)
     policies = {
         entry["name"]: entry.get(_POLICY, _CLOSED)
         for entry in configuration.get("webhooks") or ()
@@ -82,10 +82,10 @@ def started(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, An
     # What was noted first is restored, however often the mode is started.
     before = {**policies, **(earlier.before if earlier else {})}
     noted = msgspec.structs.replace(glass, before=before)
-    return _annotated(opened(configuration), msgspec.json.encode(noted).decode())
+    return _with_annotation(with_open_webhooks(configuration), msgspec.json.encode(noted).decode())
 
 
-def ended(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
+def without_break_glass(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
     """A stored configuration as it was before break-glass mode.
 
     Webhooks without a note are closed if they hold back gated pods, as by default; others stay.
@@ -93,7 +93,7 @@ def ended(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]
     entries = [
         {**entry, _POLICY: _before(entry, glass)} for entry in configuration.get("webhooks") or ()
     ]
-    return _annotated({**configuration, "webhooks": entries}, None)
+    return _with_annotation({**configuration, "webhooks": entries}, None)
 
 
 def is_open(entry: Mapping[str, Any]) -> bool:
@@ -107,7 +107,7 @@ def _before(entry: Mapping[str, Any], glass: BreakGlass) -> str:
     return _CLOSED if entry["name"] in _BY_DEFAULT_CLOSED else entry.get(_POLICY, _CLOSED)
 
 
-def _annotated(configuration: dict[str, Any], text: str | None) -> dict[str, Any]:
+def _with_annotation(configuration: dict[str, Any], text: str | None) -> dict[str, Any]:
     metadata = dict(configuration.get("metadata") or {})
     annotations = {
         key: value

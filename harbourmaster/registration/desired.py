@@ -122,7 +122,7 @@ class Home(Struct, frozen=True):
     """None leaves the owner out."""
 
 
-def desired(
+def desired_configurations(
     settings: RegistrationSettings, home: Home, ca_bundle: bytes | None
 ) -> dict[Resource, dict[str, Any]]:
     """Both configurations, as the API holds them. ``ca_bundle`` is PEM; None leaves it out."""
@@ -254,8 +254,8 @@ class _Entries:
             "clientConfig": self._client("/mutate"),
             "failurePolicy": failure_policy,
             "matchPolicy": "Equivalent",
-            "namespaceSelector": _joined([excluded, *besides], settings.namespace_selector),
-            "objectSelector": _joined([], settings.object_selector),
+            "namespaceSelector": _join_selectors([excluded, *besides], settings.namespace_selector),
+            "objectSelector": _join_selectors([], settings.object_selector),
             "reinvocationPolicy": settings.reinvocation_policy,
             "rules": rules,
             "sideEffects": "None",
@@ -316,7 +316,9 @@ def _rule(
     }
 
 
-def _joined(expressions: list[dict[str, Any]], selector: dict[str, Any] | None) -> dict[str, Any]:
+def _join_selectors(
+    expressions: list[dict[str, Any]], selector: dict[str, Any] | None
+) -> dict[str, Any]:
     """Our expressions and the user's selector, all of which must hold."""
     user = msgspec.convert(selector or {}, LabelSelector)
     joined: dict[str, Any] = {}

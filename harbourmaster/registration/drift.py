@@ -83,7 +83,7 @@ def compare(observed: dict[str, Any], desired: dict[str, Any]) -> list[Repair]:
     ]
 
 
-def repaired(
+def apply_repairs(
     observed: dict[str, Any], repairs: Iterable[Repair], desired: dict[str, Any]
 ) -> dict[str, Any]:
     """A copy of the observed object with some differences repaired."""
@@ -115,7 +115,7 @@ def describe(repair: Repair, *, by_hand: bool) -> str:
     elif repair.wanted is None:
         now = "is removed"
     else:
-        now = f"is {_shown(repair.wanted)}" + (" again" if by_hand else " now")
+        now = f"is {_shorten(repair.wanted)}" + (" again" if by_hand else " now")
     return f"{repair.subject} {was} and {now}{_advice(repair, by_hand=by_hand)}"
 
 
@@ -257,7 +257,7 @@ def _was(repair: Repair, *, by_hand: bool) -> str:
         return "was changed by hand" if by_hand else "was another"
     if repair.observed is None:
         return "was removed by hand" if by_hand else "was missing"
-    shown = _shown(repair.observed)
+    shown = _shorten(repair.observed)
     return f"was set to {shown} by hand" if by_hand else f"was {shown}"
 
 
@@ -272,6 +272,6 @@ def _advice(repair: Repair, *, by_hand: bool) -> str:
     return ": to keep configurations of your own, set registerWebhooks to false"
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

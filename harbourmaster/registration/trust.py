@@ -40,11 +40,13 @@ class Trust:
 
     def announce(self, data: Mapping[str, bytes] | None, now: datetime) -> None:
         """Trust ahead of time what the Secret will hold; None for nothing."""
-        self._ahead = frozenset(required(data, now)) if data is not None else frozenset()
+        self._ahead = (
+            frozenset(required_authorities(data, now)) if data is not None else frozenset()
+        )
 
     def bundle(self, data: Mapping[str, bytes], now: datetime) -> bytes:
         """The PEM of every caBundle; empty where nobody can be trusted yet."""
-        present = {*required(data, now), *self._ahead}
+        present = {*required_authorities(data, now), *self._ahead}
         if not present:
             return b""
         for authority in present:
@@ -59,7 +61,9 @@ class Trust:
         lost = {authority for authority in self._known if now < authority.not_valid_after_utc}
         return encode(sorted(present | lost, key=_age))
 
-    def mended(self, data: Mapping[str, bytes], now: datetime) -> Mapping[str, bytes]:
+    def with_lost_authorities(
+        self, data: Mapping[str, bytes], now: datetime
+    ) -> Mapping[str, bytes]:
         """The data; if it is not sound, with the authorities that it has lost."""
         if is_sound(data, now):
             return data
@@ -91,7 +95,7 @@ def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:
     return True
 
 
-def required(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+def required_authorities(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
     """The authorities that the Secret's data asks clients to trust."""
     return read_authorities(trust_bundle(data, now), now, limit=None)
 

@@ -12,7 +12,7 @@ from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.policy_feed import PolicyFeed
-from harbourmaster.webhook.policy_objects import content_of, decode_policy
+from harbourmaster.webhook.policy_objects import decode_policy, project_policy
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.verdict import OUTCOMES
@@ -48,7 +48,7 @@ def milliseconds(shape, count=POLICIES, events=EVENTS):
     holder = EngineHolder(Engine(Snapshot(namespaces={}), AdmissionSettings()))
 
     def take(policies):
-        holder.current = holder.current.succeeded(Snapshot(policies, {}))
+        holder.current = holder.current.with_snapshot(Snapshot(policies, {}))
         metrics.policies_invalid.set(policies.invalid)
 
     feed = PolicyFeed(take)
@@ -62,7 +62,7 @@ def milliseconds(shape, count=POLICIES, events=EVENTS):
         reference, raw = event(SHAPES[shape](number * count // events), 1)
         compiled = compile_policy(decode_policy(raw))
         began = time.thread_time()
-        feed.change({reference: content_of(raw)})
+        feed.change({reference: project_policy(raw)})
         feed._next()
         feed._take({reference: compiled})
         spent.append((time.thread_time() - began) * 1e3)

@@ -96,7 +96,7 @@ def unready_pod(cluster, status):
 def glass(cluster):
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         said = break_glass.BreakGlass(by="ada", reason="fire")
-        cluster.put(resource, break_glass.started(cluster.at(resource, NAME), said))
+        cluster.put(resource, break_glass.with_break_glass(cluster.at(resource, NAME), said))
 
 
 def api_service(cluster, **status):

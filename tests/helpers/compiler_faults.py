@@ -91,8 +91,8 @@ FAULTS = {
     ),
     "the last policy's label wins": Fault(
         POLICIES,
-        "return f\"{found} && !({cel.some(f'{_MATCHES}[{each}]' for each in earlier)})\"",
-        "return found",
+        "return f\"{matches} && !({cel.some(f'{_MATCHES}[{position}]' for position in earlier)})\"",
+        "return matches",
     ),
     "a pod's scheduler is replaced": Fault(
         POLICIES, 'f\'!({own} in {_DEFAULT_SCHEDULERS}) ? "" : ', 'f\'{own} == "?" ? "" : '

@@ -19,7 +19,7 @@ from harbourmaster.cli.compile.probe import KINDS, fields_by_webhook, object_of,
 from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.admission_policies import MAX_ADDED_VALUES
 from harbourmaster.policies.affinity import required_terms
-from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, counted
+from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, count_parts
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import compile_objects, select
 from harbourmaster.policies.enforcement import COMPILED_KEY
@@ -260,7 +260,7 @@ class Delegation:
         own = required_terms(pod["spec"].get("affinity"))
         factors = [each.required.terms.terms for each in matching if each.required]
         added = [
-            sum(max(counted(term)[number] for term in terms) for terms in factors)
+            sum(max(count_parts(term)[number] for term in terms) for terms in factors)
             for number in (0, 1)
         ]
         is_large = bool(factors) and (

@@ -31,7 +31,7 @@ from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.desired import Home, desired_configurations
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -81,7 +81,7 @@ class ExaminedCluster:
         }
         self.put(SECRETS, {"metadata": named(SECRET_NAME), "data": data})
         home = Home(HOME, f"{HOME}-uid")
-        for resource, one in desired(
+        for resource, one in desired_configurations(
             self.settings.webhook, home, self.authority.certificate
         ).items():
             self.put(resource, one)

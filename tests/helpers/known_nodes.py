@@ -22,4 +22,4 @@ def known(*nodes, **pools):
 def knowing(engine, *nodes, **pools):
     """The engine of the next snapshot, in which these are the nodes."""
     found = known(*nodes, **pools)
-    return engine.succeeded(msgspec.structs.replace(engine.snapshot, nodes=found))
+    return engine.with_snapshot(msgspec.structs.replace(engine.snapshot, nodes=found))

@@ -19,9 +19,9 @@ MAKE = {
     "requirement": (Chance.requirement, keys.requirement_key, cel.requirement),
     "term": (Chance.term, keys.node_term_key, lambda item: tuple(cel.term(item))),
     "toleration": (Chance.toleration, keys.toleration_key, cel.toleration),
-    "preference": (Chance.preference, keys.preferred_key, cel.preferred),
+    "preference": (Chance.preference, keys.preferred_key, cel.preferred_key),
     "pod term": (Chance.pod_term, keys.pod_term_key, cel.pod_term),
-    "weighted": (Chance.weighted, keys.weighted_pod_term_key, cel.weighted),
+    "weighted": (Chance.weighted, keys.weighted_pod_term_key, cel.weighted_key),
 }
 
 
@@ -39,9 +39,9 @@ def test_two_items_have_one_string_exactly_where_they_have_one_key(kind, seed):
 def test_every_list_that_is_appended_to_has_its_key():
     assert {slot: item.key for slot, item in cel.ITEMS.items()} == {
         slot: {
-            keys.preferred_key: cel.preferred,
+            keys.preferred_key: cel.preferred_key,
             keys.pod_term_key: cel.pod_term,
-            keys.weighted_pod_term_key: cel.weighted,
+            keys.weighted_pod_term_key: cel.weighted_key,
         }[key]
         for slot, key in SLOTS.items()
     }

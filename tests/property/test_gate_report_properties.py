@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.gates.release import may_go
+from harbourmaster.gates.release import may_release
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateWaitRules, wait_of
@@ -217,7 +217,7 @@ def is_let_go(raw, facts, scheduler):
         or (workload and (workload.metadata.deletion_timestamp or workload.metadata.uid != "w"))
     ):
         return False
-    return may_go(approval(version), owners[0])
+    return may_release(approval(version), owners[0])
 
 
 @settings(max_examples=cases(500))

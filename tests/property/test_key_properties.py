@@ -12,8 +12,8 @@ from harbourmaster.gates.known_keys import (
     KNOWN_KEYS,
     PREFIXES,
     WRITTEN_KEYS,
-    meant,
     mistaken_opt_in,
+    similar_key,
     unknown_keys,
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
@@ -62,7 +62,7 @@ def test_a_key_with_one_wrong_keystroke_is_recognised(typed):
     key, wrong = typed
     assume(wrong != key)
     assert unknown_keys([wrong]) == [wrong]
-    assert meant(wrong) == key
+    assert similar_key(wrong) == key
 
 
 @many

@@ -6,7 +6,7 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.gates.release import Approval, may_go, removal
+from harbourmaster.gates.release import Approval, may_release, removal
 from helpers.properties import cases
 
 GATE = "keptn-prechecks-gate"
@@ -23,7 +23,7 @@ PASSED = {"Succeeded", "Warning"}
 @settings(max_examples=cases(2000))
 @given(st.none() | st.builds(Approval, STATES, STATES, STATES, st.frozensets(UIDS)), UIDS)
 def test_who_goes(approval, owner):
-    is_free = may_go(approval, owner)
+    is_free = may_release(approval, owner)
     if approval is None or not owner:
         assert not is_free
         return

@@ -154,7 +154,7 @@ class WebhookReplica(Replica):
         async with SimulatedClient(self.simulation.network, self) as client:
             state = ClusterState(client, holder, settings.watch, on_policies=lambda _set: None)
             async with running(state.run()):
-                await state.synced()
+                await state.wait_until_synced()
                 self._holder, self._state = holder, state
                 await self.until_stopped()
 

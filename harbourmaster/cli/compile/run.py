@@ -49,13 +49,13 @@ from harbourmaster.policies.delegation import (
     compile_objects,
     select,
 )
-from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced
+from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced_policies
 from harbourmaster.registration.desired import (
     GATES_LABEL,
     PODS_ENTRY,
     TEMPLATES,
     Home,
-    desired,
+    desired_configurations,
 )
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.serving.settings import StartError
@@ -136,7 +136,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
                 await live.items(resource, decode_compiled)
                 for resource in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
             ]
-            bound = {reference for reference, _ in enforced(mutations, bindings)}
+            bound = {reference for reference, _ in enforced_policies(mutations, bindings)}
             early = list(too_early((policy for policy, _ in stored), bound, datetime.now(UTC)))
             if early and arguments.step in {None, "final"}:
                 for line in early:
@@ -266,7 +266,7 @@ class _Compilation:
 
 def registered_by(settings: RegistrationSettings, home: str) -> Registered:
     """Return the rules and selectors by which these settings register the webhook."""
-    configuration = desired(settings, Home(home), None)[MUTATING_WEBHOOKS]
+    configuration = desired_configurations(settings, Home(home), None)[MUTATING_WEBHOOKS]
     entries = {webhook["name"]: webhook for webhook in configuration["webhooks"]}
     rules: dict[str, list[Json]] = {}
     for name in (PODS_ENTRY, TEMPLATES):

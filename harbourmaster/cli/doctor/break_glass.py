@@ -23,7 +23,13 @@ from harbourmaster.cli.live.cluster import (
 )
 from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
-from harbourmaster.registration.break_glass import BreakGlass, ended, is_open, standing, started
+from harbourmaster.registration.break_glass import (
+    BreakGlass,
+    break_glass_of,
+    is_open,
+    with_break_glass,
+    without_break_glass,
+)
 from harbourmaster.registration.desired import NAME
 
 if TYPE_CHECKING:
@@ -76,7 +82,7 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
     """Write one configuration, unless it is as it should be. Raises ApiError."""
     for attempt in range(TRIES):
         stored = msgspec.json.decode(await client.get(resource, NAME))
-        standing_now = standing(stored)
+        standing_now = break_glass_of(stored)
         entries = stored.get("webhooks") or ()
         if is_on and standing_now is not None and all(map(is_open, entries)):
             say(f"{resource.kind}: break-glass mode is on already, {standing_now}")
@@ -84,7 +90,11 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
         if not is_on and standing_now is None:
             say(f"{resource.kind}: break-glass mode is off")
             return DONE
-        changed = started(stored, glass) if is_on else ended(stored, standing_now or glass)
+        changed = (
+            with_break_glass(stored, glass)
+            if is_on
+            else without_break_glass(stored, standing_now or glass)
+        )
         try:
             await client.replace(resource, NAME, changed)
         except ConflictError:

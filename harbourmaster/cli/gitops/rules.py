@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.patches import escape
-from harbourmaster.policies.injected import Injected, injected
+from harbourmaster.policies.injected import InjectableFields, injectable_fields
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Scope(Struct, frozen=True):
 
     namespace: str | None
     """None for every namespace."""
-    injected: Injected
+    injected: InjectableFields
 
 
 def scopes_of(
@@ -53,7 +53,8 @@ def scopes_of(
             groups.setdefault(policy.namespace if apart else None, []).append(policy)
     # Cluster policies come first.
     scopes = [
-        Scope(name, injected(groups[name])) for name in sorted(groups, key=lambda name: name or "")
+        Scope(name, injectable_fields(groups[name]))
+        for name in sorted(groups, key=lambda name: name or "")
     ]
     return [scope for scope in scopes if scope.injected.paths]
 
@@ -128,7 +129,7 @@ def argocd_config_map(
     }
 
 
-def jq_expressions(pointer: str, values: Injected) -> Iterator[str]:
+def jq_expressions(pointer: str, values: InjectableFields) -> Iterator[str]:
     """Yield an expression for each value that is set in the pod spec at ``pointer``."""
     root = pointer.replace("/", ".")
     for path in values.fields:
@@ -166,6 +167,6 @@ def flux_rules(scopes: Sequence[Scope], kinds: Sequence[Kind]) -> list[dict[str,
     ]
 
 
-def json_pointers(pointer: str, values: Injected) -> list[str]:
+def json_pointers(pointer: str, values: InjectableFields) -> list[str]:
     """Return the pointers to everything that is set in the pod spec at ``pointer``."""
     return ["/".join((pointer, *map(escape, path))) for path in values.paths]

@@ -255,7 +255,7 @@ class PreviewInputs:
             self.policies[policy.reference] = policy
         elif kind == resources.NAMESPACES.kind:
             name, self._labels[name] = decode_namespace(raw)
-            self.namespaces[name] = decode(_namespaces, raw, "").known()
+            self.namespaces[name] = decode(_namespaces, raw, "").to_namespace()
         elif kind == resources.NODES.kind:
             node = decode_node(raw)
             self.nodes[node.name] = node

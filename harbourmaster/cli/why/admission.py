@@ -38,7 +38,7 @@ from harbourmaster.webhook.review import (
     RequestHead,
     decode_review,
 )
-from harbourmaster.webhook.reviewed import read_object
+from harbourmaster.webhook.reviewed_object import read_object
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import read_policy
@@ -130,7 +130,7 @@ def _policy_in(kind: str, raw: msgspec.Raw) -> DatedPolicy:
 
 async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, str]:
     try:
-        return _decode_namespace(await live.get(NAMESPACES, name)).known(), ""
+        return _decode_namespace(await live.get(NAMESPACES, name)).to_namespace(), ""
     except NotFoundError:
         return None, f"namespace {name} not found"
     except ApiError as error:
@@ -184,9 +184,9 @@ class _ObservedEngine(Engine):
         self.options = self._options[options["node_name_as_field"], options["waits"]]
         return super().merge(*given, **options)
 
-    def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
+    def combine(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         self.waits = decided.gating.waits
-        return super().fuse(decided, merged)
+        return super().combine(decided, merged)
 
 
 def explain_review(

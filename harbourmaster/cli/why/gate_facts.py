@@ -26,7 +26,7 @@ from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.reviews import object_in, pod_in
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
-from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import Metadata
 from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET
 from harbourmaster.gates.release import CHECKS_KEY, NONE
@@ -257,10 +257,10 @@ def template_pod(
         (candidate for candidate in (subject, *owners) if candidate.kind in _PARENTS), None
     )
     options: Any = {"version_from_tag": version_from_tag}
-    tracking = own(metadata, lambda: template.containers, **options)
+    tracking = tracking_by_pod(metadata, lambda: template.containers, **options)
     if tracking is None and parent is not None:
         inherited = _keys_in(decode_anything(parent.raw))
-        tracking = inherit(metadata, inherited, lambda: template.containers, **options)
+        tracking = tracking_by_parent(metadata, inherited, lambda: template.containers, **options)
     added = {CHECKS_KEY: NONE}
     if tracking is not None and subject.kind in _CHECKED:
         added = tracking.annotations

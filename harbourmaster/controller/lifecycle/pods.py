@@ -27,7 +27,7 @@ from harbourmaster.controller.lifecycle.pod_workloads import (
 )
 from harbourmaster.controller.lifecycle.scheduler_wakeups import SchedulerWakeups
 from harbourmaster.controller.lifecycle.writes import is_end_of_namespace
-from harbourmaster.gates.inheritance import inherit, own
+from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import (
@@ -36,7 +36,7 @@ from harbourmaster.gates.release import (
     NONE,
     RELEASED_KEY,
     WAITING,
-    may_go,
+    may_release,
 )
 from harbourmaster.gates.version import Container
 from harbourmaster.gates.waits import MET, TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
@@ -192,7 +192,7 @@ class GatedPodReconciler:
                 self._wake(key)
         # A pod whose checks passed does not wait for objects that only others need.
         report = await self._report_conditions(pod)
-        may_run = report.is_over and may_go(approval(version) if version else None, owner.uid)
+        may_run = report.is_over and may_release(approval(version) if version else None, owner.uid)
         requeue_after = report.left
         if report.is_over and pod.is_in_scheduler and not pod.has_waited:
             await self._releaser.annotate(pod, {WAITED_KEY: MET})
@@ -250,13 +250,13 @@ class GatedPodReconciler:
         if pod.wait_conditions is not None and not self._context.has_gates(pod.namespace):
             return None
         from_tag = self._context.settings.version_from_tag
-        tracking = own(metadata, lambda: containers, version_from_tag=from_tag)
+        tracking = tracking_by_pod(metadata, lambda: containers, version_from_tag=from_tag)
         if tracking is not None:
             return tracking
         parent = await inherited_metadata(self._context.client, pod.namespace, owner)
         if parent is None:
             return None
-        return inherit(metadata, parent, lambda: containers, version_from_tag=from_tag)
+        return tracking_by_parent(metadata, parent, lambda: containers, version_from_tag=from_tag)
 
     async def _check_age(self, pod: Pod) -> float | None:
         """Release or report a pod that waits too long; else return the seconds until then."""
@@ -282,7 +282,9 @@ class GatedPodReconciler:
         described = workload_of(pod.annotations, pod.labels)
         owner = supported_owner(pod.owner_references)
         version = self._workloads.find_version(pod, described) if described is not None else None
-        return version is not None and owner is not None and may_go(approval(version), owner.uid)
+        return (
+            version is not None and owner is not None and may_release(approval(version), owner.uid)
+        )
 
     def _forget(self, key: str) -> None:
         for memory in (self._wakeups, self._reporter, self._releaser):

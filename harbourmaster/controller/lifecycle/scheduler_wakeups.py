@@ -15,7 +15,15 @@ from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.caches import BY_VERSION
 from harbourmaster.controller.lifecycle.latest import LatestValues
-from harbourmaster.gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
+from harbourmaster.gates.release import (
+    CHECKING,
+    CHECKS_KEY,
+    LATE,
+    PASSED,
+    WAITING,
+    next_checks_value,
+    nudge,
+)
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.scheduling import (
     deadline_of,
@@ -55,7 +63,7 @@ class SchedulerWakeups:
         """Write a new state to the pod; return the seconds until another one. Raises ApiError."""
         written = self._written_state(pod)
         if version is None:
-            await self._write(pod, to_tell(written, WAITING))
+            await self._write(pod, next_checks_value(written, WAITING))
             return None
         now = self._context.now()
         seconds = self._context.scheduler.pre_check_deadline_seconds
@@ -63,7 +71,7 @@ class SchedulerWakeups:
             # Pods that were not refused are not woken.
             if written or pod.refusal:
                 again = is_outdated(pod.refusal, written, version, now)
-                await self._write(pod, to_tell(written, PASSED, again=again))
+                await self._write(pod, next_checks_value(written, PASSED, again=again))
             return None
         state = state_of_checks(version, deadline=seconds, now=now - timedelta(seconds=MARGIN))
         if state == PASSED:
@@ -72,7 +80,7 @@ class SchedulerWakeups:
         if state == LATE:
             self._report_deadline(pod, version)
         if written or state != CHECKING or _lacks_checks(pod, version, seconds):
-            await self._write(pod, to_tell(written, state))
+            await self._write(pod, next_checks_value(written, state))
         end = deadline_of(version, seconds)
         if state not in {WAITING, CHECKING} or end is None:
             return None

@@ -118,7 +118,7 @@ class CertificateReconciler:
         return self._store.get(f"{self._namespace}/{self._settings.secret_name}")
 
     def _decide(self, now: datetime, data: Mapping[str, bytes], seen: datetime | None) -> Action:
-        mended = self._trust.mended(data, now)
+        mended = self._trust.with_lost_authorities(data, now)
         action = decide(now, mended, self._names, seen, self._lifetimes, self._permitted)
         if mended != data and not isinstance(action, Write):
             # Only the lost authorities are missing, so nothing else is written.

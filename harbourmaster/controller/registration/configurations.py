@@ -14,9 +14,9 @@ import msgspec
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.controller.caches import decode_namespace
 from harbourmaster.controller.objects import reference
-from harbourmaster.registration.break_glass import opened, standing
-from harbourmaster.registration.desired import Home, desired, name_of
-from harbourmaster.registration.drift import Repair, compare, describe, repaired
+from harbourmaster.registration.break_glass import break_glass_of, with_open_webhooks
+from harbourmaster.registration.desired import Home, desired_configurations, name_of
+from harbourmaster.registration.drift import Repair, apply_repairs, compare, describe
 from harbourmaster.registration.repair_limiter import RepairLimiter
 from harbourmaster.registration.trust import bundle_of
 from harbourmaster.telemetry.logging import get_logger
@@ -67,7 +67,7 @@ class ConfigurationReconciler:
 
     def bundles(self) -> list[bytes]:
         """The caBundle of each webhook that should exist; empty if it is missing."""
-        wanted = desired(self._settings, self._home, None)
+        wanted = desired_configurations(self._settings, self._home, None)
         return [
             bundle_of(self._entry(resource, entry["name"]))
             for resource, configuration in wanted.items()
@@ -120,7 +120,7 @@ class ConfigurationReconciler:
             # The configuration would be deleted with its owner, and its Service no longer answers.
             self._log.warning("own namespace is being deleted, webhooks not registered")
             return 0.0
-        wanted = desired(self._settings, self._home, bundle)[resource]
+        wanted = desired_configurations(self._settings, self._home, bundle)[resource]
         stored = msgspec.json.decode(await self._client.create(resource, wanted))
         regarding = reference(resource, stored["metadata"])
         if resource in self._agreed:
@@ -151,7 +151,7 @@ class ConfigurationReconciler:
         ]
         due = [repair for repair, delay in zip(repairs, delays, strict=True) if not delay]
         if due:
-            await self._client.replace(resource, self._name, repaired(observed, due, wanted))
+            await self._client.replace(resource, self._name, apply_repairs(observed, due, wanted))
             self._report(resource, observed, due, now)
         self._agreed[resource] = wanted
         return min((delay for delay in delays if delay), default=0.0)
@@ -192,11 +192,11 @@ class ConfigurationReconciler:
     def _define(
         self, resource: Resource, bundle: bytes, glass: BreakGlass | None
     ) -> dict[str, Any]:
-        wanted = desired(self._settings, self._home, bundle)[resource]
-        return opened(wanted) if glass is not None else wanted
+        wanted = desired_configurations(self._settings, self._home, bundle)[resource]
+        return with_open_webhooks(wanted) if glass is not None else wanted
 
     def _note_break_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
-        before, glass = self._break_glass.get(resource), standing(observed)
+        before, glass = self._break_glass.get(resource), break_glass_of(observed)
         if glass == before:
             return glass
         regarding = reference(resource, observed["metadata"])

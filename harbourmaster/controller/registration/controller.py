@@ -213,7 +213,7 @@ class RegistrationController:
     def _note_break_glass(self, _keys: frozenset[str]) -> None:
         # On every replica: another may lead next, and break-glass mode stays on.
         for resource, cache in self._configurations.items():
-            is_on = break_glass.standing(cache.store.get(self._name)) is not None
+            is_on = break_glass.break_glass_of(cache.store.get(self._name)) is not None
             gauge = self._runtime.metrics.registration.break_glass
             gauge.labels(resource.kind).set(is_on)
 

@@ -13,8 +13,8 @@ from harbourmaster.cli.arguments import reason
 from harbourmaster.cli.doctor import break_glass
 from harbourmaster.cli.main import main
 from harbourmaster.kube.errors import ConflictError, ForbiddenError
-from harbourmaster.registration.break_glass import ANNOTATION, standing
-from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.break_glass import ANNOTATION, break_glass_of
+from harbourmaster.registration.desired import Home, desired_configurations
 from harbourmaster.registration.settings import RegistrationSettings
 from helpers.fake_api import FakeApi
 
@@ -25,7 +25,9 @@ BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 @pytest.fixture
 async def api():
     async with FakeApi() as fake_api:
-        for resource, one in desired(RegistrationSettings(), Home("h"), b"x").items():
+        for resource, one in desired_configurations(
+            RegistrationSettings(), Home("h"), b"x"
+        ).items():
             fake_api.put(resource, one)
         yield fake_api
 
@@ -58,10 +60,10 @@ async def test_break_glass_mode_is_started_reported_and_ended(api, client, capsy
     kept = policies(api)
     assert await change(client, "on") == 0
     assert set(policies(api).values()) == {"Ignore"}
-    said = standing(api.get(MUTATING_WEBHOOKS, NAME))
+    said = break_glass_of(api.get(MUTATING_WEBHOOKS, NAME))
     assert said.reason == "incident 4711"
     assert said.by
-    assert {**said.before, **standing(api.get(VALIDATING_WEBHOOKS, NAME)).before} == kept
+    assert {**said.before, **break_glass_of(api.get(VALIDATING_WEBHOOKS, NAME)).before} == kept
     assert len(notes(api)) == 2
     assert all(
         "started break-glass mode, all webhooks fail open: incident 4711" in note
@@ -80,7 +82,7 @@ async def test_switching_twice_changes_nothing(api, client, capsys):
     await change(client, "on")
     written = len(api.seen("update"))
     assert await change(client, "on", "another") == 0
-    assert standing(api.get(MUTATING_WEBHOOKS, NAME)).reason == "incident 4711"
+    assert break_glass_of(api.get(MUTATING_WEBHOOKS, NAME)).reason == "incident 4711"
     assert "is on already" in capsys.readouterr().out
     assert len(api.seen("update")) == written
     await change(client, "off")
@@ -95,10 +97,10 @@ async def test_a_webhook_that_was_closed_again_is_opened(api, client):
     found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
     found["webhooks"][0]["failurePolicy"] = "Fail"
     api.put(MUTATING_WEBHOOKS, found)
-    before = standing(found).before
+    before = break_glass_of(found).before
     assert await change(client, "on") == 0
     assert set(policies(api).values()) == {"Ignore"}
-    assert standing(api.get(MUTATING_WEBHOOKS, NAME)).before == before
+    assert break_glass_of(api.get(MUTATING_WEBHOOKS, NAME)).before == before
 
 
 async def test_a_mode_that_was_annotated_by_hand_is_ended_too(api, client):
@@ -106,7 +108,7 @@ async def test_a_mode_that_was_annotated_by_hand_is_ended_too(api, client):
     found["metadata"]["annotations"] = {ANNOTATION: "fire"}
     api.put(MUTATING_WEBHOOKS, found)
     assert await change(client, "off") == 0
-    assert standing(api.get(MUTATING_WEBHOOKS, NAME)) is None
+    assert break_glass_of(api.get(MUTATING_WEBHOOKS, NAME)) is None
 
 
 async def test_an_unknown_failure_policy_of_gated_pods_becomes_fail_and_is_reported(
@@ -135,7 +137,7 @@ async def test_the_caller_learns_that_gates_are_open_too(client, capsys):
 async def test_a_missing_configuration_does_not_stop_the_other(api, client, capsys):
     api.remove(MUTATING_WEBHOOKS, NAME)
     assert await change(client, "on") == 1
-    assert standing(api.get(VALIDATING_WEBHOOKS, NAME)) is not None
+    assert break_glass_of(api.get(VALIDATING_WEBHOOKS, NAME)) is not None
     assert "MutatingWebhookConfiguration harbourmaster not found" in capsys.readouterr().err
 
 

@@ -428,7 +428,7 @@ async def test_in_break_glass_mode_webhooks_fail_open_and_the_rest_is_kept(
 
 async def test_break_glass_mode_that_started_before_we_lead_is_respected(setting, events):
     await setting.stop(await _settled_tasks(setting))
-    glass = break_glass.started(
+    glass = break_glass.with_break_glass(
         setting.get(VALIDATING_WEBHOOKS), break_glass.BreakGlass(reason="fire")
     )
     setting.put(VALIDATING_WEBHOOKS, glass)

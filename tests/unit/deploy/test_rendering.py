@@ -20,7 +20,7 @@ from harbourmaster.controller.names import (
 from harbourmaster.controller.registration.ca_injector import CONVERTED, SERVED
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.desired import Home, desired_configurations
 from harbourmaster.registration.settings import RegistrationSettings
 from helpers.manifests import (
     BASES,
@@ -254,14 +254,16 @@ def test_the_readable_configurations_are_those_that_the_controller_makes():
     shown = [
         yaml.safe_load((folder / f"{kind}ating.yaml").read_text()) for kind in ("mut", "valid")
     ]
-    assert shown == list(desired(RegistrationSettings(), Home(NAMESPACE), None).values())
+    assert shown == list(
+        desired_configurations(RegistrationSettings(), Home(NAMESPACE), None).values()
+    )
 
 
 def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
     manifests = objects("with-certmanager", "pods-only")
     settings = controller_settings(manifests).webhook
     assert settings == RegistrationSettings(templates=False)
-    for wanted in desired(settings, Home(NAMESPACE), None).values():
+    for wanted in desired_configurations(settings, Home(NAMESPACE), None).values():
         assert one(manifests, wanted["kind"])["webhooks"] == wanted["webhooks"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.controller.names import REGISTRATION
-from harbourmaster.registration.desired import SHADOW, Home, desired
+from harbourmaster.registration.desired import SHADOW, Home, desired_configurations
 from harbourmaster.webhook.shadow import CONFIG_MAP
 from helpers.manifests import (
     NAMESPACE,
@@ -41,7 +41,9 @@ def test_one_replica_sees_all_objects():
 def test_the_permissions_are_for_the_configurations_and_the_report_that_are_written():
     manifests = objects("shadow")
     settings = controller_settings(manifests).webhook
-    name = desired(settings, Home(NAMESPACE), None)[MUTATING_WEBHOOKS]["metadata"]["name"]
+    name = desired_configurations(settings, Home(NAMESPACE), None)[MUTATING_WEBHOOKS]["metadata"][
+        "name"
+    ]
     role = one(manifests, "ClusterRole", "harbourmaster-registration")
     assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [name]]
     assert name == SHADOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.gates.inheritance import Tracking, inherit, own
+from harbourmaster.gates.inheritance import Tracking, tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import APP_TYPE_KEY, SINGLE_SERVICE, Metadata
 from harbourmaster.gates.version import Container
 
@@ -21,10 +21,12 @@ CHECKS = {
 def tracked(pod=None, parent=None, *, labels=None, parent_labels=None, **options):
     """As admission asks: the pod itself first, then its parent."""
     metadata = Metadata(pod or {}, labels or {})
-    found = own(metadata, lambda: NGINX, **options)
+    found = tracking_by_pod(metadata, lambda: NGINX, **options)
     if found is not None or parent is None:
         return found
-    return inherit(metadata, Metadata(parent, parent_labels or {}), lambda: NGINX, **options)
+    return tracking_by_parent(
+        metadata, Metadata(parent, parent_labels or {}), lambda: NGINX, **options
+    )
 
 
 def refuse():
@@ -37,7 +39,7 @@ def keys(**values):
 
 def test_a_pod_with_all_values_gets_nothing():
     given = keys(workload="w", version="1", app="a")
-    assert own(Metadata(given), refuse) == Tracking({})
+    assert tracking_by_pod(Metadata(given), refuse) == Tracking({})
 
 
 def test_c06_the_version_is_computed_where_there_is_none():

@@ -12,8 +12,8 @@ from harbourmaster.gates.known_keys import (
     MAX_MEANT,
     PREFIXES,
     WRITTEN_KEYS,
-    meant,
     mistaken_opt_in,
+    similar_key,
     unknown_keys,
 )
 from harbourmaster.gates.metadata import OPT_IN_KEY
@@ -63,11 +63,11 @@ def test_unknown_keys_stay_in_order():
     ],
 )
 def test_a_near_key_is_proposed(key, expected):
-    assert meant(key) == expected
+    assert similar_key(key) == expected
 
 
 def test_only_keys_that_people_write_are_proposed():
-    assert meant("gates.harbourmaster.dev/parents") == ""
+    assert similar_key("gates.harbourmaster.dev/parents") == ""
     assert OPT_IN_KEY not in WRITTEN_KEYS
     assert WRITTEN_KEYS < KNOWN_KEYS
     assert max(map(len, WRITTEN_KEYS)) < MAX_MEANT

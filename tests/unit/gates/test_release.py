@@ -10,11 +10,11 @@ from harbourmaster.gates.release import (
     PASSED,
     WAITING,
     Approval,
-    is_told_passed,
-    may_go,
+    may_release,
+    next_checks_value,
     nudge,
     removal,
-    to_tell,
+    says_passed,
 )
 
 GATE = "keptn-prechecks-gate"
@@ -49,14 +49,14 @@ def pod(*gates, annotations=None, uid="u"):
     ],
 )
 def test_who_is_free(states, is_free):
-    assert may_go(Approval(*states, frozenset(("a",))), "a") is is_free
+    assert may_release(Approval(*states, frozenset(("a",))), "a") is is_free
 
 
 def test_only_pods_of_recorded_owners_are_meant():
-    assert may_go(FREE, "b")
-    assert not may_go(FREE, "c")
-    assert not may_go(Approval("Succeeded", "Succeeded", "Succeeded", frozenset(("",))), "")
-    assert not may_go(None, "a")
+    assert may_release(FREE, "b")
+    assert not may_release(FREE, "c")
+    assert not may_release(Approval("Succeeded", "Succeeded", "Succeeded", frozenset(("",))), "")
+    assert not may_release(None, "a")
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_a_nudge_is_for_one_very_pod():
     ],
 )
 def test_what_a_pod_is_told(told, state, again, value):
-    assert to_tell(told, state, again=again) == value
+    assert next_checks_value(told, state, again=again) == value
 
 
 def test_who_was_told_that_checks_passed():
-    assert [is_told_passed(each) for each in (PASSED, "passed-2", "", LATE)] == [
+    assert [says_passed(each) for each in (PASSED, "passed-2", "", LATE)] == [
         True,
         True,
         False,

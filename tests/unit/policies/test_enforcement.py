@@ -16,7 +16,7 @@ from harbourmaster.policies.enforcement import (
     WEBHOOK,
     Known,
     decode_compiled,
-    enforced,
+    enforced_policies,
     known_of,
     reason_of,
 )
@@ -33,7 +33,7 @@ def decoded(*objects):
 
 
 def enforces(mutations, bindings):
-    return ASKED in enforced(decoded(*mutations), decoded(*bindings))
+    return ASKED in enforced_policies(decoded(*mutations), decoded(*bindings))
 
 
 def both_parts(hashes=HASHES, other=HASHES, found=FIRST):

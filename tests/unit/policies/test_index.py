@@ -259,10 +259,10 @@ def test_changed_set_is_one_made_anew_and_the_former_one_stays(batches, pods):
         removed = [current.pop(each) for each in latest if each in current]
         added = {each: one_policy(*each, *given) for each, given in latest.items() if given}
         current |= added
-        found = found.changed(removed, added.values())
+        found = found.with_changes(removed, added.values())
         assert answers(found) == answers(policy_set(current.values()))
     assert all(answers(former) == then for former, then in before)
-    assert found.changed(current.values(), ()).indexes == {}
+    assert found.with_changes(current.values(), ()).indexes == {}
 
 
 # Cost
@@ -389,7 +389,7 @@ def test_a_change_costs_as_much_of_ten_policies_as_of_1000(ten_thousand, shape):
         ]
         policies = policy_set(found)
         again = msgspec.structs.replace(found[5])
-        return lines(lambda: policies.changed([found[5]], [again]))
+        return lines(lambda: policies.with_changes([found[5]], [again]))
 
     # What C copies is not counted.
     assert cost(1000) <= cost(10)
@@ -404,7 +404,7 @@ def test_a_change_copies_no_part_of_the_index_that_it_does_not_touch(ten_thousan
         for index in range(100)
     ]
     before = policy_set(found)
-    after = before.changed([found[42]], [msgspec.structs.replace(found[42])])
+    after = before.with_changes([found[42]], [msgspec.structs.replace(found[42])])
     assert [name for name in before.indexes if after.indexes[name] is not before.indexes[name]] == [
         "ns4"
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.injected import REQUIRED_NODES, injected
+from harbourmaster.policies.injected import REQUIRED_NODES, injectable_fields
 from harbourmaster.policies.model import PREFERRED
 from helpers.policy_parts import (
     VALID_POD_TERM,
@@ -26,7 +26,7 @@ def of(*specs):
         cluster_policy({"podSelector": {}, **spec}, name=f"p{number}")
         for number, spec in enumerate(specs)
     ]
-    return injected(map(compile_policy, found))
+    return injectable_fields(map(compile_policy, found))
 
 
 def test_a_map_by_its_entries_and_a_list_by_its_items():
@@ -71,5 +71,5 @@ def test_a_broken_policy_sets_nothing():
     broken = policy({"podSelector": {}, "nodeSelector": {"": "x"}, **tolerations(SPOT)})
     compiled = compile_policy(broken)
     assert compiled.fault
-    assert not injected([compiled]).paths
-    assert not injected([]).paths
+    assert not injectable_fields([compiled]).paths
+    assert not injectable_fields([]).paths

@@ -10,12 +10,12 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.registration.break_glass import (
     ANNOTATION,
     BreakGlass,
-    ended,
-    opened,
-    standing,
-    started,
+    break_glass_of,
+    with_break_glass,
+    with_open_webhooks,
+    without_break_glass,
 )
-from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.desired import Home, desired_configurations
 from harbourmaster.registration.drift import compare
 from harbourmaster.registration.settings import RegistrationSettings
 
@@ -24,7 +24,7 @@ GLASS = BreakGlass(by="ada", at="2026-03-01T12:00:00Z", reason="incident 4711")
 
 
 def configuration(resource=MUTATING_WEBHOOKS, **annotations):
-    found = desired(RegistrationSettings(), Home("harbour"), b"x")[resource]
+    found = desired_configurations(RegistrationSettings(), Home("harbour"), b"x")[resource]
     if annotations:
         found["metadata"]["annotations"] = annotations
     return found
@@ -40,30 +40,30 @@ def policies(one):
 def test_what_is_broken_fails_open_and_is_mended_to_the_letter(resource, annotations):
     before = configuration(resource, **annotations)
     assert "Fail" in policies(before).values()
-    found = started(copy.deepcopy(before), GLASS)
+    found = with_break_glass(copy.deepcopy(before), GLASS)
     assert set(policies(found).values()) == {"Ignore"}
-    glass = standing(found)
+    glass = break_glass_of(found)
     assert (glass.by, glass.at, glass.reason) == ("ada", "2026-03-01T12:00:00Z", "incident 4711")
     assert glass.before == policies(before)
-    assert ended(found, glass) == before
+    assert without_break_glass(found, glass) == before
 
 
 def test_broken_twice_what_was_first_is_remembered():
     before = configuration()
-    twice = started(started(before, GLASS), BreakGlass(by="bob"))
-    assert standing(twice).before == policies(before)
-    assert standing(twice).by == "bob"
-    assert ended(twice, standing(twice)) == before
+    twice = with_break_glass(with_break_glass(before, GLASS), BreakGlass(by="bob"))
+    assert break_glass_of(twice).before == policies(before)
+    assert break_glass_of(twice).by == "bob"
+    assert without_break_glass(twice, break_glass_of(twice)) == before
 
 
 def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was():
     before = configuration()
-    by_hand = opened(configuration(**{ANNOTATION: "fire"}))
+    by_hand = with_open_webhooks(configuration(**{ANNOTATION: "fire"}))
     for entry in by_hand["webhooks"][:1]:
         entry["failurePolicy"] = "Fail"
-    twice = started(by_hand, GLASS)
-    assert standing(twice).before == {by_hand["webhooks"][0]["name"]: "Fail"}
-    restored = policies(ended(twice, standing(twice)))
+    twice = with_break_glass(by_hand, GLASS)
+    assert break_glass_of(twice).before == {by_hand["webhooks"][0]["name"]: "Fail"}
+    restored = policies(without_break_glass(twice, break_glass_of(twice)))
     assert restored["gated-pods.harbourmaster.dev"] == "Fail"
     assert restored["pods.harbourmaster.dev"] == policies(before)["pods.harbourmaster.dev"]
 
@@ -71,15 +71,18 @@ def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was(
 @pytest.mark.parametrize("forged", ["", "Nonsense", "fail"])
 def test_what_was_noted_and_is_no_policy_opens_no_gate(forged):
     glass = BreakGlass(before={"gated-pods.harbourmaster.dev": forged})
-    found = policies(ended(started(configuration(), GLASS), glass))
+    found = policies(without_break_glass(with_break_glass(configuration(), GLASS), glass))
     assert found["gated-pods.harbourmaster.dev"] == "Fail"
     assert set(found.values()) <= {"Fail", "Ignore"}
 
 
 def test_a_webhook_that_came_meanwhile_stays_as_it_is():
-    found = started(configuration(), GLASS)
+    found = with_break_glass(configuration(), GLASS)
     found["webhooks"].append({"name": "new.harbourmaster.dev", "failurePolicy": "Ignore"})
-    assert policies(ended(found, standing(found)))["new.harbourmaster.dev"] == "Ignore"
+    assert (
+        policies(without_break_glass(found, break_glass_of(found)))["new.harbourmaster.dev"]
+        == "Ignore"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,21 +98,21 @@ def test_a_webhook_that_came_meanwhile_stays_as_it_is():
     ids=lambda one: str(one)[:20],
 )
 def test_whatever_stands_there_counts(text, glass):
-    assert standing(configuration(**{ANNOTATION: text})) == glass
+    assert break_glass_of(configuration(**{ANNOTATION: text})) == glass
 
 
 @pytest.mark.parametrize("found", [None, {}, {"metadata": None}, configuration()], ids=repr)
 def test_without_it_nobody_broke_it(found):
-    assert standing(found) is None
+    assert break_glass_of(found) is None
 
 
 def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
     wanted = configuration()
-    found = started(copy.deepcopy(wanted), GLASS)
-    assert compare(found, opened(wanted)) == []
+    found = with_break_glass(copy.deepcopy(wanted), GLASS)
+    assert compare(found, with_open_webhooks(wanted)) == []
     assert {each.field for each in compare(found, wanted)} == {"failurePolicy"}
     found["webhooks"][0]["timeoutSeconds"] = 30
-    assert [each.field for each in compare(found, opened(wanted))] == ["timeoutSeconds"]
+    assert [each.field for each in compare(found, with_open_webhooks(wanted))] == ["timeoutSeconds"]
 
 
 @pytest.mark.parametrize(

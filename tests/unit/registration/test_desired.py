@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from harbourmaster.registration.desired import Home, desired
+from harbourmaster.registration.desired import Home, desired_configurations
 from harbourmaster.registration.settings import KINDS, RegistrationSettings
 
 HOME = Home("harbour", "1234")
@@ -32,7 +32,7 @@ def settings(**values):
 
 
 def mutating(*, home=HOME, ca_bundle=b"PEM", **values):
-    return desired(settings(**values), home, ca_bundle)[MUTATING_WEBHOOKS]
+    return desired_configurations(settings(**values), home, ca_bundle)[MUTATING_WEBHOOKS]
 
 
 def entry(name, **values):
@@ -51,7 +51,9 @@ def rules(**values):
 
 
 def validating(name="policies", **values):
-    webhooks = desired(settings(**values), HOME, b"PEM")[VALIDATING_WEBHOOKS]["webhooks"]
+    webhooks = desired_configurations(settings(**values), HOME, b"PEM")[VALIDATING_WEBHOOKS][
+        "webhooks"
+    ]
     return next(webhook for webhook in webhooks if webhook["name"].startswith(name))
 
 
@@ -65,7 +67,9 @@ def test_entries_stand_in_a_fixed_order():
 
 def test_the_order_of_settings_changes_nothing():
     turned = settings(kinds=KINDS[::-1], templateOperations=["UPDATE", "CREATE"])
-    assert json.dumps(mutating()) == json.dumps(desired(turned, HOME, b"PEM")[MUTATING_WEBHOOKS])
+    assert json.dumps(mutating()) == json.dumps(
+        desired_configurations(turned, HOME, b"PEM")[MUTATING_WEBHOOKS]
+    )
 
 
 def test_all_that_the_api_server_would_fill_in_is_there():
@@ -274,7 +278,7 @@ def test_nothing_needs_more_than_kubernetes_1_25():
 
 
 def shadowed(**values):
-    found = desired(settings(shadow=True, **values), HOME, b"PEM")
+    found = desired_configurations(settings(shadow=True, **values), HOME, b"PEM")
     return [found[each] for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.registration.desired import Home, desired
-from harbourmaster.registration.drift import certificates_in, compare, describe, repaired
+from harbourmaster.registration.desired import Home, desired_configurations
+from harbourmaster.registration.drift import apply_repairs, certificates_in, compare, describe
 from harbourmaster.registration.settings import RegistrationSettings
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OLD, NEW, OTHER = (create_authority(NOW).certificate for _ in range(3))
 PODS = "pods.harbourmaster.dev"
-WANTED = desired(RegistrationSettings(), Home("harbour", "1234"), OLD + NEW)
+WANTED = desired_configurations(RegistrationSettings(), Home("harbour", "1234"), OLD + NEW)
 
 
 def encoded(*pem):
@@ -49,7 +49,7 @@ def entry(configuration, name=PODS):
 
 
 def mended_by(observed, wanted):
-    return repaired(observed, compare(observed, wanted), wanted)
+    return apply_repairs(observed, compare(observed, wanted), wanted)
 
 
 def only(observed, wanted):
@@ -107,7 +107,7 @@ def test_each_change_is_found_and_mended_and_nothing_more(resource, path):
     wanted = WANTED[resource]
     observed = changed(wanted, path)
     repairs = compare(observed, wanted)
-    mended = repaired(observed, repairs, wanted)
+    mended = apply_repairs(observed, repairs, wanted)
     if path[-1] == "name" and len(path) == 3:
         # A renamed entry is one that is missing and one too many.
         assert len(repairs) == 2
@@ -141,7 +141,7 @@ def test_single_repairs_can_be_left_out(observed, wanted):
     entry(observed)["timeoutSeconds"] = 30
     entry(observed)["failurePolicy"] = "Fail"
     repairs = [one for one in compare(observed, wanted) if one.field == "failurePolicy"]
-    mended = repaired(observed, repairs, wanted)
+    mended = apply_repairs(observed, repairs, wanted)
     assert (entry(mended)["timeoutSeconds"], entry(mended)["failurePolicy"]) == (30, "Ignore")
 
 
@@ -149,7 +149,7 @@ def test_match_conditions_added_by_hand_are_removed(observed, wanted):
     entry(observed)["matchConditions"] = [{"name": "x", "expression": "true"}]
     repair = only(observed, wanted)
     assert (repair.field, repair.wanted) == ("matchConditions", None)
-    assert "matchConditions" not in entry(repaired(observed, [repair], wanted))
+    assert "matchConditions" not in entry(apply_repairs(observed, [repair], wanted))
 
 
 def test_a_url_instead_of_the_service_is_replaced(observed, wanted):
@@ -164,7 +164,7 @@ def test_a_url_instead_of_the_service_is_replaced(observed, wanted):
 def test_an_entry_added_by_hand_is_removed(observed, wanted):
     observed["webhooks"].insert(0, {**entry(wanted), "name": "mine.example.com"})
     repair = only(observed, wanted)
-    assert repaired(observed, [repair], wanted)["webhooks"] == wanted["webhooks"]
+    assert apply_repairs(observed, [repair], wanted)["webhooks"] == wanted["webhooks"]
     assert describe(repair, by_hand=True) == (
         "webhook mine.example.com was added by hand and is removed: keep it in a configuration "
         "of your own"
@@ -213,7 +213,7 @@ def test_other_certificates_are_drift(observed, wanted, bundle):
     entry(observed)["clientConfig"]["caBundle"] = bundle
     repair = only(observed, wanted)
     assert repair.field == "clientConfig.caBundle"
-    mended = repaired(observed, [repair], wanted)
+    mended = apply_repairs(observed, [repair], wanted)
     assert entry(mended)["clientConfig"] == entry(wanted)["clientConfig"]
 
 

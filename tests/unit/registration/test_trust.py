@@ -12,7 +12,7 @@ from harbourmaster.registration.trust import (
     bundle_of,
     carries,
     is_sound,
-    required,
+    required_authorities,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -104,20 +104,20 @@ def test_an_announced_authority_is_trusted_ahead_of_time(trust):
 def test_sound_data_is_left_as_it_is(trust):
     trust.remember([SECOND.certificate], LATER)
     sound = data(FIRST)
-    assert trust.mended(sound, NOW) is sound
+    assert trust.with_lost_authorities(sound, NOW) is sound
 
 
 @pytest.mark.parametrize("lost", [None, b"", b"garbage", SECOND.certificate])
 def test_a_lost_authority_is_put_back(trust, lost):
     trust.remember([FIRST.certificate], NOW)
-    mended = trust.mended(data(FIRST, ca_crt=lost), LATER)
+    mended = trust.with_lost_authorities(data(FIRST, ca_crt=lost), LATER)
     assert parsed(FIRST) <= held(mended["ca.crt"])
     assert is_sound(mended, LATER) or lost == SECOND.certificate
 
 
 def test_data_is_not_mended_with_nothing(trust):
     damaged = data(FIRST, ca_crt=None)
-    assert trust.mended(damaged, NOW) is damaged
+    assert trust.with_lost_authorities(damaged, NOW) is damaged
 
 
 @pytest.mark.parametrize("key", ["ca.crt", "tls.crt", "tls.key"])
@@ -132,7 +132,7 @@ def test_data_out_of_its_time_is_not_sound(now):
 
 
 def test_bundles_carry_all_or_not():
-    wanted = required(data(SECOND, FIRST), LATER)
+    wanted = required_authorities(data(SECOND, FIRST), LATER)
     both = FIRST.certificate + SECOND.certificate
     assert carries([both, SECOND.certificate + both], wanted, LATER)
     assert not carries([both, SECOND.certificate], wanted, LATER)

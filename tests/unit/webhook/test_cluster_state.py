@@ -100,7 +100,7 @@ async def test_the_first_snapshot_holds_everything(api):
     api.put(CLUSTER_POLICIES, cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"}))
     api.put(POLICIES, policy("b", "web", nodeSelector={"e": "f"}))
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         assert follower.outcome() == ("mutated", ())
         assert follower.snapshot.policies.cluster_size == 1
         assert follower.snapshot.policies.namespaced_size == 1
@@ -125,7 +125,7 @@ async def test_policies_are_kept_as_they_are_where_reviews_are_recorded(api):
     for each in (broken, invalid):
         api.put(POLICIES, each)
     async with following(api, keeps_policies=True) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         assert answered_again(follower) == ["good", "broken", "invalid"]
 
 
@@ -133,7 +133,7 @@ async def test_nothing_is_kept_of_policies_where_nothing_is_recorded(api):
     api.put(NAMESPACES, namespace("web"))
     api.put(CLUSTER_POLICIES, cluster_policy("good", nodeSelector={"disk": "ssd"}))
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         assert answered_again(follower) == UNFAITHFUL
         (kept,) = follower.snapshot.policies.filed
         assert kept.source == b""
@@ -151,7 +151,7 @@ async def test_nothing_is_ready_before_the_first_lists(api):
 async def test_changes_take_effect(api):
     api.put(NAMESPACES, namespace("web"))
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         assert follower.outcome() == ("unmatched", ())
         labelled = cluster_policy("a", pods={"app": "web"}, nodeSelector={"d": "s"})
         labelled["spec"]["namespaceSelector"] = {"matchLabels": {"team": "blue"}}
@@ -168,7 +168,7 @@ async def test_changes_take_effect(api):
 
 async def test_a_change_of_namespaces_keeps_the_index_of_policies(api):
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         before = follower.snapshot.policies
         api.put(NAMESPACES, namespace("web"))
         await follower.until(lambda snapshot: snapshot.namespace("web"))
@@ -189,7 +189,7 @@ async def test_a_change_that_decides_nothing_compiles_nothing(api, metadata, cou
     found = policy("a", "web", nodeSelector={"d": "s"})
     api.put(POLICIES, found)
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         (before,) = follower.snapshot.policies.filed
         api.put(POLICIES, {**found, "metadata": {**found["metadata"], **metadata}})
         api.put(POLICIES, policy("b", "web"))
@@ -207,7 +207,7 @@ async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
     key = "k" * MAX_SPEC_BYTES
     api.put(POLICIES, policy("large", "web", tolerations=[{"key": key}]))
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         assert follower.outcome() == ("mutated", ("policy-invalid",) * 3)
         assert follower.snapshot.policies.invalid == 3
         faults = {each.fault or "" for each in follower.snapshot.policies.filed}
@@ -224,7 +224,7 @@ async def test_definitions_come_and_go(api):
     api.put(NAMESPACES, namespace("web"))
     api.undefine(CLUSTER_POLICIES)
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         assert follower.cluster.cluster_policies.absent
         assert follower.cluster.failing() is None
         api.define(CLUSTER_POLICIES)
@@ -240,7 +240,7 @@ async def test_definitions_come_and_go(api):
 async def test_a_definition_not_yet_established_wakes_nobody(api):
     api.undefine(CLUSTER_POLICIES)
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         api.put(DEFINITIONS, definition(CLUSTER_POLICIES, established="False"))
         before = [seen for seen in api.requests if CLUSTER_POLICIES.plural in seen.path]
         api.put(NAMESPACES, namespace("web"))
@@ -252,7 +252,7 @@ async def test_a_definition_not_yet_established_wakes_nobody(api):
 async def test_s18_what_is_silent_for_too_long_is_not_ready_and_answers_on(api):
     api.put(NAMESPACES, namespace("web"))
     async with following(api, stale_after_seconds=0.05) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         await asyncio.sleep(0.1)
         assert "namespaces" in follower.cluster.failing()
         assert follower.outcome() == ("unmatched", ())
@@ -260,7 +260,7 @@ async def test_s18_what_is_silent_for_too_long_is_not_ready_and_answers_on(api):
 
 async def test_an_unknown_namespace_is_waited_for(api):
     async with following(api, namespace_wait_seconds=PATIENCE) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         deadline = asyncio.get_running_loop().time() + PATIENCE
         waits = [asyncio.create_task(follower.cluster.arrival("new", deadline)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -281,7 +281,7 @@ WARNED, FINE = ("mutated", ("no-node-matches",)), ("mutated", ())
 async def test_nodes_that_come_change_and_go_take_effect(api):
     wanting(api)
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         await follower.until(lambda snapshot: snapshot.nodes is not None)
         assert follower.outcome() == FINE
         api.put(NODES, node("n1", {"disk": "hdd"}))
@@ -300,7 +300,7 @@ async def test_without_permission_for_nodes_all_but_the_warning_works(api):
     api.put(NODES, node())
     api.forbid("list", NODES)
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         await api.until_seen("list", NODES.plural)
         assert follower.cluster.failing() is None
         assert follower.outcome() == FINE
@@ -310,7 +310,7 @@ async def test_nodes_are_unknown_while_their_watch_is_disconnected(api):
     wanting(api)
     api.put(NODES, node())
     async with following(api) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         await follower.until(lambda _: follower.outcome() == WARNED)
         api.forbid("watch", NODES)
         await api.until_seen("watch", NODES.plural)
@@ -328,7 +328,7 @@ async def test_pools_of_the_settings_count(api):
     api.put(NODES, node())
     pools = {"fast": Pool({"disk": "ssd"})}
     async with following(api, autoscaled_pools=pools) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         await follower.until(lambda snapshot: snapshot.nodes is not None)
         assert follower.outcome() == FINE
 
@@ -337,7 +337,7 @@ async def test_where_the_warning_is_off_nodes_are_not_asked_for(api):
     wanting(api)
     api.put(NODES, node())
     async with following(api, nodes=False) as follower:
-        await follower.cluster.synced()
+        await follower.cluster.wait_until_synced()
         api.put(NAMESPACES, namespace("next"))
         await follower.until(lambda snapshot: snapshot.namespace("next"))
         assert api.seen(path_pattern=NODES.plural) == []

@@ -73,7 +73,7 @@ async def following(api, *features):
         follower = Follower(client, features or ("policies", "gates"))
         task = asyncio.create_task(follower.cluster.run())
         try:
-            await asyncio.wait_for(follower.cluster.synced(), PATIENCE)
+            await asyncio.wait_for(follower.cluster.wait_until_synced(), PATIENCE)
             yield follower
         finally:
             task.cancel()

@@ -83,12 +83,12 @@ def test_what_is_remembered_is_bounded(monkeypatch, merges):
     for index in range(200):
         response(workload(nodeSelector={"n": str(index)}), engine)
     assert len(merges) == 200
-    assert len(engine._kept) < 20
-    assert engine._kept.size <= 20_000
+    assert len(engine._merges) < 20
+    assert engine._merges.size <= 20_000
 
 
 def test_an_answer_larger_than_all_room_is_not_kept(monkeypatch):
     monkeypatch.setattr(sized_cache, "MAX_BYTES", 500)
     engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     assert "patch" in response(workload(), engine)
-    assert engine._kept == {}
+    assert engine._merges == {}

@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.webhook import gate_cache, sized_cache
 from harbourmaster.webhook.parents import ParentObject, Parents
-from harbourmaster.webhook.reviewed import read_object
+from harbourmaster.webhook.reviewed_object import read_object
 from helpers.admitted import (
     CONTAINER,
     GATE,
@@ -136,7 +136,7 @@ class Watched:
 
     def put(self, document):
         found = msgspec.convert(document, ParentObject)
-        self.kinds[found.kind][found.key] = found.known()
+        self.kinds[found.kind][found.key] = found.to_parent()
 
 
 def test_a_change_of_an_owner_is_seen_at_once():
@@ -165,8 +165,8 @@ def test_other_policies_of_the_same_pod_make_another_answer(decisions):
     engine = engine_of((), POLICY)
     before = ask(review(pod(TRACKED)), engine)
     other = engine_of((), cluster_policy(nodeSelector={"disk": "hdd"})).snapshot
-    after = ask(review(pod(TRACKED)), engine.succeeded(other))
-    none = ask(review(pod(TRACKED)), engine.succeeded(engine_of().snapshot))
+    after = ask(review(pod(TRACKED)), engine.with_snapshot(other))
+    none = ask(review(pod(TRACKED)), engine.with_snapshot(engine_of().snapshot))
     assert before.after["spec"]["nodeSelector"] == {"disk": "ssd"}
     assert after.after["spec"]["nodeSelector"] == {"disk": "hdd"}
     assert "nodeSelector" not in none.after["spec"]
@@ -186,7 +186,7 @@ def test_other_policies_make_another_answer():
 def test_a_new_snapshot_goes_on_remembering(decisions):
     engine = engine_of((), POLICY)
     first = ask(review(pod(TRACKED)), engine)
-    second = ask(review(pod(TRACKED)), engine.succeeded(engine.snapshot))
+    second = ask(review(pod(TRACKED)), engine.with_snapshot(engine.snapshot))
     assert first.response == second.response
     assert len(decisions) == 1
 

@@ -103,7 +103,7 @@ def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch)
     def broken(*_):
         raise RuntimeError("worse")
 
-    monkeypatch.setattr(handlers, "fixed", broken)
+    monkeypatch.setattr(handlers, "fixed_gating", broken)
     found = failed(pod(TRACKED))
     assert found.verdict.outcome == DENIED
     assert "internal error" in found.response["status"]["reason"]
@@ -249,5 +249,5 @@ def check(found):
 
 def test_an_unreadable_object_is_told_in_one_line():
     with pytest.raises(MalformedError) as raised:
-        handlers.fixed(b"[", "ns1", None, GateRules())
+        handlers.fixed_gating(b"[", "ns1", None, GateRules())
     assert "\n" not in str(raised.value)

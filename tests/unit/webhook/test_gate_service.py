@@ -73,7 +73,7 @@ async def test_a_defect_of_ours_still_adds_the_gate(admission, broken):
 
 
 async def test_a_second_defect_denies_the_pod(admission, broken, monkeypatch):
-    monkeypatch.setattr("harbourmaster.webhook.handlers.fixed", broken)
+    monkeypatch.setattr("harbourmaster.webhook.handlers.fixed_gating", broken)
     found = await ask(admission, pod(TRACKED))
     assert not found.response["allowed"]
     assert "secret" not in json.dumps(found.response)
@@ -84,5 +84,5 @@ async def test_a_second_defect_denies_the_pod(admission, broken, monkeypatch):
 
 
 async def test_it_denies_nobody_at_validation(admission, broken, monkeypatch):
-    monkeypatch.setattr("harbourmaster.webhook.handlers.fixed", broken)
+    monkeypatch.setattr("harbourmaster.webhook.handlers.fixed_gating", broken)
     assert (await ask(admission, pod(TRACKED), "/validate")).is_untouched

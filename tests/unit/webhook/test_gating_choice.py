@@ -74,7 +74,7 @@ async def test_the_server_is_asked_once_and_pods_wait_as_it_can(api, minor, plac
         chooser = Chooser(client)
         before = chooser.holder.current
         async with running(chooser.choice.run()):
-            await chooser.choice.chosen()
+            await chooser.choice.wait_until_chosen()
             assert chooser.place() == place
             assert await chooser.reasons.get() is None
         # What an engine remembers is not thrown away for nothing.
@@ -87,7 +87,7 @@ async def test_the_scheduler_of_the_settings_is_taken(api):
     async with asyncio.timeout(PATIENCE), api.client() as client:
         chooser = Chooser(client, gateSchedulerName="gatekeeper")
         async with running(chooser.choice.run()):
-            await chooser.choice.chosen()
+            await chooser.choice.wait_until_chosen()
             assert chooser.place() == "gatekeeper"
 
 
@@ -110,7 +110,7 @@ async def test_nothing_is_chosen_before_the_version_is_known(api, fault, says, l
             for _ in range(2):
                 reason = await chooser.reasons.get()
                 assert reason.startswith("gating: auto needs the API server's version, or set")
-            await chooser.choice.chosen()
+            await chooser.choice.wait_until_chosen()
             while reason is not None:
                 last, reason = reason, await chooser.reasons.get()
     assert says.lower() in last.lower()
@@ -126,7 +126,7 @@ async def test_an_unreachable_server_is_asked_until_it_is_there(api):
         async with running(chooser.choice.run()):
             assert "cannot connect to" in await chooser.reasons.get()
             await api.start()
-            await chooser.choice.chosen()
+            await chooser.choice.wait_until_chosen()
 
 
 async def test_whoever_asks_to_look_again_cuts_the_wait_short(api):
@@ -136,7 +136,7 @@ async def test_whoever_asks_to_look_again_cuts_the_wait_short(api):
         async with running(chooser.choice.run()):
             assert await chooser.reasons.get() is not None
             chooser.choice.look_again()
-            await chooser.choice.chosen()
+            await chooser.choice.wait_until_chosen()
 
 
 async def test_a_server_that_comes_back_as_another_one_is_asked_again(api):
@@ -153,8 +153,8 @@ async def test_a_server_that_comes_back_as_another_one_is_asked_again(api):
             on_return=chooser.choice.look_again,
         )
         async with running(cluster.run(), chooser.choice.run()):
-            await cluster.synced()
-            await chooser.choice.chosen()
+            await cluster.wait_until_synced()
+            await chooser.choice.wait_until_chosen()
             assert chooser.place() == "keptn-scheduler"
             assert await chooser.reasons.get() is None
             await api.until_watched(len(cluster.watches) + 1)
@@ -173,7 +173,7 @@ async def test_what_was_chosen_stays_while_the_version_can_not_be_had(api, log):
     async with asyncio.timeout(PATIENCE), api.client() as client:
         chooser = Chooser(client)
         async with running(chooser.choice.run()):
-            await chooser.choice.chosen()
+            await chooser.choice.wait_until_chosen()
             before = chooser.holder.current
             api.fail_next("GET", VERSION, 2, status=403)
             api.fail_next("GET", VERSION, 1, status=200, body=info("1", "26"))

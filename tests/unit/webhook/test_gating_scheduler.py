@@ -311,7 +311,7 @@ def test_an_engine_of_another_gating_forgets_what_was_decided():
     assert ask(review(pod()), engine).gates == [GATE]
     changed = engine.with_gating("schedulerName")
     assert scheduler(ask(review(pod()), changed)) == OURS
-    assert scheduler(ask(review(pod()), changed.succeeded(engine.snapshot))) == OURS
+    assert scheduler(ask(review(pod()), changed.with_snapshot(engine.snapshot))) == OURS
     assert ask(review(pod()), changed.with_gating("schedulingGates")).gates == [GATE]
 
 

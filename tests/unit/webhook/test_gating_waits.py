@@ -146,6 +146,6 @@ def test_a_pod_that_can_not_be_decided_on_waits_until_the_controller_has():
 def test_a_cached_answer_is_not_used_once_the_namespace_says_something_else():
     question, engine = review(pod(WAITS), namespace="ns1"), engine_of(namespaces=PLAIN)
     assert ask(question, engine).gates == [GATE]
-    forbidding = engine.succeeded(engine_of(namespaces=FORBIDDING).snapshot)
+    forbidding = engine.with_snapshot(engine_of(namespaces=FORBIDDING).snapshot)
     assert ask(question, forbidding).gates is None
-    assert ask(question, engine.succeeded(engine.snapshot)).gates == [GATE]
+    assert ask(question, engine.with_snapshot(engine.snapshot)).gates == [GATE]

@@ -205,7 +205,7 @@ def test_a_change_of_the_namespace_counts_at_once():
     engine = engine_of(**place({"keptn.sh/lifecycle-toolkit": "true"}))
     question = review(pod(TRACKED))
     assert told(ask(question, engine))
-    after = engine.succeeded(engine_of().snapshot)
+    after = engine.with_snapshot(engine_of().snapshot)
     assert not told(ask(question, after))
 
 

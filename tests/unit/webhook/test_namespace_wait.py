@@ -29,7 +29,7 @@ async def cluster(api, longest_wait):
     async with api.client() as client:
         state = ClusterState(client, holder, settings, on_policies=lambda _: None)
         task = asyncio.create_task(state.run())
-        await state.synced()
+        await state.wait_until_synced()
         yield state
         task.cancel()
         await asyncio.wait([task])

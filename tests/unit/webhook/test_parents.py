@@ -90,13 +90,13 @@ def test_a_lineage_holds_until_something_in_it_changes():
     replica_set, deployment = (msgspec.convert(one, ParentObject) for one in family())
     unknown = parents.of(reference(), "ns1")
     assert unknown.holds()
-    kinds["ReplicaSet"][replica_set.key] = replica_set.known()
+    kinds["ReplicaSet"][replica_set.key] = replica_set.to_parent()
     assert not unknown.holds()
-    kinds["Deployment"][deployment.key] = deployment.known()
+    kinds["Deployment"][deployment.key] = deployment.to_parent()
     found = parents.of(reference(), "ns1")
-    kinds["Deployment"]["ns1/other"] = deployment.known()
+    kinds["Deployment"]["ns1/other"] = deployment.to_parent()
     assert found.holds()
-    kinds["Deployment"][deployment.key] = deployment.known()
+    kinds["Deployment"][deployment.key] = deployment.to_parent()
     assert not found.holds()
 
 

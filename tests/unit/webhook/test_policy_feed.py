@@ -13,7 +13,7 @@ from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.serving.background import running
 from harbourmaster.webhook import policy_feed
 from harbourmaster.webhook.policy_feed import SMALL, PolicyFeed
-from harbourmaster.webhook.policy_objects import content_of
+from harbourmaster.webhook.policy_objects import project_policy
 from helpers.objects import cluster_policy, policy
 from helpers.patience import PATIENCE
 
@@ -57,7 +57,7 @@ class Feed(PolicyFeed):
     def put(self, *documents):
         for document in documents:
             name = reference(document)
-            self.change({name: content_of(msgspec.json.encode(document))})
+            self.change({name: project_policy(msgspec.json.encode(document))})
 
     def remove(self, *documents):
         for document in documents:
@@ -88,10 +88,10 @@ async def test_one_changed_policy_of_many_is_all_that_is_compiled(compiler):
     feed = Feed()
     async with running(feed.run()):
         feed.put(*(small(f"p{index}") for index in range(100)))
-        await feed.settled()
+        await feed.wait_until_compiled()
         assert len(compiler.begun) == 100
         feed.put(small("p7", "2"))
-        await feed.settled()
+        await feed.wait_until_compiled()
         assert compiler.begun[100:] == [("a/p7", "2")]
         assert feed.in_force == {f"a/p{index}": "1" for index in range(100)} | {"a/p7": "2"}
 
@@ -100,7 +100,7 @@ async def test_the_former_version_is_in_force_until_the_last_one_is_compiled(com
     feed = Feed()
     async with running(feed.run()):
         feed.put(large("p"))
-        await feed.settled()
+        await feed.wait_until_compiled()
         compiler.gate.clear()
         feed.put(large("p", "2"))
         await compiler.until("a/p", "2")
@@ -108,7 +108,7 @@ async def test_the_former_version_is_in_force_until_the_last_one_is_compiled(com
         assert feed.in_force == {"a/p": "1"}
         compiler.gate.set()
         await compiler.until("a/p", "4")
-        await feed.settled()
+        await feed.wait_until_compiled()
         assert feed.in_force == {"a/p": "4"}
         assert compiler.begun == [("a/p", "1"), ("a/p", "2"), ("a/p", "4")]
 
@@ -117,7 +117,7 @@ async def test_a_deletion_takes_effect_at_once_and_is_not_undone(compiler):
     feed = Feed()
     async with running(feed.run()):
         feed.put(large("p"), small("q"))
-        await feed.settled()
+        await feed.wait_until_compiled()
         compiler.gate.clear()
         feed.put(large("p", "2"))
         await compiler.until("a/p", "2")
@@ -125,7 +125,7 @@ async def test_a_deletion_takes_effect_at_once_and_is_not_undone(compiler):
         assert feed.in_force == {"a/q": "1"}
         feed.put(large("r"))
         compiler.gate.set()
-        await feed.settled()
+        await feed.wait_until_compiled()
         assert feed.in_force == {"a/q": "1", "a/r": "1"}
 
 
@@ -138,7 +138,7 @@ async def test_a_policy_that_is_made_anew_is_not_the_one_that_was_deleted(compil
         feed.remove(large("p"))
         feed.put(large("p", "2"))
         compiler.gate.set()
-        await feed.settled()
+        await feed.wait_until_compiled()
         assert feed.in_force == {"a/p": "2"}
 
 
@@ -152,7 +152,7 @@ async def test_namespaces_take_turns_and_small_policies_wait_for_one_large_one(c
         feed.put(large("q", namespace="b"), cluster_policy("c", nodeSelector={"v": "1"}))
         feed.put(small("s"), small("t"))
         compiler.gate.set()
-        await feed.settled()
+        await feed.wait_until_compiled()
     begun = [name for name, _ in compiler.begun]
     assert begun == ["a/p1", "c", "a/s", "a/t", "a/p2", "b/q", "a/p3"]
 
@@ -166,7 +166,7 @@ async def test_small_policies_that_grow_do_not_make_small_ones_wait(compiler):
         feed.put(small("p1"), small("p2"), small("s", namespace="b"))
         feed.put(large("p1", "2"), large("p2", "2"))
         compiler.gate.set()
-        await feed.settled()
+        await feed.wait_until_compiled()
     begun = [name for name, _ in compiler.begun]
     assert begun.index("b/s") <= 2
     assert feed.in_force == {"a/first": "1", "a/p1": "2", "a/p2": "2", "b/s": "1"}
@@ -181,7 +181,7 @@ async def test_small_policies_do_not_keep_large_ones_waiting(compiler):
         # As many bytes as are compiled in several goes.
         feed.put(large("p"), *(small(f"s{index:03}") for index in range(200)))
         compiler.gate.set()
-        await feed.settled()
+        await feed.wait_until_compiled()
     assert 1 <= [name for name, _ in compiler.begun].index("a/p") < 150
 
 
@@ -194,7 +194,7 @@ async def test_what_cannot_be_compiled_stands_in_for_itself(compiler, monkeypatc
     async with running(feed.run()):
         feed.put(small("p"), cluster_policy("c", nodeSelector={"v": "1"}))
         feed.change({"PodSchedulingPolicy a/q": "spec: too large"})
-        await feed.settled()
+        await feed.wait_until_compiled()
     faults = {each.reference: (each.namespace, each.fault) for each in feed.policies.filed}
     assert faults == {
         "PodSchedulingPolicy a/p": ("a", "it can't be compiled"),

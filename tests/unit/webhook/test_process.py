@@ -46,7 +46,9 @@ def started(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("harbourmaster.webhook.process.disable_core_dumps", lambda: None)
     monkeypatch.setattr("harbourmaster.webhook.process.configure_logging", lambda *_: None)
     # As if the API server had told all.
-    monkeypatch.setattr("harbourmaster.webhook.cluster_state.ClusterState.synced", synced)
+    monkeypatch.setattr(
+        "harbourmaster.webhook.cluster_state.ClusterState.wait_until_synced", synced
+    )
     monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
     ensure(tmp_path / "certs", ("localhost",), datetime.now(UTC))
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
@@ -99,7 +101,7 @@ async def test_no_review_is_taken_before_it_is_known_what_becomes_of_a_gate(api,
     api.fail_next("GET", VERSION, None, status=403)
     made = process()
     async with asyncio.timeout(PATIENCE), running(made.run()):
-        await made._cluster.synced()
+        await made._cluster.wait_until_synced()
         # By then it would serve, if it did not wait.
         await api.until_seen("GET", VERSION, 3)
         failing = await made._server.readiness.failing()
@@ -107,7 +109,7 @@ async def test_no_review_is_taken_before_it_is_known_what_becomes_of_a_gate(api,
         assert "set gating" in failing["gating"]
         assert "get /version: 403" in failing["gating"]
         api.heal()
-        await made._choice.chosen()
+        await made._choice.wait_until_chosen()
         assert "gating" not in await made._server.readiness.failing()
 
 
@@ -118,7 +120,7 @@ async def test_no_review_is_taken_before_it_is_known_what_becomes_of_a_gate(api,
 async def test_nobody_asks_for_a_version_that_decides_nothing(api, process, settings):
     made = process(**settings)
     async with asyncio.timeout(PATIENCE), running(made.run()):
-        await made._cluster.synced()
+        await made._cluster.wait_until_synced()
         assert "gating" not in await made._server.readiness.failing()
     assert api.seen("GET", VERSION) == []
 

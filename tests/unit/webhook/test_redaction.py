@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
 from harbourmaster.webhook.cases import answer_case
-from harbourmaster.webhook.redaction import REDACTED, blank, redacted
+from harbourmaster.webhook.redaction import REDACTED, blank, redact
 from helpers.admitted import engine_of, family, keys, owner, pod
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.recorded import (
@@ -67,7 +67,7 @@ def test_no_secret_of_a_workload_is_kept_and_the_answer_is_the_same(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_decides_and_what_references_a_secret_is_kept(kind):
     document = with_secrets(workload(kind, nodeSelector={"a": "b"}, schedulerName="s2"))
-    kept = redacted(review(document))["request"]["object"]
+    kept = redact(review(document))["request"]["object"]
     pod = pod_of(kept)
     assert pod["metadata"]["labels"] == {"app": "web"}
     assert pod["metadata"]["annotations"]["keptn.sh/version"] == "1.0"

@@ -12,7 +12,7 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POD
 from harbourmaster.cli.diagnosis import fault, note, ok, unknown, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnreachableError
-from harbourmaster.registration.break_glass import standing
+from harbourmaster.registration.break_glass import break_glass_of
 from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.canary import CANARY, VERSION, our_version
 
@@ -71,7 +71,7 @@ async def _answered(live: Installation) -> Finding | None:
     if not any(entry.covers_pods for entry in configuration.entries):
         return None
     stored = (await live.stored_configurations())[MUTATING_WEBHOOKS]
-    return await _silent(live, subject, found, is_open=standing(stored) is not None)
+    return await _silent(live, subject, found, is_open=break_glass_of(stored) is not None)
 
 
 def _failed(subject: str, error: ApiError) -> Finding:

@@ -15,7 +15,7 @@ from harbourmaster.controller.names import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
-from harbourmaster.registration.break_glass import is_open, opened, standing
+from harbourmaster.registration.break_glass import break_glass_of, is_open, with_open_webhooks
 from harbourmaster.registration.desired import (
     ENABLED,
     GATED_PODS,
@@ -23,7 +23,7 @@ from harbourmaster.registration.desired import (
     HELD_PODS,
     NAME,
     Home,
-    desired,
+    desired_configurations,
 )
 from harbourmaster.registration.drift import compare
 
@@ -55,7 +55,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     settings = await live.none_if_unreadable(live.controller_settings())
     home = await live.home()
     place = Home(live.namespace, home.uid if home else None)
-    wanted = desired((settings or ControllerSettings()).webhook, place, None)
+    wanted = desired_configurations((settings or ControllerSettings()).webhook, place, None)
     keeps = settings is None or REGISTRATION in settings.running
     unknown: dict[str, Repair] = {}
     for resource, stored in (await live.stored_configurations()).items():
@@ -64,11 +64,11 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             yield fault(f"{resource.kind} {NAME}", text, _CREATED if keeps else _APPLY)
             continue
         one, expected = stored, wanted[resource]
-        glass = standing(stored)
+        glass = break_glass_of(stored)
         if glass is not None:
             yield _broken(resource, stored, glass, keeps=keeps)
             # A webhook that fails closed all the same is in that finding.
-            one, expected = opened(one), opened(expected)
+            one, expected = with_open_webhooks(one), with_open_webhooks(expected)
         for repair in compare(one, expected):
             if settings is None and repair.field.startswith(_SERVICE):
                 # Where a process outside of the cluster listens is known to nobody here.

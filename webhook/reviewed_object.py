@@ -40,14 +40,14 @@ class _ContainerText(Struct, frozen=True, gc=False):
     env: Raw = _EMPTY
 
 
-class Reviewed(Workload, frozen=True, gc=False, rename="camel"):
+class ReviewedObject(Workload, frozen=True, gc=False, rename="camel"):
     """An object of any handled kind, as it is reviewed."""
 
     metadata: ReviewedMeta | None = None
     spec: ReviewedSpec | None = None
 
 
-_reviewed: Final = msgspec.json.Decoder(Reviewed)
+_reviewed: Final = msgspec.json.Decoder(ReviewedObject)
 _owners: Final = msgspec.json.Decoder(tuple[OwnerReference, ...])
 _annotations: Final = msgspec.json.Decoder(dict[str, str])
 _containers: Final = msgspec.json.Decoder(tuple[Container, ...])
@@ -57,7 +57,7 @@ _priority: Final = msgspec.json.Decoder(int)
 _name: Final = msgspec.json.Decoder(str)
 
 
-def read_object(data: bytes | Raw) -> Reviewed:
+def read_object(data: bytes | Raw) -> ReviewedObject:
     """The object in ``data``. Raises MalformedError."""
     return decode(_reviewed, data, "")
 
