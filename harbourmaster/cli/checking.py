@@ -109,32 +109,34 @@ def _finding(severity: Severity, place: Document | Problem, subject: str, text: 
 
 def _conclude(arguments: Arguments, results: Results, program: str) -> int:
     """Print all that was found as the arguments say; returns the exit code."""
-    found = [each for those in results.values() for each in those]
-    errors = sum(each.severity == "error" for each in found)
+    findings = [finding for of_object in results.values() for finding in of_object]
+    errors = sum(finding.severity == "error" for finding in findings)
     objects = sum(bool(subject) for _, subject in results)
-    counts = {"objects": objects, "errors": errors, "warnings": len(found) - errors}
+    counts = {"objects": objects, "errors": errors, "warnings": len(findings) - errors}
     if arguments.junit is not None:
         ET.ElementTree(_junit(results, program)).write(arguments.junit, "utf-8", True)
     total = ", ".join(plural(number, noun[:-1]) for noun, number in counts.items())
-    print_out(arguments, {**counts, "findings": found}, [*_lines(found), total])
+    print_out(arguments, {**counts, "findings": findings}, [*_lines(findings), total])
     return int(errors > 0)
 
 
-def _lines(found: list[Finding]) -> Iterator[str | tuple[str, Tone]]:
-    for each in found:
-        yield str(each), "bad" if each.severity == "error" else "waiting"
-        yield from (f"  {line}" for line in each.diff)
+def _lines(findings: list[Finding]) -> Iterator[str | tuple[str, Tone]]:
+    for finding in findings:
+        yield str(finding), "bad" if finding.severity == "error" else "waiting"
+        yield from (f"  {line}" for line in finding.diff)
 
 
 def _junit(results: Results, program: str) -> ET.Element:
     suites = ET.Element("testsuites")
     suite = ET.SubElement(suites, "testsuite", name=program, tests=str(len(results)))
-    for (file, subject), found in results.items():
+    for (file, subject), findings in results.items():
         names = {"classname": clean(file), "name": clean(subject or file)}
         case = ET.SubElement(suite, "testcase", names)
         for severity, tag in (("error", "failure"), ("warning", "system-out")):
-            those = [each for each in found if each.severity == severity]
-            texts = [clean(text) for each in those for text in (str(each), *each.diff)]
+            of_severity = [finding for finding in findings if finding.severity == severity]
+            texts = [
+                clean(text) for finding in of_severity for text in (str(finding), *finding.diff)
+            ]
             if texts:
                 ET.SubElement(case, tag).text = "\n".join(texts)
     suite.set("failures", str(len(suite.findall("testcase[failure]"))))
@@ -145,28 +147,28 @@ def validate(arguments: Arguments) -> int:
     """Check the manifests; 1 where one has an error. Raises StartError where there is none."""
     items = list(read_paths(arguments.files))
     if arguments.kustomize is not None:
-        items += parse_documents(_built(arguments.kustomize), arguments.kustomize)
-    found = _created(items)
-    if not found:
+        items += parse_documents(_build_kustomization(arguments.kustomize), arguments.kustomize)
+    documents = _manifests_to_create(items)
+    if not documents:
         raise StartError("no manifest found: give files, folders with YAML or JSON files, - or -k")
-    manifests = [each.value for each in found if isinstance(each, Document)]
+    manifests = [document.value for document in documents if isinstance(document, Document)]
     engine = engine_of(manifests, arguments.settings, has_gates=True)
     names = {(manifest.get("kind"), name_of(manifest)) for manifest in manifests}
     first: dict[object, Document] = {}
     results: Results = {}
-    for item in found:
+    for item in documents:
         if isinstance(item, Problem):
             results.setdefault((item.file, ""), []).append(_finding("error", item, "", item.text))
             continue
         value, subject = item.value, subject_of(item.value)
         group, _, kind = kind_of(value)
         mine = results.setdefault((item.file, subject), [])
-        mine += [_finding("error", item, subject, each) for each in _by_definition(value)]
-        fields = {each.field for each in mine}
+        mine += [_finding("error", item, subject, text) for text in _by_definition(value)]
+        fields = {finding.field for finding in mine}
         for is_error, text in _by_admission(value, engine):
-            each = _finding("error" if is_error else "warning", item, subject, text)
+            finding = _finding("error" if is_error else "warning", item, subject, text)
             # What the definition rejects, the checks of admission may reject as well.
-            mine += [each] if each.field not in fields or not each.field else []
+            mine += [finding] if finding.field not in fields or not finding.field else []
         before = first.setdefault((group, kind, namespace_of(value), name_of(value)), item)
         if before is not item and name_of(value):
             text = f"defined twice: metadata.name: remove it here or in {before.file}:{before.line}"
@@ -178,11 +180,11 @@ def validate(arguments: Arguments) -> int:
     return _conclude(arguments, results, "harbourmaster validate")
 
 
-def _created(items: Iterable[Document | Problem]) -> list[Document | Problem]:
+def _manifests_to_create(items: Iterable[Document | Problem]) -> list[Document | Problem]:
     return list(manifests_in(item for item in items if Path(item.file).stem != "kustomization"))
 
 
-def _built(folder: str) -> bytes:
+def _build_kustomization(folder: str) -> bytes:
     """What kubectl builds from a kustomization. Raises StartError."""
     command = ("kubectl", "kustomize", folder)
     result = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - the user's own
@@ -196,7 +198,7 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
     served = schemas(group, kind)
     if served and version not in served:
         yield f"apiVersion: {kind} has no version {version}: use {', '.join(served)}"
-    elif not served and (known := [name for each, name in kinds() if each == group]):
+    elif not served and (known := [name for known_group, name in kinds() if known_group == group]):
         remedy = did_you_mean(kind, known) or f"use one of {', '.join(known)}"
         yield f"kind: {group} has no kind {kind}: {remedy}"
     yield from map(": ".join, object_errors(manifest))
@@ -212,8 +214,8 @@ def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bo
     """What is warned of, and what is refused: that is an error."""
     manifest = reviewable(manifest)
     kind = kind_of(manifest)
-    if kind == NAMESPACE and (found := engine.snapshot.namespace(name_of(manifest) or "")):
-        yield from ((False, note.text) for note in found.warnings)
+    if kind == NAMESPACE and (namespace := engine.snapshot.namespace(name_of(manifest) or "")):
+        yield from ((False, note.text) for note in namespace.warnings)
     _, verdict = render_manifest(manifest, engine)
     if verdict is None:
         return
@@ -222,10 +224,10 @@ def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bo
     yield from (
         (True, fault) for fault in faults or refusals(verdict, manifest) if fault not in told
     )
-    for each in told:
+    for warning in told:
         # An API server refuses what has fields of the wrong type.
-        text = each.removeprefix(f"{kind[2]}: ")
-        yield text != each or each.endswith("; the pod is not scheduled"), text
+        text = warning.removeprefix(f"{kind[2]}: ")
+        yield text != warning or warning.endswith("; the pod is not scheduled"), text
 
 
 def _names(value: Any, owner: str, at: str = "") -> Iterator[tuple[str, str, str]]:  # noqa: ANN401
@@ -238,23 +240,23 @@ def _names(value: Any, owner: str, at: str = "") -> Iterator[tuple[str, str, str
             yield from _names(item, owner, f"{at}[{index}]")
     for field, below in value.items() if isinstance(value, dict) else ():
         path, key = f"{at}.{field}".lstrip("."), str(field).removeprefix("keptn.sh/").lower()
-        found = (kind for each, kind in _KINDS.items() if re.fullmatch(each, key))
-        kind = next(found, "") if owner or key != str(field).lower() else ""
+        named_kinds = (kind for pattern, kind in _KINDS.items() if re.fullmatch(pattern, key))
+        kind = next(named_kinds, "") if owner or key != str(field).lower() else ""
         if kind:
             kind = _PROVIDERS.get(owner, kind) if field == "provider" else kind
-            yield from _named(below, kind, path if owner else at)
+            yield from _named_objects(below, kind, path if owner else at)
         # Those of another cluster.
         elif field != "manifests":
             yield from _names(below, owner, path)
 
 
-def _named(value: object, kind: str, at: str) -> Iterator[tuple[str, str, str]]:
-    for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, dict) and isinstance(each.get("name"), str):
-            given = "Metric" if each.get("scope") == "Namespaced" else each.get("kind") or kind
-            yield at, str(given), each["name"]
-        elif isinstance(each, str) and kind != "GlobalMetric":
-            yield from ((at, kind, name) for name in names_of(each))
+def _named_objects(value: object, kind: str, at: str) -> Iterator[tuple[str, str, str]]:
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            given = "Metric" if item.get("scope") == "Namespaced" else item.get("kind") or kind
+            yield at, str(given), item["name"]
+        elif isinstance(item, str) and kind != "GlobalMetric":
+            yield from ((at, kind, name) for name in names_of(item))
 
 
 FILE: Final = "harbourmaster-test.yaml"
@@ -289,15 +291,15 @@ def test(arguments: Arguments) -> int:
     results: Results = {}
     for path in arguments.files or [Path()]:
         for test in read_paths(sorted(path.rglob(FILE)) if path.is_dir() else [path]):
-            problems = [test] if isinstance(test, Problem) else _tested(test, arguments, results)
-            found = [_finding("error", problem, "", problem.text) for problem in problems]
-            results.setdefault((test.file, ""), []).extend(found)
+            problems = [test] if isinstance(test, Problem) else _run_test(test, arguments, results)
+            findings = [_finding("error", problem, "", problem.text) for problem in problems]
+            results.setdefault((test.file, ""), []).extend(findings)
     if not results:
         raise StartError(f"no {FILE} found: give files or folders")
     return _conclude(arguments, results, "harbourmaster test")
 
 
-def _tested(test: Document, arguments: Arguments, results: Results) -> list[Problem]:
+def _run_test(test: Document, arguments: Arguments, results: Results) -> list[Problem]:
     """Compare the objects of one test, or update it; returns what cannot be read."""
     file = Path(test.file)
     try:
@@ -305,16 +307,16 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
     except msgspec.ValidationError as error:
         return [test.problem(describe(error))]
     paths = [file.parent / policy for policy in declared.policies + declared.objects]
-    given = _created(read_paths(paths))
-    found = {subject_of(each.value): each for each in given if isinstance(each, Document)}
-    values = [each.value for each in found.values()]
+    given = _manifests_to_create(read_paths(paths))
+    objects = {subject_of(item.value): item for item in given if isinstance(item, Document)}
+    values = [obj.value for obj in objects.values()]
     # Pods of any workload inherit as those of a StatefulSet, which has no revisions.
     owners = [{**value, "kind": STATEFUL_SET} for value in values if value.get("kind") in SUPPORTED]
     engine = engine_of([*values, *owners], arguments.settings, has_gates=False)
-    made = {subject: _made(each.value, engine) for subject, each in found.items()}
+    made = {subject: _admit(obj.value, engine) for subject, obj in objects.items()}
     expect = declared.expect
     if arguments.update:
-        expect = {subject: each for subject, each in made.items() if each != Expected()}
+        expect = {subject: seen for subject, seen in made.items() if seen != Expected()}
         written = {"expect": to_builtins(expect)}
         data = file.read_bytes().partition(b"\nexpect:")[0].rstrip()
         data += f"\n{dump(written)}".encode()
@@ -326,20 +328,20 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
         wanted, seen = expect.get(subject, Expected()), made.get(subject)
         text = f"not as {file} expects: correct what changed, or accept it with --update"
         if seen is None:
-            text = f"not among the objects: {did_you_mean(subject, found) or 'remove it'}"
+            text = f"not among the objects: {did_you_mean(subject, objects) or 'remove it'}"
         mine = results.setdefault((test.file, subject), [])
         if wanted != seen:
             lines = difference(to_builtins(wanted), to_builtins(seen), "expected", "found")
-            each = _finding("error", found.get(subject, test), subject, text)
-            mine.append(replace(each, diff=tuple(map(str.rstrip, lines)) if seen else ()))
-    return [each for each in given if isinstance(each, Problem)]
+            finding = _finding("error", objects.get(subject, test), subject, text)
+            mine.append(replace(finding, diff=tuple(map(str.rstrip, lines)) if seen else ()))
+    return [item for item in given if isinstance(item, Problem)]
 
 
 def _values(data: bytes) -> list[object]:
     return [getattr(document, "value", None) for document in parse_documents(data, "")]
 
 
-def _made(manifest: dict[str, Any], engine: Engine) -> Expected:
+def _admit(manifest: dict[str, Any], engine: Engine) -> Expected:
     manifest = reviewable(manifest)
     after, verdict = render_manifest(manifest, engine)
     if verdict is None:
@@ -354,14 +356,14 @@ def _made(manifest: dict[str, Any], engine: Engine) -> Expected:
         pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         decision = render_manifest(pod, engine)[1] or verdict
     denied, is_gated = refusals(verdict, manifest), decision.outcome == GATED
-    return Expected(_changed(manifest, after), warnings(verdict), is_gated, denied)
+    return Expected(_changes(manifest, after), warnings(verdict), is_gated, denied)
 
 
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """What merges into the one to become the other; admission removes nothing."""
-    both = {key: (before.get(key), each) for key, each in after.items()}
+    both = {key: (before.get(key), value) for key, value in after.items()}
     return {
-        key: _changed(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
+        key: _changes(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
         for key, (old, new) in both.items()
         if old != new
     }

@@ -85,46 +85,46 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 async def run_checks(checks: Sequence[Check], installation: Installation) -> tuple[Finding, ...]:
     """What all the checks find, the gravest first. Raises UnreachableError, UnauthorizedError."""
-    results = await run_together(*(_checked(each, installation) for each in checks))
+    results = await run_together(*(_run_check(check, installation) for check in checks))
     return sort_findings(
-        msgspec.structs.replace(one, check=check.name)
-        for check, found in zip(checks, results, strict=True)
-        for one in found or [ok(check.fine)]
+        msgspec.structs.replace(finding, check=check.name)
+        for check, findings in zip(checks, results, strict=True)
+        for finding in findings or [ok(check.fine)]
     )
 
 
-async def _checked(check: Check, installation: Installation) -> list[Finding]:
+async def _run_check(check: Check, installation: Installation) -> list[Finding]:
     """What a check finds; one that can't be done, or breaks, keeps no other from it."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     skipped: list[str] = []
     kinds: list[Resource] = []
     on_unread.set(skipped.append)
     on_missing_kind.set(kinds.append)
     try:
         async with asyncio.timeout(PATIENCE):
-            async for one in check.run(installation):
-                found.append(one)  # noqa: PERF401 - what was found before an error counts
+            async for finding in check.run(installation):
+                findings.append(finding)  # noqa: PERF401 - what was found before an error counts
     except UnauthorizedError:
         raise
     except ForbiddenError as error:
         remedy = "ask for this permission, or use an administrator's --context"
         if right := right_of(error).replace(" in namespace", " --namespace"):
             remedy = f"{remedy}: kubectl auth can-i {right}{'' if '--' in right else ' -A'}"
-        found.append(unknown("you", f"missing permission: {error.message}", remedy))
+        findings.append(unknown("you", f"missing permission: {error.message}", remedy))
     except (TimeoutError, UnreachableError) as error:
         # Unless it answers nobody any more.
         await greet(installation.client)
         why = str(error) or f"no result after {PATIENCE:.0f} s"
-        found.append(unknown("API server", why, "the API server is slow: try again later"))
+        findings.append(unknown("API server", why, "the API server is slow: try again later"))
     except (ApiError, ValueError, LookupError, TypeError, AttributeError) as error:
-        found.append(_skipped(reason(error)))
+        findings.append(_unreadable_object(reason(error)))
     if names := ", ".join(dict.fromkeys(kind.kind for kind in kinds if kind in _SERVED)):
         text = f"does not know the kind {names}"
-        found.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
-    return [*found, *map(_skipped, skipped)]
+        findings.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
+    return [*findings, *map(_unreadable_object, skipped)]
 
 
-def _skipped(text: str) -> Finding:
+def _unreadable_object(text: str) -> Finding:
     return unknown(
         "cluster", f"could not be read: {text}", "correct what the text names, and retry"
     )

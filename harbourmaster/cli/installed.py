@@ -81,8 +81,8 @@ CLUSTER_WIDE: Final = (
 def _of_groups(*groups: str) -> tuple[Resource, ...]:
     """All kinds that we know of some API groups; those without a namespace come last."""
     known = (variable for variable in vars(resources).values() if isinstance(variable, Resource))
-    found = [each for each in known if each.group in groups]
-    return tuple(sorted(found, key=lambda one: not one.namespaced))
+    resources_of_groups = [resource for resource in known if resource.group in groups]
+    return tuple(sorted(resources_of_groups, key=lambda resource: not resource.namespaced))
 
 
 POLICY_RESOURCES: Final = (resources.CLUSTER_POLICIES, resources.POLICIES)
@@ -160,11 +160,11 @@ def is_our_namespace(metadata: Metadata) -> bool:
     return metadata.name == DEFAULT_NAMESPACE or _is_labelled(metadata)
 
 
-def foreign_objects(resource: Resource, found: Iterable[Metadata]) -> list[str]:
+def foreign_objects(resource: Resource, objects: Iterable[Metadata]) -> list[str]:
     """Which of the objects in our namespace are somebody else's, as ``kind name``."""
     return [
         f"{resource.kind} {metadata.name}"
-        for metadata in found
+        for metadata in objects
         if not (
             is_ours(metadata) or metadata.name in OF_EVERY_NAMESPACE or metadata.deletion_timestamp
         )

@@ -37,10 +37,10 @@ def answer_lines(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> I
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found: Any = answer(line)
+                result: Any = answer(line)
             except MalformedError as error:
-                found = line_failure(line, error)
-            yield replace(found, line=number) if hasattr(found, "line") else found
+                result = line_failure(line, error)
+            yield replace(result, line=number) if hasattr(result, "line") else result
 
 
 def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:

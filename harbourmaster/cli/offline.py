@@ -60,9 +60,9 @@ def replay(arguments: Arguments) -> int:
 
 def _check(stream: BinaryIO, arguments: Arguments) -> int:
     count = wrong = 0
-    compare = partial(_compared, settings=arguments.settings)
-    for count, each in enumerate(answer_lines(stream, compare), 1):  # noqa: B007 - used below
-        wrong += print_lines(filter(None, (each,)), LineFailure, ReplayDifference)
+    compare = partial(_compare_case, settings=arguments.settings)
+    for count, result in enumerate(answer_lines(stream, compare), 1):  # noqa: B007 - used below
+        wrong += print_lines(filter(None, (result,)), LineFailure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
@@ -84,7 +84,9 @@ def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> ReplayRe
     return case if isinstance(case, LineFailure) else answer_case(case, settings)
 
 
-def _compared(line: bytes, settings: AdmissionSettings) -> ReplayDifference | LineFailure | None:
+def _compare_case(
+    line: bytes, settings: AdmissionSettings
+) -> ReplayDifference | LineFailure | None:
     """A case whose answer is not, byte by byte, the one that was recorded; None for others."""
     case = read_case(line)
     if isinstance(case, LineFailure):

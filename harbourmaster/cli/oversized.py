@@ -40,18 +40,20 @@ async def list_oversized(
 ) -> list[Oversized]:
     """All of these kinds, as far as they have limits. Raises ApiError."""
     limited = [resource for resource in resources if is_limited(resource.group, resource.kind)]
-    found = await run_together(*(live.items(each, partial(_judged, each)) for each in limited))
-    return [one for some in found for one in some]
+    by_kind = await run_together(
+        *(live.items(resource, partial(_oversized_object, resource)) for resource in limited)
+    )
+    return [obj for objects in by_kind for obj in objects]
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Stored objects that cannot grow any more."""
-    for one in await list_oversized(live):
-        text = f"over the limits for new objects: {one.errors}"
-        yield note(one.subject, text, "it keeps working; no update can make it larger")
+    for obj in await list_oversized(live):
+        text = f"over the limits for new objects: {obj.errors}"
+        yield note(obj.subject, text, "it keeps working; no update can make it larger")
 
 
-def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:
+def _oversized_object(resource: Resource, raw: msgspec.Raw) -> Oversized | None:
     errors = size_errors(resource.group, resource.kind, raw)
     if not errors:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -34,28 +35,29 @@ if TYPE_CHECKING:
 KINDS: Final[Mapping[Resource, tuple[type, Callable[[Any], Named]]]] = {
     resources.ANALYSES: (
         Analysis,
-        lambda found: [(resources.ANALYSIS_DEFINITIONS, found.spec.analysis_definition)],
+        lambda obj: [(resources.ANALYSIS_DEFINITIONS, obj.spec.analysis_definition)],
     ),
     resources.ANALYSIS_DEFINITIONS: (
         AnalysisDefinition,
-        lambda found: [
+        lambda obj: [
             (resources.ANALYSIS_VALUE_TEMPLATES, objective.analysis_value_template_ref)
-            for objective in found.spec.objectives
+            for objective in obj.spec.objectives
         ],
     ),
     resources.ANALYSIS_VALUE_TEMPLATES: (
         AnalysisValueTemplate,
-        lambda found: [(resources.METRICS_PROVIDERS, found.spec.provider)],
+        lambda obj: [(resources.METRICS_PROVIDERS, obj.spec.provider)],
     ),
     resources.EVALUATION_DEFINITIONS: (
         EvaluationDefinition,
-        lambda found: [
-            (resources.KEPTN_METRICS, each.keptn_metric_ref) for each in found.spec.objectives
+        lambda obj: [
+            (resources.KEPTN_METRICS, objective.keptn_metric_ref)
+            for objective in obj.spec.objectives
         ],
     ),
     resources.MAGNUM_CLUSTERS: (
         MagnumCluster,
-        lambda found: [(resources.PROJECTS, found.status.project)],
+        lambda obj: [(resources.PROJECTS, obj.status.project)],
     ),
 }
 """The kinds whose objects may name objects of other namespaces, and what each of them names."""
@@ -71,30 +73,32 @@ class Unconsented(Struct, frozen=True):
     @property
     def command(self) -> tuple[str, ...]:
         """The arguments of kubectl by which it allows these namespaces, too."""
-        found = consent(self.to, sorted({*self.allowed, *self.origins}))
-        return (*found, "--overwrite") if self.allowed else found
+        arguments = consent(self.to, sorted({*self.allowed, *self.origins}))
+        return (*arguments, "--overwrite") if self.allowed else arguments
 
 
 def references_in(raw: msgspec.Raw | bytes, resource: Resource) -> tuple[Reference, ...]:
     """The references of an object to those of named namespaces. Raises DecodeError."""
     kind, named = KINDS[resource]
-    found: Any = msgspec.json.decode(raw, type=kind)
-    origin = found.metadata.namespace
+    obj: Any = msgspec.json.decode(raw, type=kind)
+    origin = obj.metadata.namespace
     references = dict.fromkeys(
-        Reference(to, each.namespace or origin, each.name, origin)
-        for to, each in named(found)
+        Reference(to, named_object.namespace or origin, named_object.name, origin)
+        for to, named_object in named(obj)
         # A template's provider without a namespace is looked up where the definition is.
-        if each and each.name and (each.namespace or to != resources.METRICS_PROVIDERS)
+        if named_object
+        and named_object.name
+        and (named_object.namespace or to != resources.METRICS_PROVIDERS)
     )
     # Its project takes a Magnum cluster: both consent.
-    name = found.metadata.name if resource == resources.MAGNUM_CLUSTERS else ""
+    name = obj.metadata.name if resource == resources.MAGNUM_CLUSTERS else ""
     back = [
         Reference(resource, origin, name, reference.namespace) for reference in references if name
     ]
     return (*references, *back)
 
 
-async def unconsented(
+async def list_unconsented(
     live: Installation, mode: ReferenceMode, versions: Mapping[str, Resource] | None = None
 ) -> list[Unconsented]:
     """What lacks consent, of objects that exist; ``Open`` asks for the default. Raises an ApiError.
@@ -106,25 +110,25 @@ async def unconsented(
     for resource in KINDS:
         pick = partial(references_in, resource=resource)
         listed = await live.items(known.get(resource.plural, resource), pick)
-        for to in (each for found in listed for each in found):
+        for to in chain.from_iterable(listed):
             if to.needs_consent(mode):
                 origins[replace(to, origin="")].add(to.origin)
     lacking = []
-    for to, those in origins.items():
+    for to, namespaces in origins.items():
         stored = known.get(to.resource.plural, to.resource)
         metadata = await live.read(stored, to.name, metadata_in, to.namespace)
         if metadata is None:
             continue
         refused = [
-            each
-            for each in sorted(those)
-            if not replace(to, origin=each).is_allowed(mode, metadata.annotations)
+            origin
+            for origin in sorted(namespaces)
+            if not replace(to, origin=origin).is_allowed(mode, metadata.annotations)
         ]
         if refused:
             allowed = tuple(sorted(consenting(metadata.annotations)))
             lacking.append(Unconsented(to, tuple(refused), allowed))
     return sorted(
-        lacking, key=lambda each: (each.to.namespace, each.to.resource.kind, each.to.name)
+        lacking, key=lambda item: (item.to.namespace, item.to.resource.kind, item.to.name)
     )
 
 
@@ -132,17 +136,17 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     """Each reference without consent; where all are open, what would be refused by default."""
     mode = (await live.known_settings()).cross_namespace_references
     is_open = mode == "Open"
-    found = await unconsented(live, mode)
-    for each in found:
-        subject = f"{each.to.resource.kind} {each.to.namespace}/{each.to.name}"
-        origins = ", ".join(each.origins)
-        remedy = f"to consent: kubectl {shlex.join(each.command)}"
+    lacking = await list_unconsented(live, mode)
+    for obj in lacking:
+        subject = f"{obj.to.resource.kind} {obj.to.namespace}/{obj.to.name}"
+        origins = ", ".join(obj.origins)
+        remedy = f"to consent: kubectl {shlex.join(obj.command)}"
         text = f"references from {origins} have no consent: crossNamespaceReferences is {mode}, so"
         if is_open:
             yield note(subject, f"{text} they are followed", remedy)
         else:
             yield warning(subject, f"{text} they are refused", remedy)
-    if is_open and not found:
+    if is_open and not lacking:
         text = "it is Open, and every reference to a provider or project has consent"
         remedy = f"set it to {DEFAULT_MODE}: docs/reference/metrics.md#references-across-namespaces"
         yield note("crossNamespaceReferences", text, remedy)

@@ -68,10 +68,10 @@ def render(arguments: Arguments) -> int:
 
 def load_engine(arguments: Arguments) -> tuple[Engine, bool]:
     """The engine of the files that are given, and whether one is bad: that is reported."""
-    found = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
-    for problem in found.problems:
+    sources = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
+    for problem in sources.problems:
         print(problem, file=sys.stderr)
-    return Engine(found.snapshot, arguments.settings), bool(found.problems)
+    return Engine(sources.snapshot, arguments.settings), bool(sources.problems)
 
 
 def render_manifest(
@@ -93,7 +93,7 @@ def _waits(manifest: dict[str, Any], engine: Engine) -> str:
     """For which objects its pods will wait, and how long; empty for none."""
     pod = pod_in(manifest, str(manifest.get("kind")))
     annotations = object_in(object_in(pod, "metadata"), "annotations")
-    waits = waits_of({key: each for key, each in annotations.items() if isinstance(each, str)})
+    waits = waits_of({key: value for key, value in annotations.items() if isinstance(value, str)})
     told = (
         describe_waits(waits, engine, namespace_of(manifest)) if waits and not waits.faults else ""
     )
@@ -107,5 +107,5 @@ def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
 
 def difference(before: object, after: object, old: str, new: str) -> Iterator[str]:
     """The unified diff of two values as YAML, with these titles."""
-    one, other = (dump(each).splitlines(keepends=True) for each in (before, after))
-    return difflib.unified_diff(one, other, old, new)
+    old_lines, new_lines = (dump(value).splitlines(keepends=True) for value in (before, after))
+    return difflib.unified_diff(old_lines, new_lines, old, new)

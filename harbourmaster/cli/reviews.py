@@ -126,10 +126,10 @@ def refusals(verdict: Verdict, manifest: Json) -> list[str]:
         return unknown
     status = msgspec.json.decode(verdict.response.encoded)["status"]
     causes = status.get("details", {}).get("causes", ())
-    found = [f"{cause['field']}: {cause['message']}" for cause in causes]
+    texts = [f"{cause['field']}: {cause['message']}" for cause in causes]
     # Whether a gate could be added matters only in a cluster.
     text = (status.get("message") or status.get("reason", "")).partition("; not even a gate")[0]
-    return (found or [text]) + unknown
+    return (texts or [text]) + unknown
 
 
 def warnings(verdict: Verdict) -> list[str]:
@@ -150,7 +150,7 @@ def engine_of(manifests: list[Json], settings: AdmissionSettings, *, has_gates: 
     namespaces: list[Json] = [
         {"metadata": {"name": name, "annotations": annotations}} for name in names
     ]
-    namespaces += [each for each in manifests if kind_of(each) == NAMESPACE]
+    namespaces += [manifest for manifest in manifests if kind_of(manifest) == NAMESPACE]
     case = ReplayCase(
         msgspec.Raw(),
         namespaces=list(_readable(namespaces, NamespaceObject)),

@@ -96,10 +96,10 @@ class Terminal:
                 break_on_hyphens=False,
                 drop_whitespace=True,
             )
-            return "\n".join(self._toned(part, tone) for part in folded)
-        return self._toned(first + shown, tone)
+            return "\n".join(self._with_tone(part, tone) for part in folded)
+        return self._with_tone(first + shown, tone)
 
-    def _toned(self, text: str, tone: Tone) -> str:
+    def _with_tone(self, text: str, tone: Tone) -> str:
         if not (self._has_colours and tone):
             return text
         bare = text.lstrip(" ")

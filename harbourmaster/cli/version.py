@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def run(arguments: Arguments) -> int:
     """Print them; why no cluster can be asked goes to standard error; returns 0 all the same."""
-    found = {"client": our_version()}
+    versions = {"client": our_version()}
     if not arguments.client:
         # The client takes 0.2 s to import.
         from harbourmaster.cli.live.cluster import run_with_client  # noqa: PLC0415
         from harbourmaster.cli.live.installation import add_versions  # noqa: PLC0415
 
-        run_with_client(arguments, partial(add_versions, arguments.installed_in, found))
-    print_out(arguments, found, [f"{name}: {text}" for name, text in found.items()])
+        run_with_client(arguments, partial(add_versions, arguments.installed_in, versions))
+    print_out(arguments, versions, [f"{name}: {text}" for name, text in versions.items()])
     return 0

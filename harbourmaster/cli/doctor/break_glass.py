@@ -106,7 +106,7 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
         done = "fails open" if is_on else "restored"
         say(f"{resource.kind}: {done}: {policies}")
         noted = standing_now or glass
-        names = [str(each["name"]) for each in entries]
+        names = [str(entry["name"]) for entry in entries]
         unknown = [name for name in names if not noted.has_noted(name)]
         if unknown and not is_on:
             say(

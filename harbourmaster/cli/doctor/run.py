@@ -16,8 +16,8 @@ from msgspec import Struct
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.diagnosis import Finding, run_checks
 from harbourmaster.cli.doctor.checks import CHECKS
-from harbourmaster.cli.doctor.checks.installation import absent
-from harbourmaster.cli.doctor.checks.rights import OWN, own_lacks
+from harbourmaster.cli.doctor.checks.installation import missing_installation
+from harbourmaster.cli.doctor.checks.rights import OWN, missing_own_rights
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -105,7 +105,7 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
 async def _first(installation: Installation) -> Finding | None:
     """The only finding if Harbourmaster is not installed; None if it is."""
     try:
-        lacking = await own_lacks(installation)
+        lacking = await missing_own_rights(installation)
     except ApiError as error:
         raise_unusable(error)
         lacking = []
@@ -117,7 +117,7 @@ async def _first(installation: Installation) -> Finding | None:
             "--context"
         )
     try:
-        return await absent(installation)
+        return await missing_installation(installation)
     except ApiError as error:
         raise_unusable(error)
     except msgspec.MsgspecError:
@@ -128,7 +128,7 @@ async def _first(installation: Installation) -> Finding | None:
 
 def lines(report: DoctorReport) -> list[str]:
     """The lines of the text output; the last one is the verdict."""
-    found = []
+    texts = []
     counts: Counter[str] = Counter()
     for finding in report.findings:
         counts[finding.check] += 1
@@ -140,21 +140,23 @@ def lines(report: DoctorReport) -> list[str]:
             if finding.severity in {"fault", "warning"}
             else finding.severity
         )
-        found.append(f"{label:{_LABEL}} {finding.check:{_CHECK}} {subject}{finding.text}")
+        texts.append(f"{label:{_LABEL}} {finding.check:{_CHECK}} {subject}{finding.text}")
         if finding.remedy:
-            found.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {finding.remedy}")
-    found += [
+            texts.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {finding.remedy}")
+    texts += [
         f"{'note':{_LABEL}} {check:{_CHECK}} {number - _MOST} more: -o json has all"
         for check, number in counts.items()
         if number > _MOST
     ]
-    return [*found, "", report.summary]
+    return [*texts, "", report.summary]
 
 
 def summary(findings: Sequence[Finding]) -> str:
     """The verdict in one line."""
     counts = Counter(finding.severity for finding in findings)
-    parts = [plural(counts[each], each) for each in ("fault", "warning") if counts[each]]
+    parts = [
+        plural(counts[severity], severity) for severity in ("fault", "warning") if counts[severity]
+    ]
     if counts["unknown"]:
         parts.append(f"{plural(counts['unknown'], 'thing')} that could not be read")
     if not parts:

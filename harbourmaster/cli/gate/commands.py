@@ -31,7 +31,9 @@ _EXAMPLES: Final = """examples:
   harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
-RELEASED: Final = {name: each for name, each in KINDS.items() if each in {*RESOURCES} - {CRON_JOBS}}
+RELEASED: Final = {
+    name: resource for name, resource in KINDS.items() if resource in {*RESOURCES} - {CRON_JOBS}
+}
 """Types whose pods can be released, by every name."""
 
 
@@ -49,10 +51,10 @@ def add_gate(gate: ArgumentParser) -> None:
     release = add_command(actions, "release", text, run="gate.show:release")
     add_connection(release)
     _add_scheduler(release)
-    types = ", ".join(fromkey.kind.lower() for fromkey in dict.fromkeys(RELEASED.values()))
+    types = ", ".join(resource.kind.lower() for resource in dict.fromkeys(RELEASED.values()))
     release.add_argument(
         "subject",
-        type=_released,
+        type=_release_subject,
         metavar="[NAMESPACE/]POD|TYPE/NAME",
         help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
     )
@@ -65,7 +67,7 @@ def add_gate(gate: ArgumentParser) -> None:
     add_subject(clear, "version", WORKLOAD_VERSIONS)
 
 
-def _released(text: str) -> tuple[Resource, tuple[str, str]]:
+def _release_subject(text: str) -> tuple[Resource, tuple[str, str]]:
     """The type, by default a pod, and what ``reference`` gives."""
     kind, slash, _ = text.partition("/")
     resource = RELEASED.get(kind.partition(".")[0].lower(), PODS) if slash else PODS

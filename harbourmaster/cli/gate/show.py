@@ -120,7 +120,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
     unread: list[str] = []
     live = Installation(client, arguments.installed_in)
     try:
-        found = await waiting_in(live, arguments.scheduler, namespace, arguments.selector, unread)
+        pods = await waiting_in(live, arguments.scheduler, namespace, arguments.selector, unread)
     except ApiError as error:
         complain(str(error))
         return LEFT
@@ -128,15 +128,15 @@ async def _show(arguments: Arguments, client: Client) -> int:
         complain(line)
     lines: list[str | tuple[str, Tone]]
     if arguments.output == "name":
-        lines = [f"pod/{one.pod}" for one in found]
-    elif found:
-        head, *rows = table(found, is_wide=arguments.output == "wide")
-        tones: list[Tone] = ["bad" if one.code in BLOCKED else "" for one in found]
+        lines = [f"pod/{pod.pod}" for pod in pods]
+    elif pods:
+        head, *rows = table(pods, is_wide=arguments.output == "wide")
+        tones: list[Tone] = ["bad" if pod.code in BLOCKED else "" for pod in pods]
         lines = [head, *zip(rows, tones, strict=True)]
     else:
         place = f"in namespace {namespace} " if namespace else ""
         lines = [f"No pod {place}waits at a gate or in its scheduler."]
-    print_out(arguments, found, lines)
+    print_out(arguments, pods, lines)
     return LEFT if unread else DONE
 
 
@@ -151,7 +151,7 @@ async def waiting_in(
     others = await read(label_selector="")
     versions = await live.items(WORKLOAD_VERSIONS, _decode_version, place, skipped=unread.append)
     places = {pod.namespace for pod in pods if not pod.has_waited}
-    waits = {each: await live_waits(live, each, others) for each in places}
+    waits = {space: await live_waits(live, space, others) for space in places}
     unread += dict.fromkeys(live.faults)
     return waiting(pods, versions, datetime.now(UTC), waits)
 
@@ -169,25 +169,27 @@ def waiting(
         facts = Facts(version=by_key.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
         if pod.namespace in waits:
             facts = waits[pod.namespace].of(pod, facts)
-        found = gate_report(pod, facts, GateWaitRules(), now)
-        copied = {each: getattr(found, each) for each in _COPIED}
-        shown.append(WaitingPod(waits_for=found.text, orphaned=found.code == "orphaned", **copied))
-    return sorted(shown, key=lambda one: (-one.age, one.namespace, one.pod))
+        report = gate_report(pod, facts, GateWaitRules(), now)
+        copied = {field: getattr(report, field) for field in _COPIED}
+        shown.append(
+            WaitingPod(waits_for=report.text, orphaned=report.code == "orphaned", **copied)
+        )
+    return sorted(shown, key=lambda pod: (-pod.age, pod.namespace, pod.pod))
 
 
-def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
+def table(pods: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
     """The lines of the text output."""
     rows = [("POD", "AGE", "APP", "WORKLOAD", "CODE", "WAITS FOR")]
     rows += [
         (
-            f"{one.namespace}/{one.pod}",
-            short_age(one.age),
-            one.app or "-",
-            f"{one.workload}@{one.version}" if one.workload else "-",
-            one.code,
-            describe(one.code, one.waits_for),
+            f"{pod.namespace}/{pod.pod}",
+            short_age(pod.age),
+            pod.app or "-",
+            f"{pod.workload}@{pod.version}" if pod.workload else "-",
+            pod.code,
+            describe(pod.code, pod.waits_for),
         )
-        for one in found
+        for pod in pods
     ]
     shown = range(6) if is_wide else (0, 1, 3, 5)
     widths = [max(len(row[at]) for row in rows) for at in range(5)] + [0]
@@ -196,7 +198,7 @@ def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
 
 def short_age(seconds: int) -> str:
     """As kubectl shows ages: one or two units."""
-    unit = next((each for each in _UNITS if seconds >= 2 * _UNITS[each]), "s")
+    unit = next((name for name in _UNITS if seconds >= 2 * _UNITS[name]), "s")
     return f"{seconds // _UNITS.get(unit, 1)}{unit}"
 
 
@@ -208,17 +210,19 @@ async def _release(arguments: Arguments, client: Client) -> int:
         who = await caller_name(client)
         if resource != PODS:
             pick = partial(_of_workload, arguments.scheduler, (resource.kind, name))
-            found = ClusterReader(client).list_all(
+            reading = ClusterReader(client).list_all(
                 PODS, pick, namespace, field_selector=PENDING_PODS
             )
-            names = await found
+            names = await reading
     except ApiError as error:
-        return await _refused(client, error, resource, (namespace, name), "released")
+        return await _explain_refusal(client, error, resource, (namespace, name), "released")
     if not names:
         lists = f"harbourmaster gate list -n {namespace} lists those that wait"
         complain(f"no pod of {resource.kind} {namespace}/{name} waits: {lists}")
         return LEFT
-    return max([await _release_one(arguments, client, who, namespace, each) for each in names])
+    return max(
+        [await _release_one(arguments, client, who, namespace, pod_name) for pod_name in names]
+    )
 
 
 def _of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> str | None:
@@ -238,7 +242,7 @@ async def _release_one(
     try:
         pod = await _let_go(client, arguments, namespace, name, who)
     except ApiError as error:
-        return await _refused(client, error, PODS, (namespace, name), "released")
+        return await _explain_refusal(client, error, PODS, (namespace, name), "released")
     if pod is None:
         where = f"does not wait in the scheduler {arguments.scheduler}"
         complain(f"{shown}: not released: it does not have the gate {GATE} and {where}")
@@ -268,12 +272,14 @@ async def _clear(arguments: Arguments, client: Client) -> int:
             return DONE
         await client.patch(WORKLOAD_VERSIONS, name, patch, namespace)
     except ApiError as error:
-        return await _refused(client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared")
+        return await _explain_refusal(
+            client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared"
+        )
     say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
     return DONE
 
 
-async def _refused(
+async def _explain_refusal(
     client: Client, error: ApiError, resource: Resource, key: tuple[str, str], done: str
 ) -> int:
     """Say why something could not be done; returns the exit code."""

@@ -144,7 +144,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
 
     limit = PAGE_SIZE
     for attempt in range(_RESTARTS + 1):
-        found: list[Decoded] = []
+        objects: list[Decoded] = []
         skipped.clear()
         token = ""
         try:
@@ -159,12 +159,12 @@ async def collect(  # noqa: PLR0913 - what a list takes
                     metadata_only=metadata_only,
                 )
                 picked = readable(page.items, pick, skip)
-                found += [each for each in picked if each is not None]
+                objects += [obj for obj in picked if obj is not None]
                 token = page.continue_token
                 if not token:
                     for line in skipped:
                         unread(line)
-                    return found
+                    return objects
         except TooLargeError:
             # So many objects of the largest size that etcd takes fit.
             if limit == _SMALL_PAGE:

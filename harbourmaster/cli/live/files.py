@@ -76,7 +76,7 @@ def _not_created(manifest: dict[str, Any]) -> str:
     missing = [name for name in ("apiVersion", "kind") if not manifest.get(name)]
     if missing:
         return f"{missing[0]}: required"
-    if wrong := [each for each in ("apiVersion", "kind") if not isinstance(manifest[each], str)]:
+    if wrong := [name for name in ("apiVersion", "kind") if not isinstance(manifest[name], str)]:
         return f"{wrong[0]}: expected a string"
     if manifest["apiVersion"].startswith(f"{_KUSTOMIZE}/"):
         kind = manifest["kind"]
@@ -131,11 +131,11 @@ def _objects_in(file: Path) -> Iterator[Raw]:
     except OSError as error:
         raise UnreadableError(f"{file}: cannot be read: {reason(error)}") from None
     try:
-        found = _decode_list(text)
+        decoded = _decode_list(text)
     except (msgspec.DecodeError, RecursionError):
         for document in parse_documents(text, str(file)):
             if isinstance(document, Problem):
                 raise UnreadableError(str(document)) from None
             yield Raw(msgspec.json.encode(document.value))
         return
-    yield from (Raw(text),) if found.items is None else found.items
+    yield from (Raw(text),) if decoded.items is None else decoded.items

@@ -116,8 +116,8 @@ class Installation(ClusterReader):
         """The settings of a process, and why they may be others; empty where they are right."""
         where = f"Deployment {self.namespace}/{name}"
         try:
-            found = await self._running(name, kind)
-            return (kind(), await self._absent(where)) if found is None else (found, "")
+            settings = await self._running(name, kind)
+            return (kind(), await self._absent(where)) if settings is None else (settings, "")
         except ApiError as error:
             return kind(), f"{read_error(error, where)}; {_ASSUMED}"
         except (UnknownSettingsError, ValueError) as error:
@@ -127,8 +127,8 @@ class Installation(ClusterReader):
         """What is said of a Deployment that is not there; the same of both where neither is."""
         if any(
             [
-                await self.find(resources.DEPLOYMENTS, one, self.namespace)
-                for one in (WEBHOOK, CONTROLLER)
+                await self.find(resources.DEPLOYMENTS, name, self.namespace)
+                for name in (WEBHOOK, CONTROLLER)
             ]
         ):
             return f"{where} not found (--installed-in says where to look); {_ASSUMED}"
@@ -144,8 +144,8 @@ class Installation(ClusterReader):
     async def secret(self) -> dict[str, bytes] | None:
         """What the Secret of the certificates holds; None where there is none."""
         name = (await self.known_settings()).certificates.secret_name
-        found = await self.read(resources.SECRETS, name, decode_secret, self.namespace)
-        return (found.data or {}) if found is not None else None
+        stored = await self.read(resources.SECRETS, name, decode_secret, self.namespace)
+        return (stored.data or {}) if stored is not None else None
 
     async def lease(self) -> Lease | None:
         """Who leads."""
@@ -170,7 +170,7 @@ class Installation(ClusterReader):
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
 
 
-async def add_versions(namespace: str, found: dict[str, str], client: Client) -> int:
+async def add_versions(namespace: str, versions: dict[str, str], client: Client) -> int:
     """Add the images of our processes and the version of Kubernetes, or why they are unknown."""
     live = Installation(client, namespace)
     for name, asking in (
@@ -179,16 +179,16 @@ async def add_versions(namespace: str, found: dict[str, str], client: Client) ->
         ("kubernetes", server_version(client)),
     ):
         try:
-            found[name] = str(await asking)
+            versions[name] = str(await asking)
         except ApiError as error:
-            found[name] = f"unknown: {cause(error)}"
+            versions[name] = f"unknown: {cause(error)}"
     return DONE
 
 
 async def _image(live: Installation, name: str) -> str:
     """The image of a process, and its version where a label says it."""
-    found = await live.deployment(name)
-    if found is None:
+    deployment = await live.deployment(name)
+    if deployment is None:
         return f"not found in namespace {live.namespace}"
-    label = found.metadata.labels.get("app.kubernetes.io/version", "")
-    return f"{label} ({found.image})" if label else found.image
+    label = deployment.metadata.labels.get("app.kubernetes.io/version", "")
+    return f"{label} ({deployment.image})" if label else deployment.image

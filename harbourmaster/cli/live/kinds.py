@@ -95,7 +95,7 @@ class _Container(_Kind, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        return any(each in _COMMANDS for each in takewhile(_is_no_flag, self.words))
+        return any(word in _COMMANDS for word in takewhile(_is_no_flag, self.words))
 
 
 class _PodSpec(_Kind, frozen=True):
@@ -182,8 +182,11 @@ class Workload(_Kind, frozen=True):
     @property
     def _container(self) -> _Container:
         """That of our process, or the first where none names its command."""
-        found = self._pod_spec.containers
-        return next((each for each in found if each.is_ours), next(iter(found), _Container()))
+        containers = self._pod_spec.containers
+        return next(
+            (container for container in containers if container.is_ours),
+            next(iter(containers), _Container()),
+        )
 
     @property
     def image(self) -> str:
@@ -198,16 +201,20 @@ class Workload(_Kind, frozen=True):
     @property
     def variables(self) -> list[tuple[str, str, _KeyOfMap | None]]:
         """The environment of all containers: name, value, and the key of a ConfigMap instead."""
-        found = [each for container in self._pod_spec.containers for each in container.env or ()]
-        return [(one.name, one.value, one.value_from.config_map_key_ref) for one in found]
+        entries = [
+            entry for container in self._pod_spec.containers for entry in container.env or ()
+        ]
+        return [(entry.name, entry.value, entry.value_from.config_map_key_ref) for entry in entries]
 
     def source_of(self, path: str) -> tuple[str, str] | None:
         """The ConfigMap, and the key in it, that a file of our process is mounted from."""
         wanted = PurePosixPath(path)
         mounts = self._container.volume_mounts or ()
-        above = [each for each in mounts if wanted.is_relative_to(each.mount_path)]
+        above = [mount for mount in mounts if wanted.is_relative_to(mount.mount_path)]
         # One mount hides what another has below it.
-        mount = max(above, key=lambda one: len(PurePosixPath(one.mount_path).parts), default=None)
+        mount = max(
+            above, key=lambda mount: len(PurePosixPath(mount.mount_path).parts), default=None
+        )
         volumes = {volume.name: volume.config_map for volume in self._pod_spec.volumes or ()}
         source = volumes.get(mount.name) if mount is not None else None
         if mount is None or source is None:
@@ -284,7 +291,7 @@ def written_at(raw: msgspec.Raw | bytes, *path: str) -> list[str]:
     """
     times = []
     for field in decode_anything(raw).get("metadata", {}).get("managedFields") or ():
-        owned = reduce(lambda found, key: (found or {}).get(key), path, field.get("fieldsV1"))
+        owned = reduce(lambda fields, key: (fields or {}).get(key), path, field.get("fieldsV1"))
         if owned is not None:
             times.append(field.get("time") or "")
     return sorted(times)

@@ -55,7 +55,7 @@ on_missing_kind: ContextVar[Callable[[Resource], object]] = ContextVar(
 
 async def run_together(*doing: Coroutine[Any, Any, T]) -> list[T]:
     """What all of them give, in their order; where one fails the others are ended."""
-    tasks = [asyncio.create_task(each) for each in doing]
+    tasks = [asyncio.create_task(coroutine) for coroutine in doing]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -91,8 +91,8 @@ async def caller(client: Client) -> Caller:
 
 async def caller_name(client: Client) -> str:
     """The user's name; where the API server doesn't say, that on this machine."""
-    found = (await caller(client)).name
-    return found or f"unknown ({os.environ.get('USER', '?')} on {socket.gethostname()})"
+    name = (await caller(client)).name
+    return name or f"unknown ({os.environ.get('USER', '?')} on {socket.gethostname()})"
 
 
 class ClusterReader:
@@ -119,8 +119,8 @@ class ClusterReader:
             self._known[key] = task = asyncio.create_task(make())
             # It may fail when nobody waits for it any more.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        found: T = await asyncio.shield(self._known[key])
-        return found
+        result: T = await asyncio.shield(self._known[key])
+        return result
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> bytes:
         """One object's JSON. Raises an ApiError; ``is_kind_missing`` tells one NotFoundError."""
@@ -169,7 +169,7 @@ class ClusterReader:
         async def ask() -> tuple[list[T], list[str]]:
             lines: list[str] = []
             async with self._width:
-                found = await collect(
+                objects = await collect(
                     self.client,
                     resource,
                     pick,
@@ -177,14 +177,14 @@ class ClusterReader:
                     unread=lines.append,
                     **options,
                 )
-            return found, lines
+            return objects, lines
 
         key = ("list", resource, namespace, pick, tuple(sorted(options.items())))
-        found, lines = await self.once(key, ask)
+        objects, lines = await self.once(key, ask)
         while lines:
             # Told once, however often the list is asked for.
             (skipped or on_unread.get())(lines.pop(0))
-        return found
+        return objects
 
     async def items(
         self,
@@ -228,7 +228,7 @@ class ClusterReader:
         if is_kind_missing(error):
             return f"the cluster does not know the kind {resource.kind}"
         try:
-            known = [each.name for each in await self.metadata(resource, namespace)]
+            known = [metadata.name for metadata in await self.metadata(resource, namespace)]
         except ApiError:
             known = []
         look = f"kubectl -n {namespace} get {resource.plural} lists those that exist"

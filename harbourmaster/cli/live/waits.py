@@ -43,15 +43,15 @@ class Objects:
         self._found: defaultdict[Resource, dict[str, Target]] = defaultdict(dict)
         self.kinds = dict(KINDS)
         """As items name them; those of the manifests, too."""
-        names = {(each.group, each.kind): name for name, each in KINDS.items()}
-        for each in manifests:
-            group, version, kind = kind_of(each)
+        names = {(known.group, known.kind): name for name, known in KINDS.items()}
+        for manifest in manifests:
+            group, version, kind = kind_of(manifest)
             made = of_kind(group, kind, version)
             name = names.get((group, kind), made.name)
             resource = self.kinds.setdefault(name, made)
-            if not resource.namespaced or namespace_of(each) == namespace:
-                name = each["metadata"].get("name", "")
-                encoded = msgspec.json.encode(each)
+            if not resource.namespaced or namespace_of(manifest) == namespace:
+                name = manifest["metadata"].get("name", "")
+                encoded = msgspec.json.encode(manifest)
                 self.take(resource, target_of(resource, encoded, whole=(name,)))
 
     def take(self, resource: Resource, target: Target) -> None:
@@ -68,7 +68,7 @@ class Objects:
 
     def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
         """Those of a kind with that label."""
-        return [each for each in self.all(resource) if each.labels.get(key) == value]
+        return [target for target in self.all(resource) if target.labels.get(key) == value]
 
     def obstacle(self, _resource: Resource) -> None:
         """Of what cannot be read nobody asks for a report."""
@@ -92,9 +92,9 @@ def waits_in_files(pods: Collection[Pod], objects: Objects) -> WaitFacts:
     reports = {}
     for item in _items(pods):
         objects.kinds.setdefault(item.kind, of_kind("", item.kind))
-        found = report_on(item, objects.kinds, objects, suggests=True)
-        text = found.text.replace(MISSING, "is not in these files", 1)
-        reports[item] = replace(found, text=text)
+        report = report_on(item, objects.kinds, objects, suggests=True)
+        text = report.text.replace(MISSING, "is not in these files", 1)
+        reports[item] = replace(report, text=text)
     return WaitFacts(reports, wait_cycles(pods, reports, objects))
 
 
@@ -116,9 +116,9 @@ async def live_waits(
     items, objects = _items(pods), files or Objects()
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     kinds = objects.kinds if unknown else settings.lifecycle.kinds_to_wait_for
-    if unknown and any(each.kind not in kinds for each in items):
+    if unknown and any(item.kind not in kinds for item in items):
         served = await live.attempt(Discovery(live.client).listable(), ())
-        kinds |= {each.name: each for each in served if each.namespaced}
+        kinds |= {kind.name: kind for kind in served if kind.namespaced}
 
     async def report(item: WaitItem) -> ItemReport:
         text = _ABSENT if unknown and item.kind not in kinds else ""
@@ -150,8 +150,8 @@ async def _read(
     try:
         if selector:
             pick = partial(target_of, kind)
-            for each in await live.list_all(kind, pick, place, label_selector=selector):
-                objects.take(kind, each)
+            for target in await live.list_all(kind, pick, place, label_selector=selector):
+                objects.take(kind, target)
         if item.name:
             raw = await live.get(resource, item.name, place)
             objects.take(resource, target_of(resource, raw, whole=(item.name,)))

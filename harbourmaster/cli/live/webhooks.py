@@ -25,7 +25,7 @@ class _Client(Struct, frozen=True, rename="camel"):
     url: str | None = None
 
     @property
-    def called(self) -> tuple[str, str] | None:
+    def service_key(self) -> tuple[str, str] | None:
         """Namespace and name of the Service; None for a URL."""
         return (self.service.namespace, self.service.name) if self.service else None
 
@@ -49,7 +49,7 @@ class Webhook(Struct, frozen=True, rename="camel"):
     @property
     def service(self) -> tuple[str, str] | None:
         """Namespace and name of the Service that is called; None for a URL."""
-        return self.client_config.called
+        return self.client_config.service_key
 
     def covers(self, group: str, resource: str, operation: str = "") -> bool:
         """Whether one of its rules is about the kind, and about the operation if one is given."""
@@ -77,9 +77,9 @@ class Webhook(Struct, frozen=True, rename="camel"):
     def labels(self) -> dict[str, str] | None:
         """Labels that its objectSelector selects; None where none were found."""
         made = compile_selector(self.object_selector) or EVERYTHING
-        found = {key: min(values) for key, values in made.one_of if values}
-        found.update((key, "true") for key in made.present if key not in found)
-        return found if made.matches(found) else None
+        chosen = {key: min(values) for key, values in made.one_of if values}
+        chosen.update((key, "true") for key in made.present if key not in chosen)
+        return chosen if made.matches(chosen) else None
 
 
 class Configuration(Struct, frozen=True, rename="camel"):
@@ -96,7 +96,7 @@ class Configuration(Struct, frozen=True, rename="camel"):
     @property
     def services(self) -> frozenset[tuple[str, str]]:
         """Namespace and name of each Service that it calls."""
-        return frozenset(found for entry in self.entries if (found := entry.service))
+        return frozenset(service for entry in self.entries if (service := entry.service))
 
 
 class _ConversionWebhook(Struct, frozen=True, rename="camel"):
@@ -168,7 +168,7 @@ class Definition(Struct, frozen=True, rename="camel"):
     @property
     def converter(self) -> tuple[str, str] | None:
         """Namespace and name of the Service that converts; None where none does."""
-        return self.conversion.called
+        return self.conversion.service_key
 
     def condition(self, kind: str) -> Condition | None:
         """One of its conditions."""

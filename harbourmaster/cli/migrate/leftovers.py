@@ -79,7 +79,7 @@ class Leftovers:
         return [
             Leftover(Ref("apiservice", service.metadata.name), KEPTN, CalledService(*called))
             for service in await self._live.list_all(resources.API_SERVICES, decode_api_service)
-            if (called := service.client.called) and called[1].startswith("metrics-operator")
+            if (called := service.client.service_key) and called[1].startswith("metrics-operator")
         ]
 
     async def _bindings(self, resource: Resource, made_for: Collection[str]) -> list[Leftover]:

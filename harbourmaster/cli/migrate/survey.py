@@ -47,7 +47,7 @@ from harbourmaster.cli.migrate.model import (
     ReplacedWorkload,
 )
 from harbourmaster.cli.oversized import list_oversized
-from harbourmaster.cli.references import unconsented
+from harbourmaster.cli.references import list_unconsented
 from harbourmaster.controller.names import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
@@ -301,7 +301,7 @@ class _Survey:
         self, settings: ControllerSettings | None, kinds: list[Resource]
     ) -> list[Unconsented]:
         mode = (settings or ControllerSettings()).cross_namespace_references
-        return await unconsented(self._live, mode, {kind.plural: kind for kind in kinds})
+        return await list_unconsented(self._live, mode, {kind.plural: kind for kind in kinds})
 
     async def _ours(
         self, mutating: list[Configuration], settings: ControllerSettings | None

@@ -267,7 +267,7 @@ class Removal:
         return [
             api_service.metadata
             for api_service in await collect(self.client, API_SERVICES, decode_api_service)
-            if api_service.client.called in services
+            if api_service.client.service_key in services
         ]
 
     async def delete_keptn_addresses(self) -> str:

@@ -231,8 +231,8 @@ def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
     pod = wanted or Pod(namespace=subject.namespace)
     facts = Facts()
     if pod.wait_conditions is not None:
-        others = map(_subject, filter(makes_pods, question.files))
-        pods = [made(each) for each in others if each.namespace == subject.namespace]
+        subjects = map(_subject, filter(makes_pods, question.files))
+        pods = [made(maker) for maker in subjects if maker.namespace == subject.namespace]
         objects = Objects(question.files, subject.namespace)
         facts = waits_in_files([pod, *filter(None, pods)], objects).of(pod, facts)
     report = gate_report(pod, facts, GateWaitRules(), datetime.now(UTC))

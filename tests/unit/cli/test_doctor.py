@@ -25,7 +25,7 @@ from harbourmaster.cli.diagnosis import Finding, sort_findings
 from harbourmaster.cli.doctor import run as doctor
 from harbourmaster.cli.doctor.checks import CHECKS, rights
 from harbourmaster.cli.doctor.checks.features import add_on
-from harbourmaster.cli.doctor.checks.rights import required
+from harbourmaster.cli.doctor.checks.rights import required_rights
 from harbourmaster.cli.doctor.run import DoctorReport, NoPermissionError, diagnose, lines, summary
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings as judge
@@ -327,7 +327,7 @@ async def test_an_api_server_that_goes_away_ends_it(cluster):
 
 
 def test_rights_are_those_of_the_manifests():
-    found = required(ControllerSettings(), "elsewhere")
+    found = required_rights(ControllerSettings(), "elsewhere")
     said = {(one.account, str(one), one.namespace) for one in found}
     assert (CONTROLLER, "patch pods", "") in said
     assert (WEBHOOK, "watch namespaces", "") in said
@@ -349,15 +349,19 @@ def test_rights_are_those_of_the_manifests():
     ],
 )
 def test_rights_follow_the_settings(settings, right):
-    without = {str(one) for one in required(ControllerSettings(), HOME)}
-    found = {str(one) for one in required(msgspec.convert(settings, ControllerSettings), HOME)}
+    without = {str(one) for one in required_rights(ControllerSettings(), HOME)}
+    found = {
+        str(one) for one in required_rights(msgspec.convert(settings, ControllerSettings), HOME)
+    }
     assert without < found
     assert any(each.startswith(right.split("/")[0]) for each in found - without)
 
 
 def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
-    ours = {str(one) for one in required(ControllerSettings(), HOME)}
-    theirs = {str(one) for one in required(ControllerSettings(register_webhooks=False), HOME)}
+    ours = {str(one) for one in required_rights(ControllerSettings(), HOME)}
+    theirs = {
+        str(one) for one in required_rights(ControllerSettings(register_webhooks=False), HOME)
+    }
     assert {our for our in ours - theirs if "mutatingwebhook" in our}
     assert not {their for their in theirs if "mutatingwebhook" in their}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harbourmaster.cli.doctor.checks.rights import required
+from harbourmaster.cli.doctor.checks.rights import required_rights
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.definitions import kinds
 from helpers.manifests import ROOT, VERSION, kustomize, rendered
@@ -298,7 +298,9 @@ def test_doctor_knows_the_rights_from_the_wheel_as_from_the_checkout(programs):
         "print(*sorted(required(ControllerSettings(), 'x')), sep='\\n')"
     )
     told = run(programs / "python", "-c", code)
-    assert told.stdout.splitlines() == list(map(str, sorted(required(ControllerSettings(), "x"))))
+    assert told.stdout.splitlines() == list(
+        map(str, sorted(required_rights(ControllerSettings(), "x")))
+    )
     assert told.stdout
 
 

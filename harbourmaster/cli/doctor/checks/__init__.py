@@ -26,7 +26,7 @@ CHECKS: Final = (
     Check("gates", registration.check_gates, "every namespace that requests gates has them"),
     Check("checks", mistakes.check, "no key, target, owner or missing definition skips checks"),
     Check("metrics", features.check_metrics, "every metric has a fresh value, or is about to"),
-    Check("waits", workloads.blocked, "no pod waits for objects that will not come"),
+    Check("waits", workloads.check_waits, "no pod waits for objects that will not come"),
     Check("workloads", workloads.check, "no version is blocked, and pods have what reviews give"),
     Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
     Check("rights", rights.check, "our ServiceAccounts have the permissions that they need"),

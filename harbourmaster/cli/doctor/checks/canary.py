@@ -44,44 +44,44 @@ OWNED: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolera
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Try a pod, and say who answered or why nobody did."""
-    finding = await _answered(live)
+    finding = await _find_answer(live)
     if finding is not None:
         yield finding
 
 
-async def _answered(live: Installation) -> Finding | None:
+async def _find_answer(live: Installation) -> Finding | None:
     configuration = await live.configuration(MUTATING_WEBHOOKS)
     if configuration is None:
         text = "not tried: without a configuration the API server calls no webhook for pods"
         return note("pod", text, "see configurations")
-    found = await tried(live)
-    if found is None:
+    result = await try_canary(live)
+    if result is None:
         if not live.canary_namespace:
             return None
         text = f"no webhook on pods selects the namespace {live.canary_namespace}, or it is missing"
         return unknown("pod", text, "choose another one with --canary-namespace")
-    subject = f"pod in {found.namespace}"
-    if found.error is not None:
-        return _failed(subject, found.error)
-    if found.version == our_version():
-        return ok(f"a pod tried in {found.namespace} was answered by version {found.version}")
-    if found.version:
-        text = f"answered by version {found.version}; this command is {our_version()}"
+    subject = f"pod in {result.namespace}"
+    if result.error is not None:
+        return _explain_error(subject, result.error)
+    if result.version == our_version():
+        return ok(f"a pod tried in {result.namespace} was answered by version {result.version}")
+    if result.version:
+        text = f"answered by version {result.version}; this command is {our_version()}"
         return note(subject, text, "use the command of the same version")
     if not any(entry.covers_pods for entry in configuration.entries):
         return None
     stored = (await live.stored_configurations())[MUTATING_WEBHOOKS]
-    return await _silent(live, subject, found, is_open=break_glass_of(stored) is not None)
+    return await _explain_silence(live, subject, result, is_open=break_glass_of(stored) is not None)
 
 
-def _failed(subject: str, error: ApiError) -> Finding:
+def _explain_error(subject: str, error: ApiError) -> Finding:
     if isinstance(error, UnreachableError):
         text = f"no answer, so a webhook for pods hangs: {error.message}"
-        return fault(subject, text, _cure("timeout"))
+        return fault(subject, text, _remedy_for("timeout"))
     called = failed_call(error)
     if called is not None and OUR_DOMAIN in called[0]:
         return fault(
-            subject, f"refused: {called[0]} can't be called: {called[1]}", _cure(called[1])
+            subject, f"refused: {called[0]} can't be called: {called[1]}", _remedy_for(called[1])
         )
     if called is not None:
         text = f"refused: another party's webhook {called[0]} can't be called: {called[1]}"
@@ -94,11 +94,13 @@ def _failed(subject: str, error: ApiError) -> Finding:
     return unknown(subject, text, "choose another namespace with --canary-namespace")
 
 
-async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bool) -> Finding:
-    why, words = await why_silent(live, found.namespace)
+async def _explain_silence(
+    live: Installation, subject: str, result: CanaryResult, *, is_open: bool
+) -> Finding:
+    why, words = await why_silent(live, result.namespace)
     if why == "unreachable":
         text = f"admitted without a review: the webhook can't be called: {words}"
-        return fault(subject, text, _cure(words, is_open=is_open))
+        return fault(subject, text, _remedy_for(words, is_open=is_open))
     if why == "pods-only":
         text = (
             "admitted without our answer, though the webhook refuses an invalid policy: what is "
@@ -116,30 +118,30 @@ async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bo
     return fault(subject, f"{text} (break-glass)" if is_open else text, remedy)
 
 
-def _cure(why: str, *, is_open: bool = False) -> str:
-    found = next(
+def _remedy_for(why: str, *, is_open: bool = False) -> str:
+    remedy = next(
         (remedy for words, remedy in _REMEDIES if re.search(words, why, re.IGNORECASE)),
         "see whether webhooks run, are ready, and can be reached from the control plane",
     )
-    return found if is_open else f"{found}; {_BREAK_GLASS}"
+    return remedy if is_open else f"{remedy}; {_BREAK_GLASS}"
 
 
 async def check_others(live: Installation) -> AsyncIterator[Finding]:
     """Which other webhooks change pods after us, and whether the two ever agree."""
-    first = await tried(live)
+    first = await try_canary(live)
     if first is not None and first.error is None and first.version:
-        yield await _agreed(live, first, await _others(live, first))
+        yield await _compare_reviews(live, first, await _others(live, first))
     elif first is not None:
         yield unknown("pod", "not tried: the canary got no answer", "see canary")
 
 
-async def _agreed(live: Installation, first: Tried, others: list[str]) -> Finding:
+async def _compare_reviews(live: Installation, first: CanaryResult, others: list[str]) -> Finding:
     named = f"one of {', '.join(others)}" if others else "another mutating webhook or policy"
     if not first.is_marked:
         text = f"the pod lacks part of our changes: {named} removes them"
         remedy = "exclude our fields there, or have it called before us (its name sorts first)"
         return fault("pod", text, remedy)
-    second = await again(live, first)
+    second = await try_again(live, first)
     if second.error is not None:
         text = f"an admitted pod is refused at its second review: {second.error.message}"
         return warning("pod", text, "find the webhook or policy that refuses it")
@@ -151,10 +153,10 @@ async def _agreed(live: Installation, first: Tried, others: list[str]) -> Findin
     return ok("no other webhook changes pods")
 
 
-async def _others(live: Installation, found: Tried) -> list[str]:
+async def _others(live: Installation, result: CanaryResult) -> list[str]:
     """The names of the configurations of others that are asked about the canary."""
-    namespace = next(one for one in await live.namespaces() if one.name == found.namespace)
-    labels = ((found.pod or {}).get("metadata") or {}).get("labels") or {}
+    namespace = next(space for space in await live.namespaces() if space.name == result.namespace)
+    labels = ((result.pod or {}).get("metadata") or {}).get("labels") or {}
     return sorted(
         configuration.metadata.name
         for configuration in await live.configurations(MUTATING_WEBHOOKS)
@@ -166,7 +168,7 @@ async def _others(live: Installation, found: Tried) -> list[str]:
     )
 
 
-class Tried(Struct, frozen=True):
+class CanaryResult(Struct, frozen=True):
     """The result of the canary. ``version`` is that of the webhook that answered, if one did."""
 
     namespace: str
@@ -178,10 +180,10 @@ class Tried(Struct, frozen=True):
     """Whether all of what we gave it is still there."""
 
 
-async def tried(live: Installation) -> Tried | None:
+async def try_canary(live: Installation) -> CanaryResult | None:
     """Try a pod where webhooks look; None where they look at no namespace. Raises ApiError."""
 
-    async def attempt() -> Tried | None:
+    async def attempt() -> CanaryResult | None:
         namespace, labels = await _where(live)
         if not namespace:
             return None
@@ -190,28 +192,30 @@ async def tried(live: Installation) -> Tried | None:
     return await live.once("canary", attempt)
 
 
-async def again(live: Installation, before: Tried) -> Tried:
+async def try_again(live: Installation, before: CanaryResult) -> CanaryResult:
     """Try the result once more: what changes it now would change it every time."""
     stored = before.pod or {}
     metadata = stored.get("metadata") or {}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
-    return await _attempt(live, before.namespace, _made(PODS, stored.get("spec") or {}, **kept))
+    return await _attempt(
+        live, before.namespace, _object_of(PODS, stored.get("spec") or {}, **kept)
+    )
 
 
-async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> Tried:
+async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> CanaryResult:
     try:
         body = await live.client.create(PODS, obj, namespace, dry_run=True)
     except ApiError as error:
-        return Tried(namespace, error=error)
+        return CanaryResult(namespace, error=error)
     stored = msgspec.json.decode(body)
     spec = stored.get("spec") or {}
-    found = (spec.get("nodeSelector") or {}).get(VERSION, "")
+    version = (spec.get("nodeSelector") or {}).get(VERSION, "")
     marks = [
         toleration
         for toleration in spec.get("tolerations") or ()
         if toleration.get("key") == CANARY
     ]
-    return Tried(namespace, found, None, stored, bool(found) and bool(marks))
+    return CanaryResult(namespace, version, None, stored, bool(version) and bool(marks))
 
 
 def pod(labels: dict[str, str]) -> dict[str, Any]:
@@ -234,10 +238,10 @@ def pod(labels: dict[str, str]) -> dict[str, Any]:
         "restartPolicy": "Never",
         "containers": [container],
     }
-    return _made(PODS, spec, labels={**labels, CANARY: "true"})
+    return _object_of(PODS, spec, labels={**labels, CANARY: "true"})
 
 
-def _made(resource: Resource, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:  # noqa: ANN401
+def _object_of(resource: Resource, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:  # noqa: ANN401
     """An object to be tried."""
     return {
         "apiVersion": resource.api_version,
@@ -250,15 +254,21 @@ def _made(resource: Resource, spec: dict[str, Any], **metadata: Any) -> dict[str
 async def _where(live: Installation) -> tuple[str, dict[str, str]]:
     """A namespace and labels that webhooks select: what was asked for, ``default``, or any."""
     configuration = await live.configuration(MUTATING_WEBHOOKS)
-    entries = [one for one in configuration.entries if one.covers_pods] if configuration else []
+    entries = (
+        [candidate for candidate in configuration.entries if candidate.covers_pods]
+        if configuration
+        else []
+    )
     asked = live.canary_namespace
     namespaces = [
-        one
-        for one in await live.namespaces()
-        if not one.deletion_timestamp and asked in {"", one.name}
+        candidate
+        for candidate in await live.namespaces()
+        if not candidate.deletion_timestamp and asked in {"", candidate.name}
     ]
     # Where something fails closed comes last: an error there is a refusal, not a silence.
-    for namespace in sorted(namespaces, key=lambda one: (one.name != _FAVOURITE, one.name)):
+    for namespace in sorted(
+        namespaces, key=lambda candidate: (candidate.name != _FAVOURITE, candidate.name)
+    ):
         for entry in entries:
             labels = entry.labels()
             if labels is not None and entry.selects(namespace):
@@ -290,7 +300,7 @@ async def _refusal(
 ) -> ApiError | None:
     """The error that the creation of an object would end with."""
     try:
-        await live.client.create(resource, _made(resource, spec), namespace, dry_run=True)
+        await live.client.create(resource, _object_of(resource, spec), namespace, dry_run=True)
     except ApiError as error:
         return error
     return None
@@ -298,13 +308,13 @@ async def _refusal(
 
 def failed_call(error: ApiError | None) -> tuple[str, str] | None:
     """The webhook that could not be called, and why; None for any other error, and for none."""
-    found = _CALL.search(error.message) if error else None
-    if found is None:
+    match = _CALL.search(error.message) if error else None
+    if match is None:
         return None
-    return found[1], _REQUEST.sub("", found[2]).strip() or "no answer"
+    return match[1], _REQUEST.sub("", match[2]).strip() or "no answer"
 
 
-def differences(before: Tried, after: Tried) -> list[str]:
+def differences(before: CanaryResult, after: CanaryResult) -> list[str]:
     """The fields that are ours and that changed from one try to the next."""
-    first, second = ((one.pod or {}).get("spec") or {} for one in (before, after))
+    first, second = ((result.pod or {}).get("spec") or {} for result in (before, after))
     return [f"spec.{field}" for field in OWNED if first.get(field) != second.get(field)]

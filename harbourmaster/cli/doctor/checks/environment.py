@@ -33,11 +33,11 @@ _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits", "refer
 
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
     """Whether any pod in the cluster may call the webhooks."""
-    found = await live.items(NETWORK_POLICIES, metadata_in, live.namespace)
+    policies = await live.items(NETWORK_POLICIES, metadata_in, live.namespace)
     settings = await live.none_if_unreadable(live.webhook_settings())
     if settings is not None and settings.server.client_ca:
         return
-    if {WEBHOOK, CONTROLLER}.intersection(one.name for one in found):
+    if {WEBHOOK, CONTROLLER}.intersection(policy.name for policy in policies):
         text = "a NetworkPolicy limits who reaches the webhooks; callers need no certificate"
         yield note("webhooks", text)
         return
@@ -68,10 +68,10 @@ async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
     # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
     # gated pods belong to it, and policies are not leftovers.
     observed = replace(observed, ours=replace(observed.ours, is_ready=True))
-    for one in judge(observed):
-        if one.code not in _NO_LEFTOVERS:
-            make = fault if one.severity == "blocking" else warning
-            yield make(one.object, one.why, _MIGRATE)
+    for finding in judge(observed):
+        if finding.code not in _NO_LEFTOVERS:
+            make = fault if finding.severity == "blocking" else warning
+            yield make(finding.object, finding.why, _MIGRATE)
     for line in observed.unread[:1]:
         yield unknown("cluster", line, "ask for this permission, or correct what the text names")
 
@@ -101,7 +101,7 @@ GUARDS: Final = (
     ),
     Guard(
         "account-guard",
-        tuple(f"harbourmaster-account-guard-{each}" for each in _ACCOUNT),
+        tuple(f"harbourmaster-account-guard-{name}" for name in _ACCOUNT),
         "a stolen token of the controller is close to cluster-admin",
     ),
     Guard(
@@ -121,13 +121,13 @@ GUARDS: Final = (
 async def check_hardening(live: Installation) -> AsyncIterator[Finding]:
     """Guards, address ranges, client certificates and access to Secrets."""
     bound = {
-        each["spec"]["policyName"]
-        for each in await live.items(_BINDINGS, decode_anything)
-        if "Deny" in (each["spec"].get("validationActions") or ())
+        binding["spec"]["policyName"]
+        for binding in await live.items(_BINDINGS, decode_anything)
+        if "Deny" in (binding["spec"].get("validationActions") or ())
     }
     server = await server_version(live.client)
     for guard in GUARDS:
-        missing = [each for each in guard.policies if each not in bound]
+        missing = [name for name in guard.policies if name not in bound]
         if missing and server < GUARDS_SINCE:
             text = f"needs Kubernetes {GUARDS_SINCE}, this is {server}: {guard.unguarded}"
             yield note(guard.component, text)
@@ -139,9 +139,9 @@ async def check_hardening(live: Installation) -> AsyncIterator[Finding]:
     if not all(rule.get("from") for rule in rules):
         slices = await live.items(SLICES, decode_anything, "default", label_selector=_KUBERNETES)
         ranges = {
-            f"{address}/{128 if one.get('addressType') == 'IPv6' else 32}"
-            for one in slices
-            for endpoint in one.get("endpoints") or ()
+            f"{address}/{128 if endpoint_slice.get('addressType') == 'IPv6' else 32}"
+            for endpoint_slice in slices
+            for endpoint in endpoint_slice.get("endpoints") or ()
             for address in endpoint["addresses"]
         }
         shown = ", ".join(sorted(ranges)) or "of your API server"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -66,40 +67,42 @@ async def check_policies(live: Installation) -> AsyncIterator[Finding]:
     namespaces = await live.namespaces()
     excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
     for resource in (resources.CLUSTER_POLICIES, resources.POLICIES):
-        pick = partial(_policy, kind=resource.kind, namespaces=namespaces, excluded=excluded)
-        for one in await live.items(resource, pick):
-            yield one
-    for one in await _left_behind(live):
-        yield one
+        pick = partial(
+            _policy_finding, kind=resource.kind, namespaces=namespaces, excluded=excluded
+        )
+        for finding in await live.items(resource, pick):
+            yield finding
+    for finding in await _compiled_leftovers(live):
+        yield finding
 
 
-async def _left_behind(live: Installation) -> list[Finding]:
+async def _compiled_leftovers(live: Installation) -> list[Finding]:
     """Compiled objects of policies that are gone, and those that nothing uses."""
     mutations, bindings = [
         await live.items(resource, decode_compiled)
         for resource in (resources.MUTATING_POLICIES, resources.MUTATING_POLICY_BINDINGS)
     ]
     references = {
-        f"{resource.kind} {'/'.join(filter(None, (each.namespace, each.name)))}"
+        f"{resource.kind} {'/'.join(filter(None, (policy.namespace, policy.name)))}"
         for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
-        for each in await live.items(resource, metadata_in, metadata_only=True)
+        for policy in await live.items(resource, metadata_in, metadata_only=True)
     }
     bound = {binding.spec.policy_name for binding in bindings}
-    found = []
+    findings = []
     for mutation in mutations:
         name, gone = mutation.metadata.name, sorted(mutation.hashes.keys() - references)
         subject = f"MutatingAdmissionPolicy {name}"
         if mutation.hashes and name not in bound:
             text = "is left from a former set: no binding uses it"
-            found.append(note(subject, text, f"kubectl delete mutatingadmissionpolicy {name}"))
+            findings.append(note(subject, text, f"kubectl delete mutatingadmissionpolicy {name}"))
         elif gone:
             text = f"the API server still enforces {shorten(gone)}, which does not exist any more"
             remedy = "apply what harbourmaster compile --cluster prints, or delete what is compiled"
-            found.append(warning(subject, text, remedy))
-    return found
+            findings.append(warning(subject, text, remedy))
+    return findings
 
 
-def _policy(
+def _policy_finding(
     raw: msgspec.Raw, kind: str, namespaces: list[Metadata], excluded: set[str]
 ) -> Finding | None:
     """What is to be said of a policy; None for nothing."""
@@ -114,9 +117,9 @@ def _policy(
     if compiled.fault is not None:
         return warning(reference, f"{skipped}{compiled.fault}", _CORRECT)
     matcher = compiled.namespaces
-    found = _annotated(reference, policy.metadata.annotations or {}, raw)
-    if found is not None:
-        return found
+    finding = _annotation_finding(reference, policy.metadata.annotations or {}, raw)
+    if finding is not None:
+        return finding
     if compiled.pods is None:
         text = "it has no podSelector; {} selects all pods"
     elif compiled.namespace is None and matcher is None:
@@ -138,7 +141,9 @@ def _policy(
     return note(reference, f"selects nothing: {text}")
 
 
-def _annotated(reference: str, annotations: Mapping[str, str], raw: msgspec.Raw) -> Finding | None:
+def _annotation_finding(
+    reference: str, annotations: Mapping[str, str], raw: msgspec.Raw
+) -> Finding | None:
     """What is to be said of a policy's annotations."""
     for key, supported in SUPPORTED_VALUES.items():
         value, default = annotations.get(key), supported[-1]
@@ -166,7 +171,7 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
     settings = (await live.known_settings()).rescheduling
     criteria = criteria_of(settings)
     if not settings.enabled:
-        kept = await live.items(resources.NODES, _kept, metadata_only=True)
+        kept = await live.items(resources.NODES, _reserved_node, metadata_only=True)
         if kept:
             text = "still reserved for critical add-ons though rescheduling is off: "
             remedy = "a running controller releases them: see its Lease and log"
@@ -174,36 +179,40 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
         return
     spaces = sorted(settings.system_namespaces)
     pick = partial(add_on, criteria=criteria)
-    found = [one for space in spaces for one in await live.items(resources.PODS, pick, space)]
+    add_ons = [
+        add_on for space in spaces for add_on in await live.items(resources.PODS, pick, space)
+    ]
     stops = await live.items(
         resources.CONFIG_MAPS,
         metadata_in,
         field_selector=f"metadata.name={settings.kill_switch}",
         metadata_only=True,
     )
-    places = {one.namespace for one in stops if one.name == settings.kill_switch}
+    places = {stop.namespace for stop in stops if stop.name == settings.kill_switch}
     # Where the right one is there as well, the others mislead nobody.
     for place in sorted(places) if live.namespace not in places else ():
         text = f"stops no eviction: only one in namespace {live.namespace} counts"
-        stop = f"{settings.kill_switch} --namespace {live.namespace} --from-literal=enabled=false"
+        options = (
+            f"{settings.kill_switch} --namespace {live.namespace} --from-literal=enabled=false"
+        )
         subject = f"ConfigMap {place}/{settings.kill_switch}"
-        yield warning(subject, text, f"kubectl create configmap {stop}")
+        yield warning(subject, text, f"kubectl create configmap {options}")
     budgets = await run_together(
-        *(live.items(resources.DISRUPTION_BUDGETS, decode_budget, each) for each in spaces)
+        *(live.items(resources.DISRUPTION_BUDGETS, decode_budget, space) for space in spaces)
     )
-    lacking = [one for one in found if not one.tolerates]
+    lacking = [add_on for add_on in add_ons if not add_on.tolerates]
     if not settings.inject_toleration:
         text = f"does not tolerate {criteria.taint_key}:NoSchedule: no room is made for it"
         remedy = f"add to its template: {{key: {criteria.taint_key}, operator: Exists}}"
-        for one in _each(lacking, text, remedy):
-            yield one
+        for finding in _one_for_each_owner(lacking, text, remedy):
+            yield finding
     text = f"has {SAFE}: Cluster Autoscaler may evict it from its node"
-    safe = [one for one in found if one.is_safe_to_evict]
-    for one in _each(safe, text, "remove that annotation from its template"):
-        yield one
-    for budget in (each for some in budgets for each in some):
+    safe = [add_on for add_on in add_ons if add_on.is_safe_to_evict]
+    for finding in _one_for_each_owner(safe, text, "remove that annotation from its template"):
+        yield finding
+    for budget in chain.from_iterable(budgets):
         selector = budget.selector
-        pods = [one.pod for one in found if one.pod.namespace == budget.namespace]
+        pods = [add_on.pod for add_on in add_ons if add_on.pod.namespace == budget.namespace]
         covered = [pod.name for pod in pods if selector and selector.matches(pod.labels)]
         if covered:
             text = f"covers the critical add-on {covered[0]}: draining its node waits for it"
@@ -214,10 +223,10 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
 def add_on(raw: msgspec.Raw | bytes, criteria: Criteria) -> AddOn | None:
     """A critical pod that wants a node or has one; None for any other."""
     try:
-        found = decode_pod(raw, criteria)
+        decoded = decode_pod(raw, criteria)
     except MalformedError:
         return None
-    pod = found.pod if isinstance(found, PendingPod) else found
+    pod = decoded.pod if isinstance(decoded, PendingPod) else decoded
     if not pod.is_critical or pod.is_finished or pod.is_mirror or pod.deletion is not None:
         return None
     given = decode_workload(raw)
@@ -226,16 +235,16 @@ def add_on(raw: msgspec.Raw | bytes, criteria: Criteria) -> AddOn | None:
     return AddOn(pod, tolerates, given.metadata.annotations.get(SAFE) == "true")
 
 
-def _kept(raw: msgspec.Raw) -> str | None:
+def _reserved_node(raw: msgspec.Raw) -> str | None:
     """The name of a node that is reserved for an add-on."""
     metadata = metadata_in(raw)
     return metadata.name if reservation.parse(metadata.annotations.get(RESERVATIONS, "")) else None
 
 
-def _each(found: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
+def _one_for_each_owner(add_ons: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
     """One finding for each owner: its pods are alike."""
     owners: dict[tuple[str, str], Pod] = {}
-    for pod in (one.pod for one in found):
+    for pod in (add_on.pod for add_on in add_ons):
         owners.setdefault((pod.namespace, pod.owner or pod.name), pod)
     for pod in owners.values():
         yield warning(f"pod {pod.key}", text, remedy)
@@ -246,7 +255,9 @@ async def check_metrics(live: Installation) -> AsyncIterator[Finding]:
     intervals = (await live.known_settings()).lifecycle.stale_after_intervals
     now = (await live.caller()).now
     decode = Decoder(Provider).decode
-    providers = {each.metadata.key: each for each in await live.items(METRICS_PROVIDERS, decode)}
+    providers = {
+        provider.metadata.key: provider for provider in await live.items(METRICS_PROVIDERS, decode)
+    }
     failing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for metric in await live.items(KEPTN_METRICS, Decoder(Metric).decode):
         own, fault = metric.metadata, metric.status.err_msg
@@ -283,17 +294,19 @@ async def check_placement(live: Installation) -> AsyncIterator[Finding]:
         yield warning("placement", text, "add the component deploy/components/placement")
         return
     for cluster in clusters:
-        if finding := _cluster(cluster):
+        if finding := _cluster_finding(cluster):
             yield finding
     for application in applications:
-        for finding in _application(application):
+        for finding in _application_findings(application):
             yield finding
 
 
-def _cluster(found: MemberCluster) -> Finding | None:
-    own, secret = found.metadata, found.spec.kubeconfig_secret_ref
-    every = (condition(found.status.conditions, each) for each in (REACHABLE, NODES_READY))
-    fault = next((each for each in every if each is not None and each.status != TRUE), None)
+def _cluster_finding(cluster: MemberCluster) -> Finding | None:
+    own, secret = cluster.metadata, cluster.spec.kubeconfig_secret_ref
+    conditions = (condition(cluster.status.conditions, kind) for kind in (REACHABLE, NODES_READY))
+    fault = next(
+        (state for state in conditions if state is not None and state.status != TRUE), None
+    )
     if fault is None:
         return None
     text = f"gets no applications: {fault.message or fault.reason}"
@@ -306,13 +319,15 @@ def _cluster(found: MemberCluster) -> Finding | None:
     return warning(f"Cluster {own.key}", text, remedy)
 
 
-def _application(found: DeployedApplication) -> Iterator[Finding]:
-    own = found.metadata
+def _application_findings(application: DeployedApplication) -> Iterator[Finding]:
+    own = application.metadata
     subject, remedy = f"Application {own.key}", f"harbourmaster placement why {own.key}"
-    every = (condition(found.status.conditions, each) for each in (SCHEDULED, READY))
-    fault = next((each for each in every if each is not None and each.status != TRUE), None)
+    conditions = (condition(application.status.conditions, kind) for kind in (SCHEDULED, READY))
+    fault = next(
+        (state for state in conditions if state is not None and state.status != TRUE), None
+    )
     if fault is not None:
         yield warning(subject, f"{fault.reason}: {fault.message}".rstrip(": "), remedy)
-    if left := [each.cluster for each in found.status.pending_cleanup]:
+    if left := [copy.cluster for copy in application.status.pending_cleanup]:
         text = f"may also run on {', '.join(left)}, where it is deleted when the cluster answers"
         yield note(subject, text)

@@ -30,17 +30,23 @@ _LATE: Final = 3
 """Durations of a Lease after which a holder that does not renew it is gone for good."""
 
 
-async def absent(live: Installation) -> Finding | None:
+async def missing_installation(live: Installation) -> Finding | None:
     """The one finding where nothing of ours is in this namespace. Raises ApiError."""
     if any(await _deployments(live)) or await live.lease() is not None:
         return None
-    found = await run_together(*map(live.configuration, CONFIGURATIONS))
-    places = {namespace for one in found if one for namespace, _ in one.services if namespace}
+    configurations = await run_together(*map(live.configuration, CONFIGURATIONS))
+    places = {
+        namespace
+        for configuration in configurations
+        if configuration
+        for namespace, _ in configuration.services
+        if namespace
+    }
     if live.namespace in places:
         return None
     try:
         elsewhere = await live.items(DEPLOYMENTS, metadata_in, label_selector=_OURS)
-        places |= {one.namespace for one in elsewhere}
+        places |= {deployment.namespace for deployment in elsewhere}
     except ApiError:
         pass
     where = f", but in {', '.join(sorted(places))}" if places else ""
@@ -57,7 +63,7 @@ async def _deployments(live: Installation) -> list[Workload | None]:
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Parts that are missing, replicas that are not ready, and a lease without a holder."""
     controller, webhook = await _deployments(live)
-    found = [
+    findings = [
         *[part async for part in _parts(live, controller, webhook)],
         *[setting async for setting in _settings(live)],
         *[
@@ -66,11 +72,11 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             if deployment is not None
             for replica in await _replicas(live, deployment)
         ],
-        *[one async for one in _leader(live, controller)],
+        *[finding async for finding in _leader(live, controller)],
     ]
-    for one in found:
-        yield one
-    if controller is None and webhook is None and not found:
+    for finding in findings:
+        yield finding
+    if controller is None and webhook is None and not findings:
         text = "no Deployments in the cluster, but the Lease is renewed: it runs outside of it"
         yield note(live.namespace, text)
     if controller is not None and webhook is not None and controller.image != webhook.image:
@@ -84,8 +90,11 @@ async def _parts(
     missing = []
     if await live.home() is None:
         missing.append(f"Namespace {live.namespace}")
-    for name, one, other in ((CONTROLLER, controller, webhook), (WEBHOOK, webhook, controller)):
-        if one is None and other is not None:
+    for name, deployment, counterpart in (
+        (CONTROLLER, controller, webhook),
+        (WEBHOOK, webhook, controller),
+    ):
+        if deployment is None and counterpart is not None:
             missing.append(f"Deployment {name}")
         if await live.find(SERVICE_ACCOUNTS, name, live.namespace) is None:
             missing.append(f"ServiceAccount {name}")
@@ -100,7 +109,7 @@ async def _parts(
     elif service is not None and not service.is_external:
         selector = f"kubernetes.io/service-name={name}"
         slices = await live.items(SLICES, decode_slice, home, label_selector=selector)
-        if not any(one.is_ready for one in slices):
+        if not any(deployment.is_ready for deployment in slices):
             yield fault(
                 f"Service {home}/{name}",
                 "has no ready endpoint, so the API server reaches no webhook",

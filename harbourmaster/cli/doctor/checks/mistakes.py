@@ -81,9 +81,9 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             async for subject, text in _keys(live, space.name, wanted):
                 yield mistake(subject, text)
     for resource in _CHECKED:
-        for one in await live.items(resource, partial(_faults, resource)):
-            for text in one[1]:
-                yield mistake(one[0], text)
+        for fault in await live.items(resource, partial(_faults, resource)):
+            for text in fault[1]:
+                yield mistake(fault[0], text)
     for rest in (_missing(live, wanted, places), _configs(live, places)):
         async for finding in rest:
             yield finding
@@ -91,13 +91,13 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 
 async def _configs(live: Installation, places: tuple[str, ...]) -> AsyncIterator[Finding]:
     """KeptnConfigs that do not count, and those of which a part does not."""
-    found = await live.items(resources.KEPTN_CONFIGS, Decoder(Config).decode)
-    choice = choose_config(found, places)
-    for one in found:
-        text, own = status_text(one, choice, places), one.metadata
-        if waits_for_adoption(one, choice, places):
-            yield warning(f"KeptnConfig {own.key}", text, adopting(one))
-        elif one not in (choice.first, choice.counts):
+    configs = await live.items(resources.KEPTN_CONFIGS, Decoder(Config).decode)
+    choice = choose_config(configs, places)
+    for config in configs:
+        text, own = status_text(config, choice, places), config.metadata
+        if waits_for_adoption(config, choice, places):
+            yield warning(f"KeptnConfig {own.key}", text, adopting(config))
+        elif config not in (choice.first, choice.counts):
             remedy = f"copy its spec to one in namespace {live.namespace}, and delete it here"
             yield warning(f"KeptnConfig {own.key}", text, remedy)
         elif not is_in_force(text):
@@ -113,14 +113,14 @@ async def _keys(
     for resource in (*_WORKLOADS, resources.PODS):
         kind = "pod" if resource == resources.PODS else resource.kind
         for own in await live.items(resource, metadata_in, namespace, metadata_only=True):
-            found = key_mistakes(own.annotations, own.labels)
+            mistakes = key_mistakes(own.annotations, own.labels)
             if resource == resources.PODS:
-                found += owner_mistakes(own.annotations, own.labels, own.owner_references)
+                mistakes += owner_mistakes(own.annotations, own.labels, own.owner_references)
             owner = own.controller.uid if own.controller else own.uid
-            for each in found:
-                if (owner, each.text) not in seen:
-                    seen.add((owner, each.text))
-                    yield f"{kind} {own.key}", each.text
+            for found_mistake in mistakes:
+                if (owner, found_mistake.text) not in seen:
+                    seen.add((owner, found_mistake.text))
+                    yield f"{kind} {own.key}", found_mistake.text
             for to in _checks_of(workload_of(own.annotations, own.labels)):
                 wanted.setdefault((namespace, to), f"{kind} {own.key}")
 
@@ -138,18 +138,18 @@ def _checks_of(spec: Any) -> Iterator[To]:  # noqa: ANN401 - of any kind that na
                 yield resource, name, ""
 
 
-def _referred(found: Any) -> Iterator[To]:  # noqa: ANN401 - of a kind in _REFERRING
+def _references_of(obj: Any) -> Iterator[To]:  # noqa: ANN401 - of a kind in _REFERRING
     """What an object refers to; versions that have ended refer to nothing any more."""
-    spec, own = found.spec, found.metadata
-    if isinstance(found, EvaluationDefinition):
-        for to in (objective.keptn_metric_ref for objective in found.spec.objectives):
+    spec, own = obj.spec, obj.metadata
+    if isinstance(obj, EvaluationDefinition):
+        for to in (objective.keptn_metric_ref for objective in obj.spec.objectives):
             yield resources.KEPTN_METRICS, to.name, to.namespace
-    elif isinstance(found, Metric):
+    elif isinstance(obj, Metric):
         yield resources.METRICS_PROVIDERS, spec.provider.name, own.namespace
-    elif isinstance(found, AppContext):
+    elif isinstance(obj, AppContext):
         yield resources.APPS, own.name, own.namespace
         yield from _checks_of(spec)
-    elif not found.status.is_finished:
+    elif not obj.status.is_finished:
         yield from _checks_of(spec)
 
 
@@ -158,14 +158,14 @@ async def _missing(
 ) -> AsyncIterator[Finding]:
     """References to what does not exist where it is looked for."""
     for resource, kind in _REFERRING.items():
-        for found in await live.items(resource, Decoder(kind).decode):
-            for to in _referred(found):
-                own = found.metadata
+        for obj in await live.items(resource, Decoder(kind).decode):
+            for to in _references_of(obj):
+                own = obj.metadata
                 wanted.setdefault((own.namespace, to), f"{resource.kind} {own.key}")
     for (origin, (resource, name, place)), by in wanted.items():
         known = await live.items(resource, metadata_in, metadata_only=True)
         looked = (place,) if place else tuple(dict.fromkeys((origin, *places)))
-        there = [one.name for one in known if one.namespace in looked]
+        there = [candidate.name for candidate in known if candidate.namespace in looked]
         if name in there:
             continue
         near = did_you_mean(name, there, VERY_NEAR)
@@ -173,7 +173,7 @@ async def _missing(
         if resource == resources.APPS and not near:
             continue
         remedy = near or f"create it; kubectl -n {looked[0]} get {resource.plural} lists others"
-        if others := [one.namespace for one in known if one.name == name]:
+        if others := [candidate.namespace for candidate in known if candidate.name == name]:
             remedy = f"one exists in namespace {shorten(others)}: create it in {looked[0]}"
         text = f'{resource.kind} "{name}" not found in namespace {" or ".join(looked)}'
         yield warning(by, text, remedy)

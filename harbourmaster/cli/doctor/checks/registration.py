@@ -63,13 +63,13 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             text = "not found: the API server does not call the webhooks that it would contain"
             yield fault(f"{resource.kind} {NAME}", text, _CREATED if keeps else _APPLY)
             continue
-        one, expected = stored, wanted[resource]
+        observed, expected = stored, wanted[resource]
         glass = break_glass_of(stored)
         if glass is not None:
-            yield _broken(resource, stored, glass, keeps=keeps)
+            yield _break_glass_finding(resource, stored, glass, keeps=keeps)
             # A webhook that fails closed all the same is in that finding.
-            one, expected = with_open_webhooks(one), with_open_webhooks(expected)
-        for repair in compare(one, expected):
+            observed, expected = with_open_webhooks(observed), with_open_webhooks(expected)
+        for repair in compare(observed, expected):
             if settings is None and repair.field.startswith(_SERVICE):
                 # Where a process outside of the cluster listens is known to nobody here.
                 continue
@@ -96,8 +96,12 @@ async def _duplicates(live: Installation) -> list[Finding]:
     ]
 
 
-def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps: bool) -> Finding:
-    closed = [str(entry.get("name")) for entry in one.get("webhooks") or () if not is_open(entry)]
+def _break_glass_finding(
+    resource: Resource, stored: dict[str, Any], glass: BreakGlass, *, keeps: bool
+) -> Finding:
+    closed = [
+        str(entry.get("name")) for entry in stored.get("webhooks") or () if not is_open(entry)
+    ]
     if not closed:
         text = f"break-glass mode is on, {glass}: all its webhooks fail open"
         end = "harbourmaster doctor --break-glass off, when the incident is over"
@@ -145,8 +149,8 @@ async def check_selectors(live: Installation) -> AsyncIterator[Finding]:
         return
     namespaces = await live.namespaces()
     for entry in configuration.entries:
-        for found in _selected(entry, namespaces, live.namespace):
-            yield found
+        for finding in _selector_findings(entry, namespaces, live.namespace):
+            yield finding
     on_pods = [entry for entry in configuration.entries if entry.covers_pods]
     if not on_pods:
         text = "no webhook is registered for pods, so policies and gates reach templates at most"
@@ -154,17 +158,19 @@ async def check_selectors(live: Installation) -> AsyncIterator[Finding]:
         return
     # Conditions tell this one from the other of namespaces with gates.
     on_pods = [entry for entry in on_pods if entry.name != HELD_PODS]
-    twice = [one for one in namespaces if sum(pod.selects(one) for pod in on_pods) > 1]
+    twice = [
+        namespace for namespace in namespaces if sum(pod.selects(namespace) for pod in on_pods) > 1
+    ]
     if twice:
         names = " and ".join(on_pod.name for on_pod in on_pods)
-        text = f"both select pods of {_named(twice)}: each is reviewed twice"
+        text = f"both select pods of {_names(twice)}: each is reviewed twice"
         yield warning(names, text, _REPAIRED)
-    if not any(each.selects(namespace) for each in on_pods for namespace in namespaces):
+    if not any(pods_entry.selects(namespace) for pods_entry in on_pods for namespace in namespaces):
         text = "no webhook on pods selects any namespace of this cluster: nothing is ever changed"
         yield fault("pods", text, _SETTING)
 
 
-def _selected(entry: Webhook, namespaces: list[Metadata], home: str) -> Iterator[Finding]:
+def _selector_findings(entry: Webhook, namespaces: list[Metadata], home: str) -> Iterator[Finding]:
     chosen = {namespace.name for namespace in namespaces if entry.selects(namespace)}
     if home in chosen:
         closed = entry.failure_policy == "Fail"
@@ -187,7 +193,7 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
     """Opt-ins without effect, labels that differ, and gates that no controller would open."""
     settings = await live.known_settings()
     excluded = {*settings.webhook.excluded_namespaces, live.namespace}
-    found = [
+    spaces = [
         (
             namespace,
             namespace.annotations.get(OPT_IN_KEY) == OPT_IN,
@@ -196,21 +202,27 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
         for namespace in await live.namespaces()
         if namespace.name not in excluded and not namespace.deletion_timestamp
     ]
-    for one, _, _ in found:
-        for opt_in_mistake in opt_in_mistakes(one.name, one.annotations, one.labels):
-            yield mistake(f"namespace {one.name}", opt_in_mistake.text)
-    asking = [one for one, annotated, _ in found if annotated]
-    if lacking := [one for one, annotated, labelled in found if annotated and not labelled]:
+    for namespace, _, _ in spaces:
+        for opt_in_mistake in opt_in_mistakes(
+            namespace.name, namespace.annotations, namespace.labels
+        ):
+            yield mistake(f"namespace {namespace.name}", opt_in_mistake.text)
+    asking = [namespace for namespace, annotated, _ in spaces if annotated]
+    if lacking := [
+        namespace for namespace, annotated, labelled in spaces if annotated and not labelled
+    ]:
         text = f"annotated {OPT_IN_KEY}, without the label {GATES_LABEL}: their pods fail open"
-        yield fault(f"namespace {_named(lacking)}", text, _MIRRORED)
-    if left := [one for one, annotated, labelled in found if labelled and not annotated]:
+        yield fault(f"namespace {_names(lacking)}", text, _MIRRORED)
+    if left := [
+        namespace for namespace, annotated, labelled in spaces if labelled and not annotated
+    ]:
         text = f"labelled {GATES_LABEL} without the annotation {OPT_IN_KEY}"
-        yield warning(f"namespace {_named(left)}", text, _MIRRORED)
+        yield warning(f"namespace {_names(left)}", text, _MIRRORED)
     if NAMESPACES not in settings.controllers:
         text = "does not mirror the annotation of namespaces, so no new one gets gates"
         yield warning("controller", text, f"add {NAMESPACES} to the setting controllers")
     if asking and await _has_gates(live) and LIFECYCLE not in settings.controllers:
-        text = f"releases no pod, and pods of {_named(asking)} wait at gates"
+        text = f"releases no pod, and pods of {_names(asking)} wait at gates"
         remedy = f"add {LIFECYCLE} to controllers, or remove gates from the webhook's features"
         yield fault("controller", text, remedy)
 
@@ -220,6 +232,6 @@ async def _has_gates(live: Installation) -> bool:
     return settings is None or "gates" in settings.features
 
 
-def _named(namespaces: Iterable[Metadata]) -> str:
+def _names(namespaces: Iterable[Metadata]) -> str:
     """The names, the first few of many."""
     return shorten(sorted(namespace.name for namespace in namespaces), _NAMES)

@@ -72,12 +72,12 @@ OWN: Final = (
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Permissions that our accounts lack, and those that the caller lacks to read all of it."""
-    lacking = await own_lacks(live)
+    lacking = await missing_own_rights(live)
     if lacking:
         text = f"missing permission to {shorten(lacking, _SHOWN)}: some of this could not be read"
         name = (await live.caller()).name or "you"
         yield note(name, text, "ask for these permissions")
-    wanted = sorted(required(await live.known_settings(), live.namespace))
+    wanted = sorted(required_rights(await live.known_settings(), live.namespace))
     if not wanted:
         text = f"no manifests in {DEPLOY} to compare our accounts' permissions with"
         yield unknown("ServiceAccounts", text, "install the command again")
@@ -104,7 +104,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         yield fault(subject, f"lacks permission to {shorten(lacks, _SHOWN)}", remedy)
 
 
-async def own_lacks(live: Installation) -> list[str]:
+async def missing_own_rights(live: Installation) -> list[str]:
     """Which of OWN the caller lacks."""
 
     async def ask() -> list[str]:
@@ -147,7 +147,7 @@ def _place(namespace: str, ours: str) -> str:
     return ours if namespace == DEFAULT_NAMESPACE else namespace
 
 
-def required(settings: ControllerSettings, namespace: str) -> set[Right]:
+def required_rights(settings: ControllerSettings, namespace: str) -> set[Right]:
     """What the manifests grant, as far as these settings need it, and what pods wait for."""
     files = sorted(DEPLOY.glob("rbac/*.yaml"))
     if REGISTRATION in settings.running:
@@ -160,11 +160,11 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
     objects = [obj for file in files for obj in _objects(file)]
     kinds = settings.lifecycle.kinds_to_wait_for.values() if objects else ()
     wanted = product(kinds, ("list", "watch"))
-    found = {Right(CONTROLLER, verb, each.group, each.plural) for each, verb in wanted}
+    rights = {Right(CONTROLLER, verb, kind.group, kind.plural) for kind, verb in wanted}
     roles = {
-        (each["kind"], each["metadata"]["name"]): each
-        for each in objects
-        if each["kind"] in {"Role", "ClusterRole"}
+        (role["kind"], role["metadata"]["name"]): role
+        for role in objects
+        if role["kind"] in {"Role", "ClusterRole"}
     }
     for binding in objects:
         if not binding["kind"].endswith("Binding"):
@@ -173,8 +173,8 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
         where = _place(binding["metadata"].get("namespace", ""), namespace)
         for subject in binding.get("subjects") or ():
             if role is not None and subject["name"] in _ACCOUNTS:
-                found.update(_rights(role, subject["name"], where))
-    return found
+                rights.update(_rights(role, subject["name"], where))
+    return rights
 
 
 @cache

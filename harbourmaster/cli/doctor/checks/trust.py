@@ -81,20 +81,20 @@ async def check_certificates(live: Installation) -> AsyncIterator[Finding]:
     except CertificateError as error:
         yield fault(subject, str(error), renew)
         return
-    found = list(_late(subject, bundle, now))
+    findings = list(_late_renewals(subject, bundle, now))
     missing = sorted(set(names_of(settings, live.namespace)) - bundle.names)
     if missing:
         text = f"tls.crt is not valid for {missing[0]}, by which the API server calls"
-        found.append(fault(subject, text, renew))
+        findings.append(fault(subject, text, renew))
     remedy = _REPAIRED if ours else "have cert-manager inject the caBundle: see its cainjector"
     for title, pem in carriers:
         if text := _why_untrusted(files, pem, now):
-            found.append(fault(title, text, remedy))
-    for one in found or [ok(_fine(bundle, len(carriers)))]:
-        yield one
+            findings.append(fault(title, text, remedy))
+    for finding in findings or [ok(_describe_validity(bundle, len(carriers)))]:
+        yield finding
 
 
-def _fine(bundle: Bundle, carriers: int) -> str:
+def _describe_validity(bundle: Bundle, carriers: int) -> str:
     ends = f"valid until {bundle.not_after:%Y-%m-%d}"
     if bundle.authority_not_after is not None:
         ends += f", the authority until {bundle.authority_not_after:%Y-%m-%d}"
@@ -114,7 +114,7 @@ def _why_untrusted(files: BundleFiles, pem: bytes, now: datetime) -> str:
     return ""
 
 
-def _late(subject: str, bundle: Bundle, now: datetime) -> Iterator[Finding]:
+def _late_renewals(subject: str, bundle: Bundle, now: datetime) -> Iterator[Finding]:
     spans = [("tls.crt", bundle.not_before, bundle.not_after)]
     if bundle.authority_not_before is not None and bundle.authority_not_after is not None:
         spans.append(("ca.crt", bundle.authority_not_before, bundle.authority_not_after))
@@ -129,8 +129,8 @@ def _late(subject: str, bundle: Bundle, now: datetime) -> Iterator[Finding]:
 async def _carriers(live: Installation) -> AsyncIterator[tuple[str, bytes]]:
     """What holds a caBundle for us: a title, and its PEM."""
     for resource in CONFIGURATIONS:
-        one = await live.configuration(resource)
-        for entry in one.entries if one else ():
+        configuration = await live.configuration(resource)
+        for entry in configuration.entries if configuration else ():
             yield f"{entry.name} ({short_kind(resource)})", _pem(entry.client_config.ca_bundle)
     settings = await live.known_settings()
     home = settings.webhook.service_namespace or live.namespace
@@ -139,9 +139,9 @@ async def _carriers(live: Installation) -> AsyncIterator[tuple[str, bytes]]:
         if definition and definition.converter == (home, settings.webhook.service_name):
             yield f"conversion of {name}", _pem(definition.conversion.ca_bundle)
     for name in SERVED if settings.metrics.custom_metrics_api else ():
-        found = await live.read(API_SERVICES, name, decode_api_service)
-        if found and found.client.called == (home, settings.metrics.service_name):
-            yield f"APIService {name}", _pem(found.client.ca_bundle)
+        api_service = await live.read(API_SERVICES, name, decode_api_service)
+        if api_service and api_service.client.service_key == (home, settings.metrics.service_name):
+            yield f"APIService {name}", _pem(api_service.client.ca_bundle)
 
 
 def _pem(bundle: str | None) -> bytes:
@@ -155,20 +155,20 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
     if settings.placement.enabled:
         resources += PLACEMENT_RESOURCES
     definitions = await run_together(
-        *(live.read(DEFINITIONS, each.name, decode_definition) for each in resources)
+        *(live.read(DEFINITIONS, resource.name, decode_definition) for resource in resources)
     )
-    found = list(zip(resources, definitions, strict=True))
-    if missing := [each.name for each, definition in found if definition is None]:
+    pairs = list(zip(resources, definitions, strict=True))
+    if missing := [resource.name for resource, definition in pairs if definition is None]:
         text = "not found, so such objects can't be written and have no effect"
         yield fault(f"definition {shorten(missing, 3)}", text, APPLY)
     converter = (
         settings.webhook.service_namespace or live.namespace,
         settings.webhook.service_name,
     )
-    for resource, definition in found:
+    for resource, definition in pairs:
         if definition is not None:
-            for one in _defined(resource, definition, converter):
-                yield one
+            for finding in _definition_findings(resource, definition, converter):
+                yield finding
     for name in SERVED if settings.metrics.custom_metrics_api else ():
         service = await live.read(API_SERVICES, name, decode_api_service)
         if service is not None and service.why_unavailable:
@@ -177,35 +177,35 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
             yield warning(f"APIService {name}", text, remedy)
 
 
-def _defined(
-    resource: Resource, found: Definition, converter: tuple[str, str]
+def _definition_findings(
+    resource: Resource, definition: Definition, converter: tuple[str, str]
 ) -> Iterator[Finding]:
     subject = f"definition {resource.name}"
-    established = found.condition("Established")
-    names = found.condition("NamesAccepted")
+    established = definition.condition("Established")
+    names = definition.condition("NamesAccepted")
     if names is not None and names.status == "False":
         text = f"is not served: {names.message}"
         yield fault(subject, text, "delete the definition that has its name")
     elif established is None or established.status != "True":
         yield fault(subject, "is not served yet", f"wait, or {APPLY}")
-    if resource.version not in found.served:
-        served = ", ".join(sorted(found.served)) or "none"
+    if resource.version not in definition.served:
+        served = ", ".join(sorted(definition.served)) or "none"
         text = f"does not serve {resource.version}, which we ask for, but {served}"
         yield fault(subject, text, APPLY)
-    old = [each for each in found.stored if each != found.storage]
+    old = [version for version in definition.stored if version != definition.storage]
     if old:
         text = f"some objects may still be stored as {', '.join(old)}"
         remedy = (
             "nothing yet; before that version is removed, write each object once (kubectl replace)"
         )
         yield note(subject, text, remedy)
-    if found.metadata.name not in CONVERTED:
+    if definition.metadata.name not in CONVERTED:
         return
-    if not found.is_converted:
+    if not definition.is_converted:
         text = "does not convert its versions: fields of older ones are lost without a warning"
         yield fault(subject, text, APPLY)
-    elif found.converter != converter:
-        called = found.converter
-        where = f"Service {'/'.join(called)}" if called else found.conversion.url or "nothing"
+    elif definition.converter != converter:
+        called = definition.converter
+        where = f"Service {'/'.join(called)}" if called else definition.conversion.url or "nothing"
         text = f"is converted by {where} and not by us"
         yield warning(subject, text, f"{APPLY}, unless that is intended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -58,13 +59,13 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     versions: dict[str, Any] = {}
     for holder, kind, resource, version_kind in _VERSIONS:
         held = await live.items(holder, Decoder(kind).decode)
-        current = {(each.metadata.key, each.spec.version) for each in held}
-        for each in await live.items(resource, Decoder(version_kind).decode):
-            own, spec, verdict = each.metadata, each.spec, pre_checks(each)
-            versions[own.key] = each
+        current = {(obj.metadata.key, obj.spec.version) for obj in held}
+        for version in await live.items(resource, Decoder(version_kind).decode):
+            own, spec, verdict = version.metadata, version.spec, pre_checks(version)
+            versions[own.key] = version
             key = f"{own.namespace}/{getattr(spec, 'workload_name', '') or spec.app_name}"
             if verdict and verdict.code == "checks-failed" and (key, spec.version) in current:
-                since = each.status.end_time or "an unknown time"
+                since = version.status.end_time or "an unknown time"
                 text = f"Blocked since {since}: {verdict.reason}"
                 remedy = f"kubectl -n {own.namespace} describe {resource.plural} {own.name}"
                 yield warning(f"{resource.kind} {own.key}", text, remedy)
@@ -77,33 +78,33 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         for kind, resource in SUPPORTED.items()
     }
     for space in await live.namespaces():
-        sent = [on_pod for on_pod in on_pods if on_pod.selects(space)]
+        sent = [entry for entry in on_pods if entry.selects(space)]
         alike: dict[bytes, list[Json]] = {}
         # Whole pods of all namespaces are not kept, as the reader would.
         pods = await collect(live.client, resources.PODS, decode_anything, namespace=space.name)
         for pod in pods:
-            if any(each.selects_labels(pod["metadata"].get("labels") or {}) for each in sent):
+            if any(entry.selects_labels(pod["metadata"].get("labels") or {}) for entry in sent):
                 alike.setdefault(_signature(pod), []).append(pod)
         if alike:
             inputs = await inputs_of(live, space.name)
             policies = policy_set(policy.compiled for policy in inputs.policies)
             snapshot = replace(inputs.snapshot, policies=policies, parents=Parents(parents))
-            look = _Look(inputs, Engine(snapshot, inputs.settings), versions, set())
+            reviews = _PodReviews(inputs, Engine(snapshot, inputs.settings), versions, set())
             for problem in inputs.problems:
                 yield unknown(f"namespace {space.name}", problem, "correct what the text names")
-            for found in (one for some in alike.values() for one in look.at(some)):
-                yield found
+            for finding in chain.from_iterable(map(reviews.findings, alike.values())):
+                yield finding
 
 
-async def blocked(live: Installation) -> AsyncIterator[Finding]:
+async def check_waits(live: Installation) -> AsyncIterator[Finding]:
     """Of pods that wait for objects that will not come without a person, one of each namespace."""
     scheduler = (await live.known_settings()).scheduler.of_pods
     waiting = await waiting_in(live, scheduler, "", None, [])
-    alike = {(one.namespace, one.waits_for): one for one in waiting if one.code == "wait-blocked"}
-    for one in alike.values():
-        key = f"{one.namespace}/{one.pod}"
+    alike = {(pod.namespace, pod.waits_for): pod for pod in waiting if pod.code == "wait-blocked"}
+    for pod in alike.values():
+        key = f"{pod.namespace}/{pod.pod}"
         yield warning(
-            f"Pod {key}", sentence(one.code, one.waits_for), f"harbourmaster why pod {key}"
+            f"Pod {key}", sentence(pod.code, pod.waits_for), f"harbourmaster why pod {key}"
         )
 
 
@@ -118,7 +119,7 @@ def _parent(raw: msgspec.Raw) -> tuple[str, Any]:
     return metadata_in(raw).key, decode_parent(raw)
 
 
-class _Look(NamedTuple):
+class _PodReviews(NamedTuple):
     """What pods of one namespace are judged by, and the policies whose conflicts were told."""
 
     inputs: AdmissionInputs
@@ -126,7 +127,7 @@ class _Look(NamedTuple):
     versions: Mapping[str, Any]
     told: set[tuple[str, ...]]
 
-    def at(self, pods: list[Json]) -> Iterator[Finding]:
+    def findings(self, pods: list[Json]) -> Iterator[Finding]:
         """What is to be said of pods that are alike."""
         pod: Json = {"apiVersion": "v1", "kind": "Pod", **pods[0]}
         own = msgspec.convert(pod["metadata"], Metadata)
@@ -144,9 +145,11 @@ class _Look(NamedTuple):
         is_new = len(policies) > 1 and policies not in self.told
         self.told.add(policies)
         # What the pod has of either policy now would hide that they differ.
-        found = explain_review(_review(pod, *OWNED), self.inputs).explanation if is_new else None
+        explanation = (
+            explain_review(_review(pod, *OWNED), self.inputs).explanation if is_new else None
+        )
         remedy = f"change a value or a selector: both select pod {own.key}"
-        for report in found.policies if found else ():
+        for report in explanation.policies if explanation else ():
             for contribution in report.contributions:
                 if contribution.rule == "won-by":
                     source = shorten(contribution.by)
@@ -176,13 +179,13 @@ class _Look(NamedTuple):
         created = moment(own.creation_timestamp)
         is_whole = self._verdict(pod).outcome != MUTATED
         explained = None if is_whole else explain_review(_review(pod), self.inputs).explanation
-        policies = {each.compiled.reference: each for each in self.inputs.policies}
-        for each in explained.policies if explained and created else ():
-            policy = policies[each.reference]
-            since = moment(policy.created) if each.changes and policy.generation <= 1 else None
+        policies = {policy.compiled.reference: policy for policy in self.inputs.policies}
+        for report in explained.policies if explained and created else ():
+            policy = policies[report.reference]
+            since = moment(policy.created) if report.changes and policy.generation <= 1 else None
             if since and created and created > since + _SLACK:
                 why = "created while no webhook answered, or labels changed since"
-                yield f"without what {each.reference} sets: {why}"
+                yield f"without what {report.reference} sets: {why}"
 
 
 def _review(pod: Json, *without: str) -> bytes:

@@ -130,8 +130,8 @@ def _summary(answered: ExplainedReview, known: Background) -> tuple[State, str]:
     if answered.is_off:
         return "note", "no policy is evaluated: policies are not among the features of the webhook"
     if not matched:
-        found = len(explanation.policies)
-        return "fine", f"none of {found} selects {known.whose}" if found else "there are none"
+        total = len(explanation.policies)
+        return "fine", f"none of {total} selects {known.whose}" if total else "there are none"
     text = f"{_count_matches(len(matched), len(explanation.policies))} {known.whose}"
     if invalid := sum(bool(report.fault) for report in matched):
         which = "it" if len(matched) == 1 else f"{invalid} of them"

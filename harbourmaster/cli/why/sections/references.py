@@ -48,7 +48,7 @@ async def section(context: WhyContext) -> Section | None:
             refused.append(Line(to.refusal, label="refused", tone="bad"))
         elif raw is not None and to.resource in KINDS and to.resource != resource:
             waiting += references_in(raw, to.resource)
-    doubts = [Line(fromkey, label="unknown", tone="dim") for fromkey in dict.fromkeys(unknown)]
+    doubts = [Line(text, label="unknown", tone="dim") for text in dict.fromkeys(unknown)]
     what = "a reference has no consent" if refused else "no reference is known to be refused"
     return Section(
         name="references",
