@@ -83,7 +83,7 @@ async def test_its_word_holds_for_a_moment(access, api, clock):
     api.status = {}
     assert await access.user("token") is not None
     assert await access.user("another") is None
-    clock.now += deciding.HELD
+    clock.now += deciding.VALIDITY
     assert await access.user("token") is None
 
 
@@ -127,7 +127,7 @@ async def test_a_right_is_taken_back_within_moments(access, api, clock):
     api.allowed = False
     assert await access.may_list(jane, PODS, "shop")
     assert not await access.may_list(jane, PODS, "mail")
-    clock.now += deciding.HELD
+    clock.now += deciding.VALIDITY
     assert not await access.may_list(jane, PODS, "shop")
 
 
