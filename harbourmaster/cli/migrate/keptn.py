@@ -18,6 +18,8 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import decode_config_map, decode_workload, metadata_in
 from harbourmaster.cli.migrate.model import (
     KEPTN,
+    MIGRATED,
+    OVERLAY_LABEL,
     Command,
     Judged,
     KeptnFacts,
@@ -26,7 +28,6 @@ from harbourmaster.cli.migrate.model import (
     kubectl,
     parts,
 )
-from harbourmaster.cli.migrate.overlay import MARK, MIGRATED
 from harbourmaster.controller.exposure.plain import gauge_name
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.lifecycle.keptn_config import choose_config, waits_for_adoption
@@ -265,7 +266,9 @@ async def survey_keptn(
     if "metrics" in refs:
         judged += series_findings(await read(resources.KEPTN_METRICS, metadata_in))
     controller = await live.attempt(live.deployment(CONTROLLER), None)
-    is_overlaid = controller is not None and controller.metadata.labels.get(MARK) == MIGRATED
+    is_overlaid = (
+        controller is not None and controller.metadata.labels.get(OVERLAY_LABEL) == MIGRATED
+    )
     exposed = [environment.get("EXPOSE_KEPTN_METRICS") for environment in environments.values()]
     return KeptnFacts(kept, is_overlaid, _FALSE.isdisjoint(exposed), tuple(judged))
 

@@ -19,6 +19,9 @@ Severity: TypeAlias = Literal["blocking", "danger", "change", "remains"]
 """Blocks pods now; may destroy or lose something; behaves differently; harmless leftovers."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("blocking", "danger", "change", "remains")
+OVERLAY_LABEL: Final = "harbourmaster.dev/overlay"
+MIGRATED: Final = "migrated"
+"""The label of an installation by the overlay of ``migrate --output yaml``, and its value."""
 PODS_SHOWN: Final = 20
 """Pods named one by one; the rest is counted."""
 

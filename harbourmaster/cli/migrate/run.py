@@ -5,6 +5,7 @@ It only reads. Every command that it shows is for the user to run.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from functools import partial
@@ -12,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict
 
+from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate import shadow
 from harbourmaster.cli.migrate.findings import findings
-from harbourmaster.cli.migrate.model import Command
-from harbourmaster.cli.migrate.overlay import overlay
-from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.model import MIGRATED, OVERLAY_LABEL, Command
+from harbourmaster.cli.migrate.plan import plan, target
 from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.cli.terminal import print_out
 
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 """Findings of one code that are printed; all of them are in the JSON."""
+_BASES: Final = {
+    "deploy": "default",
+    "deploy-beside-keptn": "beside-keptn",
+    "deploy-using-certmanager": "with-certmanager",
+}
+_COMPONENTS: Final = {"metrics.customMetricsApi": ["../components/no-custom-metrics"]}
+"""Settings that a component has, together with what belongs to them."""
+_PATH: Final = "/spec/template/spec/containers/0/args/-"
 
 
 def run(arguments: Arguments) -> int:
@@ -136,3 +145,24 @@ def _step_lines(steps: tuple[MigrationStep, ...], chosen: tuple[str, ...]) -> li
         lines.append(f"{number}. {step.title}: {step.why}")
         lines += [f"     {_text(command, chosen)}" for command in step.commands]
     return lines
+
+
+def overlay(observed: Observed) -> dict[str, Any]:
+    """Return a kustomization for a folder of ``deploy``, with the settings that Keptn had."""
+    components, patches = [], []
+    for setting in observed.keptn.settings:
+        if setting.key in _COMPONENTS:
+            components += _COMPONENTS[setting.key]
+            continue
+        # Those of the webhook are at the top.
+        process = CONTROLLER if "." in setting.key else WEBHOOK
+        patch = json.dumps([{"op": "add", "path": _PATH, "value": setting.flag}])
+        patches.append({"target": {"kind": "Deployment", "name": process}, "patch": patch})
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"../{_BASES[target(observed)]}"],
+        "components": components,
+        "labels": [{"pairs": {OVERLAY_LABEL: MIGRATED}}],
+        "patches": patches,
+    }

@@ -7,6 +7,7 @@ is judged is kept. What cannot be read becomes a line in ``unread``, and the res
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -271,19 +272,10 @@ class _Survey:
             return await self._live.items(stored.get(kind.plural, kind), pick)
 
         async def read_versions() -> tuple[list[WorkloadVersion], list[AppVersion]]:
+            key, namespace = attrgetter("key"), attrgetter("namespace")
             return (
-                await read(
-                    resources.WORKLOAD_VERSIONS,
-                    _decode_version,
-                    names,
-                    lambda metadata: metadata.key,
-                ),
-                await read(
-                    resources.APP_VERSIONS,
-                    _decode_app,
-                    namespaces,
-                    lambda metadata: metadata.namespace,
-                ),
+                await read(resources.WORKLOAD_VERSIONS, _decode_version, names, key),
+                await read(resources.APP_VERSIONS, _decode_app, namespaces, namespace),
             )
 
         versions = await self._live.attempt(read_versions(), None)

@@ -113,11 +113,8 @@ def _split_by_name(conversions: list[KrakeConversion]) -> tuple[list[KrakeConver
 
 
 def _has_metric_constraint(objects: Iterable[dict[str, Any]]) -> bool:
-    """Whether any of the objects has a constraint on a metric."""
-    for obj in objects:
-        constraints = obj.get("spec", {}).get("constraints", {})
-        if any(
-            isinstance(target, dict) and target.get("metrics") for target in constraints.values()
-        ):
-            return True
-    return False
+    return any(
+        isinstance(target, dict) and target.get("metrics")
+        for obj in objects
+        for target in obj.get("spec", {}).get("constraints", {}).values()
+    )

@@ -74,8 +74,7 @@ class Places:
         ]
         self._by_namespace: dict[str, list[_Placed]] = {}
         self._aimed: dict[str, list[_Placed]] = {}
-        r"""By namespace, the pods whose anti-affinity names it; "" has those that select
-        namespaces."""
+        """Pods by the namespaces that their anti-affinity names, "" for all if it selects them."""
         for placed in self._placed:
             self._by_namespace.setdefault(placed[0].namespace, []).append(placed)
             for name in _aims(placed[0]):

@@ -192,7 +192,7 @@ def test_what_is_written_into_the_installation_can_be_left_alone(capsys, folder)
     assert [(rule["group"], rule["kind"]) for rule in own] == [
         (resource.group, resource.kind) for resource in INSTALLATION
     ]
-    # Each kind of the manifests that has an authority of somebody's, and no other.
+    # Exactly the kinds of the manifests that contain an authority.
     with_authority = {
         obj["kind"]
         for obj in objects("with-certmanager")

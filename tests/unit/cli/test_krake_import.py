@@ -399,11 +399,6 @@ def test_objects_without_a_namespace_go_where_the_option_says(import_objects):
     assert objects["Application", "a"]["metadata"]["namespace"] == "harbour"
 
 
-def test_a_list_is_taken_item_by_item(import_objects):
-    given = {"api": "kubernetes", "kind": "ApplicationList", "items": [app("a"), app("b")]}
-    assert list(import_objects(given)[0]) == [("Application", "a"), ("Application", "b")]
-
-
 def test_a_file_that_is_no_yaml_is_refused(import_objects):
     objects, told = import_objects("a: [", code=1)
     assert objects == {}

@@ -138,7 +138,7 @@ def test_a_registration_fails_closed_by_its_worst_entry():
         Ref("kind", "keptn"), KEPTN, (CalledService("keptn", "dead", False),), fails_closed=True
     )
     assert registration.is_broken
-    # Whoever does not know whether somebody answers does not call it broken.
+    # It is not broken if it is unknown whether the Service answers.
     assert not registration_of("Kind", decode_configuration(encode(stored)), KEPTN, {}).is_broken
 
 

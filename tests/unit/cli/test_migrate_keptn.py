@@ -28,8 +28,8 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.keptn import series_findings
-from harbourmaster.cli.migrate.overlay import overlay
 from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.run import overlay
 from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.fake_api import FakeApi

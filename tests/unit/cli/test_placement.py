@@ -172,15 +172,6 @@ def test_settings_of_a_case_count(run):
         assert made["stays"] is stays
 
 
-def test_weighted_constraints(run):
-    objects = (application({"metrics": ["cost > 5"]}), cluster("a", ("cost", 12)), COST)
-    for value, matched in (("Raw", []), ("Weighted", ["a"])):
-        settings = {"constraintValue": value}
-        made = decision(run, *objects, settings=settings, samples={"cost": 5})
-        assert made["matched"] == matched
-        assert (made["error"] is None) is bool(matched)
-
-
 @pytest.mark.parametrize("sample", [{"error": "HTTP 503"}, "NaN", "-Infinity", 11, -1])
 def test_samples_may_be_faults(run, sample):
     objects = (application(), cluster("a", ("cost", 1)), cluster("b"), COST)
@@ -197,14 +188,6 @@ def test_a_sample_with_a_namespace_is_of_a_metric_of_it(run):
     )
     made = decision(run, *objects, samples={"ns/cost": 5, "cost": 7})
     assert made["scores"] == {"a": 0.5}
-
-
-def test_a_current_cluster_without_metrics_is_no_candidate_but_kept(run):
-    objects = (application(scheduledTo={"name": "a"}), cluster("a", ("cost", 1)), cluster("b"))
-    made = decision(run, *objects)
-    assert made["stays"]
-    assert (made["candidates"], made["chosen"], made["scores"]) == (["b"], ["a"], {})
-    assert decision(run, *objects, settings={"onMetricsLoss": "Move"})["chosen"] == ["b"]
 
 
 def test_clusters_and_magnum_clusters_are_decided_too(run):

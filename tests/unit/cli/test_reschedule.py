@@ -170,13 +170,6 @@ def test_unsupported_constraints_are_listed(run):
     assert out == "kube-system/c: no plan: unsupported constraints: PersistentVolumeClaim data\n"
 
 
-def test_a_spread_constraint_excludes_nodes_with_its_reason(run):
-    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    code, out, _ = run(cluster(topologySpreadConstraints=[spread]))
-    assert code == 1
-    assert out.splitlines()[-1] == "  2 nodes: too little room for topology spread"
-
-
 @pytest.mark.parametrize(
     ("down", "percent", "is_paused"), [(1, 0, False), (2, 30, True), (2, 67, False)]
 )

@@ -134,20 +134,6 @@ def test_the_first_engine_that_runs_is_used(tmp_path, works, named, used):
     assert result.stdout == f"{used} push registry.example.com/a:1\n"
 
 
-def test_deploy_puts_the_image_in_place_of_ours():
-    commands = make("--dry-run", "deploy", "IMG=registry.example.com/harbourmaster@sha256:1").stdout
-    assert "|image: registry.example.com/harbourmaster@sha256:1|" in commands
-    assert "deploy/default" in commands
-
-
-def test_beside_keptn_is_an_installation_of_its_own():
-    assert "kustomize deploy/beside-keptn" in make("--dry-run", "deploy-beside-keptn").stdout
-
-
-def test_shadow_mode_is_an_installation_of_its_own():
-    assert "kustomize deploy/shadow" in make("--dry-run", "deploy-shadow").stdout
-
-
 def test_shadow_mode_does_not_replace_a_working_installation(tmp_path):
     kubectl = program(tmp_path / "kubectl", 'echo "$@"')
     result = make("deploy-shadow", f"KUBECTL={kubectl}")
@@ -156,10 +142,6 @@ def test_shadow_mode_does_not_replace_a_working_installation(tmp_path):
     assert not result.stdout
     (line,) = ours
     assert line.startswith("Harbourmaster works in this cluster")
-
-
-def test_the_image_is_of_this_version_unless_told_otherwise():
-    assert f"|image: harbourmaster:{VERSION}|" in make("--dry-run", "deploy").stdout
 
 
 def test_kubectl_of_the_environment_serves_where_there_is_no_other(tmp_path):
@@ -224,15 +206,20 @@ def test_a_custom_metrics_api_of_somebody_else_stays_theirs(tmp_path, served, st
     assert (told in result.stdout) == bool(stays)
 
 
-def test_undeploy_takes_all_away_unless_told_otherwise():
-    command = "harbourmaster uninstall --delete-crds"
-    assert make("--dry-run", "undeploy").stdout.endswith(f"{command} --yes\n")
-    told = make("--dry-run", "undeploy", "UNINSTALL=--dry-run").stdout
-    assert told.endswith(f"{command} --dry-run\n")
-
-
-@pytest.mark.parametrize("demo", ["demo", "demo-evaluation"])
-@pytest.mark.parametrize(("given", "flags"), [((), ""), (("KEEP=1",), " --keep")])
-def test_a_demo_is_kept_on_demand(demo, given, flags):
-    *_, command = make("--dry-run", demo, *given).stdout.splitlines()
-    assert command.rstrip() == f"exec .venv/bin/python -m harbourmaster.playground {demo}{flags}"
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ("deploy", f"|image: harbourmaster:{VERSION}|"),
+        ("deploy", "kustomize deploy/default"),
+        ("deploy IMG=registry.example.com/a@sha256:1", "|image: registry.example.com/a@sha256:1|"),
+        ("deploy-beside-keptn", "kustomize deploy/beside-keptn"),
+        ("deploy-shadow", "kustomize deploy/shadow"),
+        ("undeploy", "harbourmaster uninstall --delete-crds --yes\n"),
+        ("undeploy UNINSTALL=--dry-run", "harbourmaster uninstall --delete-crds --dry-run\n"),
+        ("demo", "-m harbourmaster.playground demo \n"),
+        ("demo KEEP=1", "-m harbourmaster.playground demo --keep\n"),
+        ("demo-evaluation KEEP=1", "-m harbourmaster.playground demo-evaluation --keep\n"),
+    ],
+)
+def test_a_target_runs_its_command(arguments, command):
+    assert command in make("--dry-run", *arguments.split()).stdout

@@ -58,10 +58,6 @@ CHANGELOG = """\
 """
 
 
-def test_a_changelog_of_the_version_is_accepted():
-    assert release.changelog_error(CHANGELOG, "1.10.0") == ""
-
-
 @pytest.mark.parametrize(
     ("old", "new", "refused"),
     [
@@ -93,10 +89,6 @@ def test_the_changelog_of_the_project_is_in_order():
     )
     newest = re.search(r"## \[(\d.+?)\]", text)[1]
     assert release.changelog_error(text, newest) == ""
-
-
-def test_images_with_digests_are_accepted():
-    assert release.image_error(PARAMETERS) == ""
 
 
 @pytest.mark.parametrize("name", release.PINNED)

@@ -125,11 +125,6 @@ def test_exactly_what_is_missing_is_downloaded_and_nothing_installed(environment
     assert downloaded.endswith(" download libfirst=1.2-3 chromium=156.0-1")
 
 
-def test_a_second_call_fetches_nothing(environment):
-    assert find_browser(environment) == find_browser(environment)
-    assert len(calls(environment)) == 2
-
-
 def test_two_callers_at_once_fetch_once(environment, twice_at_once):
     first, second = twice_at_once(lambda: find_browser(environment))
     assert first == second

@@ -117,12 +117,6 @@ def test_binaries_whose_packages_end_alike_have_names_of_their_own(environment):
     assert second.endswith("/bin/helm3 helm.sh/helm/v3/cmd/helm")
 
 
-def test_a_second_call_builds_nothing(environment):
-    first = ensure_binaries(environment=environment, progress=lambda _: None)
-    assert ensure_binaries(environment=environment, progress=lambda _: None) == first
-    assert len(builds(environment)) == 1
-
-
 def test_two_callers_at_once_build_once(environment, twice_at_once):
     first, second = twice_at_once(
         lambda: ensure_binaries(environment=environment, progress=lambda _: None)
@@ -175,15 +169,10 @@ def test_a_build_never_writes_beside_the_modules(environment):
     assert {path: path.read_bytes() for path in build.MODULES.rglob("*.*")} == before
 
 
-def test_a_build_never_changes_go_sum_or_needs_a_c_compiler(environment):
+def test_commands_of_kubernetes_get_its_version_and_a_build_never_changes_go_sum(environment):
     ensure_binaries(environment=environment, progress=lambda _: None)
     (command,) = builds(environment)
     assert "-trimpath -mod=readonly" in command
-
-
-def test_commands_of_kubernetes_get_its_version(environment):
-    ensure_binaries(environment=environment, progress=lambda _: None)
-    (command,) = builds(environment)
     assert "-ldflags=-s -w -ldflags=k8s.io/kubernetes/cmd/...=-s -w -X" in command
     assert "version.gitVersion=v1.36.3" in command
     assert "version.gitMinor=36" in command
@@ -252,20 +241,6 @@ def test_prometheus_and_its_tool_are_built_together_without_service_discovery(en
     assert prometheus(environment, "promtool") == built.with_name("promtool")
     (command,) = builds(environment)
     assert "-tags=remove_all_sd" in command
-
-
-def test_the_control_plane_is_built_without_prometheus_and_the_other_way_round(environment):
-    plane = ensure_binaries(environment=environment, progress=lambda _: None)
-    assert len(builds(environment)) == 1
-    assert prometheus(environment).parent != plane
-    assert len(builds(environment)) == 2
-
-
-def test_prometheus_serves_after_go_has_gone(environment, tmp_path):
-    ensure_binaries(environment=environment, progress=lambda _: None)
-    built = prometheus(environment)
-    environment["PATH"] = str(tmp_path)
-    assert prometheus(environment) == built
 
 
 def test_what_prometheus_is_built_from_decides_nothing_else(monkeypatch, tmp_path):
