@@ -12,7 +12,6 @@ from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
-from harbourmaster.telemetry.tracing import TracingError, create_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,6 +118,9 @@ def start_tracing(
 
     def note(outcome: str, count: int) -> None:
         spans.labels(outcome).inc(count)
+
+    # Most commands have no tracer, and its module takes long to import.
+    from harbourmaster.telemetry.tracing import TracingError, create_tracer  # noqa: PLC0415
 
     try:
         return create_tracer(settings.endpoint, settings.sample_ratio, resource, note)
