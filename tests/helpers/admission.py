@@ -60,5 +60,5 @@ class Admission:
         """The types of kupid's counter that are not 0."""
         self.records.flush()
         value = self.metrics.registry.get_sample_value
-        found = {name: value("kupid_aggr_requests_total", {"type": name}) for name in KUPID_TYPES}
-        return {name: count for name, count in found.items() if count}
+        counts = {name: value("kupid_aggr_requests_total", {"type": name}) for name in KUPID_TYPES}
+        return {name: count for name, count in counts.items() if count}

@@ -48,22 +48,22 @@ def pod(annotations=None, *, owners=None, labels=None, **spec):
     metadata: dict[str, Any] = {"generateName": "web-5d9c-", "labels": labels or {"app": "web"}}
     if annotations is not None:
         metadata["annotations"] = annotations
-    found = [owner()] if owners is None else owners
-    if found:
-        metadata["ownerReferences"] = found
+    references = [owner()] if owners is None else owners
+    if references:
+        metadata["ownerReferences"] = references
     spec = {"containers": [dict(CONTAINER)], "dnsPolicy": "ClusterFirst", **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def parent(kind="Deployment", name="web", annotations=None, *, owners=(), **metadata):
     """An owner as the API gives it."""
-    found = {"name": name, "namespace": "ns1", "uid": f"{kind}-1", **metadata}
+    own_metadata = {"name": name, "namespace": "ns1", "uid": f"{kind}-1", **metadata}
     if annotations:
-        found["annotations"] = annotations
+        own_metadata["annotations"] = annotations
     if owners:
-        found["ownerReferences"] = list(owners)
+        own_metadata["ownerReferences"] = list(owners)
     api_version = API_VERSIONS.get(kind, "apps/v1")
-    return {"apiVersion": api_version, "kind": kind, "metadata": found, "spec": {}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": own_metadata, "spec": {}}
 
 
 def family(annotations=None, kind="Deployment"):

@@ -30,8 +30,8 @@ class RuleError(Exception):
 def copied(value):
     """A copy of JSON, in a fifth of the time that ``copy.deepcopy`` takes."""
     if isinstance(value, dict):
-        return {name: copied(each) for name, each in value.items()}
-    return [copied(each) for each in value] if isinstance(value, list) else value
+        return {name: copied(item) for name, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def created(resource, obj):
@@ -67,24 +67,24 @@ def updated(resource, before, obj, subresource):
 def selectable(obj):
     """What field selectors see of an object."""
     metadata = obj["metadata"]
-    found = {
+    kept_fields = {
         "metadata.name": metadata["name"],
         "metadata.namespace": metadata.get("namespace", ""),
         "type": obj.get("type", ""),
     }
     if obj.get("kind") == "Event":
-        found |= {
+        kept_fields |= {
             "involvedObject.uid": (obj.get("involvedObject") or {}).get("uid", ""),
             "reason": obj.get("reason", ""),
         }
     if obj.get("kind") == "Pod":
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        found |= {
+        kept_fields |= {
             "spec.nodeName": spec.get("nodeName", ""),
             "spec.schedulerName": spec.get("schedulerName", ""),
             "status.phase": status.get("phase", ""),
         }
-    return found
+    return kept_fields
 
 
 def gate_names(spec):
@@ -108,7 +108,7 @@ def _check_pod(before, after):
     if _fixed(before, free) != _fixed(after, free):
         raise RuleError("spec: Forbidden: pod updates may not change fields other than those")
     kept = before.get("tolerations") or []
-    if any(each not in (after.get("tolerations") or []) for each in kept):
+    if any(toleration not in (after.get("tolerations") or []) for toleration in kept):
         raise RuleError("spec.tolerations: Forbidden: existing tolerations can't be changed")
 
 

@@ -92,15 +92,15 @@ class _Script:
         return self._client.patch(resource, name, patch, self._namespace, **options)
 
     async def _names(self, **options):
-        token, found = "", []
+        token, names = "", []
         while True:
             page = await self._client.list(
                 CONFIG_MAPS, self._namespace, limit=2, continue_token=token, **options
             )
-            found += [decode(item)["metadata"]["name"] for item in page.items]
+            names += [decode(item)["metadata"]["name"] for item in page.items]
             token = page.continue_token
             if not token:
-                return [name for name in found if name.startswith("list-")]
+                return [name for name in names if name.startswith("list-")]
 
     async def verbs(self):
         await self._try("create", self._create("one"))
@@ -201,9 +201,9 @@ class _Script:
             decode(events[-1].object)["metadata"]["resourceVersion"],
             label_selector="watched=yes",
         )
-        self.found.append(("watch of a label ends with it", [each.type for each in labelled]))
-        versions = [int(decode(each.object)["metadata"]["resourceVersion"])
-                    for each in (*events, *labelled)]  # fmt: skip
+        self.found.append(("watch of a label ends with it", [event.type for event in labelled]))
+        versions = [int(decode(event.object)["metadata"]["resourceVersion"])
+                    for event in (*events, *labelled)]  # fmt: skip
         self.found.append(("versions grow", versions == sorted(set(versions))))
 
     async def _events(self, count, version, **options):
@@ -216,13 +216,13 @@ class _Script:
             bookmarks=False,
             **options,
         )
-        found = []
+        received = []
         async with asyncio.timeout(30), aclosing(stream):
             async for event in stream:
-                found.append(event)
-                if len(found) == count:
-                    return found
-        return found
+                received.append(event)
+                if len(received) == count:
+                    return received
+        return received
 
     async def endings(self):
         def delete(name, **options):

@@ -57,7 +57,9 @@ class ApiServer:
         self.objects = Objects(self._changed, **options)
         self.tokens: set[str] | None = None
         self.streaming_lists = True
-        self._defined = {(each.group, each.version, each.plural): each for each in KNOWN}
+        self._defined = {
+            (resource.group, resource.version, resource.plural): resource for resource in KNOWN
+        }
         # In order: in a set it would follow from addresses.
         self._watches: dict[Watch, None] = {}
 
@@ -162,9 +164,9 @@ class ApiServer:
     def _groups(self):
         """The groups with their versions, as discovery tells them."""
         found = {}
-        for each in self._defined.values():
-            if each.group:
-                found.setdefault(each.group, {})[each.api_version] = None
+        for resource in self._defined.values():
+            if resource.group:
+                found.setdefault(resource.group, {})[resource.api_version] = None
         groups = [
             {"name": name, "versions": [{"groupVersion": version} for version in versions]}
             for name, versions in found.items()
@@ -175,20 +177,20 @@ class ApiServer:
         """The kinds of a version, as discovery tells them."""
         *_, group, version = path.split("/")
         group = "" if group == "api" else group
-        found = [each for each in self._defined.values() if each.group == group]
-        found = [each for each in found if each.version == version]
-        if not found:
+        resources = [resource for resource in self._defined.values() if resource.group == group]
+        resources = [resource for resource in resources if resource.version == version]
+        if not resources:
             raise UnknownPathError
         whole = [
             {
-                "name": each.plural,
-                "kind": each.kind,
-                "namespaced": each.namespaced,
+                "name": resource.plural,
+                "kind": resource.kind,
+                "namespaced": resource.namespaced,
                 "verbs": ["get", "list", "watch"],
             }
-            for each in found
+            for resource in resources
         ]
-        parts = [{**each, "name": f"{each['name']}/status"} for each in whole]
+        parts = [{**entry, "name": f"{entry['name']}/status"} for entry in whole]
         return {"kind": "APIResourceList", "resources": [*parts, *whole]}
 
     def find(self, seen):

@@ -43,9 +43,9 @@ def first(data, key="ca.crt"):
     return x509.load_pem_x509_certificates(data[key])[0]
 
 
-def same_leaf(one, other):
+def same_leaf(first, second):
     """Whether two Secrets hold the same serving certificate with its key."""
-    return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
+    return first["tls.crt"] == second["tls.crt"] and first["tls.key"] == second["tls.key"]
 
 
 def own_files(now, names, authority=None):

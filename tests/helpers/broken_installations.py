@@ -132,18 +132,18 @@ def steals(cluster):
     other_webhook(cluster, "bystander", namespaceSelector={"matchLabels": {"no": "one"}})
 
     def admit(pod):
-        found = cluster.answered(pod)
-        found["spec"].pop("tolerations")
-        return found
+        admitted = cluster.answered(pod)
+        admitted["spec"].pop("tolerations")
+        return admitted
 
     cluster.admit = admit
 
 
 def never_ends(cluster):
     def admit(pod):
-        found = cluster.answered(pod)
-        found["spec"]["nodeSelector"][str(len(found["spec"]["nodeSelector"]))] = ""
-        return found
+        admitted = cluster.answered(pod)
+        admitted["spec"]["nodeSelector"][str(len(admitted["spec"]["nodeSelector"]))] = ""
+        return admitted
 
     cluster.admit = admit
 

@@ -24,7 +24,7 @@ GRAVE = {"serious", "critical"}
 async def chromium():
     """A browser without a window. As root it can't shut itself in; it shows only our own pages."""
     async with async_playwright() as playwright:
-        found = await playwright.chromium.launch(
+        browser = await playwright.chromium.launch(
             executable_path=ensure_browser(),
             chromium_sandbox=os.geteuid() != 0,
             # A container's /dev/shm may be small.
@@ -32,9 +32,9 @@ async def chromium():
             timeout=PATIENCE * 1000,
         )
         try:
-            yield found
+            yield browser
         finally:
-            await found.close()
+            await browser.close()
 
 
 class Visit:
@@ -79,14 +79,14 @@ class Visit:
 
     async def tab_through(self, limit=400):
         """Press Tab until the page has been gone through once; what had the focus, in order."""
-        found = []
-        while len(found) < limit:
+        events = []
+        while len(events) < limit:
             await self.page.keyboard.press("Tab")
             element = await self.page.evaluate(_FOCUSED)
-            if element is None or (found and element["path"] == found[0]["path"]):
-                return found
-            found.append(element)
-        raise AssertionError(f"the focus stays in the page after {limit} times Tab: {found[-3:]}")
+            if element is None or (events and element["path"] == events[0]["path"]):
+                return events
+            events.append(element)
+        raise AssertionError(f"the focus stays in the page after {limit} times Tab: {events[-3:]}")
 
     async def focus_shows(self):
         """Whether the picture of what has the focus differs from the one without it."""

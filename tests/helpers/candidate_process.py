@@ -73,19 +73,19 @@ class Candidates:
 
     def until_working(self, *names, since=0.0, timeout=PATIENCE):
         """Wait until one of them works; returns its name and when it was first seen to."""
-        found = []
+        running = []
 
         def works():
-            found[:] = [
+            running[:] = [
                 (name, instant)
                 for instant, name, what in self.lines
                 if instant >= since and name in names and what != "end"
             ]
-            return found
+            return running
 
         with self._told:
             assert self._told.wait_for(works, timeout), f"none of {names} works"
-        return found[0]
+        return running[0]
 
     def until_idle(self, name, since, timeout=PATIENCE):
         """Wait until one says that its work has ended."""
@@ -109,12 +109,12 @@ class Candidates:
             # An end that comes after a standstill is told as it happens; it is no work.
             if what != "end":
                 current[name].append(instant)
-        spans = sorted((min(each), max(each), name) for name, each in terms)
+        spans = sorted((min(times), max(times), name) for name, times in terms)
         return [
-            (one, span)
-            for number, one in enumerate(spans)
+            (term, span)
+            for number, term in enumerate(spans)
             for span in spans[number + 1 :]
-            if span[0] <= one[1]
+            if span[0] <= term[1]
         ]
 
 

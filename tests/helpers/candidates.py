@@ -145,12 +145,12 @@ class Election:
         for step in self.steps:
             first.setdefault(step.term, step)
             last[step.term] = step
-        found, latest = [], None
+        spans, latest = [], None
         for term, begun in sorted(first.items()):
             if latest is not None and latest.time >= begun.time:
-                found.append((latest, begun))
+                spans.append((latest, begun))
             latest = last[term] if latest is None else max(latest, last[term])
-        return found
+        return spans
 
     def end(self):
         self.world.end()

@@ -19,7 +19,7 @@ class Changes:
     async def until(self, find, patience=PATIENCE):
         """Wait until ``find`` finds something, at most ``patience`` seconds (None: for ever)."""
         async with asyncio.timeout(patience):
-            while not (found := find()):
+            while not (value := find()):
                 self._changed.clear()
                 await self._changed.wait()
-        return found
+        return value

@@ -65,10 +65,10 @@ def templated(*arguments, namespace, program="helm"):
     return list(parsed(result.stdout))
 
 
-def sorted_objects(found):
+def sorted_objects(manifests):
     """Objects by kind, namespace and name, without what is Helm's or kustomize's own."""
     objects = {}
-    for obj in filter(None, found):
+    for obj in filter(None, manifests):
         metadata = dict(obj["metadata"])
         metadata["annotations"] = {
             key: value for key, value in metadata.get("annotations", {}).items() if key != KEEP

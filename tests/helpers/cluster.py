@@ -177,11 +177,11 @@ def delete(kubectl, *manifests):
 def read(kubectl, manifest):
     """What the API server holds of a manifest's objects, by kind; an empty dict for nothing."""
     given, stored = json.loads(manifest), Stored(kubectl.__self__)
-    found = {
+    kinds = {
         item["kind"]: stored.find(path_of(item, item["metadata"]["name"]))
         for item in given.get("items", [given])
     }
-    return {kind: each for kind, each in found.items() if each}
+    return {kind: texts for kind, texts in kinds.items() if texts}
 
 
 def fresh_namespace(kubectl, stem, labels=None, annotations=None):

@@ -48,17 +48,17 @@ def hash_of(manifest):
     return policy_hash(convert_policy(manifest))
 
 
-def mutation(hashes, found=FIRST, part="pods", parts="pods", **metadata):
+def mutation(hashes, policy_hash=FIRST, part="pods", parts="pods", **metadata):
     """A MutatingAdmissionPolicy of one part; ``hashes`` are by reference."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingAdmissionPolicy",
         "metadata": {
-            "name": f"harbourmaster-compiled-{found}-{part}",
+            "name": f"harbourmaster-compiled-{policy_hash}-{part}",
             "labels": {"app.kubernetes.io/name": "harbourmaster", KEY: "policy"},
             "annotations": {
                 "harbourmaster.dev/policy-hashes": json.dumps(hashes),
-                "harbourmaster.dev/compiled-set": found,
+                "harbourmaster.dev/compiled-set": policy_hash,
                 "harbourmaster.dev/compiled-parts": parts,
                 "harbourmaster.dev/bound": "{}",
             },
@@ -68,7 +68,7 @@ def mutation(hashes, found=FIRST, part="pods", parts="pods", **metadata):
     }
 
 
-def binding(found=FIRST, part="pods", label="final", matched=None, **metadata):
+def binding(policy_hash=FIRST, part="pods", label="final", matched=None, **metadata):
     """A binding of that part to that set; ``matched`` is for what it counts."""
     probe = "" if label == "final" else f"{label}-"
     return {
@@ -80,7 +80,7 @@ def binding(found=FIRST, part="pods", label="final", matched=None, **metadata):
             **metadata,
         },
         "spec": {
-            "policyName": f"harbourmaster-compiled-{found}-{part}",
+            "policyName": f"harbourmaster-compiled-{policy_hash}-{part}",
             "matchResources": matched,
         },
     }

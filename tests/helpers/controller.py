@@ -87,8 +87,8 @@ class Watched:
         self._tasks = [
             asyncio.create_task(reflector.run()) for reflector in self._reflectors.values()
         ]
-        for each in self._reflectors.values():
-            await each.synced.wait()
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
         return self
 
     async def __aexit__(self, *_):
@@ -140,17 +140,17 @@ class Watched:
         """
 
         def is_another():
-            found = self.secret() if resource == SECRETS else self.configuration(resource)
-            return found is not None and found["metadata"]["uid"] != self._deleted[resource]
+            stored = self.secret() if resource == SECRETS else self.configuration(resource)
+            return stored is not None and stored["metadata"]["uid"] != self._deleted[resource]
 
         return await self.until(is_another, patience)
 
     def observer(self):
         """Judge every version so far."""
-        found = Observer()
+        observer = Observer()
         for version, (resource, obj) in sorted(self._versions.items()):
-            found.see(resource, obj, ours=version not in self.theirs)
-        return found
+            observer.see(resource, obj, ours=version not in self.theirs)
+        return observer
 
     async def events(self, reason, name=NAME):
         """The events about an object with a reason."""

@@ -64,8 +64,8 @@ class StubAccess:
         allowed = self.kinds.get(user.name)
         if allowed is not None and resource.plural not in allowed:
             return False
-        found = self.namespaces.get(user.name, frozenset())
-        return "*" in found or namespace in found
+        readable = self.namespaces.get(user.name, frozenset())
+        return "*" in readable or namespace in readable
 
 
 class Filled(LifecycleStores):
@@ -94,8 +94,8 @@ class Filled(LifecycleStores):
         return self
 
     def namespace(self, name, **labels):
-        found = {"kubernetes.io/metadata.name": name, **labels}
-        self.sources["namespaces"].store.put(name, found)
+        all_labels = {"kubernetes.io/metadata.name": name, **labels}
+        self.sources["namespaces"].store.put(name, all_labels)
 
     def pod(self, namespace, labels, name="", managed=(), **spec):
         """A pod; ``managed`` are names of fields with their manager and the age of its write."""
@@ -265,8 +265,12 @@ class Filled(LifecycleStores):
             "attempt": 1 + number % 3,
             "tier": 2,
             "victims": [
-                {"uid": f"v-{number}-{each}", "ns": "search", "name": f"ranking-{number}-{each}"}
-                for each in range(number % 3)
+                {
+                    "uid": f"v-{number}-{letter}",
+                    "ns": "search",
+                    "name": f"ranking-{number}-{letter}",
+                }
+                for letter in range(number % 3)
             ],
         }
         raw = {

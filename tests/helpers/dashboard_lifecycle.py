@@ -47,8 +47,8 @@ class LifecycleStores(Stores):
                 "currentPhase": "Completed",
                 "endTime": self.ago(begun - 90),
                 "workloadStatus": [
-                    {"workload": {"name": each, "version": of}, "status": "Succeeded"}
-                    for each, of in workloads
+                    {"workload": {"name": workload, "version": of}, "status": "Succeeded"}
+                    for workload, of in workloads
                 ],
             }
         elif case == 1:
@@ -72,14 +72,14 @@ class LifecycleStores(Stores):
                     "appName": name,
                     "version": release,
                     "previousVersion": "1.4.1",
-                    "workloads": [{"name": each, "version": of} for each, of in workloads],
+                    "workloads": [{"name": workload, "version": of} for workload, of in workloads],
                     **checks,
                 },
                 status=status,
             ),
         )
-        for each, version in workloads:
-            self._workload(namespace, name, each, version, case, begun - 35)
+        for workload, version in workloads:
+            self._workload(namespace, name, workload, version, case, begun - 35)
 
     def _workload(self, namespace, app, name, version, case, begun):
         names = names_of(app, name, version)
@@ -133,13 +133,13 @@ class LifecycleStores(Stores):
             ),
         )
         self.put("workloads", self._made(Workload, names.workload, namespace, begun, spec=spec))
-        for each in ("backup", "migrate"):
-            made = self._made(TaskDefinition, each, namespace, 9999, spec={})
+        for task in ("backup", "migrate"):
+            made = self._made(TaskDefinition, task, namespace, 9999, spec={})
             self.put("task_definitions", made)
-        for each in ("errors", "latency"):
+        for task in ("errors", "latency"):
             reference = {"keptnMetricRef": {"name": "p95"}, "evaluationTarget": "<200"}
             made = self._made(
-                EvaluationDefinition, each, namespace, 9999, spec={"objectives": [reference]}
+                EvaluationDefinition, task, namespace, 9999, spec={"objectives": [reference]}
             )
             self.put("evaluation_definitions", made)
 

@@ -75,19 +75,19 @@ class Stores:
         self.dashboard = None
         self.counter = PodCounter(
             lambda: [
-                each.compiled
+                entry.compiled
                 for name in ("policies", "cluster_policies")
-                for each in self.sources[name].store.values()
+                for entry in self.sources[name].store.values()
             ],
             self.pods.values,
             self.sources["namespaces"].store.get,
         )
 
     async def world(self, *, counts=True, pod=""):
-        found = await self.counter.counts() if counts else MatchCounts()
+        match_counts = await self.counter.counts() if counts else MatchCounts()
         raw = self.raw_pods.get(pod)
         return PageSources(
-            **self.sources, waits=self.waits, counts=found, rules=self.rules, pod=raw
+            **self.sources, waits=self.waits, counts=match_counts, rules=self.rules, pod=raw
         )
 
     def put(self, source, obj, key=None):

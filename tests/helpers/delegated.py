@@ -83,12 +83,12 @@ class Chance(random.Random):
     def requirement(self):
         """One on the labels of a node."""
         operator = self.choice(("In", "In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
-        found = {"key": self.choice("abc"), "operator": operator}
+        expression = {"key": self.choice("abc"), "operator": operator}
         if operator in {"In", "NotIn"}:
-            found["values"] = self.values()
+            expression["values"] = self.values()
         elif operator in {"Gt", "Lt"}:
-            found["values"] = [str(self.randint(1, 3))]
-        return found
+            expression["values"] = [str(self.randint(1, 3))]
+        return expression
 
     def field(self):
         """One on the name of a node."""
@@ -97,12 +97,12 @@ class Chance(random.Random):
 
     def term(self, least=1):
         """A node selector term."""
-        found = {}
+        selector = {}
         if expressions := self.several(self.requirement, least=least):
-            found["matchExpressions"] = expressions
+            selector["matchExpressions"] = expressions
         if self.random() < 0.2:
-            found["matchFields"] = self.several(self.field, 1, 2)
-        return found
+            selector["matchFields"] = self.several(self.field, 1, 2)
+        return selector
 
     def terms(self):
         """Required terms."""
@@ -114,30 +114,32 @@ class Chance(random.Random):
 
     def selector(self):
         """A label selector, in a term of pod affinity or in a policy."""
-        found = {}
+        selector = {}
         if self.random() < 0.5:
-            found["matchLabels"] = self.labels(1)
+            selector["matchLabels"] = self.labels(1)
         if self.random() < 0.5:
-            found["matchExpressions"] = self.several(self.selector_requirement, 1, 2)
-        return found
+            selector["matchExpressions"] = self.several(self.selector_requirement, 1, 2)
+        return selector
 
     def selector_requirement(self):
         """One of a label selector."""
         operator = self.choice(("In", "NotIn", "Exists", "DoesNotExist"))
-        found = {"key": self.choice("abc"), "operator": operator}
-        return {**found, "values": self.values()} if operator in {"In", "NotIn"} else found
+        expression = {"key": self.choice("abc"), "operator": operator}
+        return (
+            {**expression, "values": self.values()} if operator in {"In", "NotIn"} else expression
+        )
 
     def pod_term(self):
         """A term of pod affinity or anti-affinity."""
-        found = {"topologyKey": self.choice("hz")}
+        term = {"topologyKey": self.choice("hz")}
         for name, make in (
             ("labelSelector", self.selector),
             ("namespaceSelector", self.selector),
             ("namespaces", lambda: self.several(lambda: self.choice("mn"), 1)),
         ):
             if self.random() < 0.5:
-                found[name] = make()
-        return found
+                term[name] = make()
+        return term
 
     def weighted(self):
         """A preferred one."""
@@ -145,19 +147,22 @@ class Chance(random.Random):
 
     def toleration(self):
         """A toleration that the API server accepts."""
-        found = {"key": self.choice("abc"), "operator": "Exists"}
+        toleration = {"key": self.choice("abc"), "operator": "Exists"}
         if self.random() < 0.5:
-            found |= {"operator": self.choice(("Equal", "Equal", "")), "value": self.choice("xy")}
-            found = {name: each for name, each in found.items() if each}
+            toleration |= {
+                "operator": self.choice(("Equal", "Equal", "")),
+                "value": self.choice("xy"),
+            }
+            toleration = {name: part for name, part in toleration.items() if part}
         if self.random() < 0.6:
-            found["effect"] = self.choice(("NoExecute", "NoSchedule"))
-        if found.get("effect") == "NoExecute" and self.random() < 0.5:
-            found["tolerationSeconds"] = self.randint(-1, 2)
-        return found
+            toleration["effect"] = self.choice(("NoExecute", "NoSchedule"))
+        if toleration.get("effect") == "NoExecute" and self.random() < 0.5:
+            toleration["tolerationSeconds"] = self.randint(-1, 2)
+        return toleration
 
     def affinity(self, share):
         """An affinity; each part is there in so many cases."""
-        found = {}
+        affinity = {}
         for name, required, preferred in (
             ("nodeAffinity", self.terms, self.preference),
             ("podAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted),
@@ -168,19 +173,19 @@ class Chance(random.Random):
                 PREFERRED: self.maybe(lambda make=preferred: self.several(make, 1, 2), share),
             }
             if parts := {key: part for key, part in parts.items() if part}:
-                found[name] = parts
-        return found
+                affinity[name] = parts
+        return affinity
 
     def owned(self, share):
         """Fields of a pod spec that policies own."""
         scheduler = self.maybe(lambda: self.choice(("s1", "s2", "default-scheduler")), share)
-        found = {
+        spec = {
             "nodeSelector": self.maybe(lambda: self.labels(1), share),
             "tolerations": self.maybe(lambda: self.several(self.toleration, 1), share),
             "affinity": self.affinity(share),
             "schedulerName": scheduler,
         }
-        return {name: each for name, each in found.items() if each}
+        return {name: part for name, part in spec.items() if part}
 
     def policy(self, name, number):
         """A cluster policy of the set with that number."""
@@ -219,15 +224,15 @@ class Delegation:
         if not chosen:
             return []
         objects = compile_objects(chosen, registered)
-        found = [
+        created = [
             policy for policy in objects.policies + objects.probe if "Policy" in policy["kind"]
         ]
-        for obj in found:
+        for obj in created:
             # Groups of equal content have equal names.
             obj["metadata"]["name"] += f"-{len(self._groups)}"
             if "policyName" in obj["spec"]:
                 obj["spec"]["policyName"] += f"-{len(self._groups)}"
-        return found
+        return created
 
     def policies(self, group):
         """Those of a group that were compiled."""
@@ -258,7 +263,7 @@ class Delegation:
         labels = pod["metadata"]["labels"]
         matching = policy_set(policies).match("", namespace, labels)
         own = required_terms(pod["spec"].get("affinity"))
-        factors = [each.required.terms.terms for each in matching if each.required]
+        factors = [policy.required.terms.terms for policy in matching if policy.required]
         added = [
             sum(max(count_parts(term)[number] for term in terms) for terms in factors)
             for number in (0, 1)
@@ -293,8 +298,11 @@ class Delegation:
 
     async def remove(self):
         """Delete all that is compiled, and return when it has no effect."""
-        kinds = [f"{each}admissionpolic" for each in ("mutating", "validating")]
-        for kind in (*(f"{each}ybindings" for each in kinds), *(f"{each}ies" for each in kinds)):
+        kinds = [f"{prefix}admissionpolic" for prefix in ("mutating", "validating")]
+        for kind in (
+            *(f"{kind_prefix}ybindings" for kind_prefix in kinds),
+            *(f"{kind_prefix}ies" for kind_prefix in kinds),
+        ):
             path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
             async with self._session.delete(f"{path}?labelSelector={COMPILED_KEY}") as answer:
                 assert answer.status == 200, await answer.text()
@@ -307,7 +315,7 @@ class Delegation:
             async with gate:
                 return await self.tried(*question, name=f"probe-{index}")
 
-        return await asyncio.gather(*(one(*each) for each in enumerate(asked)))
+        return await asyncio.gather(*(one(*pair) for pair in enumerate(asked)))
 
 
 def session_of(plane):

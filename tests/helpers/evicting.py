@@ -71,13 +71,13 @@ class EvictingApi(FakeApi):
             return {}
         if resource is NODES and seen.verb == "patch":
             seen = self._without_nulls(seen, name)
-        found = super()._do(seen, resource, namespace, name, subresource)
+        answer = super()._do(seen, resource, namespace, name, subresource)
         on = seen.query.get("fieldSelector", "").partition("spec.nodeName=")[2].partition(",")[0]
         if resource is PODS and seen.verb == "list" and on:
             everything = list(self.objects.all(PODS).values())
-            items = [each for each in everything if each["spec"].get("nodeName") == on]
-            found = {**found, "items": items}
-        return found
+            items = [obj for obj in everything if obj["spec"].get("nodeName") == on]
+            answer = {**answer, "items": items}
+        return answer
 
     def _without_nulls(self, seen, name):
         """The same patch without the tests that the real one does: what is absent is null to it."""
@@ -225,7 +225,7 @@ def _spec(cpu):
 
 def told(api):
     """The reasons of the events, in order."""
-    return [each["reason"] for each in api.objects.all(EVENTS).values()]
+    return [event["reason"] for event in api.objects.all(EVENTS).values()]
 
 
 def full(api):
@@ -257,10 +257,10 @@ def budget(api, name="of-all", *, allowed, labels=None):
 async def until(condition, patience=PATIENCE):
     """Wait until a condition holds."""
     end = time.monotonic() + patience
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "not so in time"
         await asyncio.sleep(0.005)
-    return found
+    return value
 
 
 @contextlib.asynccontextmanager

@@ -35,10 +35,10 @@ def template(**spec):
     return {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
 
 
-def put_owner(api, resource, found, **metadata):
+def put_owner(api, resource, pod_template, **metadata):
     """Put a workload with a template under the uid by which ``reference`` names it."""
     metadata = {"name": "cart", "namespace": NAMESPACE, **metadata}
-    api.put(resource, {"metadata": metadata, "spec": {"template": found}})
+    api.put(resource, {"metadata": metadata, "spec": {"template": pod_template}})
     api.get(resource, "cart", NAMESPACE)["metadata"]["uid"] = "uid-cart"
 
 

@@ -81,16 +81,16 @@ def pod(annotations=None):
 
 def filter_body(names=NODES, annotations=None, **changes):
     """ExtenderArgs."""
-    found = {"Pod": pod(annotations), "Nodes": None, "NodeNames": list(names), **changes}
-    return json.dumps(found).encode()
+    arguments = {"Pod": pod(annotations), "Nodes": None, "NodeNames": list(names), **changes}
+    return json.dumps(arguments).encode()
 
 
 def preempt_body(names=NODES, annotations=None):
     """ExtenderPreemptionArgs."""
     victims = {name: {"Pods": [{"UID": f"v-{name}"}], "NumPDBViolations": 0} for name in names}
-    found = {
+    arguments = {
         "Pod": pod(annotations),
         "NodeNameToVictims": None,
         "NodeNameToMetaVictims": victims,
     }
-    return json.dumps(found).encode()
+    return json.dumps(arguments).encode()

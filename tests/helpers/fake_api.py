@@ -149,10 +149,10 @@ class FakeApi(ApiServer, Planned):
         return seen
 
     async def _right_answer(self, request, seen):
-        found = self.answer(seen)
-        if isinstance(found, Watch):
-            return await self._watch(request, found)
-        return web.Response(body=found.body, status=found.status, headers=found.headers)
+        answer = self.answer(seen)
+        if isinstance(answer, Watch):
+            return await self._watch(request, answer)
+        return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
     async def _watch(self, request, watch):
         response = web.StreamResponse(headers=JSON)

@@ -122,18 +122,18 @@ class Objects:
             version, start = json.loads(base64.urlsafe_b64decode(token))
             if (resource, version) not in self._snapshots:
                 raise StatusError(410, "The provided continue parameter is too old", "Expired")
-            found = self._snapshots[resource, version]
+            selected_items = self._snapshots[resource, version]
         else:
             version, start = self.version, 0
             ordered = sorted(self.all(resource).items())
-            found = [each for _, each in ordered if selected(each, query, namespace)]
+            selected_items = [obj for _, obj in ordered if selected(obj, query, namespace)]
         metadata: dict[str, Any] = {"resourceVersion": str(version)}
-        page = found[start : start + limit] if limit else found[start:]
-        if start + len(page) < len(found):
-            self._snapshots[resource, version] = found
+        page = selected_items[start : start + limit] if limit else selected_items[start:]
+        if start + len(page) < len(selected_items):
+            self._snapshots[resource, version] = selected_items
             end = json.dumps([version, start + len(page)]).encode()
             metadata["continue"] = base64.urlsafe_b64encode(end).decode()
-            metadata["remainingItemCount"] = len(found) - start - len(page)
+            metadata["remainingItemCount"] = len(selected_items) - start - len(page)
         return {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
@@ -202,11 +202,11 @@ class Objects:
     def delete(self, resource, namespace, name, options=None):
         before = self.get(resource, namespace, name)
         uid = ((options or {}).get("preconditions") or {}).get("uid")
-        found = before["metadata"]["uid"]
-        if uid not in {None, found}:
+        stored = before["metadata"]["uid"]
+        if uid not in {None, stored}:
             raise StatusError(
                 409, f'Operation cannot be fulfilled on {resource.kind} "{name}": '
-                f"the UID in the precondition ({uid}) does not match the UID in record ({found})"
+                f"the UID in the precondition ({uid}) does not match the UID in record ({stored})"
             )  # fmt: skip
         if before["metadata"].get("finalizers"):
             return self.mark(resource, namespace, name)
@@ -228,9 +228,9 @@ class Objects:
         """A copy in its namespace."""
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
             raise StatusError(400, "the body is not an object")
-        found = (obj.get("apiVersion"), obj.get("kind"))
-        if found != (resource.api_version, resource.kind):
-            raise StatusError(400, f"{found} does not match the expected {resource.kind}")
+        actual = (obj.get("apiVersion"), obj.get("kind"))
+        if actual != (resource.api_version, resource.kind):
+            raise StatusError(400, f"{actual} does not match the expected {resource.kind}")
         obj = copied(obj)
         metadata = obj.setdefault("metadata", {})
         if resource.namespaced:

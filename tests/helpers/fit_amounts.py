@@ -239,8 +239,8 @@ _DEFERRED = {**_INFEASIBLE, "reason": "Deferred"}
 
 def resized(*statuses, spec="1", conditions=(), **more):
     """A running pod; its spec asks for one CPU unless told otherwise."""
-    found = {"containerStatuses": list(statuses), **more}
-    return with_status(asking(cpu=spec), conditions=list(conditions), **found)
+    status = {"containerStatuses": list(statuses), **more}
+    return with_status(asking(cpu=spec), conditions=list(conditions), **status)
 
 
 _SIDECARED = pod(container(cpu="500m"), inits=[sidecar(cpu="500m")])

@@ -19,9 +19,9 @@ SELECTOR = {"matchLabels": APP}
 CASES = []
 
 
-def on(number, one):
+def on(number, obj):
     """The pod on another node, the first of which is 1."""
-    return {**one, "spec": {**one["spec"], "nodeName": f"@node-{number}"}}
+    return {**obj, "spec": {**obj["spec"], "nodeName": f"@node-{number}"}}
 
 
 def case(name, verdict, incoming, *present, own="x", others=("y",), labels=None, taints=()):  # noqa: PLR0913
@@ -31,9 +31,9 @@ def case(name, verdict, incoming, *present, own="x", others=("y",), labels=None,
     """
     made = []
     for number, area in enumerate(others, 1):
-        there = [each for each in present if each["spec"].get("nodeName") == f"@node-{number}"]
+        there = [obj for obj in present if obj["spec"].get("nodeName") == f"@node-{number}"]
         is_last = number == len(others)
-        one = a_case(
+        case = a_case(
             "",
             True,
             {},
@@ -41,7 +41,7 @@ def case(name, verdict, incoming, *present, own="x", others=("y",), labels=None,
             labels={AREA: area, RACK: f"r{number}", **((is_last and labels) or {})},
             taints=taints if is_last else (),
         ).node
-        text = json.dumps(one)
+        text = json.dumps(case)
         made.append(json.loads(text.replace('"@node"', f'"@node-{number}"')))
     base = a_case(name, verdict, incoming, *present, labels={AREA: own, RACK: "r0"})
     CASES.append(base._replace(others=tuple(made)))
@@ -248,10 +248,12 @@ case("near, but spread", False, spreading(affinity=near()["spec"]["affinity"]), 
 
 def verdict(node, others, present, pending, namespaces):
     """What our check says, given the objects as JSON."""
-    nodes = {each.name: each for each in (decode_node(one) for one in (node, *others))}
+    nodes = {decoded.name: decoded for decoded in (decode_node(one) for one in (node, *others))}
     target, pod_ = nodes[json.loads(node)["metadata"]["name"]], decode_pending(pending)
-    running = [each for each in map(decode_present, present) if not each.is_finished]
-    placed = [(each, nodes[each.node or target.name]) for each in running]
-    beside = [each for each, where in placed if where is target]
+    running = [
+        placed_pod for placed_pod in map(decode_present, present) if not placed_pod.is_finished
+    ]
+    placed = [(placed_pod, nodes[placed_pod.node or target.name]) for placed_pod in running]
+    beside = [placed_pod for placed_pod, where in placed if where is target]
     topology = Topology(pod_, nodes.values(), placed, namespaces)
     return fits(pod_, target, beside, topology=topology, namespaces=namespaces)

@@ -156,7 +156,8 @@ for _expression, _fits in EXPRESSIONS:
     _shown = f"{_expression['key']} {_expression['operator']} {_expression.get('values', '')}"
     case(f"affinity: {_shown}", _fits, needing(term(_expression)), labels=_LABELS)
 _HERE, _AWAY = (
-    {"key": "metadata.name", "operator": one, "values": ["@node"]} for one in ("In", "NotIn")
+    {"key": "metadata.name", "operator": operator, "values": ["@node"]}
+    for operator in ("In", "NotIn")
 )
 _UNREADABLE = term(expression(SIZE, "Gt", "abc"))
 TERMS = (

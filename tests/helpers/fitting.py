@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 def a_case(name, fits, pod, *present, allocatable=None, labels=None, taints=(), cordoned=False):  # noqa: PLR0913
     """One of them; what ``allocatable`` gives as None the node lacks."""
-    found = {**PLENTY, **(allocatable or {})}
+    amounts = {**PLENTY, **(allocatable or {})}
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -52,7 +52,7 @@ def a_case(name, fits, pod, *present, allocatable=None, labels=None, taints=(), 
         },
         "spec": {"taints": list(taints), **({"unschedulable": True} if cordoned else {})},
         "status": {
-            "allocatable": {key: value for key, value in found.items() if value is not None},
+            "allocatable": {key: value for key, value in amounts.items() if value is not None},
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
@@ -95,17 +95,17 @@ def asking(**requests):
     return pod(container(**requests))
 
 
-def with_status(one, **status):
-    return {**one, "status": status}
+def with_status(obj, **status):
+    return {**obj, "status": status}
 
 
-def leaving(one):
+def leaving(obj):
     """A pod that is being deleted, and takes its time."""
-    return {**one, "leaving": True}
+    return {**obj, "leaving": True}
 
 
-def finished(one, phase="Succeeded"):
-    return with_status(one, phase=phase)
+def finished(obj, phase="Succeeded"):
+    return with_status(obj, phase=phase)
 
 
 def port(number, ip=None, protocol=None):

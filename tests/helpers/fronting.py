@@ -54,10 +54,10 @@ class Aggregator:
 
 def headers_of(user="jane", groups=GROUPS, **others):
     """The headers that name a user."""
-    found = [("X-Remote-Group", group) for group in groups]
+    headers = [("X-Remote-Group", group) for group in groups]
     if user:
-        found.append(("X-Remote-User", user))
-    return [*found, *others.items()]
+        headers.append(("X-Remote-User", user))
+    return [*headers, *others.items()]
 
 
 async def get(site, path, context, headers=(), method="GET"):

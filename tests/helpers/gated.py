@@ -66,13 +66,13 @@ def pod(  # noqa: PLR0913 - a pod has many sides
     **metadata,
 ):
     """A pod that no node has; ``annotations`` may be missing by {}."""
-    found = keptn() if annotations is None else annotations
+    all_annotations = keptn() if annotations is None else annotations
     references = [owned("ReplicaSet", "waiter-rs", "rs-1")] if owners is None else owners
     return {
         "metadata": {
             "name": name,
             "namespace": PROD,
-            **({"annotations": found} if found else {}),
+            **({"annotations": all_annotations} if all_annotations else {}),
             "labels": labels or {},
             "ownerReferences": references,
             "creationTimestamp": created,
@@ -147,8 +147,8 @@ def waiting(api):
 
 def set_status(api, resource, name, status):
     """Write a status as somebody else would."""
-    found = api.get(resource, name, PROD)
-    api.put(resource, {**found, "status": status})
+    stored = api.get(resource, name, PROD)
+    api.put(resource, {**stored, "status": status})
 
 
 def version_of(api, name="shop-waiter-1.0"):
@@ -200,9 +200,9 @@ class Dying:
         self.died = asyncio.Event()
 
     def __getattr__(self, name):
-        found = getattr(self._client, name)
+        attribute = getattr(self._client, name)
         if name not in self.VERBS:
-            return found
+            return attribute
 
         async def write(resource, *arguments, **options):
             await self._until_dead()
@@ -211,7 +211,7 @@ class Dying:
             if is_last and not self._after:
                 self.died.set()
             await self._until_dead()
-            answer = await found(resource, *arguments, **options)
+            answer = await attribute(resource, *arguments, **options)
             if is_last:
                 self.died.set()
             await self._until_dead()

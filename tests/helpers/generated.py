@@ -130,13 +130,13 @@ policy_specs = st.fixed_dictionaries(
 
 @st.composite
 def policies(draw):
-    found = []
+    parts = []
     for index, spec in enumerate(draw(st.lists(policy_specs, max_size=3))):
         if draw(st.booleans()):
             kind, metadata = "ClusterPodSchedulingPolicy", {"name": f"p{index}"}
         else:
             kind, metadata = "PodSchedulingPolicy", {"name": f"p{index}", "namespace": "ns1"}
-        found.append(
+        parts.append(
             {
                 "apiVersion": "kupid.gardener.cloud/v1alpha1",
                 "kind": kind,
@@ -144,7 +144,7 @@ def policies(draw):
                 "spec": spec,
             }
         )
-    return found
+    return parts
 
 
 def with_unknown_fields(value, draw, prefix="u"):
@@ -156,13 +156,13 @@ def with_unknown_fields(value, draw, prefix="u"):
             return [walk(item, is_map=False) for item in node]
         if not isinstance(node, dict):
             return node
-        found = {
+        obj = {
             name: walk(child, is_map=name in {"nodeSelector", "matchLabels", "labels"})
             for name, child in node.items()
         }
         if not is_map and draw(st.integers(0, 3)) == 0:
             counter[0] += 1
-            found["futureField"] = f"{prefix}{counter[0]}"
-        return found
+            obj["futureField"] = f"{prefix}{counter[0]}"
+        return obj
 
     return walk(value, is_map=False)

@@ -28,8 +28,8 @@ ACCOUNT = "harbourmaster-controller"
 def guard():
     """The policies and bindings of the guard."""
     files = sorted(GUARD.glob("*.yaml"))
-    found = [one for file in files for one in yaml.safe_load_all(file.read_text())]
-    return [one for one in found if one["kind"] != "Component"]
+    documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
+    return [document for document in documents if document["kind"] != "Component"]
 
 
 def a_list(items):
@@ -42,8 +42,8 @@ def rights_in(home):
 
     Roles get the namespace's name, so that they are nobody else's.
     """
-    found = objects("default", "rescheduling", "placement", "scheduler", "dashboard")
-    text = json.dumps(of_kind(found, *RIGHTS)).replace(NAMESPACE, home)
+    manifests = objects("default", "rescheduling", "placement", "scheduler", "dashboard")
+    text = json.dumps(of_kind(manifests, *RIGHTS)).replace(NAMESPACE, home)
     items = json.loads(text)
     for obj in items:
         obj["metadata"].pop("labels", None)

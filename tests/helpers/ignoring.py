@@ -40,10 +40,10 @@ def forget_pointers(document, pointers):
 def without_empty(value):
     """Without null, "", and objects and lists that hold nothing, at any depth."""
     if isinstance(value, dict):
-        found = {name: without_empty(each) for name, each in value.items()}
-        return {name: each for name, each in found.items() if each not in ({}, [], None, "")}
+        fields = {name: without_empty(field) for name, field in value.items()}
+        return {name: field for name, field in fields.items() if field not in ({}, [], None, "")}
     if isinstance(value, list):
-        return [each for each in map(without_empty, value) if each != {}]
+        return [item for item in map(without_empty, value) if item != {}]
     return value
 
 
@@ -55,7 +55,7 @@ def _delete(document, expression):
     value = target.get(last) if isinstance(target, dict) else None
     if match["items"]:
         if isinstance(value, list):
-            value[:] = [each for each in value if each != json.loads(match["item"])]
+            value[:] = [item for item in value if item != json.loads(match["item"])]
     elif match["key"]:
         key = json.loads(match["key"])
         if isinstance(value, dict) and value.get(key) == json.loads(match["value"]):

@@ -13,7 +13,7 @@ HOME = "/opt/harbourmaster"
 
 def stages():
     """The instructions of each stage, as pairs of keyword and arguments; before the first: ''."""
-    found = {"": []}
+    by_stage = {"": []}
     current = ""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     for line in text.replace("\\\n", " ").splitlines():
@@ -25,14 +25,14 @@ def stages():
         if keyword == "FROM":
             _, _, current = rest.partition(" AS ")
             current = current or "final"
-            found[current] = []
-        found[current].append((keyword, rest.strip()))
-    return found
+            by_stage[current] = []
+        by_stage[current].append((keyword, rest.strip()))
+    return by_stage
 
 
 def values(stage, keyword):
     """The arguments of each instruction of the kind, in order."""
-    return [rest for found, rest in stages()[stage] if found == keyword]
+    return [rest for word, rest in stages()[stage] if word == keyword]
 
 
 def environment(stage):

@@ -102,7 +102,7 @@ def keptn_object(definition, name, namespace, version=None, **spec):
     """An object of a kind by its definition, by default in the version that is stored."""
     found = definition["spec"]
     plural = found["names"]["plural"]
-    stored = next(each["name"] for each in found["versions"] if each["storage"])
+    stored = next(entry["name"] for entry in found["versions"] if entry["storage"])
     return {
         "apiVersion": f"{found['group']}/{version or stored}",
         "kind": found["names"]["kind"],

@@ -109,9 +109,9 @@ def jobs_of(context, names, *, workers=8):
         def start(queue):
             return kind(context, queue.add) if name == watches.GATES else kind(context)
 
-        found = Controller(name, start, metrics, workers=workers)
-        found.reflectors = context.caches.reflectors
-        return found
+        controller = Controller(name, start, metrics, workers=workers)
+        controller.reflectors = context.caches.reflectors
+        return controller
 
     jobs = {name: job(name, kind) for name, kind in classes.items()}
     watches.Watches(context.caches, jobs).connect()

@@ -130,8 +130,8 @@ def _versions():
     return msgspec.json.decode(deploy_without_schemas().with_name("versions.json").read_bytes())
 
 
-def _with_schemas(found):
-    for obj in found:
+def _with_schemas(manifests):
+    for obj in manifests:
         if obj["kind"] == "CustomResourceDefinition":
             # Where a patch of versions has not failed, it fails here: they are no name any more.
             obj["spec"]["versions"] = _versions()[obj["spec"]["versions"]]
@@ -233,19 +233,19 @@ def all_pairs():
             yield (base, *chosen)
 
 
-def one(found, kind, name=None):
+def one(manifests, kind, name=None):
     """The one object of the kind (and name)."""
     (only,) = [
-        each
-        for each in found
-        if each["kind"] == kind and (name is None or each["metadata"]["name"] == name)
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == kind and (name is None or manifest["metadata"]["name"] == name)
     ]
     return only
 
 
-def of_kind(found, *kinds):
+def of_kind(manifests, *kinds):
     """The objects of the kinds."""
-    return [each for each in found if each["kind"] in kinds]
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]
 
 
 def rights(roles):
@@ -260,18 +260,18 @@ def rights(roles):
     }
 
 
-def of_component(found, *components):
+def of_component(manifests, *components):
     """The roles that a base gives to components of ours."""
     return [
         role
-        for role in of_kind(found, "Role", "ClusterRole")
+        for role in of_kind(manifests, "Role", "ClusterRole")
         if role["metadata"]["labels"]["app.kubernetes.io/component"] in components
     ]
 
 
-def deployment_of(found, name="controller"):
+def deployment_of(manifests, name="controller"):
     """The Deployment of one of our processes."""
-    return one(found, "Deployment", f"harbourmaster-{name}")
+    return one(manifests, "Deployment", f"harbourmaster-{name}")
 
 
 def pod_of(deployment):
@@ -290,9 +290,9 @@ def container(deployment):
     return only
 
 
-def bound_to(found, role):
+def bound_to(manifests, role):
     """The names of the accounts that have a role."""
-    bindings = of_kind(found, "RoleBinding", "ClusterRoleBinding")
+    bindings = of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
     return [
         subject["name"]
         for binding in bindings
@@ -315,9 +315,9 @@ def settings_of(deployment):
     return settings_from(arguments, arguments.settings_type, describe)
 
 
-def controller_settings(found):
+def controller_settings(manifests):
     """The settings of the controller's Deployment."""
-    return settings_of(deployment_of(found))
+    return settings_of(deployment_of(manifests))
 
 
 def selects(selector, labels):

@@ -77,7 +77,7 @@ class MemberClusters:
         cluster = self.record.scheduled_to
         held = self.objects.get(cluster, {})
         is_applied = self._applied == (cluster, self.desired) and all(
-            each.key in held for each in self.desired
+            entry.key in held for entry in self.desired
         )
         return Situation(
             record=self.record,
@@ -144,18 +144,18 @@ class MemberClusters:
         outcome = self._outcome(cluster)
         if self.reach[cluster] is not Reach.YES:
             return outcome
-        for each in self.desired:
+        for entry in self.desired:
             self._may_die()
             if outcome.done is Done.YES or self._goes_wrong():
-                self.objects[cluster][each.key] = each
+                self.objects[cluster][entry.key] = entry
         if outcome.done is not Done.YES:
             return outcome
         if cluster in self.stuck:
             prune = ()
             outcome = ActionOutcome(Done.PARTLY, "Deleting", "it takes its time")
-        for each in prune:
+        for entry in prune:
             self._may_die()
-            self.objects[cluster].pop(each.key, None)
+            self.objects[cluster].pop(entry.key, None)
         self._may_die()
         self._applied = (cluster, self.desired)
         self.record = self.record.applied(cluster, self.desired, prune)

@@ -26,10 +26,10 @@ async def members_of(planes):
     """The same new namespace on all of them."""
     namespace = f"shop-{uuid.uuid4().hex[:8]}"
     async with contextlib.AsyncExitStack() as stack:
-        found = []
+        members = []
         for plane in planes:
             client = await stack.enter_async_context(connected(plane.kubeconfig))
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await client.create(NAMESPACES, body)
-            found.append(Member(client, namespace))
-        yield found
+            members.append(Member(client, namespace))
+        yield members

@@ -45,16 +45,16 @@ def merged(document, *policies, **options):
     """Merge policies in the order given; the patch is applied by the independent oracle."""
     kind = kind_of(document)
     pod = kind.read(json.dumps(document).encode())
-    found = merge(pod, kind.pointer, compiled(*policies), MergeOptions(**options))
-    operations = json.loads(msgspec.json.encode(found.operations))
-    return Result(operations, found.warnings, jsonpatch.apply_patch(document, operations))
+    result = merge(pod, kind.pointer, compiled(*policies), MergeOptions(**options))
+    operations = json.loads(msgspec.json.encode(result.operations))
+    return Result(operations, result.warnings, jsonpatch.apply_patch(document, operations))
 
 
 def pod_spec(document):
-    found = document
+    value = document
     for token in kind_of(document).pointer.split("/")[1:]:
-        found = found[token]
-    return found
+        value = value[token]
+    return value
 
 
 def one_of(key, *values):

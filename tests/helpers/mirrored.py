@@ -101,8 +101,8 @@ class Server(ApiServer):
     def seen(self, verb, resource=None):
         return [
             name
-            for found, kind, name in self.requests
-            if found == verb and resource in {None, kind}
+            for request_verb, kind, name in self.requests
+            if request_verb == verb and resource in {None, kind}
         ]
 
     def writes(self):
@@ -143,13 +143,13 @@ class Mirrored:
         changes = reversed(self.server.objects.history)
         new = list(itertools.takewhile(lambda value: value.version > self._synced, changes))
         self._synced = self.server.objects.version
-        for resource in MIRRORS.keys() & {each.resource for each in new}:
+        for resource in MIRRORS.keys() & {obj.resource for obj in new}:
             attribute, kind_of = MIRRORS[resource]
-            found = {
+            by_key = {
                 "/".join(key): msgspec.convert(obj, kind_of)
                 for key, obj in self.server.objects.all(resource).items()
             }
-            getattr(self.caches, attribute).store.replace_all(found)
+            getattr(self.caches, attribute).store.replace_all(by_key)
 
     async def sweep(self):
         """One pass over all that is due; mirrors are synced after each."""
@@ -184,8 +184,8 @@ def owner(name, *, uid="rs-1", generation=1, wanted=2, owners=(), **status):
             "uid": uid,
             "generation": generation,
             "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": kind, "name": each, "uid": each}
-                for kind, each in owners
+                {"apiVersion": "apps/v1", "kind": kind, "name": workload, "uid": workload}
+                for kind, workload in owners
             ],
         },
         "spec": {"replicas": wanted},

@@ -37,8 +37,8 @@ class Namespaced:
         """Wait until the status of an object in a cache is so; return the status."""
 
         def status():
-            found = cache.store.get(f"{self.namespace}/{name}")
-            return found is not None and condition(found.status) and found.status
+            cached = cache.store.get(f"{self.namespace}/{name}")
+            return cached is not None and condition(cached.status) and cached.status
 
         return await self.until_found(status)
 

@@ -28,8 +28,8 @@ IMAGES = REPOSITORY / "build/images"
 FIGURES = REPOSITORY / "build/node/figures.txt"
 IMAGE = f"registry.example.com/harbourmaster:{VERSION}"
 RUNNERS = [
-    f"--lifecycle-{one}-image=registry.example.com/harbourmaster-{one}:{VERSION}"
-    for one in ("python", "deno")
+    f"--lifecycle-{language}-image=registry.example.com/harbourmaster-{language}:{VERSION}"
+    for language in ("python", "deno")
 ]
 NAMESPACE = "harbourmaster-system"
 BUSYBOX = "registry.example.com/busybox:1"
@@ -133,8 +133,8 @@ class RealNode:
     def cgroup(self, container, controller="memory"):
         """The folder of a container's cgroup, in version 1 of this controller."""
         folders = self._groups.folders
-        found = folders[""] if self._groups.unified else folders[controller]
-        return next(found.glob(f"node-*/kubepods/**/{container}"))
+        group = folders[""] if self._groups.unified else folders[controller]
+        return next(group.glob(f"node-*/kubepods/**/{container}"))
 
     def memory(self, namespace=NAMESPACE):
         """Anonymous memory and working set in MiB, by pod."""
@@ -178,8 +178,8 @@ class RealNode:
 
     def _pods(self, uids, controller):
         folders = self._groups.folders
-        found = folders[""] if self._groups.unified else folders[controller]
-        pods = found.glob("node-*/kubepods/**/pod*")
+        group = folders[""] if self._groups.unified else folders[controller]
+        pods = group.glob("node-*/kubepods/**/pod*")
         return [pod for pod in pods if pod.name.removeprefix("pod") in uids]
 
     def kill(self, container):
@@ -219,14 +219,14 @@ class RealNode:
     @contextlib.contextmanager
     def load(self, per_second=80, threads=8):
         """Create pods by dry run at a steady pace; yields the counts, complete at the end."""
-        found = Load(self, per_second / threads)
-        workers = [threading.Thread(target=found.work) for _ in range(threads)]
+        load = Load(self, per_second / threads)
+        workers = [threading.Thread(target=load.work) for _ in range(threads)]
         for worker in workers:
             worker.start()
         try:
-            yield found
+            yield load
         finally:
-            found.stop.set()
+            load.stop.set()
             for worker in workers:
                 worker.join()
 
@@ -288,7 +288,7 @@ class Load:
         return (
             f"{len(times)} pods, {len(self.bad)} without the policy or refused; "
             f"p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {1000 * times[-1]:.0f} ms"
-            + "".join(f"\n    {one}" for one in self.bad[:5])
+            + "".join(f"\n    {fault}" for fault in self.bad[:5])
         )
 
 

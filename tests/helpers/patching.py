@@ -25,8 +25,8 @@ def patched(document, response):
 def as_sets(value, key=None):
     """Required node terms as sets of sets, everything else as it is; empty and absent are one."""
     if isinstance(value, dict):
-        found = {k: as_sets(v, k) for k, v in value.items()}
-        return {k: v for k, v in found.items() if v not in (None, [], {}, "", frozenset())}
+        fields = {k: as_sets(v, k) for k, v in value.items()}
+        return {k: v for k, v in fields.items() if v not in (None, [], {}, "", frozenset())}
     if isinstance(value, list):
         if key == "nodeSelectorTerms":
             return frozenset(term_set(term) for term in value)

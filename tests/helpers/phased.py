@@ -50,7 +50,7 @@ def app_version(name="shop-1.0-6b86b273", workloads=(), status=None, **spec):
         spec=AppVersionSpec(
             app_name="shop",
             version="1.0",
-            workloads=tuple(WorkloadEntry(name=each, version=at) for each, at in workloads),
+            workloads=tuple(WorkloadEntry(name=workload, version=at) for workload, at in workloads),
             **spec,
         ),
         status=status or AppVersionStatus(),
@@ -99,10 +99,10 @@ class Walk:
 
     @property
     def reasons(self):
-        return [f"{each.phase}{each.state}" for each in self.told]
+        return [f"{event.phase}{event.state}" for event in self.told]
 
     def phase(self, name):
-        return next(each for each in phases_of(self.version) if each.name == name)
+        return next(phase for phase in phases_of(self.version) if phase.name == name)
 
     def names(self, definition):
         """The children made for a definition, in order."""
@@ -111,14 +111,14 @@ class Walk:
     def end(self, definition, state="Succeeded"):
         """Let the latest child of a definition be in a state."""
         creation, name = next(
-            each for each in reversed(self.created) if each[0].definition == definition
+            created for created in reversed(self.created) if created[0].definition == definition
         )
         self.children[creation.phase.kind, name] = state
 
     def lose(self, definition):
         """Delete the latest child of a definition; return its name."""
         creation, name = next(
-            each for each in reversed(self.created) if each[0].definition == definition
+            created for created in reversed(self.created) if created[0].definition == definition
         )
         del self.children[creation.phase.kind, name]
         return name

@@ -119,9 +119,9 @@ class Placed(Namespaced):
     async def schedule(self, cluster, name="app", **more):
         """As the scheduler does; ``more`` are fields of the status."""
         while True:
-            found = await self.stored(name)
-            metadata = found["metadata"]
-            before = (found.get("status") or {}).get("scheduledTo") or {}
+            stored = await self.stored(name)
+            metadata = stored["metadata"]
+            before = (stored.get("status") or {}).get("scheduledTo") or {}
             status = {**more, "scheduledGeneration": metadata["generation"]}
             if before.get("name") != cluster:
                 status |= {"scheduledTo": {"name": cluster}, "awaitsReady": True}
@@ -138,8 +138,8 @@ class Placed(Namespaced):
         value = {"spec": {"manifests": manifests, **spec}}
         await self.client.patch(APPLICATIONS, name, MergePatch(value), self.namespace)
         if approve:
-            found = await self.stored(name)
-            await self.schedule(found["status"]["scheduledTo"]["name"], name)
+            stored = await self.stored(name)
+            await self.schedule(stored["status"]["scheduledTo"]["name"], name)
 
     async def delete(self, resource=APPLICATIONS, name="app"):
         await self.client.delete(resource, name, self.namespace)
@@ -163,7 +163,7 @@ class Placed(Namespaced):
                 is_true(status, "Deployed")
                 and status.observed_generation == generation
                 and status.running_on.name == status.scheduled_to.name == cluster
-                and {each.cluster for each in status.inventory} == {cluster}
+                and {entry.cluster for entry in status.inventory} == {cluster}
             ),
             name,
         )
@@ -214,9 +214,9 @@ class Member:
         """Wait until an object is so; None for one that is not there."""
         async with asyncio.timeout(PATIENCE):
             # A look now and then: what it waits for is another process's.
-            while not condition(found := await self.get(resource, name)):  # noqa: ASYNC110
+            while not condition(obj := await self.get(resource, name)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        return found
+        return obj
 
     async def edit(self, resource, name, value, subresource=None):
         """As somebody else there would."""
@@ -251,9 +251,9 @@ async def theirs(member, name="settings", **data):
     await member.client.patch(CONFIG_MAPS, name, value, member.namespace)
 
 
-def is_released(found):
+def is_released(obj):
     """Whether nothing of the object is ours any more."""
-    metadata = found["metadata"]
+    metadata = obj["metadata"]
     marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
     managers = {field["manager"] for field in metadata.get("managedFields", ())}
     return not any(DOMAIN in mark for mark in (*marks, *managers))

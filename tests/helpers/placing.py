@@ -79,14 +79,14 @@ def metric(  # noqa: PLR0913 - all that tests vary
     name, *, low=0, high=1, allowed=None, kind=None, provider=None, query="", by_label=""
 ):
     """A metric; a name with a slash in front is of the namespace."""
-    found = kind or ("Metric" if name.startswith("/") else "GlobalMetric")
+    metric_kind = kind or ("Metric" if name.startswith("/") else "GlobalMetric")
     spec = {"min": low, "max": high, "allowedValues": allowed}
     spec["provider"] = {
         "name": provider or "prom",
         "metric": query or name.removeprefix("/"),
         "byLabel": by_label,
     }
-    return made(found, name.removeprefix("/"), spec=spec)
+    return made(metric_kind, name.removeprefix("/"), spec=spec)
 
 
 def application(  # noqa: PLR0913 - all that tests vary
@@ -181,10 +181,12 @@ AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
 
 def refused(app, *clusters, **values):
     """Whether nothing suits; the decision must say so."""
-    found = decided(app, *clusters, **values)
-    return found.outcome == "NoSuitableTarget" and found.error.startswith("NoSuitableTarget: ")
+    decision = decided(app, *clusters, **values)
+    return decision.outcome == "NoSuitableTarget" and decision.error.startswith(
+        "NoSuitableTarget: "
+    )
 
 
 def conditions(reachable="True", nodes="True"):
-    found = [("Reachable", reachable), ("NodesReady", nodes)]
-    return [{"type": name, "status": status, "reason": "Why"} for name, status in found]
+    conditions = [("Reachable", reachable), ("NodesReady", nodes)]
+    return [{"type": name, "status": status, "reason": "Why"} for name, status in conditions]

@@ -98,15 +98,15 @@ def spread(labels, key="kubernetes.io/hostname", **fields):
 
 def cluster(*objects):
     """An account of these nodes, pods and budgets."""
-    found = Cluster()
+    cluster = Cluster()
     for obj in objects:
         if isinstance(obj, Node):
-            found.put_node(obj)
+            cluster.put_node(obj)
         elif isinstance(obj, Budget):
-            found.put_budget(obj)
+            cluster.put_budget(obj)
         else:
-            found.put_pod(obj)
-    return found
+            cluster.put_pod(obj)
+    return cluster
 
 
 def planned(*objects, pending=None, settings=SETTINGS, **around):

@@ -36,20 +36,20 @@ def deployment(name="web", *, on=(), cpu=1, place="shop", kind="Deployment", lab
     labels = labels or {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container(cpu)], **spec}}
     meta = {"name": name, "namespace": place, "uid": f"{kind}-{place}-{name}"}
-    found = {
+    set_owner = {
         "apiVersion": "apps/v1",
         "kind": kind,
         "metadata": meta,
         "spec": {"template": template},
     }
-    chain = [found]
+    chain = [set_owner]
     if kind == "Deployment":
         meta = {**meta, "name": f"{name}-1", "uid": f"rs-{place}-{name}"}
-        meta["ownerReferences"] = [owner(found)]
-        chain.append({**found, "kind": "ReplicaSet", "metadata": meta})
+        meta["ownerReferences"] = [owner(set_owner)]
+        chain.append({**set_owner, "kind": "ReplicaSet", "metadata": meta})
     pods = [
-        bare(f"{name}-{index}", each, labels=labels, place=place, owners=[owner(chain[-1])], **spec)
-        for index, each in enumerate(on)
+        bare(f"{name}-{index}", node, labels=labels, place=place, owners=[owner(chain[-1])], **spec)
+        for index, node in enumerate(on)
     ]
     for pod in pods:
         pod["spec"]["containers"] = [container(cpu)]

@@ -47,15 +47,15 @@ class Scraped:
         """The newest value of a series, or None without one."""
         wanted = {"__name__": name, **labels}
         for series in self.server.query(name):
-            found = {key: text for key, text in series.metric.items() if key not in OWN_LABELS}
-            if found == wanted:
+            own_labels = {key: text for key, text in series.metric.items() if key not in OWN_LABELS}
+            if own_labels == wanted:
                 return float(series.value[1])
         return None
 
     def _until(self, name, labels, good):
         deadline = time.monotonic() + PATIENCE
-        while not good(found := self.value(name, **labels)):
-            assert time.monotonic() < deadline, f"{name}{labels} is {found} after {PATIENCE:.0f} s"
+        while not good(value := self.value(name, **labels)):
+            assert time.monotonic() < deadline, f"{name}{labels} is {value} after {PATIENCE:.0f} s"
             time.sleep(PROBE_SECONDS)
 
 
@@ -107,6 +107,6 @@ def endpoint():
         server.server_close()
 
 
-def same(one, other):
+def same(first, second):
     """Whether two values are equal, NaN and NaN too."""
-    return one == other or (math.isnan(one) and math.isnan(other))
+    return first == second or (math.isnan(first) and math.isnan(second))

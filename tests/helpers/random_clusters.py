@@ -55,18 +55,18 @@ class Best(NamedTuple):
 def random_case(seed):
     """One resource in half of them, pods that differ in size alone in a quarter."""
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
-    one, equal = rng.random() < 0.5, rng.random() < 0.4
+    is_small, equal = rng.random() < 0.5, rng.random() < 0.4
     nodes = [_node(rng, f"n{index}") for index in range(1, rng.randint(1, 3) + 1)]
     pods = []
-    for each in nodes:
+    for host in nodes:
         count = rng.randint(1, 8 if len(nodes) < 3 else 6)
-        pods += [_pod(rng, f"p{index}", each, one, equal) for index in range(count)]
+        pods += [_pod(rng, f"p{index}", host, is_small, equal) for index in range(count)]
     budgets = []
     if not equal:
         budgets = [_budget(rng, index) for index in range(rng.choice([0, 0, 1, 2, 3]))]
     wanted = {"cpu": rng.choice([0.1, 0.5, 1, 2, 3])}
     extra = {}
-    if not one:
+    if not is_small:
         wanted["memory"] = rng.choice([0, 0.5, 1, 2])
         if rng.random() < 0.2:
             wanted["ephemeral-storage"] = 1
@@ -76,10 +76,10 @@ def random_case(seed):
             term = apart({"app": rng.choice(APPS)}, rng.choice([ZONE, "kubernetes.io/hostname"]))
             extra["anti_affinity"] = (term,)
     pending = critical(asks=requests(**wanted), labels={"app": "critical"}, **extra)
-    other = random.Random(-seed)  # noqa: S311 - a fixed seed
-    if not one and other.random() < 0.5:
-        pending = _among_others(other, pending)
-        nodes = [replace(node, labels={}) if other.random() < 0.1 else node for node in nodes]
+    second_rng = random.Random(-seed)  # noqa: S311 - a fixed seed
+    if not is_small and second_rng.random() < 0.5:
+        pending = _among_others(second_rng, pending)
+        nodes = [replace(node, labels={}) if second_rng.random() < 0.1 else node for node in nodes]
     settings = PlannerSettings(
         allow_pdb_violation=rng.random() < 0.7,
         non_drainable=rng.choice(["avoid", "avoid", "forbid", "ignore"]),
@@ -88,7 +88,7 @@ def random_case(seed):
         max_victims=20,
         protected_namespaces=frozenset(("kept",)),
     )
-    return Case(nodes, pods, budgets, pending, settings, equal, one)
+    return Case(nodes, pods, budgets, pending, settings, equal, is_small)
 
 
 def _among_others(rng, pending):
@@ -137,10 +137,10 @@ def _budget(rng, index):
     )
 
 
-def _pod(rng, name, where, one, equal):
+def _pod(rng, name, where, is_small, equal):
     asks = {"cpu": rng.choice([0, 0.1, 0.25, 0.5, 0.75, 1, 1.5])}
     fields = {"created": rng.randint(0, 3)}
-    if not one:
+    if not is_small:
         asks["memory"] = rng.choice([0, 0.25, 0.5, 1, 1.5])
         asks["ephemeral-storage"] = rng.choice([0, 0, 1])
         if rng.random() < 0.2:
@@ -169,29 +169,29 @@ def _pod(rng, name, where, one, equal):
     return pod(name, where.name, asks=requests(**asks), **fields)
 
 
-def is_required(each, settings):
+def is_required(candidate, settings):
     """Said once more, and otherwise than in the planner."""
     reasons = {
-        "mirror": each.is_mirror,
-        "daemon": each.controller_kind == "DaemonSet",
-        "critical": each.is_critical or each.priority >= settings.max_victim_priority,
-        "protected": each.namespace in settings.protected_namespaces or each.is_never_evicted,
+        "mirror": candidate.is_mirror,
+        "daemon": candidate.controller_kind == "DaemonSet",
+        "critical": candidate.is_critical or candidate.priority >= settings.max_victim_priority,
+        "protected": candidate.namespace in settings.protected_namespaces or candidate.is_never_evicted,
     }
     if settings.non_drainable == "forbid":
-        reasons["drain"] = each.is_non_drainable or each.controller_kind == ""
+        reasons["drain"] = candidate.is_non_drainable or candidate.controller_kind == ""
     return any(reasons.values())
 
 
-def counts(each, settings):
+def counts(candidate, settings):
     """Whether a pod takes room: it is neither finished nor about to be gone."""
-    if each.phase in {"Succeeded", "Failed"}:
+    if candidate.phase in {"Succeeded", "Failed"}:
         return False
-    return each.deletion is None or each.deletion - NOW > settings.grace_limit
+    return candidate.deletion is None or candidate.deletion - NOW > settings.grace_limit
 
 
 def is_allowed(victims, budgets, claimed=None):
     """How many of these evictions the endpoint refuses, and with which pods it has trouble."""
-    left = {each.key: each.allowed - (claimed or {}).get(each.key, 0) for each in budgets}
+    left = {budget.key: budget.allowed - (claimed or {}).get(budget.key, 0) for budget in budgets}
     refused = 0
     for victim in victims:
         if victim.deletion is not None or victim.phase == "Pending":
@@ -204,14 +204,16 @@ def is_allowed(victims, budgets, claimed=None):
         if len(matching) > 1:
             refused += 1
         elif matching:
-            (one,) = matching
-            healthy = one.current_healthy >= one.desired_healthy and one.desired_healthy > 0
-            if not victim.is_ready and (one.always_allow_unhealthy or healthy):
+            (budget,) = matching
+            healthy = (
+                budget.current_healthy >= budget.desired_healthy and budget.desired_healthy > 0
+            )
+            if not victim.is_ready and (budget.always_allow_unhealthy or healthy):
                 continue
-            if not one.is_observed or left[one.key] <= 0:
+            if not budget.is_observed or left[budget.key] <= 0:
                 refused += 1
             else:
-                left[one.key] -= 1
+                left[budget.key] -= 1
     return refused
 
 
@@ -236,9 +238,9 @@ def fits(case, where, pods):
     """Whether the critical pod fits beside these, by the check of the whole scheduler."""
     by_name = {node.name: node for node in case.nodes}
     placed = [
-        (each, by_name[each.node])
-        for each in case.pods
-        if each.node != where.name and counts(each, case.settings)
+        (bound, by_name[bound.node])
+        for bound in case.pods
+        if bound.node != where.name and counts(bound, case.settings)
     ]
     rivals = anti_affinity.rivals(case.pending.pod, placed, {})
     everybody = [*placed, *((pod, where) for pod in pods)]
@@ -248,22 +250,22 @@ def fits(case, where, pods):
 
 def best(case):
     """The best set of victims on any node; None where there is none."""
-    found = None
+    best = None
     for where in case.nodes:
         there = present(case, where.name)
-        removable = [each for each in there if not is_required(each, case.settings)]
+        removable = [bound for bound in there if not is_required(bound, case.settings)]
         for size in range(len(removable) + 1):
             for victims in itertools.combinations(removable, size):
                 tier, violations = tier_of(victims, case)
                 if tier == 3 and not case.settings.allow_pdb_violation:
                     continue
-                one = Best(tier, violations, size)
-                if found is not None and one >= found:
+                plan = Best(tier, violations, size)
+                if best is not None and plan >= best:
                     continue
                 gone = {victim.uid for victim in victims}
                 if fits(case, where, [each for each in there if each.uid not in gone]):
-                    found = one
-    return found
+                    best = plan
+    return best
 
 
 def shuffled(case, seed):
@@ -279,8 +281,8 @@ def shuffled(case, seed):
             events.insert(0, ("gone", placed))
     for sized in case.nodes:
         if rng.random() < 0.3:
-            other = {**sized.allocatable, "cpu": 100}
-            events.insert(rng.randrange(len(events)), ("put", replace(sized, allocatable=other)))
+            changed = {**sized.allocatable, "cpu": 100}
+            events.insert(rng.randrange(len(events)), ("put", replace(sized, allocatable=changed)))
     last = [("put", obj) for obj in case.objects if rng.random() < 0.5]
     seen = {obj.name for _, obj in last}
     last += [("put", obj) for obj in case.objects if obj.name not in seen]

@@ -20,9 +20,9 @@ def taken(body, engine, *, may_patch=True):
 
 def recorded(question, engine, *, may_patch=True):
     """The line that would be written of a review, and the response that was given; and why none."""
-    one = taken(json.dumps(question).encode(), engine, may_patch=may_patch)
-    line, outcome = line_of(one)
-    response = one.result.partition(b'"response":')[2][:-1]
+    review = taken(json.dumps(question).encode(), engine, may_patch=may_patch)
+    line, outcome = line_of(review)
+    response = review.result.partition(b'"response":')[2][:-1]
     return line, response, outcome
 
 

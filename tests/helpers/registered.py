@@ -128,10 +128,10 @@ class Registration:
 
     async def until(self, condition):
         """Wait until the condition holds after some change."""
-        while not (found := condition()):
+        while not (value := condition()):
             await self.api.until_seen(count=len(self.api.requests) + 1)
             await asyncio.sleep(0)
-        return found
+        return value
 
 
 class Observer:
@@ -165,10 +165,10 @@ class Observer:
     def _see_secret(self, obj):
         if obj is None or obj["metadata"]["name"] != SECRET:
             return
-        found = served_leaf(obj)
-        if found is not None and found.serving_der != self.leaf:
-            self.leaf = found.serving_der
-            self.leaves.append(found.serving_der)
+        certificate = served_leaf(obj)
+        if certificate is not None and certificate.serving_der != self.leaf:
+            self.leaf = certificate.serving_der
+            self.leaves.append(certificate.serving_der)
             self.order.append("leaf")
 
     def _see_configuration(self, resource, obj):

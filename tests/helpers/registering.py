@@ -91,6 +91,6 @@ class Setting(Registration):
         return self.secret()["metadata"].get("annotations", {}).get(certificates.PUBLISHED)
 
     def observer(self):
-        found = Observer()
-        found.see_all(self.api.objects.history, self.ours)
-        return found
+        observer = Observer()
+        observer.see_all(self.api.objects.history, self.ours)
+        return observer

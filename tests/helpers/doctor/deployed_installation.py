@@ -53,7 +53,7 @@ class DeployedInstallation:
 
     def deploy(self):
         """Put the Deployments there, with the flags that the processes really have."""
-        items = [copy.deepcopy(one) for one in self._shipped if one["kind"] == "Deployment"]
+        items = [copy.deepcopy(obj) for obj in self._shipped if obj["kind"] == "Deployment"]
         for item in items:
             if item["metadata"]["name"] == "harbourmaster-controller":
                 container = item["spec"]["template"]["spec"]["containers"][0]
@@ -146,12 +146,12 @@ class DeployedInstallation:
         """A Deployment with more flags, another image or size; its process stays as it is."""
         name = f"harbourmaster-{role}"
 
-        def edit(one):
-            container = one["spec"]["template"]["spec"]["containers"][0]
+        def edit(obj):
+            container = obj["spec"]["template"]["spec"]["containers"][0]
             container["args"] = [*container["args"], *flags]
             container["image"] = image or container["image"]
             if replicas is not None:
-                one["spec"]["replicas"] = replicas
+                obj["spec"]["replicas"] = replicas
 
         with self.edited("deployment", name, edit, HOME, is_paused=False):
             if replicas != 0:

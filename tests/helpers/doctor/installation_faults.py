@@ -26,18 +26,18 @@ def strange(configuration):
 
 
 def no_bundle(deployed):
-    def edit(one):
-        del one["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
+    def edit(obj):
+        del obj["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
 
     return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit)
 
 
 def ended_certificate(deployed):
-    def edit(one):
+    def edit(obj):
         data = deployed.certificates()
         leaf = deployed_installation.ended_leaf(data, [f"harbourmaster-webhook.{HOME}.svc"])
-        one["data"]["tls.crt"] = base64.b64encode(leaf.certificate).decode()
-        one["data"]["tls.key"] = base64.b64encode(leaf.key).decode()
+        obj["data"]["tls.crt"] = base64.b64encode(leaf.certificate).decode()
+        obj["data"]["tls.key"] = base64.b64encode(leaf.key).decode()
 
     return deployed.edited("secret", CERTIFICATE, edit, HOME)
 
@@ -55,12 +55,12 @@ def no_secret(deployed):
             deployed.kubectl("create", "--filename=-", stdin=json.dumps(stored))
 
 
-def other_policy(one):
-    webhook_of(one, GATED).update(failurePolicy="Ignore")
+def other_policy(obj):
+    webhook_of(obj, GATED).update(failurePolicy="Ignore")
 
 
-def less_rules(one):
-    one["webhooks"].remove(webhook_of(one, PODS))
+def less_rules(obj):
+    obj["webhooks"].remove(webhook_of(obj, PODS))
 
 
 def annotated(deployed, name):
@@ -88,8 +88,8 @@ def without(what, name, kind):
 
 
 def no_conversion(deployed):
-    def edit(one):
-        one["spec"]["conversion"] = {"strategy": "None"}
+    def edit(obj):
+        obj["spec"]["conversion"] = {"strategy": "None"}
 
     return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit, is_paused=False)
 
@@ -115,7 +115,7 @@ def with_other_webhook(patch):
     def fault(deployed):
         with stand_in(answer) as (url, authority):
             # As ours it is asked again where others change something: who is asked last wins.
-            other = webhook_configuration(
+            foreign = webhook_configuration(
                 "Mutating",
                 url,
                 authority,
@@ -125,7 +125,7 @@ def with_other_webhook(patch):
                 namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "default"}},
                 rules=[rule(["pods"])],
             )
-            with deployed.there(other):
+            with deployed.there(foreign):
                 yield
 
     return fault

@@ -217,11 +217,11 @@ class ApiProxy:
 def busiest(asked, seconds=1.0):
     """The most requests of each kind within any ``seconds``; a watch and its lists are one."""
     times = defaultdict(list)
-    for each in asked:
-        verb = "watch" if each.verb in {"list", "watch"} else each.verb
-        times[verb, each.path, each.selector].append(each.time)
+    for request in asked:
+        verb = "watch" if request.verb in {"list", "watch"} else request.verb
+        times[verb, request.path, request.selector].append(request.time)
     return {
-        kind: max(sum(begin <= one < begin + seconds for one in time) for begin in time)
+        kind: max(sum(begin <= instant < begin + seconds for instant in time) for begin in time)
         for kind, time in times.items()
     }
 

@@ -59,19 +59,19 @@ class AuditLog:
         with self._path.open("rb") as file:
             file.seek(since)
             events = filter(None, map(_event, file))
-            found = [_deed(event, names) for event in events if _id(event) in names]
-        return sorted(found, key=lambda deed: deed.begun)
+            matching = [_deed(event, names) for event in events if _id(event) in names]
+        return sorted(matching, key=lambda deed: deed.begun)
 
 
 def terms(deeds):
     """Who held the Lease and when, from the writes of it that succeeded."""
-    found = []
+    merged = []
     for deed in lease_writes(deeds):
-        if found and found[-1].who != deed.who:
-            found[-1] = found[-1]._replace(ended=deed.begun)
-        if not found or found[-1].who != deed.who:
-            found.append(Term(deed.who, deed.ended, float("inf")))
-    return found
+        if merged and merged[-1].who != deed.who:
+            merged[-1] = merged[-1]._replace(ended=deed.begun)
+        if not merged or merged[-1].who != deed.who:
+            merged.append(Term(deed.who, deed.ended, float("inf")))
+    return merged
 
 
 def work(deeds):
@@ -83,13 +83,13 @@ def work(deeds):
 
 def trespasses(deeds):
     """The work that was done, in whole or in part, outside the terms of who did it."""
-    found = terms(deeds)
+    found_terms = terms(deeds)
     return [
         deed
         for deed in work(deeds)
         if not any(
             term.who == deed.who and term.begun <= deed.begun and deed.ended <= term.ended
-            for term in found
+            for term in found_terms
         )
     ]
 

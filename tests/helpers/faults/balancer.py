@@ -66,7 +66,7 @@ class Balancer:
     async def _probe(self):
         # The kubelet asks at intervals too; nothing tells it.
         while True:
-            answers = await asyncio.gather(*(self._is_ready(one) for one in self.backends))
+            answers = await asyncio.gather(*(self._is_ready(backend) for backend in self.backends))
             async with self._changed:
                 asked = zip(self.backends, answers, strict=False)
                 self.ready = [backend for backend, is_ready in asked if is_ready]
@@ -75,8 +75,10 @@ class Balancer:
 
     async def _is_ready(self, backend):
         try:
-            async with self._session.get(f"http://127.0.0.1:{backend.health_port}/readyz") as found:
-                return found.status == 200
+            async with self._session.get(
+                f"http://127.0.0.1:{backend.health_port}/readyz"
+            ) as response:
+                return response.status == 200
         except (OSError, aiohttp.ClientError, TimeoutError):
             return False
 
@@ -127,7 +129,7 @@ class _Side(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         for backend in self.balancer._next():
             with contextlib.suppress(ConnectionRefusedError):
-                _, other = await loop.create_connection(
+                _, backend_protocol = await loop.create_connection(
                     lambda: _Side(self.balancer, self), "127.0.0.1", backend.port
                 )
                 break
@@ -136,10 +138,10 @@ class _Side(asyncio.Protocol):
             self.transport.abort()
             return
         if self.transport.is_closing():
-            other.transport.abort()
+            backend_protocol.transport.abort()
             return
         for data in self.waiting:
-            other.transport.write(data)
-        self.other = other
+            backend_protocol.transport.write(data)
+        self.other = backend_protocol
         if self.ended:
-            other.transport.write_eof()
+            backend_protocol.transport.write_eof()

@@ -160,12 +160,12 @@ def written(verb, path, body):
 
 def _without_versions(value):
     if isinstance(value, list):
-        return [_without_versions(each) for each in value]
+        return [_without_versions(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get("path") == "/metadata/resourceVersion":
         return "version"
-    return {key: _without_versions(each) for key, each in value.items() if key != "resourceVersion"}
+    return {key: _without_versions(item) for key, item in value.items() if key != "resourceVersion"}
 
 
 class Life:

@@ -20,8 +20,8 @@ GATE = "keptn-prechecks-gate"
 def of_kind(kind, name, spec=None, *, labels=None, annotations=None, **fields):
     """An object of any kind above, in its stored version."""
     metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
-    found = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata}
-    return {**found, **({} if spec is None else {"spec": spec}), **fields}
+    manifest = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata}
+    return {**manifest, **({} if spec is None else {"spec": spec}), **fields}
 
 
 def keptn(workload, version="1.0", **more):
@@ -64,16 +64,16 @@ def deployment(name, annotations=None, **more):
     return owner("Deployment", name, annotations, **more)
 
 
-def gated(found):
+def gated(manifest):
     """The same owner with our gate in its template, as admission adds it to pods."""
-    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
-    return found
+    manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    return manifest
 
 
 def task_definition(name, outcome=None, *, labels=None, annotations=None, **spec):
     """A definition of a task whose Job kwok lets end as ``outcome`` says."""
-    found = {**({} if outcome is None else {OUTCOME: outcome}), **(labels or {})}
-    return of_kind("KeptnTaskDefinition", name, spec, labels=found, annotations=annotations)
+    all_labels = {**({} if outcome is None else {OUTCOME: outcome}), **(labels or {})}
+    return of_kind("KeptnTaskDefinition", name, spec, labels=all_labels, annotations=annotations)
 
 
 def container_task(name, outcome=None, *, labels=None, annotations=None, **spec):
@@ -97,7 +97,7 @@ def metric(name):
 
 def app(name, version, *workloads, revision=1):
     """An app of workloads, given as ``("name", "version")``."""
-    entries = [{"name": one, "version": its} for one, its in workloads]
+    entries = [{"name": workload, "version": its} for workload, its in workloads]
     spec = {"version": version, "revision": revision, "workloads": entries}
     return of_kind("KeptnApp", name, spec)
 

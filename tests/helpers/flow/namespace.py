@@ -73,24 +73,24 @@ WATCHED = (
 )
 
 
-def differences(expected, found, path=""):
+def differences(expected, actual, path=""):
     """Where ``found`` is not like ``expected``, a line each.
 
     Maps may hold more; lists have the same length and are alike index by index; a function says
     itself whether it likes what is there.
     """
     if callable(expected):
-        return [] if expected(found) else [f"{path} is {found!r}"]
-    if isinstance(expected, dict) and isinstance(found, dict):
+        return [] if expected(actual) else [f"{path} is {actual!r}"]
+    if isinstance(expected, dict) and isinstance(actual, dict):
         return [
             line
             for key, value in expected.items()
-            for line in differences(value, found.get(key), f"{path}.{key}")
+            for line in differences(value, actual.get(key), f"{path}.{key}")
         ]
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        pairs = enumerate(zip(expected, found, strict=True))
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        pairs = enumerate(zip(expected, actual, strict=True))
         return [line for at, pair in pairs for line in differences(*pair, f"{path}[{at}]")]
-    return [] if expected == found else [f"{path} is {found!r}, not {expected!r}"]
+    return [] if expected == actual else [f"{path} is {actual!r}, not {expected!r}"]
 
 
 def gates(pod):
@@ -106,9 +106,9 @@ def is_released(pod):
 
 def phases(status):
     """The states of a version, without times and children."""
-    found = {key: value for key, value in status.items() if key.lower().endswith("status")}
-    found = {key: value for key, value in found.items() if isinstance(value, str)}
-    return {**found, "currentPhase": status.get("currentPhase", "")}
+    states = {key: value for key, value in status.items() if key.lower().endswith("status")}
+    states = {key: value for key, value in states.items() if isinstance(value, str)}
+    return {**states, "currentPhase": status.get("currentPhase", "")}
 
 
 class Flow:
@@ -143,8 +143,8 @@ class Flow:
         self._tasks = [
             asyncio.create_task(reflector.run()) for reflector in self._reflectors.values()
         ]
-        for each in self._reflectors.values():
-            await each.synced.wait()
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
         await self.until(lambda: self.find(SERVICE_ACCOUNTS, "default"))
         return self
 
@@ -170,9 +170,9 @@ class Flow:
 
     def all(self, resource, like=None):
         """The objects now that are like this, by name."""
-        found = self._reflectors[resource].store.values()
-        found = [one for one in found if not differences(like or {}, one)]
-        return sorted(found, key=lambda obj: obj["metadata"]["name"])
+        matching = self._reflectors[resource].store.values()
+        matching = [obj for obj in matching if not differences(like or {}, obj)]
+        return sorted(matching, key=lambda obj: obj["metadata"]["name"])
 
     def history(self, resource, name):
         """Every version of an object that there was, the oldest first."""
@@ -180,8 +180,8 @@ class Flow:
 
     def pods(self, part):
         """The pods of an owner that are not being deleted."""
-        found = self.all(PODS, {"metadata": {"labels": {"example.com/part": part}}})
-        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+        pods = self.all(PODS, {"metadata": {"labels": {"example.com/part": part}}})
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def events(self, name=None, **fields):
         """The events, regarding the object of that name only, in the order of their times."""
@@ -195,10 +195,10 @@ class Flow:
     def describe(self):
         """The state of everything, for who has to find out what is wrong."""
         lines = [
-            f"{resource.kind} {one['metadata']['name']}: {json.dumps(_outline(one))}"
+            f"{resource.kind} {obj['metadata']['name']}: {json.dumps(_outline(obj))}"
             for resource in WATCHED
             if resource not in {EVENTS, CONFIG_MAPS, SERVICE_ACCOUNTS, TASK_DEFINITIONS}
-            for one in self.all(resource)
+            for obj in self.all(resource)
         ]
         for event in self.events():
             when = (event["eventTime"] or "").partition("T")[2]
@@ -263,7 +263,7 @@ class Flow:
     async def _is_there(self, resource, name):
         page = await self.client.list(resource, self.namespace)
         obj = (msgspec.json.decode(bytes(raw)) for raw in page.items)
-        return any(one["metadata"]["name"] == name for one in obj)
+        return any(item["metadata"]["name"] == name for item in obj)
 
     # What is waited for.
 
@@ -278,8 +278,10 @@ class Flow:
         """Wait until an object is like this; return it."""
 
         def wrong():
-            found = self.find(resource, name)
-            return [f"no {resource.kind} {name}"] if found is None else differences(expected, found)
+            stored = self.find(resource, name)
+            return (
+                [f"no {resource.kind} {name}"] if stored is None else differences(expected, stored)
+            )
 
         await self.until(lambda: not wrong(), patience, why=lambda: "; ".join(wrong()))
         return self.find(resource, name)
@@ -291,7 +293,7 @@ class Flow:
             return self.all(resource, expected)
 
         def why():
-            unlike = [differences(expected, one) for one in self.all(resource)]
+            unlike = [differences(expected, obj) for obj in self.all(resource)]
             return f"{len(found())} of {count} {resource.plural}, others: {unlike}"
 
         await self.until(lambda: len(found()) == count, patience, why=why)
@@ -353,7 +355,7 @@ class Flow:
         # One of a StatefulSet has the name of the one before.
         versions = self.history(PODS, pod["metadata"]["name"])
         uid = pod["metadata"]["uid"]
-        for version in (one for one in versions if one["metadata"]["uid"] == uid):
+        for version in (state for state in versions if state["metadata"]["uid"] == uid):
             assert GATE in gates(version), self.describe()
             assert "nodeName" not in version["spec"]
             assert version["status"]["phase"] == "Pending"
@@ -366,17 +368,17 @@ class Flow:
         await self.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-1.0")
 
 
-def _outline(found):
+def _outline(obj):
     """The fields of an object that tell how it stands."""
-    if found["kind"] == "Pod":
+    if obj["kind"] == "Pod":
         return {
-            "gates": gates(found),
-            "node": found["spec"].get("nodeName"),
-            "phase": found["status"].get("phase"),
+            "gates": gates(obj),
+            "node": obj["spec"].get("nodeName"),
+            "phase": obj["status"].get("phase"),
             "owners": [
-                reference["kind"] for reference in found["metadata"].get("ownerReferences", ())
+                reference["kind"] for reference in obj["metadata"].get("ownerReferences", ())
             ],
         }
-    status = found.get("status") or found.get("spec", {})
+    status = obj.get("status") or obj.get("spec", {})
     left_out = ("Time", "Trace", "conditions")
     return {key: value for key, value in status.items() if not any(map(key.count, left_out))}

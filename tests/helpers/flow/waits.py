@@ -15,26 +15,32 @@ _numbers = itertools.count(1)
 
 def waits(*items, timeout=None, on_timeout=None):
     """The annotations of a pod that waits for these items."""
-    found = {"wait-for": ", ".join(items), "wait-timeout": timeout, "wait-on-timeout": on_timeout}
+    wait_annotations = {
+        "wait-for": ", ".join(items),
+        "wait-timeout": timeout,
+        "wait-on-timeout": on_timeout,
+    }
     return {
-        f"gates.harbourmaster.dev/{key}": value for key, value in found.items() if value is not None
+        f"gates.harbourmaster.dev/{key}": value
+        for key, value in wait_annotations.items()
+        if value is not None
     }
 
 
 def pod(name, *items, labels=None, annotations=None, limits=None, **spec):
     """A bare pod that waits for items; ``limits`` are options of ``waits``."""
     given = {**(waits(*items, **(limits or {})) if items else {}), **(annotations or {})}
-    found = template(name, given, labels=labels, **spec)
-    manifest = of_kind("Pod", name, found["spec"])
-    manifest["metadata"] |= found["metadata"]
+    pod_template = template(name, given, labels=labels, **spec)
+    manifest = of_kind("Pod", name, pod_template["spec"])
+    manifest["metadata"] |= pod_template["metadata"]
     return manifest
 
 
 def job(name, outcome=None, annotations=None, **spec):
     """A Job of one try, whose pod kwok lets end as ``outcome`` says."""
     labels = {} if outcome is None else {OUTCOME: outcome}
-    found = template(name, annotations, labels=labels, restartPolicy="Never")
-    return of_kind("Job", name, {"backoffLimit": 0, "template": found, **spec})
+    pod_template = template(name, annotations, labels=labels, restartPolicy="Never")
+    return of_kind("Job", name, {"backoffLimit": 0, "template": pod_template, **spec})
 
 
 def service(name, **selector):

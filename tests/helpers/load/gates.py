@@ -87,7 +87,7 @@ async def measure_release(plane, versions, quiet):
         await bulk.create(TASK_DEFINITIONS, [task_definition()])
         await bulk.create(APPS, [app(f"a-{name}", [name]) for name in names])
         sets = await bulk.create(REPLICA_SETS, [replica_set(name, PODS_EACH) for name in names])
-        uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in sets}
+        uids = {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in sets}
         pods = [
             gated_pod(index, f"a-{name}", name, uids[name])
             for name in names
@@ -136,7 +136,7 @@ async def measure_apps(plane, count):
         pairs = [(name, part) for name in apps for part in parts[name]]
         sets = await bulk.create(REPLICA_SETS, [replica_set(part) for _, part in pairs])
         await bulk.make_ready(sets)
-        uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in sets}
+        uids = {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in sets}
         versions = Seen(client, APP_VERSIONS, has_ended)
         workloads = Seen(client, WORKLOAD_VERSIONS, has_ended)
         async with running(versions.run(), workloads.run()):
@@ -161,9 +161,9 @@ async def idle_requests(controller, quiet):
 async def requests(controller):
     """How many requests the controller has made, watches aside; it needs no lease here."""
     text = await controller.metrics()
-    found = re.findall(r"^harbourmaster_api_requests_total\{(.*)\} (.*)$", text, re.MULTILINE)
-    assert found
-    return sum(float(value) for labels, value in found if "watch" not in labels)
+    samples = re.findall(r"^harbourmaster_api_requests_total\{(.*)\} (.*)$", text, re.MULTILINE)
+    assert samples
+    return sum(float(value) for labels, value in samples if "watch" not in labels)
 
 
 def resident_mb(pid):
@@ -172,9 +172,9 @@ def resident_mb(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
-def has_ended(found):
+def has_ended(obj):
     """Whether a version has passed all its phases."""
-    return found.get("status", {}).get("status") == "Succeeded"
+    return obj.get("status", {}).get("status") == "Succeeded"
 
 
 class Bulk:
@@ -201,7 +201,7 @@ class Bulk:
 
     async def make_ready(self, sets):
         """Have ReplicaSets say that all their pods are there."""
-        await asyncio.gather(*(self._status(REPLICA_SETS, each, _ready(each)) for each in sets))
+        await asyncio.gather(*(self._status(REPLICA_SETS, obj, _ready(obj)) for obj in sets))
 
     async def complete(self, name):
         """Have a Job be complete; return the moment at which it was."""
@@ -294,13 +294,13 @@ def gated_pod(index, app_name, name, uid):
         "keptn.sh/pre-deployment-tasks": CHECK,
     }
     spec = {"containers": [CONTAINER], "schedulingGates": [{"name": GATE}]}
-    found = document(PODS, f"{name}-{index}", spec)
-    found["metadata"] |= {
+    manifest = document(PODS, f"{name}-{index}", spec)
+    manifest["metadata"] |= {
         "labels": {"example.com/part": name},
         "annotations": annotations,
         "ownerReferences": [{**owner, "controller": True}],
     }
-    return found
+    return manifest
 
 
 def document(resource, name, spec):

@@ -69,12 +69,12 @@ async def measure_jobs(plane, others, singles):
         for index in range(others):
             spaces[(NAMESPACE, OTHER)[index % 2]].append(f"o{index}")
         for space, jobs in spaces.items():
-            await bulk.create(JOBS, [job(each) for each in jobs], space)
+            await bulk.create(JOBS, [job(job_name) for job_name in jobs], space)
         free = released_pods(client)
         bound = Seen(client, PODS, lambda obj: obj["spec"].get("nodeName"))
         async with running(free.run(), bound.run()):
             for space, jobs in spaces.items():
-                pods = [waiting_pod(each, f"job/{each}") for each in jobs]
+                pods = [waiting_pod(job_name, f"job/{job_name}") for job_name in jobs]
                 await bulk.create(PODS, pods, space)
             await settled(controller)
             released, placed = [], []
@@ -112,8 +112,10 @@ async def measure_availability(plane, count):
             await free.until(count)
             seconds = max(free.at.values()) - begun
             cpu = cpu_seconds(controller.pid) - spent
-            each = (await requests(controller) - before) / count
-            return Availability(seconds, cpu, count, each, resident_mb(controller.pid), load())
+            per_object = (await requests(controller) - before) / count
+            return Availability(
+                seconds, cpu, count, per_object, resident_mb(controller.pid), load()
+            )
 
 
 async def settled(controller):
@@ -133,12 +135,12 @@ def waiting_pod(name, item):
         "schedulingGates": [{"name": GATE}],
         "tolerations": tolerations,
     }
-    found = document(PODS, name, spec)
-    found["metadata"]["annotations"] = {
+    manifest = document(PODS, name, spec)
+    manifest["metadata"]["annotations"] = {
         "gates.harbourmaster.dev/wait-for": item,
         "gates.harbourmaster.dev/checks": "none",
     }
-    return found
+    return manifest
 
 
 def job(name):

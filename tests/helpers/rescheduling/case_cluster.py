@@ -84,8 +84,8 @@ class CaseCluster:
         key = f"{self.namespace}/{manifest['metadata']['name']}"
 
         def is_so():
-            found = self.cluster.find(BUDGETS, key) or {}
-            status = found.get("status", {})
+            budget = self.cluster.find(BUDGETS, key) or {}
+            status = budget.get("status", {})
             return status.get("observedGeneration") and status["disruptionsAllowed"] == allowed
 
         await self.cluster.until(is_so, why=self.why)
