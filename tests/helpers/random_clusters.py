@@ -169,24 +169,24 @@ def _pod(rng, name, where, is_small, equal):
     return pod(name, where.name, asks=requests(**asks), **fields)
 
 
-def is_required(candidate, settings):
+def is_required(known, settings):
     """Said once more, and otherwise than in the planner."""
     reasons = {
-        "mirror": candidate.is_mirror,
-        "daemon": candidate.controller_kind == "DaemonSet",
-        "critical": candidate.is_critical or candidate.priority >= settings.max_victim_priority,
-        "protected": candidate.namespace in settings.protected_namespaces or candidate.is_never_evicted,
+        "mirror": known.is_mirror,
+        "daemon": known.controller_kind == "DaemonSet",
+        "critical": known.is_critical or known.priority >= settings.max_victim_priority,
+        "protected": known.namespace in settings.protected_namespaces or known.is_never_evicted,
     }
     if settings.non_drainable == "forbid":
-        reasons["drain"] = candidate.is_non_drainable or candidate.controller_kind == ""
+        reasons["drain"] = known.is_non_drainable or known.controller_kind == ""
     return any(reasons.values())
 
 
-def counts(candidate, settings):
+def counts(known, settings):
     """Whether a pod takes room: it is neither finished nor about to be gone."""
-    if candidate.phase in {"Succeeded", "Failed"}:
+    if known.phase in {"Succeeded", "Failed"}:
         return False
-    return candidate.deletion is None or candidate.deletion - NOW > settings.grace_limit
+    return known.deletion is None or known.deletion - NOW > settings.grace_limit
 
 
 def is_allowed(victims, budgets, claimed=None):
