@@ -10,7 +10,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     CLUSTER_POLICIES,
@@ -24,7 +23,7 @@ from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
-from harbourmaster.dashboard.caches import DashboardCaches, decode_policy
+from harbourmaster.dashboard.caches import DashboardCaches
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
@@ -219,9 +218,3 @@ async def test_mirrors_of_the_controllers_are_shared(start, api):
     api.put(APP_VERSIONS, {"metadata": {"name": "cart-1", "namespace": "shop"}, "spec": version})
     await until_true(lambda: {"nodes", "app_versions"} <= {name for name, _ in told})
     assert len(api.seen("list", "/nodes")) == 1
-
-
-def test_a_policy_is_read_as_admission_does():
-    raw = b'{"kind": "PodSchedulingPolicy", "metadata": {"name": "p"}, "spec": {"podSelector": 1}}'
-    with pytest.raises(MalformedError, match=r"spec\.podSelector"):
-        decode_policy(raw)

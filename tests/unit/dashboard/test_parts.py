@@ -126,6 +126,7 @@ def test_a_plain_request_names_this_machine(host, is_so):
         ({"Origin": "null"}, False),
         ({"Origin": "http://localhost:8088"}, True),
         ({"Origin": "https://example.com"}, False),
+        ({"Origin": "http://localhost:80880"}, False),
         ({"Origin": "http://[broken"}, False),
         ({"Sec-Fetch-Site": "same-origin", "Origin": "null"}, True),
         ({"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost:8088"}, False),

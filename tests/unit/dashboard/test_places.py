@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harbourmaster.api.resources import PODS
-from harbourmaster.dashboard.visibility import MOST_NAMESPACES, find_visibility
-from harbourmaster.kube.access import User
-from helpers.dashboard import StubAccess
+from harbourmaster.dashboard.visibility import MOST_NAMESPACES
 from helpers.dashboard_stores import StaticSource
 
 HOME = "harbour"
@@ -78,12 +75,6 @@ async def test_a_refusal_says_that_not_all_namespaces_were_asked_about(place):
     assert "/policies?namespace=NAME" in text
     await place.page(f"/policies?namespace=ns-{MOST_NAMESPACES + 2:05}", "sailor")
     assert "in the whole cluster" in await place.page("/reservations", "sailor", status=403)
-
-
-async def test_namespaces_that_were_not_asked_about_are_counted():
-    names = {f"ns-{number:05}" for number in range(MOST_NAMESPACES + 7)}
-    scope = (await find_visibility(StubAccess(), User("stowaway"), {PODS: ()}, names)).of(PODS)
-    assert (scope.is_empty, scope.unasked) == (True, 7)
 
 
 async def test_pods_that_are_not_all_here_are_not_counted(place, monkeypatch):
