@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from math import inf
 from pathlib import Path
@@ -12,6 +13,7 @@ import stages
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import virtual_time
 from helpers.shards import Recorder, Report, divide, find_omissions, split_files
 
 TESTS = Path(__file__).parents[1]
@@ -213,3 +215,13 @@ def test_the_check_of_the_node_tells_whether_its_stage_runs(
             stages.why_not("node")
     else:
         assert stages.why_not("node") == reason
+
+
+def test_a_test_in_virtual_time_that_never_ends_fails(monkeypatch):
+    async def wait():
+        while True:
+            await asyncio.sleep(1)
+
+    monkeypatch.setattr(virtual_time, "LONGEST", 0.01)
+    with pytest.raises(TimeoutError, match=r"^the test still runs after 0\.01 seconds$"):
+        virtual_time.run_virtually(wait())
