@@ -30,7 +30,7 @@ from harbourmaster.placement.model import (
     Condition,
     TargetReference,
     condition,
-    updated,
+    with_conditions,
 )
 from harbourmaster.placement.rules import MOST_MOVES, MOVE_WINDOW
 
@@ -145,7 +145,7 @@ def next_time(
     return min(following, until) if until is not None and until > now else following
 
 
-def settled(
+def settle(
     application: Application,
     decision: Decision,
     rules: Rules,
@@ -170,9 +170,9 @@ def settled(
             after = _with_condition(before, decision, FALSE, phase=before.phase)
             return before if after == before else after
         case _ if decision.target is not None:
-            after = _bound(before, decision, rules)
+            after = _bind(before, decision, rules)
         case _:
-            after = _acknowledged(before, decision)
+            after = _acknowledge(before, decision)
     if after == before:
         return before
     return msgspec.structs.replace(after, last_decision=record(decision))
@@ -223,11 +223,11 @@ def _with_condition(
         phase=phase,
         retries_left=None,
         next_retry_time="",
-        conditions=updated(before.conditions, stamp(decision.time), wanted),
+        conditions=with_conditions(before.conditions, stamp(decision.time), wanted),
     )
 
 
-def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> ApplicationStatus:
+def _bind(before: ApplicationStatus, decision: Decision, rules: Rules) -> ApplicationStatus:
     """All of a binding at one instant."""
     target, time = decision.target, stamp(decision.time)
     if target is None:
@@ -264,7 +264,7 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
     )
 
 
-def _acknowledged(before: ApplicationStatus, decision: Decision) -> ApplicationStatus:
+def _acknowledge(before: ApplicationStatus, decision: Decision) -> ApplicationStatus:
     """It stays; a new generation is handed over all the same."""
     scheduled = condition(before.conditions, SCHEDULED)
     phase = before.phase
@@ -285,5 +285,5 @@ def _after_failure(application: Application, decision: Decision) -> ApplicationS
         phase=DEGRADED if has_more else FAILED,
         retries_left=left,
         next_retry_time=next_try(backoff, decision.time) if has_more else "",
-        conditions=updated(before.conditions, stamp(decision.time), wanted),
+        conditions=with_conditions(before.conditions, stamp(decision.time), wanted),
     )

@@ -29,9 +29,9 @@ from harbourmaster.placement.model import (
     TRUE,
     TargetReference,
     condition,
-    updated,
+    with_conditions,
 )
-from harbourmaster.placement.scores import best, drawn, score
+from harbourmaster.placement.scores import best, draw, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +94,7 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
         matched = [verdict.target for verdict in of_clouds if not verdict.reason]
         if matched:
             compared = [target for target in matched if target.measured.terms] or matched
-            return _chosen(start, verdicts, compared, cluster.metadata, seen)
+            return _choose(start, verdicts, compared, cluster.metadata, seen)
     start = msgspec.structs.replace(start, verdicts=verdicts)
     return start.because("NoSuitableTarget", nothing_suits(verdicts, "cloud"))
 
@@ -130,7 +130,7 @@ def decide_magnum_cluster(
         verdicts = [_without_metrics(verdict) for verdict in verdicts]
         matched = []
     if matched:
-        return _chosen(start, verdicts, measured or matched, cluster.metadata, seen)
+        return _choose(start, verdicts, measured or matched, cluster.metadata, seen)
     if is_retry:
         return start.stayed("Waiting", reason)
     start = msgspec.structs.replace(start, verdicts=verdicts)
@@ -191,7 +191,7 @@ def settled_cluster(
         state=state,
         retries_left=left,
         next_retry_time=again,
-        conditions=updated(before.conditions, stamp(time), _condition(decision)),
+        conditions=with_conditions(before.conditions, stamp(time), _condition(decision)),
     )
     if target is not None:
         after = msgspec.structs.replace(
@@ -218,7 +218,7 @@ def settled_magnum_cluster(
     after = msgspec.structs.replace(
         before,
         state=PENDING if target is not None else FAILED,
-        conditions=updated(before.conditions, stamp(decision.time), _condition(decision)),
+        conditions=with_conditions(before.conditions, stamp(decision.time), _condition(decision)),
     )
     if target is not None:
         after = msgspec.structs.replace(
@@ -231,7 +231,7 @@ def settled_magnum_cluster(
     return msgspec.structs.replace(after, last_decision=record(decision))
 
 
-def merged(
+def merge_project(
     cluster: MagnumCluster, project: Project
 ) -> tuple[dict[str, str], tuple[MetricReference, ...]]:
     """The labels and metrics of a Magnum cluster that goes to a project: its own ones win."""
@@ -265,7 +265,7 @@ def _start(metadata: Metadata, bound: TargetReference | None, seen: Pass) -> Dec
     )
 
 
-def _chosen(
+def _choose(
     start: Decision,
     verdicts: Sequence[CandidateVerdict],
     compared: Sequence[Candidate],
@@ -274,7 +274,7 @@ def _chosen(
 ) -> Decision:
     scores = {target.label: score(target.measured) for target in compared}
     chosen = best(scores)
-    name = drawn(chosen, seen.rules.seed, metadata.uid, metadata.key)
+    name = draw(chosen, seen.rules.seed, metadata.uid, metadata.key)
     target = next(target for target in compared if target.label == name)
     start = msgspec.structs.replace(start, verdicts=verdicts, scores=scores, chosen=chosen)
     return start.goes("Placed", best_of(name, scores), target)

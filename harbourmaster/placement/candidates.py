@@ -89,7 +89,7 @@ def taken_over(
     metadata, spec = cluster.metadata, cluster.spec
     if cloud is None:
         return metadata, ()
-    label_keys, metric_keys = _wanted(cluster)
+    label_keys, metric_keys = _inherited_keys(cluster)
     # As upstream, the cloud's label wins.
     theirs = {
         key: value
@@ -154,7 +154,7 @@ def _because(reason: Condition, text: str) -> str:
     return f"{text}: {reason.message or reason.reason}" if reason.message or reason.reason else text
 
 
-def _wanted(cluster: Cluster) -> tuple[frozenset[str], frozenset[str]]:
+def _inherited_keys(cluster: Cluster) -> tuple[frozenset[str], frozenset[str]]:
     """The labels and metrics in the cloud constraints of a cluster, which it inherits."""
     constraints = cluster.spec.constraints
     try:

@@ -27,7 +27,7 @@ def describe_cleanup(objects: Inventory) -> str:
         "deletes {}, unless others created them": [ref for ref in refs_in_order if not ref.origin],
         "keeps {}, which existed before": [ref for ref in refs_in_order if ref.origin == ADOPTED],
     }
-    parts = [text.format(_named(refs)) for text, refs in texts.items() if refs]
+    parts = [text.format(_join_first(refs)) for text, refs in texts.items() if refs]
     return "; ".join(parts) or "deletes nothing"
 
 
@@ -45,11 +45,11 @@ def describe_abandoned(before: Record, after: Record) -> Iterator[str]:
     for name in sorted(forgotten or set(before.inventory) - set(after.inventory)):
         objects = before.objects(name)
         if forgotten:
-            yield f"Cluster {name} does not exist, so these stay there: {_named(objects)}"
+            yield f"Cluster {name} does not exist, so these stay there: {_join_first(objects)}"
         else:
             yield f"once cluster {name} is reachable: {describe_cleanup(objects)}"
 
 
-def _named(refs: Sequence[ObjectRef]) -> str:
+def _join_first(refs: Sequence[ObjectRef]) -> str:
     more = f" and {len(refs) - NAMED} more" if len(refs) > NAMED else ""
     return ", ".join(ref.text for ref in refs[:NAMED]) + more

@@ -59,7 +59,7 @@ def _query(source: MetricSource, kind: str, cluster: Metadata) -> str:
         raise ValueError(f"byLabel needs a provider of type {PROMETHEUS}: use $(cluster.name)")
     parts = parse_query(source.metric).parts
     names = [part.argument for part in parts if isinstance(part, Placeholder)]
-    return _rendered(source.metric, kind, tuple((name, _value(name, cluster)) for name in names))
+    return _render(source.metric, kind, tuple((name, _value(name, cluster)) for name in names))
 
 
 def _value(name: str, cluster: Metadata) -> str:
@@ -68,7 +68,7 @@ def _value(name: str, cluster: Metadata) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _rendered(text: str, kind: str, values: tuple[tuple[str, str], ...]) -> str:
+def _render(text: str, kind: str, values: tuple[tuple[str, str], ...]) -> str:
     for name, value in values:
         # What Kubernetes allows in names and labels cannot end a string of any query language.
         if not value or (dns_subdomain(value) and label_value(value)):

@@ -19,7 +19,7 @@ from harbourmaster.placement.model import (
     TRUE,
     Condition,
     condition,
-    updated,
+    with_conditions,
 )
 
 if TYPE_CHECKING:
@@ -115,14 +115,14 @@ def observe(
     written = [
         replace(condition, observed_generation=generation) for condition in (reachable, nodes)
     ]
-    every = updated(conditions, now, *written)
+    every = with_conditions(conditions, now, *written)
     metrics = condition(every, METRICS_AVAILABLE)
     if new_state == ONLINE and metrics is not None and metrics.status == FALSE:
         new_state = FAILING_METRICS
     return ClusterStatusUpdate(new_state, every)
 
 
-def recorded(resources: Iterable[str]) -> tuple[str, ...]:
+def limit_names(resources: Iterable[str]) -> tuple[str, ...]:
     """So many of the custom resources of a cluster that its status stays one that can be stored."""
     names, left = [], _MAX_RESOURCES
     for resource in resources:

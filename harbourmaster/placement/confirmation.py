@@ -50,7 +50,7 @@ def decide_confirmed(
 ) -> Decision:
     """Decide about an application; for show only while it waits."""
     waits = is_waiting(application.metadata, application.status, since)
-    decision = _decided(application, seen, None if waits else herd)
+    decision = _decide(application, seen, None if waits else herd)
     if not waits or decision.outcome == "Waiting":
         return decision
     metadata, target = application.metadata, decision.target
@@ -60,7 +60,7 @@ def decide_confirmed(
     return decision.because("NotConfirmed", f"{where}: to have it placed, run {command}")
 
 
-def _decided(application: Application, seen: Pass, herd: Herd | None) -> Decision:
+def _decide(application: Application, seen: Pass, herd: Herd | None) -> Decision:
     name = application.metadata.annotations.get(CURRENT_CLUSTER)
     if application.status.scheduled_to is not None or not name:
         return decide(application, seen, herd)

@@ -26,7 +26,7 @@ from harbourmaster.placement.filters import (
 )
 from harbourmaster.placement.model import FALSE, FailedCluster, condition
 from harbourmaster.placement.passes import view_with
-from harbourmaster.placement.scores import best, drawn, score
+from harbourmaster.placement.scores import best, draw, score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def _failed_there(failed: FailedCluster) -> str:
     return f"the application failed there: {failed.reason}"
 
 
-def _excluded(
+def _exclude_failed(
     status: PlacedStatus,
     generation: int,
     verdicts: Sequence[CandidateVerdict],
@@ -189,12 +189,12 @@ class _Case:
         if own := list(self._own(current)):
             self._view = view_with(self._view, own)
             current = self._current(start.current)
-        failed = self._failed(current)
+        failed = self._find_failure(current)
         if failed is not None:
             current = self._current(start.current)
         view = self._view
         start = msgspec.structs.replace(start, verdicts=view.verdicts)
-        if start.current and (reason := self._kept(current)):
+        if start.current and (reason := self._reason_to_stay(current)):
             return start.stayed("Stayed", reason)
         if not view.matched:
             return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
@@ -202,10 +202,10 @@ class _Case:
             if current is not None and (volumes := self._volumes(current)):
                 reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
                 return start.stayed("Stayed", reason)
-            return self._placed(msgspec.structs.replace(start, failed=failed), current)
+            return self._place(msgspec.structs.replace(start, failed=failed), current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
             return start.stayed("Stayed", f"it must not move again until {stamp(until)}")
-        return self._compared(start, current)
+        return self._compare(start, current)
 
     def _current(self, name: str) -> CandidateVerdict | None:
         """Return the verdict on the current cluster; None if it does not exist."""
@@ -221,7 +221,7 @@ class _Case:
         application, wanted = self._application, self._view.wanted
         generation, status = application.metadata.generation, application.status
         if status.failed_clusters:
-            yield from _excluded(status, generation, self._view.verdicts, wanted.kinds)
+            yield from _exclude_failed(status, generation, self._view.verdicts, wanted.kinds)
         if current is None or not (current.reason or status.failed_clusters):
             return
         target = current.target
@@ -233,7 +233,7 @@ class _Case:
         reason = target.measured.fault or self._seen.verdict(target, wanted).reason
         yield CandidateVerdict(target, target.unready or reason)
 
-    def _failed(self, current: CandidateVerdict | None) -> FailedCluster | None:
+    def _find_failure(self, current: CandidateVerdict | None) -> FailedCluster | None:
         """The failure on its cluster, if another one suits; the view excludes that cluster then."""
         if current is None:
             return None
@@ -251,7 +251,7 @@ class _Case:
         self._view = view
         return failed
 
-    def _kept(self, current: CandidateVerdict | None) -> str:
+    def _reason_to_stay(self, current: CandidateVerdict | None) -> str:
         """Why it stays whatever the other clusters are; empty if it may move."""
         constraints, seen = self._application.spec.constraints, self._seen
         if constraints is not None and not constraints.migration:
@@ -299,11 +299,11 @@ class _Case:
             return ""
         return _VOLUMES.format(kind)
 
-    def _placed(self, start: Decision, current: CandidateVerdict | None) -> Decision:
+    def _place(self, start: Decision, current: CandidateVerdict | None) -> Decision:
         """The decision if it has no cluster yet or must leave it."""
         scores = self._view.scores
         chosen = best(scores)
-        target = self._drawn(chosen)
+        target = self._draw(chosen)
         why = best_of(target.name, scores)
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if not start.current:
@@ -319,7 +319,7 @@ class _Case:
         self._herd.arrives(target, metadata.key)
         return start.goes("Moved", f"{out}; {why}", target)
 
-    def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
+    def _compare(self, start: Decision, now: CandidateVerdict) -> Decision:
         """The decision if it could stay: whether another cluster is better."""
         current = now.target
         rules, scores = self._seen.rules, self._view.scores
@@ -329,7 +329,7 @@ class _Case:
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if current.name in chosen:
             return start.stayed("Stayed", f"'{current.name}' still has the best score")
-        why = best_of(self._drawn(chosen).name, scores)
+        why = best_of(self._draw(chosen).name, scores)
         if volumes := self._volumes(now):
             return start.stayed("Stayed", f"{why}, {volumes}")
         limit = rules.moves_per_application
@@ -340,12 +340,12 @@ class _Case:
         admitted = [name for name in chosen if self._herd.admits(matched[name], key)]
         if not admitted:
             return start.stayed("Stayed", f"{why}, but this pass allows no more moves there")
-        target = self._drawn(admitted)
+        target = self._draw(admitted)
         self._herd.arrives(target, self._application.metadata.key)
         return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)
 
-    def _drawn(self, names: Sequence[str]) -> Candidate:
+    def _draw(self, names: Sequence[str]) -> Candidate:
         """One of the names with the best score; always the same for an application."""
         metadata = self._application.metadata
         seed = (self._seen.rules.seed, metadata.uid, metadata.key)
-        return self._view.matched[drawn(names, *seed)]
+        return self._view.matched[draw(names, *seed)]

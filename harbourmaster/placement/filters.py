@@ -98,13 +98,13 @@ def compile_constraints(constraints: TargetConstraints | None, at: str) -> Compi
     if constraints is None:
         return Compiled()
     return Compiled(
-        _parsed(parse_label, constraints.labels, f"{at}.labels"),
-        _parsed(parse_custom_resource, constraints.custom_resources, f"{at}.customResources"),
-        _parsed(parse_metric, constraints.metrics, f"{at}.metrics"),
+        _parse_all(parse_label, constraints.labels, f"{at}.labels"),
+        _parse_all(parse_custom_resource, constraints.custom_resources, f"{at}.customResources"),
+        _parse_all(parse_metric, constraints.metrics, f"{at}.metrics"),
     )
 
 
-def _parsed(
+def _parse_all(
     parse: Callable[[str], Parsed], texts: tuple[str, ...] | None, at: str
 ) -> tuple[Parsed, ...]:
     constraints = []
@@ -132,10 +132,10 @@ def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) 
             return constraint.mismatch(target.custom_resources)
         case MetricConstraint():
             term = target.measured.by_name.get(constraint.key)
-            return constraint.mismatch(None if term is None else compared(term, value))
+            return constraint.mismatch(None if term is None else compared_value(term, value))
 
 
-def compared(term: Term, value: ConstraintValue) -> float:
+def compared_value(term: Term, value: ConstraintValue) -> float:
     """The value that a metric constraint compares (decision D11)."""
     if value == "Raw":
         return term.value

@@ -53,7 +53,7 @@ Inventory: TypeAlias = tuple[ObjectRef, ...]
 """References of objects in the order in which they are applied."""
 
 
-def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inventory:
+def merge(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inventory:
     """Both records as one; for an object in both, the second record counts.
 
     A uid and an origin that only the first record has are kept.
@@ -73,7 +73,7 @@ def without(recorded: Iterable[ObjectRef], others: Iterable[ObjectRef]) -> Inven
     return tuple(ref for ref in recorded if ref.key not in keys)
 
 
-def placed(
+def with_objects(
     inventories: Mapping[str, Inventory], cluster: str, objects: Inventory
 ) -> dict[str, Inventory]:
     """The records of all clusters after a change of one; without objects its entry is removed."""

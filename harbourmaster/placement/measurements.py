@@ -73,7 +73,7 @@ class Measuring:
                 if (reference.scope, reference.name) not in names
             ),
         ):
-            normalised = self._normalised(namespace, reference, cluster)
+            normalised = self._normalise(namespace, reference, cluster)
             if isinstance(normalised, MetricFault):
                 faults.append((reference.name, normalised))
                 continue
@@ -88,10 +88,10 @@ class Measuring:
                 )
             )
         if faults:
-            return _failed(faults)
-        return _weighed(tuple(terms))
+            return _fail(faults)
+        return _weigh(tuple(terms))
 
-    def _normalised(
+    def _normalise(
         self, namespace: str, wanted: MetricReference, cluster: Metadata
     ) -> tuple[float, float] | MetricFault:
         """The raw and the normalised value of a metric."""
@@ -118,13 +118,13 @@ class Measuring:
                 return own
             reading, query = readings.get((*key, *key_of(cluster)), reading), own
         if reading is None:
-            reading = self._given(key, source.name, query)
+            reading = self._static_value(key, source.name, query)
         if isinstance(reading, MetricFault):
             return reading
         normalised = normalise(metric.spec, reading, key[1])
         return normalised if isinstance(normalised, MetricFault) else (reading, normalised)
 
-    def _given(self, key: ObjectKey, name: str, query: str) -> Reading:
+    def _static_value(self, key: ObjectKey, name: str, query: str) -> Reading:
         """The value where it was not fetched yet: only static ones are known."""
         provider = self._snapshot.providers.get((key[0], name))
         if provider is None:
@@ -156,7 +156,7 @@ def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
     return (value - low) / (high - low)
 
 
-def _weighed(terms: tuple[Term, ...]) -> Measurement:
+def _weigh(terms: tuple[Term, ...]) -> Measurement:
     if not terms:
         return Measurement()
     # Sums that don't depend on the order of the metrics.
@@ -168,7 +168,7 @@ def _weighed(terms: tuple[Term, ...]) -> Measurement:
     if not (math.isfinite(weighted) and math.isfinite(weight)) or weight == 0:
         names = ", ".join(term.metric for term in terms)
         fault = _invalid(f"the weights of {names} add up to {weight:g}: one must be above 0")
-        return _failed([(term.metric, fault) for term in terms])
+        return _fail([(term.metric, fault) for term in terms])
     by_name: dict[str, Term] = {}
     # The own ones come last.
     for term in sorted(terms, key=lambda term: not term.inherited):
@@ -176,7 +176,7 @@ def _weighed(terms: tuple[Term, ...]) -> Measurement:
     return Measurement(terms, by_name=by_name, weighted=weighted, weight=weight)
 
 
-def _failed(faults: Sequence[tuple[str, MetricFault]]) -> Measurement:
+def _fail(faults: Sequence[tuple[str, MetricFault]]) -> Measurement:
     told = "; ".join(dict.fromkeys(str(fault) for _, fault in faults))
     return Measurement(faults=tuple(faults), fault=told)
 

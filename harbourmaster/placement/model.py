@@ -409,7 +409,7 @@ def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
     return next((each for each in conditions if each.type == name), None)
 
 
-def updated(
+def with_conditions(
     conditions: tuple[Condition, ...], now: str, *changes: Condition
 ) -> tuple[Condition, ...]:
     """The conditions with these ones; a time is that of the last change of the status."""

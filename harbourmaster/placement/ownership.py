@@ -76,7 +76,7 @@ def is_of_others(
     return (kind, present.name) not in _AUTOMATIC and whole.isdisjoint(namespaced)
 
 
-def released(present: Present, owner: ManifestOwner) -> dict[str, Any]:
+def release_patch(present: Present, owner: ManifestOwner) -> dict[str, Any]:
     """The patch that gives up ownership of an object; its values stay."""
     fields = [
         field for field in present.managed_fields or () if field.get("manager") != FIELD_MANAGER

@@ -12,7 +12,7 @@ from harbourmaster.placement.decision import CandidateVerdict
 from harbourmaster.placement.filters import Candidate, Compiled, mismatch, mismatches
 from harbourmaster.placement.measurements import Measuring
 from harbourmaster.placement.rules import Rules
-from harbourmaster.placement.scores import ranked, score
+from harbourmaster.placement.scores import score, select_compared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +91,7 @@ class Pass:
         key = (namespace, wanted)
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = self._viewed(namespace, wanted)
+            view = self._views[key] = self._make_view(namespace, wanted)
         return view
 
     def verdict(self, target: Candidate, wanted: Compiled) -> CandidateVerdict:
@@ -99,7 +99,7 @@ class Pass:
         reasons = mismatches(target, wanted, self.rules.constraint_value)
         return CandidateVerdict(target, target.unready or next(reasons, ""))
 
-    def _viewed(self, namespace: str, wanted: Compiled) -> View:
+    def _make_view(self, namespace: str, wanted: Compiled) -> View:
         targets = self.clusters(namespace)
         reasons: Sequence[str] = [target.unready or target.measured.fault for target in targets]
         for constraint in wanted.every:
@@ -126,5 +126,5 @@ def view_with(view: View, verdicts: Iterable[CandidateVerdict]) -> View:
 
 def _view(wanted: Compiled, verdicts: Sequence[CandidateVerdict]) -> View:
     matched = {verdict.target.name: verdict.target for verdict in verdicts if not verdict.reason}
-    scores = {each.name: score(each.measured) for each in ranked(tuple(matched.values()))}
+    scores = {each.name: score(each.measured) for each in select_compared(tuple(matched.values()))}
     return View(wanted, verdicts, matched, scores)

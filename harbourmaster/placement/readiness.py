@@ -79,18 +79,18 @@ def _deployment(spec: _Fields, status: _Fields) -> Readiness:
         return Readiness(False, str(progress.get("message") or "makes no progress"), failed=True)
     if "observedGeneration" not in status:
         return _UNSEEN
-    wanted = _wanted(spec)
+    wanted = _replicas(spec)
     return (
-        _counted("updated", _count(status, "updatedReplicas"), wanted)
-        or _counted("available", _count(status, "availableReplicas"), wanted)
-        or _left(_count(status, "replicas") - wanted)
+        _require("updated", _count(status, "updatedReplicas"), wanted)
+        or _require("available", _count(status, "availableReplicas"), wanted)
+        or _require_no_old(_count(status, "replicas") - wanted)
     )
 
 
 def _stateful_set(spec: _Fields, status: _Fields) -> Readiness:
     if "observedGeneration" not in status:
         return _UNSEEN
-    wanted = _wanted(spec)
+    wanted = _replicas(spec)
     strategy = _part(spec, "updateStrategy")
     partition = _count(_part(strategy, "rollingUpdate"), "partition")
     is_rolling = strategy.get("type") != "OnDelete"
@@ -99,8 +99,8 @@ def _stateful_set(spec: _Fields, status: _Fields) -> Readiness:
         # All are of one revision, and the count of updated ones may be left out.
         updated = wanted
     return (
-        (is_rolling and _counted("updated", updated, max(wanted - partition, 0)))
-        or _counted("ready", _count(status, "readyReplicas"), wanted)
+        (is_rolling and _require("updated", updated, max(wanted - partition, 0)))
+        or _require("ready", _count(status, "readyReplicas"), wanted)
         or READY
     )
 
@@ -111,14 +111,14 @@ def _daemon_set(spec: _Fields, status: _Fields) -> Readiness:
     wanted = _count(status, "desiredNumberScheduled")
     is_rolling = _part(spec, "updateStrategy").get("type") != "OnDelete"
     return (
-        (is_rolling and _counted("updated", _count(status, "updatedNumberScheduled"), wanted))
-        or _counted("available", _count(status, "numberAvailable"), wanted)
+        (is_rolling and _require("updated", _count(status, "updatedNumberScheduled"), wanted))
+        or _require("available", _count(status, "numberAvailable"), wanted)
         or READY
     )
 
 
 def _replica_set(spec: _Fields, status: _Fields) -> Readiness:
-    return _counted("available", _count(status, "availableReplicas"), _wanted(spec)) or READY
+    return _require("available", _count(status, "availableReplicas"), _replicas(spec)) or READY
 
 
 def _job(spec: _Fields, status: _Fields) -> Readiness:
@@ -131,10 +131,10 @@ def _job(spec: _Fields, status: _Fields) -> Readiness:
         for name in ("Complete", "SuccessCriteriaMet")
     ):
         return READY
-    left = _wanted(spec, "parallelism")
+    left = _replicas(spec, "parallelism")
     if spec.get("completions") is not None:
-        left = min(left, max(_wanted(spec, "completions") - _count(status, "succeeded"), 0))
-    return _counted("at work", _count(status, "ready"), max(left, 1)) or READY
+        left = min(left, max(_replicas(spec, "completions") - _count(status, "succeeded"), 0))
+    return _require("at work", _count(status, "ready"), max(left, 1)) or READY
 
 
 def _pod(_spec: _Fields, status: _Fields) -> Readiness:
@@ -215,15 +215,15 @@ _RULES: Final[dict[tuple[str, str], Callable[[_Fields, _Fields], Readiness]]] = 
 }
 
 
-def _counted(what: str, count: int, wanted: int) -> Readiness | None:
+def _require(what: str, count: int, wanted: int) -> Readiness | None:
     return Readiness(False, f"{count} of {wanted} are {what}") if count < wanted else None
 
 
-def _left(old: int) -> Readiness:
+def _require_no_old(old: int) -> Readiness:
     return Readiness(False, f"{old} old ones are still there") if old > 0 else READY
 
 
-def _wanted(spec: _Fields, field: str = "replicas") -> int:
+def _replicas(spec: _Fields, field: str = "replicas") -> int:
     """A number that is 1 where nothing is said."""
     value = spec.get(field)
     return value if isinstance(value, int) else 1

@@ -46,13 +46,13 @@ def record(decision: Decision, seen: Pass) -> DecisionRecord:
         reason=_cut(decision.reason),
         considered=len(decision.verdicts),
         matched=sum(not verdict.reason for verdict in decision.verdicts),
-        candidates=tuple(_candidate(verdict, decision) for verdict in _shown(decision)),
+        candidates=tuple(_candidate(verdict, decision) for verdict in _in_order(decision)),
         runner_up=RunnerUp(cluster=second, score=scores[second]) if second else None,
         would_change=tuple(_cut(change) for change in islice(changes, MOST_CHANGES)),
     )
 
 
-def _shown(decision: Decision) -> list[CandidateVerdict]:
+def _in_order(decision: Decision) -> list[CandidateVerdict]:
     """Return the new and the current target, the best scores, then others in their order."""
     scores = decision.scores
     names = [] if decision.target is None else [decision.target.label]
@@ -105,7 +105,7 @@ def _crossings(
     ours: dict[tuple[ObjectKey, str], float] = {}
     theirs: dict[tuple[ObjectKey, str], float] = {}
     for target, slopes in ((first, ours), (second, theirs)):
-        for key, term in _placed(target, seen):
+        for key, term in _terms_by_metric(target, seen):
             terms[key] = term
             is_current = target.label == decision.current
             weight = target.measured.weight + (decision.stickiness if is_current else 0.0)
@@ -124,7 +124,7 @@ def _crossings(
         yield abs(change), text
 
 
-def _placed(target: Candidate, seen: Pass) -> Iterator[tuple[tuple[ObjectKey, str], Term]]:
+def _terms_by_metric(target: Candidate, seen: Pass) -> Iterator[tuple[tuple[ObjectKey, str], Term]]:
     """The terms of a target by where their metrics are, and by cluster if each has a value."""
     for term in target.measured.terms:
         key = (target.namespace if term.scope == "Namespaced" else "", term.metric)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.placement.inventory import Inventory, merged, placed, without
+from harbourmaster.placement.inventory import Inventory, merge, with_objects, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,23 +59,23 @@ class Record(Struct, frozen=True):
 
     def objects(self, cluster: str) -> Inventory:
         """All that may be on a cluster."""
-        return merged(self.pending.get(cluster, ()), self.inventory.get(cluster, ()))
+        return merge(self.pending.get(cluster, ()), self.inventory.get(cluster, ()))
 
-    def deleted(self, cluster: str, gone: Inventory) -> Record:
+    def without_deleted(self, cluster: str, gone: Inventory) -> Record:
         """The record after these objects were deleted from a cluster."""
         left = without(self.inventory.get(cluster, ()), gone)
         pending = without(self.pending.get(cluster, ()), gone)
         return replace(
             self,
-            inventory=placed(self.inventory, cluster, left),
-            pending=placed(self.pending, cluster, pending),
+            inventory=with_objects(self.inventory, cluster, left),
+            pending=with_objects(self.pending, cluster, pending),
             running_on="" if cluster == self.running_on and not left else self.running_on,
         )
 
-    def applied(self, cluster: str, applied: Inventory, pruned: Inventory) -> Record:
+    def with_applied(self, cluster: str, applied: Inventory, pruned: Inventory) -> Record:
         """The record after objects were applied and others were pruned."""
-        left = merged(without(self.inventory.get(cluster, ()), pruned), applied)
-        return replace(self, inventory=placed(self.inventory, cluster, left))
+        left = merge(without(self.inventory.get(cluster, ()), pruned), applied)
+        return replace(self, inventory=with_objects(self.inventory, cluster, left))
 
 
 class RolloutLimits(Struct, frozen=True, gc=False):
@@ -260,11 +260,11 @@ def _delete_first(seen: Situation, others: list[str]) -> Action:
     for name in others:
         reach, outcome = seen.reach.get(name), seen.outcomes.get((DELETE, name))
         if reach is None:
-            return Write(_left(record, name), "ClusterNotFound")
+            return Write(_leave(record, name), "ClusterNotFound")
         if reach is Reach.YES and outcome is None:
             return Delete(name, record.inventory[name])
         if reach is Reach.NO or (reach is Reach.YES and is_late):
-            return Write(_left(record, name, record.objects(name)), "CleanupPending")
+            return Write(_leave(record, name, record.objects(name)), "CleanupPending")
     told = (seen.outcomes.get((DELETE, name)) for name in others)
     text = "; ".join(outcome.text for outcome in told if outcome is not None and outcome.text)
     until = record.migration.since + seen.limits.delete_timeout
@@ -319,11 +319,11 @@ def _settle(seen: Situation, *, runs_here: bool) -> Action:
     record, cluster = seen.record, seen.record.scheduled_to
     known = record.inventory.get(cluster, ())
     # Objects left here earlier are kept or pruned like all others.
-    everything = merged(record.objects(cluster), seen.desired)
+    everything = merge(record.objects(cluster), seen.desired)
     intended = replace(
         record,
-        inventory=placed(record.inventory, cluster, everything),
-        pending=placed(record.pending, cluster, ()),
+        inventory=with_objects(record.inventory, cluster, everything),
+        pending=with_objects(record.pending, cluster, ()),
         running_on=cluster if runs_here else record.running_on,
         migration=_after(record.migration, cluster) if runs_here else record.migration,
     )
@@ -366,18 +366,18 @@ def _clean(seen: Situation, *, everything: bool = False) -> Iterator[Action]:
             continue
         reach = seen.reach.get(name)
         if reach is None:
-            yield Write(_left(record, name), "ClusterNotFound")
+            yield Write(_leave(record, name), "ClusterNotFound")
         elif reach is Reach.NO and name in record.inventory and not everything:
-            yield Write(_left(record, name, record.objects(name)), "CleanupPending")
+            yield Write(_leave(record, name, record.objects(name)), "CleanupPending")
         elif reach is Reach.YES and (DELETE, name) not in seen.outcomes:
             yield Delete(name, record.objects(name))
 
 
-def _left(record: Record, cluster: str, pending: Inventory = ()) -> Record:
+def _leave(record: Record, cluster: str, pending: Inventory = ()) -> Record:
     """The record after a cluster was given up; ``pending`` there is deleted later."""
     return replace(
         record,
-        inventory=placed(record.inventory, cluster, ()),
-        pending=placed(record.pending, cluster, pending),
+        inventory=with_objects(record.inventory, cluster, ()),
+        pending=with_objects(record.pending, cluster, pending),
         running_on="" if record.running_on == cluster else record.running_on,
     )

@@ -27,7 +27,7 @@ def score(measured: Measurement, stickiness: float = 0.0) -> float:
     return (stickiness + measured.weighted) / weight
 
 
-def ranked(matched: Sequence[Candidate]) -> Sequence[Candidate]:
+def select_compared(matched: Sequence[Candidate]) -> Sequence[Candidate]:
     """The compared targets: if some have metrics, only those."""
     return [each for each in matched if each.measured.terms] or matched
 
@@ -40,7 +40,7 @@ def best(scores: Mapping[str, float]) -> list[str]:
     return [name for name, each in scores.items() if top - each <= TOLERANCE]
 
 
-def drawn(names: Iterable[str], *seed: str) -> str:
+def draw(names: Iterable[str], *seed: str) -> str:
     """One of several: chance, but the same for the same names and seed.
 
     Adding or removing another name changes the draw only where it has to.

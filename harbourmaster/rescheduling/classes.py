@@ -62,7 +62,7 @@ def rank_of(flags: int, priority: int) -> int:
     return ((_FLAGS - flags) << _ABOVE_PRIORITY) + _HIGHEST - priority
 
 
-def born(pod: Pod) -> float:
+def start_time(pod: Pod) -> float:
     """Return the time at which the pod started, or was created."""
     return pod.created if pod.started is None else pod.started
 

@@ -133,7 +133,7 @@ def pod_terms(
     """The required terms of one kind of affinity between pods."""
     at = f"spec.affinity.{field}.{REQUIRED}"
     return tuple(
-        _pod_term(_merged(term, labels), namespace, f"{at}[{index}]")
+        _pod_term(_merge_label_keys(term, labels), namespace, f"{at}[{index}]")
         for index, term in enumerate((affinity and affinity.required) or ())
     )
 
@@ -198,7 +198,7 @@ def has_any(given: Raw, at: str) -> bool:
     return not is_absent(given) and bool(decode(_several, given, at))
 
 
-def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+def _merge_label_keys(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
     """The term with what its keys of labels mean; the API server has done it for what it stores."""
     selector = term.label_selector
     if selector is None or not (term.match_label_keys or term.mismatch_label_keys):
@@ -217,7 +217,7 @@ def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm
 def _spread_constraint(given: _Spread, labels: Mapping[str, str], at: str) -> SpreadConstraint:
     return SpreadConstraint(
         topology_key=given.topology_key or "",
-        selector=matcher(_merged(given, labels).label_selector, f"{at}.labelSelector"),
+        selector=matcher(_merge_label_keys(given, labels).label_selector, f"{at}.labelSelector"),
         max_skew=given.max_skew or 1,
         min_domains=given.min_domains or 1,
         honors_affinity=given.node_affinity_policy != "Ignore",

@@ -210,7 +210,7 @@ def _pending(given: GivenPod, pod: Pod, criteria: Criteria) -> PendingPod:
         ),
         spread=constraints.spread(spec.topology_spread_constraints, pod.labels),
         claims=claims,
-        unsupported=(*_unsupported(spec), *map(claim_text, claims)),
+        unsupported=(*_find_unsupported(spec), *map(claim_text, claims)),
         k8s_app=pod.labels.get("k8s-app", _UNKNOWN_APP),
     )
 
@@ -220,7 +220,7 @@ def claim_text(name: str) -> str:
     return f"PersistentVolumeClaim {name}"
 
 
-def _unsupported(spec: PodSpec) -> Iterator[str]:
+def _find_unsupported(spec: PodSpec) -> Iterator[str]:
     for kind in dict.fromkeys(constraints.unjudged_volumes(spec.volumes)):
         yield f"volume {kind}"
     if constraints.has_any(spec.resource_claims, "spec.resourceClaims"):

@@ -56,7 +56,7 @@ def static_reasons(
             reasons.append(f"node is about to go: taint {taint}")
     reasons.extend(
         f"untolerated taint {taint}"
-        for taint in taints.untolerated(node.taints, pending.tolerations)
+        for taint in taints.find_untolerated(node.taints, pending.tolerations)
         if taint.key not in taints.EXCLUDING
     )
     if reserving and not is_tainted and not _tolerates(pending, taint_key):
@@ -109,7 +109,7 @@ def fits(
     """
     beside = [pod for pod in present if not (pod.is_finished or pending.pod.is_same(pod))]
     reasons = list(static_reasons(pending, node, reserving=False))
-    reasons.extend(resource_reasons(pending.pod.requests, node, used(beside), len(beside)))
+    reasons.extend(resource_reasons(pending.pod.requests, node, sum_requests(beside), len(beside)))
     taken = tuple(port for pod in beside for port in pod.ports)
     reasons.extend(
         f"host port {port} is taken" for port in ports.conflicts(pending.pod.ports, taken)
@@ -135,7 +135,7 @@ def _tolerates(pending: PendingPod, taint_key: str) -> bool:
     return taints.tolerates_reservation(pending.tolerations, taint_key)
 
 
-def used(pods: Iterable[Pod]) -> dict[str, int]:
+def sum_requests(pods: Iterable[Pod]) -> dict[str, int]:
     """Return the sum of the requests of these pods."""
     total: dict[str, int] = {}
     for pod in pods:

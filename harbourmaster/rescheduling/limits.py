@@ -222,24 +222,24 @@ class Attempts:
         self._of_pods: dict[str, int] = {}
         self._of_owners = Recent()
 
-    def begun(self, uid: str) -> int:
+    def count_of(self, uid: str) -> int:
         """Return the number of plans that were started for a pod."""
         return self._of_pods.get(uid, 0)
 
     def note(self, uid: str, owner: str, now: float) -> int:
         """Count one; returns its number."""
-        self._of_pods[uid] = self.begun(uid) + 1
+        self._of_pods[uid] = self.count_of(uid) + 1
         if owner:
             self._of_owners.note(owner, now)
         return self._of_pods[uid]
 
     def recall(self, uid: str, attempt: int) -> None:
         """Take over the count of the previous leader."""
-        self._of_pods[uid] = max(self.begun(uid), attempt)
+        self._of_pods[uid] = max(self.count_of(uid), attempt)
 
     def wait(self, uid: str, owner: str, now: float) -> float | None:
         """Seconds until the next may begin, by the counts; None for never."""
-        if self.begun(uid) >= self._limits.attempts_per_pod:
+        if self.count_of(uid) >= self._limits.attempts_per_pod:
             return None
         if not owner:
             return 0.0
@@ -247,7 +247,7 @@ class Attempts:
 
     def pause(self, uid: str, chance: float) -> float:
         """Seconds between a failed attempt and the next one."""
-        return self._backoff.delay(max(self.begun(uid) - 1, 0), chance)
+        return self._backoff.delay(max(self.count_of(uid) - 1, 0), chance)
 
     def forget(self, uid: str) -> None:
         """The pod is deleted or bound."""
@@ -317,7 +317,7 @@ class Renewals:
         self._looked: float | None = None
         self._at: float | None = None
 
-    def seen(self, text: str, now: float, time_of_day: float) -> bool:
+    def record(self, text: str, now: float, time_of_day: float) -> bool:
         """Note what the Lease says; whether it was renewed within the seconds.
 
         ``time_of_day`` is in seconds since the epoch, and may be wrong.

@@ -86,7 +86,7 @@ def plan(
     around: Circumstances = _NOTHING,
 ) -> Plan:
     """The plan for one pod."""
-    return _finished(plan_in_slices(cluster, pending, settings, now, around))
+    return _run_to_end(plan_in_slices(cluster, pending, settings, now, around))
 
 
 def plan_in_slices(
@@ -135,7 +135,7 @@ def plan_on(  # noqa: PLR0913, PLR0917 - a plan, and what was just read of one n
     return Plan(candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
 
 
-def _finished(steps: Generator[None, None, _Answer]) -> _Answer:
+def _run_to_end(steps: Generator[None, None, _Answer]) -> _Answer:
     while True:
         try:
             next(steps)

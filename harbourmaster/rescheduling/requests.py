@@ -149,7 +149,7 @@ def _of_container(
     container: Container, at: str, asking: Asking, held: ResourceStatus | None
 ) -> _Amounts:
     resources = container.resources
-    spec = _defaulted(resources, f"{at}.resources") if resources else _NONE
+    spec = _with_defaults(resources, f"{at}.resources") if resources else _NONE
     if held is None or held.resources is None:
         return spec
     return _largest(spec, held, asking, "status.containerStatuses")
@@ -183,7 +183,7 @@ def _largest(spec: _Amounts, held: ResourceStatus, asking: Asking, at: str) -> _
     return amounts
 
 
-def _defaulted(resources: Resources, at: str) -> _Amounts:
+def _with_defaults(resources: Resources, at: str) -> _Amounts:
     """Return the requests of a container; without requests, its limits count."""
     requests = _amounts(resources.requests, f"{at}.requests")
     if not resources.limits:

@@ -11,11 +11,11 @@ from harbourmaster.rescheduling.classes import (
     NON_DRAINABLE,
     RUNNING,
     SHORT,
-    born,
     flags_of,
     is_as_good_as_gone,
     is_required,
     rank_of,
+    start_time,
 )
 from harbourmaster.rescheduling.fit import TOO_MANY_PODS, static_reasons
 from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part, minus, without
@@ -227,7 +227,7 @@ class Search:
         return Movable(
             rank_of(flags, pod.priority),
             largest_part(amounts, allocatable),
-            born(pod),
+            start_time(pod),
             pod.namespace,
             pod.name,
             pod.uid,

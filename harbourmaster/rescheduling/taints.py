@@ -35,7 +35,9 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(_matches(toleration, taint) for toleration in tolerations)
 
 
-def untolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Iterator[Taint]:
+def find_untolerated(
+    taints: Iterable[Taint], tolerations: tuple[Toleration, ...]
+) -> Iterator[Taint]:
     """The taints that keep a pod with these tolerations away."""
     for taint in taints:
         if taint.effect in _KEEPING_AWAY and not is_tolerated(taint, tolerations):

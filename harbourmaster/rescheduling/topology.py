@@ -51,7 +51,7 @@ class Topology:
         """The nodes with pods that the affinity requires, by domain."""
         self._existing: set[str] = set()
         self._keys = dict.fromkeys(term.topology_key for term in pending.affinity)
-        included = {node.name: dict(self._included(node)) for node in nodes}
+        included = {node.name: dict(self._find_domains(node)) for node in nodes}
         for domains in included.values():
             for index, value in domains.items():
                 self._counts[index].setdefault(value, 0)
@@ -139,7 +139,7 @@ class Topology:
             self._judged[key] = (pod.labels, spread, False not in verdicts and near)
         return self._judged[key]
 
-    def _included(self, node: Node) -> Iterator[tuple[int, str]]:
+    def _find_domains(self, node: Node) -> Iterator[tuple[int, str]]:
         """The constraints for which the node counts, and its domain."""
         pending, labels = self._pending, node.labels
         if any(constraint.topology_key not in labels for constraint in pending.spread):
@@ -148,7 +148,7 @@ class Topology:
             if constraint.honors_affinity and not node_affinity.matches(pending, node):
                 continue
             if constraint.honors_taints and any(
-                taints.untolerated(node.taints, pending.tolerations)
+                taints.find_untolerated(node.taints, pending.tolerations)
             ):
                 continue
             yield index, labels[constraint.topology_key]

@@ -99,7 +99,7 @@ def known_nodes(nodes: Iterable[KnownNode], pools: Iterable[Pool]) -> KnownNodes
     """All of them at one time."""
     known = tuple(nodes)
     kinds = tuple({node.likeness: node for node in known}.values())
-    are_tainted = all(any(taints.untolerated(kind.taints, ())) for kind in kinds)
+    are_tainted = all(any(taints.find_untolerated(kind.taints, ())) for kind in kinds)
     return KnownNodes(known, kinds, tuple(pools), are_tainted)
 
 
@@ -132,7 +132,7 @@ def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequire
         whole = NodeTerm(selected + term.expressions, term.fields)
         alone = (part for part in parts(whole) if all(nodes.reasons(bare, part)))
         missing.append(next(alone, whole))
-    shown = " or ".join(dict.fromkeys(map(_shown, missing)))
+    shown = " or ".join(dict.fromkeys(map(_join_first, missing)))
     text = f"no node has {shown or 'what the required node affinity asks for'}"
     return text, [requirement for term in missing for requirement in _requirements(term)[:_SHOWN]]
 
@@ -156,7 +156,7 @@ def _passes(taint: Taint) -> bool:
     return is_passing or taint.key.endswith("/agent-not-ready") or is_ours(taint.value)
 
 
-def _shown(term: NodeTerm) -> str:
+def _join_first(term: NodeTerm) -> str:
     return " and ".join(
         f"{requirement.key}={requirement.values[0]}"
         if requirement.operator == "In" and len(requirement.values) == 1

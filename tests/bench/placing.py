@@ -10,7 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
-from harbourmaster.placement.application_status import settled  # noqa: E402
+from harbourmaster.placement.application_status import settle  # noqa: E402
 from harbourmaster.placement.passes import Pass  # noqa: E402
 from harbourmaster.placement.records import record  # noqa: E402
 from helpers.placing import (  # noqa: E402
@@ -91,7 +91,7 @@ def run_pass(apps, snapshot):
     decisions = decide_all(apps, view)
     decided = time.process_time() - started
     statuses = [
-        settled(app, decision, view.rules, lambda decision: record(decision, view))
+        settle(app, decision, view.rules, lambda decision: record(decision, view))
         for app, decision in zip(apps, decisions, strict=True)
     ]
     return decided, time.process_time() - started, decisions, statuses

@@ -158,7 +158,7 @@ class MemberClusters:
             self.objects[cluster].pop(entry.key, None)
         self._may_die()
         self._applied = (cluster, self.desired)
-        self.record = self.record.applied(cluster, self.desired, prune)
+        self.record = self.record.with_applied(cluster, self.desired, prune)
         return outcome
 
     def _delete(self, cluster, refs):
@@ -176,7 +176,7 @@ class MemberClusters:
         self._may_die()
         if self._applied is not None and self._applied[0] == cluster:
             self._applied = None
-        self.record = self.record.deleted(cluster, tuple(gone))
+        self.record = self.record.without_deleted(cluster, tuple(gone))
         return outcome
 
     def _outcome(self, cluster):

@@ -106,7 +106,7 @@ class Stage:
 
     def _tell(self, namespaces):
         self.told.append(namespaces)
-        self.controller._sampled(namespaces)
+        self.controller._wake_users(namespaces)
 
     # What is there
 

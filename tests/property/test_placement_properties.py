@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.placement.application_status import settled
+from harbourmaster.placement.application_status import settle
 from harbourmaster.placement.constraints import (
     PARSERS,
     LabelConstraint,
@@ -193,7 +193,7 @@ def test_a_status_settles_and_its_record_is_bounded(app, clusters, values, rules
     view = seen(*objects(clusters), rules=rules, **values)
     before = app.status
     for number in range(3):
-        status = settled(app, decide(app, view), view.rules, lambda value: record(value, view))
+        status = settle(app, decide(app, view), view.rules, lambda value: record(value, view))
         if status is app.status:
             break
         assert status.last_decision is not None
@@ -299,7 +299,7 @@ def test_an_application_that_fails_everywhere_never_moves_in_a_circle(clusters, 
         values = worlds[step % len(worlds)]
         view = seen(*objects(clusters), now=now, rules=rules, **values)
         decision = decide(app, view)
-        status = settled(app, decision, view.rules, lambda value, seen=view: record(value, seen))
+        status = settle(app, decision, view.rules, lambda value, seen=view: record(value, seen))
         app = failing(msgspec.structs.replace(app, status=status))
         if decision.target is not None:
             assert decision.target.name not in left

@@ -17,7 +17,7 @@ from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.preview.model import Fit
 from harbourmaster.rescheduling.anti_affinity import Rivals, rivals
 from harbourmaster.rescheduling.decoding import decode_pending
-from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons, used
+from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons, sum_requests
 from harbourmaster.rescheduling.model import Node, PendingPod, Toleration
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Places:
         for pod in pods:
             if pod.node in self._present and not pod.is_finished:
                 self._present[pod.node].append(pod)
-        self._used = {name: (used(pods), len(pods)) for name, pods in self._present.items()}
+        self._used = {name: (sum_requests(pods), len(pods)) for name, pods in self._present.items()}
         self._placed: list[_Placed] = [
             (pod, node) for node in self.nodes.values() for pod in self._present[node.name]
         ]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.placement.watches import Seen, seen
+from harbourmaster.controller.placement.watches import Seen, decode_observed
 from harbourmaster.kube.discovery import UnknownKindError
 from harbourmaster.kube.errors import (
     ApiError,
@@ -50,7 +50,7 @@ from harbourmaster.placement.ownership import (
     is_of_others,
     is_ours,
     origin,
-    released,
+    release_patch,
 )
 from harbourmaster.placement.rollout import ActionOutcome, Done
 
@@ -249,11 +249,13 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
             resource,
             ref.name,
             ApplyPatch(
-                item.body if made == MADE else _adopted(item.body), FIELD_MANAGER, claim.force
+                item.body if made == MADE else _mark_adopted(item.body),
+                FIELD_MANAGER,
+                claim.force,
             ),
             ref.namespace or None,
         )
-        state = seen(raw, resource)
+        state = decode_observed(raw, resource)
     except UnknownKindError as error:
         return RefusedObject(ref, "UnknownKind", str(error))
     except UnreachableError:
@@ -261,9 +263,9 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
     except NotFoundError as error:
         # The kind may have gone, or only the namespace.
         session.discovery.forget(ref.api_version)
-        return _refused(ref, error)
+        return _refusal_of(ref, error)
     except ApiError as error:
-        return _refused(ref, error)
+        return _refusal_of(ref, error)
     except ValueError as error:
         # Also what can't be decoded: a name that is none, or no object.
         return RefusedObject(ref, "Invalid", str(error))
@@ -278,7 +280,7 @@ def _is_known(before: Seen | None, recorded: ObjectRef, claim: Claim) -> bool:
     )
 
 
-def _adopted(body: dict[str, Any]) -> dict[str, Any]:
+def _mark_adopted(body: dict[str, Any]) -> dict[str, Any]:
     """The object with a mark that it was there before."""
     metadata = body["metadata"]
     given = metadata.get("annotations")
@@ -295,9 +297,9 @@ async def _delete_one(
         there = await _present(session, resource, ref)
         if there is None or not is_ours(there, owner) or there.uid in kept:
             return ref
-        left = await _left(session, ref, there, owner)
+        left = await _find_obstacle(session, ref, there, owner)
         if left is not None:
-            patch = MergePatch(released(there, owner))
+            patch = MergePatch(release_patch(there, owner))
             await session.client.patch(resource, ref.name, patch, ref.namespace or None)
             return left
         if not there.deletion_timestamp:
@@ -319,13 +321,13 @@ async def _delete_one(
     except UnreachableError:
         raise
     except ApiError as error:
-        return _refused(ref, error)
+        return _refusal_of(ref, error)
     except ValueError as error:
         return RefusedObject(ref, "Invalid", str(error))
     return RefusedObject(ref, "Deleting", "is being deleted")
 
 
-async def _left(
+async def _find_obstacle(
     session: Session, ref: ObjectRef, there: Present, owner: ManifestOwner
 ) -> RefusedObject | None:
     """Why an object of ours is not to be deleted; None where it is."""
@@ -338,16 +340,15 @@ async def _left(
         return RefusedObject(ref, RELEASED, was if ref.origin else unsure)
     if there.deletion_timestamp or rank(ref) not in _CONTAINERS:
         return None
-    others = await _held(session, ref, owner)
+    others = await _find_other_objects(session, ref, owner)
     if not others:
         return None
-    text = (
-        f"it holds {_shown(others)}, not of this application: delete it when it is no longer needed"
-    )
+    held = _join_first(others)
+    text = f"it holds {held}, not of this application: delete it when it is no longer needed"
     return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
 
 
-async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[str]:
+async def _find_other_objects(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[str]:
     """The objects of others in a namespace, or of a definition's kind: some, in words.
 
     Raises an ApiError where the cluster is in no state to say.
@@ -361,7 +362,7 @@ async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[
         if not (is_inside if is_namespace else resource.name == ref.name):
             continue
         try:
-            async for held in _listed(session, resource, ref.name if is_namespace else None):
+            async for held in _list_objects(session, resource, ref.name if is_namespace else None):
                 if is_of_others(resource.kind, held, owner, namespaced):
                     texts.append(f"{resource.kind} {held.name}")
                 if len(texts) >= ENOUGH:
@@ -376,7 +377,7 @@ async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[
     return texts
 
 
-async def _listed(
+async def _list_objects(
     session: Session, resource: Resource, namespace: str | None
 ) -> AsyncIterator[Present]:
     token = ""
@@ -420,7 +421,7 @@ def _foreign(ref: ObjectRef, present: Present | None, claim: Claim) -> RefusedOb
     return RefusedObject(ref, "ObjectExists", text)
 
 
-def _refused(ref: ObjectRef, error: ApiError) -> RefusedObject:
+def _refusal_of(ref: ObjectRef, error: ApiError) -> RefusedObject:
     reason = next((name for kind, name in _REASONS if isinstance(error, kind)), "ApplyFailed")
     return RefusedObject(ref, reason, error.message)
 
@@ -433,7 +434,7 @@ def _outcome(refused: Sequence[RefusedObject]) -> ActionOutcome:
 
 def _text(refused: Sequence[RefusedObject]) -> str:
     """The first few in one line."""
-    return _shown(
+    return _join_first(
         [
             f"{refusal.ref.text}: {refusal.text}" if refusal.text else refusal.ref.text
             for refusal in refused
@@ -441,7 +442,7 @@ def _text(refused: Sequence[RefusedObject]) -> str:
     )
 
 
-def _shown(texts: Sequence[str]) -> str:
+def _join_first(texts: Sequence[str]) -> str:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return "; ".join(texts[:_SHOWN]) + more
 

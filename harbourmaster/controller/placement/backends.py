@@ -22,7 +22,7 @@ from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,
     decide_magnum_cluster,
-    merged,
+    merge_project,
     settled_cluster,
     settled_magnum_cluster,
 )
@@ -35,7 +35,7 @@ from harbourmaster.placement.model import (
     MetricReport,
     ReportedCluster,
     condition,
-    updated,
+    with_conditions,
 )
 from harbourmaster.placement.records import record
 
@@ -57,7 +57,7 @@ FRESH: Final = timedelta(seconds=60)
 _LONGEST: Final = 1024
 
 
-def reported(
+def with_metrics(
     status: ReportedStatus, candidate: Candidate, generation: int, now: datetime
 ) -> ReportedStatus:
     """The status with its metrics as they are; the same object where nothing changed."""
@@ -67,7 +67,7 @@ def reported(
     if before is None and not (measured.terms or measured.faults):
         return status
     after = replace(
-        status, conditions=updated(status.conditions, format_rfc3339(now), new_condition)
+        status, conditions=with_conditions(status.conditions, format_rfc3339(now), new_condition)
     )
     reports = _reports(measured, format_rfc3339(now))
     if after == status and not _is_news(status.metrics, reports, now):
@@ -166,7 +166,7 @@ def _with_metrics(obj: ReportedCluster, status: ReportedStatus, seen: Pass) -> R
         return status
     for cluster in seen.clusters(metadata.namespace):
         if cluster.name == metadata.name:
-            return reported(status, cluster, metadata.generation, seen.now)
+            return with_metrics(status, cluster, metadata.generation, seen.now)
     return status
 
 
@@ -210,7 +210,7 @@ class ProjectScheduler(PlacementReconciler[MagnumCluster]):
 
     async def _merge(self, magnum_cluster: MagnumCluster, project: Project) -> Metadata:
         """Give the cluster what it takes over from its project; returns its new metadata."""
-        labels, metrics = merged(magnum_cluster, project)
+        labels, metrics = merge_project(magnum_cluster, project)
         if labels == magnum_cluster.metadata.labels and metrics == (
             magnum_cluster.spec.metrics or ()
         ):

@@ -109,7 +109,7 @@ class PlacementController:
             home=self._runtime.namespace,
             interval=self._runtime.settings.placement.sample_interval_seconds,
             wake=queue.add,
-            tell=self._sampled_soon,
+            tell=self._wake_users_soon,
         )
 
     def _subscribe(self) -> None:
@@ -150,19 +150,19 @@ class PlacementController:
 
     def _wake(self, namespaces: set[str]) -> None:
         self._sampler.enqueue_all()
-        self._sampled(namespaces)
+        self._wake_users(namespaces)
 
-    def _sampled_soon(self, namespaces: set[str]) -> None:
+    def _wake_users_soon(self, namespaces: set[str]) -> None:
         """Wake the users of all answers that arrive within a moment once."""
         if not self._changed:
             asyncio.get_running_loop().call_later(_MOMENT, self._sampled_now)
         self._changed |= namespaces
 
     def _sampled_now(self) -> None:
-        self._sampled(self._changed)
+        self._wake_users(self._changed)
         self._changed = set()
 
-    def _sampled(self, namespaces: set[str]) -> None:
+    def _wake_users(self, namespaces: set[str]) -> None:
         """Have decided again what may go elsewhere now; an empty namespace stands for all."""
         self._snapshots.outdate()
         if "" in namespaces:

@@ -77,7 +77,7 @@ class DeploymentPass:
         self.copies_until = 0.0
         """The time to read the copied Secrets again; 0 if this pass did not need them."""
         self._context = context
-        self._found = application
+        self._application = application
         self._memory = memory
         self._wake = wake
         metadata = application.metadata
@@ -111,13 +111,13 @@ class DeploymentPass:
             await self._act(action)
             if self._record.scheduled_to != before:
                 await self._prepare()
-        raise RuntimeError(f"{self._found.metadata.key}: no end of actions")
+        raise RuntimeError(f"{self._application.metadata.key}: no end of actions")
 
     # What is the case
 
     def _situation(self) -> Situation:
         settings = self._context.settings
-        known = self._known()
+        known = self._find_applied()
         is_applied = known is not None and known.is_complete and self._drifted is not known
         return Situation(
             record=self._record,
@@ -138,9 +138,9 @@ class DeploymentPass:
 
     def _order(self) -> MigrationOrder:
         """Nothing on a cluster is worth keeping meanwhile if the application failed there."""
-        failed = {cluster.name for cluster in self._found.status.failed_clusters}
+        failed = {cluster.name for cluster in self._application.status.failed_clusters}
         is_failed = self._record.running_on in failed
-        return "DeleteFirst" if is_failed else self._found.spec.migration_order
+        return "DeleteFirst" if is_failed else self._application.spec.migration_order
 
     def _reach(self) -> dict[str, Reach]:
         record, clusters = self._record, self._context.caches.clusters.store
@@ -160,7 +160,7 @@ class DeploymentPass:
                 reaches[name] = Reach.UNKNOWN
         return reaches
 
-    def _known(self) -> AppliedManifests | None:
+    def _find_applied(self) -> AppliedManifests | None:
         """Return what was applied, if it is these manifests on this cluster."""
         known = self._memory.applied
         if known is None or self._target is None or known.session is not self._target:
@@ -171,7 +171,7 @@ class DeploymentPass:
 
     def _detect_drift(self) -> None:
         """Find out whether to apply again what others changed; endless changes are limited."""
-        applied = self._known()
+        applied = self._find_applied()
         if applied is None or not applied.is_complete or self._drifted is applied:
             return
         applied.read_watches()
@@ -190,7 +190,7 @@ class DeploymentPass:
     async def _prepare(self) -> None:
         """Have the manifests as the cluster takes them, or what is wrong with them."""
         self._target, self._prepared, self._fault = None, Prepared(), ""
-        application, name = self._found, self._record.scheduled_to
+        application, name = self._application, self._record.scheduled_to
         session = self._session(name)
         if self._is_ending or not self._is_released:
             return
@@ -228,13 +228,13 @@ class DeploymentPass:
                 return
             kept = self._memory.prepared = (state, prepared)
         self._target, self._prepared = session, kept[1]
-        known = self._known()
+        known = self._find_applied()
         if known is not None:
             # The write of uids and origins may have met a conflict.
             record = self._record
             held = {ref.key for ref in record.inventory.get(name, ())}
             refs = tuple(ref for ref in known.refs if ref.key in held)
-            self._record = record.applied(name, refs, ())
+            self._record = record.with_applied(name, refs, ())
 
     def _refuse(self, reason: str, fault: str) -> None:
         """Note why the manifests cannot be applied now; they are tried again."""
@@ -242,7 +242,7 @@ class DeploymentPass:
 
     async def _copies(self) -> Copies:
         """The Secrets that it takes along, which are read now and then. Raises ApiError."""
-        kept, application = self._memory.copies, self._found
+        kept, application = self._memory.copies, self._application
         is_old = kept.generation != application.metadata.generation or self.now >= kept.until
         if not application.spec.secrets:
             self._memory.copies = Copies()
@@ -285,7 +285,7 @@ class DeploymentPass:
         outcome = ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, text)
         if session is not None:
             try:
-                async with session.use(self._found.metadata.key, self._wake):
+                async with session.use(self._application.metadata.key, self._wake):
                     outcome = await work(session)
             except UnreachableError:
                 self._note_silence(cluster)
@@ -307,7 +307,7 @@ class DeploymentPass:
         report = await apply(target, self._prepared, self._claim(cluster), action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(obj.ref for obj in report.applied)
-        self._record = self._record.applied(cluster, refs, report.pruned)
+        self._record = self._record.with_applied(cluster, refs, report.pruned)
         if report.is_whole:
             known.record(report.applied)
             self._memory.applied = known
@@ -315,9 +315,9 @@ class DeploymentPass:
 
     async def _delete(self, action: Delete, session: Session) -> ActionOutcome:
         cluster = action.cluster
-        cleared = await delete(session, action.refs, self._owner, self._kept(cluster))
+        cleared = await delete(session, action.refs, self._owner, self._uids_elsewhere(cluster))
         self._tell_left(cluster, cleared.left)
-        self._record = self._record.deleted(cluster, cleared.gone)
+        self._record = self._record.without_deleted(cluster, cleared.gone)
         known = self._memory.applied
         if known is not None and known.session is session:
             self._memory.applied = None
@@ -325,7 +325,7 @@ class DeploymentPass:
 
     def _claim(self, cluster: str) -> Claim:
         refs = self._record.objects(cluster)
-        force = self._found.spec.conflict_policy == FORCE
+        force = self._application.spec.conflict_policy == FORCE
         return Claim(self._owner, {ref.key: ref for ref in refs}, force)
 
     def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
@@ -333,7 +333,7 @@ class DeploymentPass:
             text = f"{obj.ref.text} stays on cluster {cluster}: {obj.text}"
             self.writer.report(obj.reason, text, "Normal" if obj.reason == RELEASED else "Warning")
 
-    def _kept(self, cluster: str) -> frozenset[str]:
+    def _uids_elsewhere(self, cluster: str) -> frozenset[str]:
         """The uids of what the application has on its other clusters, and is to keep there."""
         if self._is_ending:
             return frozenset()
@@ -361,7 +361,7 @@ class DeploymentPass:
         if rest.text and self.is_unfinished and rest.text != self._memory.reported:
             self.writer.report(rest.reason, rest.text, "Warning")
         self._memory.reported = rest.text if self.is_unfinished else ""
-        record, known = self._record, self._known()
+        record, known = self._record, self._find_applied()
         is_here = record.running_on == record.scheduled_to
         unready = None
         if known is not None and known.is_complete:
@@ -376,4 +376,4 @@ class DeploymentPass:
         return self._context.members.session(self._key(name)) if name else None
 
     def _key(self, name: str) -> str:
-        return f"{self._found.metadata.namespace}/{name}"
+        return f"{self._application.metadata.namespace}/{name}"

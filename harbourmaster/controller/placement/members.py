@@ -98,7 +98,7 @@ class Members:
         key, spec, metadata = cluster.metadata.key, cluster.spec, cluster.metadata
         connection = self._connections.get(key)
         if connection is None or connection.spec != spec:
-            connection = self._opened(key, cluster)
+            connection = self._open_session(key, cluster)
         elif connection.generation != metadata.generation:
             # Perhaps its Secret was written with it.
             connection.kubeconfig.look()
@@ -106,7 +106,7 @@ class Members:
             connection.generation = metadata.generation
             connection.kubeconfig.is_kept = bool(metadata.deletion_timestamp)
 
-    def _opened(self, key: str, cluster: MemberCluster) -> MemberConnection | None:
+    def _open_session(self, key: str, cluster: MemberCluster) -> MemberConnection | None:
         """A new way in place of the one of before; None where none is given."""
         self.drop(key)
         reference = cluster.spec.kubeconfig_secret_ref

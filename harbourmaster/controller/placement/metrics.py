@@ -84,15 +84,13 @@ class PlacementStates(Collector):
             (cluster.status.state or UNSEEN,) for cluster in self._clusters()
         )
         text = "Applications by phase, and by the status of their condition Ready."
-        yield _counted(APPLICATIONS, text, ("phase", "ready"), phases)
-        yield _counted(CLUSTERS, "Clusters by state.", ("state",), states)
+        yield _count(APPLICATIONS, text, ("phase", "ready"), phases)
+        yield _count(CLUSTERS, "Clusters by state.", ("state",), states)
         text = "Copies of applications that wait to be deleted from a cluster without an answer."
         yield GaugeMetricFamily(PENDING_CLEANUPS, text, value=left)
 
 
-def _counted(
-    name: str, text: str, labels: tuple[str, ...], counts: Tally[tuple[str, ...]]
-) -> Metric:
+def _count(name: str, text: str, labels: tuple[str, ...], counts: Tally[tuple[str, ...]]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, count in sorted(counts.items()):
         family.add_metric(values, count)

@@ -17,7 +17,12 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.context import BY_CLUSTER
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.cluster_state import CONNECTING, ClusterObservation, observe, recorded
+from harbourmaster.placement.cluster_state import (
+    CONNECTING,
+    ClusterObservation,
+    limit_names,
+    observe,
+)
 from harbourmaster.placement.deployed import FINALIZER
 from harbourmaster.placement.rollout import Reach
 
@@ -81,11 +86,11 @@ class ClusterReconciler:
             if status.state == CONNECTING and observation.answers and not session.is_steady:
                 return
             known = session.custom_resources
-            resources = resources if known is None else recorded(known)
+            resources = resources if known is None else limit_names(known)
             if observation.answers:
                 kinds = session.kinds or ()
                 # A part of them would exclude the cluster.
-                kinds = kinds if recorded(kinds) == kinds else ()
+                kinds = kinds if limit_names(kinds) == kinds else ()
         elif members.reach(key) is Reach.NO:
             # Without a session it is the kubeconfig that is at fault.
             observation = ClusterObservation(False, members.fault(key), is_denied=True)

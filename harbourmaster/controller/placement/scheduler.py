@@ -19,7 +19,7 @@ from harbourmaster.controller.objects import OwnWrites, reference
 from harbourmaster.controller.placement.caches import BY_NAMESPACE
 from harbourmaster.controller.placement.writes import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.application_status import next_time, settled
+from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.confirmation import decide_confirmed
 from harbourmaster.placement.model import (
     FALSE,
@@ -161,7 +161,7 @@ class Scheduler(PlacementReconciler[Application]):
         began, since = time.perf_counter(), self._context.since()
         decision = decide_confirmed(application, snapshot.seen, snapshot.herd, since=since)
         rules = self._context.settings
-        status = settled(application, decision, rules, partial(record, seen=snapshot.seen))
+        status = settle(application, decision, rules, partial(record, seen=snapshot.seen))
         self._count(decision, began)
         if is_news(application.status, status):
             if not await self._write(application, status):

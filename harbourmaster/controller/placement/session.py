@@ -242,14 +242,14 @@ class Session:
             await self.client.list(NODES, limit=1, metadata_only=True, retries=0)
         except ForbiddenError:
             # Whoever says so knows us, and works.
-            self._answered()
+            self._record_answer()
         except UnauthorizedError as error:
             text = f"the cluster refuses the credentials of its kubeconfig: {error.message}"
-            self._failed(text, is_denied=True)
+            self._record_failure(text, is_denied=True)
         except ApiError as error:
-            self._failed(error.message, is_denied=is_denied(error.__cause__))
+            self._record_failure(error.message, is_denied=is_denied(error.__cause__))
         else:
-            self._answered()
+            self._record_answer()
         return before != (self.reach, self.fault, self.is_steady)
 
     async def _ask_kinds(self) -> bool:
@@ -276,7 +276,7 @@ class Session:
             self._doubted.set()
         self._on_change()
 
-    def _answered(self) -> None:
+    def _record_answer(self) -> None:
         if self.reach is Reach.NO:
             self._log.info("cluster reachable again")
             self._wake_mirrors()
@@ -284,7 +284,7 @@ class Session:
         self._failures = 0
         self.reach, self.fault = Reach.YES, ""
 
-    def _failed(self, text: str, *, is_denied: bool) -> None:
+    def _record_failure(self, text: str, *, is_denied: bool) -> None:
         self._answers = 0
         self._failures += 1
         self._on_failure()

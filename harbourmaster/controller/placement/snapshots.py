@@ -88,12 +88,12 @@ class Snapshots:
             ends = self._now() + timedelta(seconds=seconds)
             self._herd, self._herded = Herd(self._settings, ends), at
         if self._world is None:
-            self._world, self._waits = self._built()
+            self._world, self._waits = self._build()
         seen = Pass(self._world, self._now(), self._settings, self._begun)
         self._snapshot = TimedPass(seen, self._herd, self._waits, at)
         return self._snapshot
 
-    def _built(self) -> tuple[Snapshot, dict[str, float]]:
+    def _build(self) -> tuple[Snapshot, dict[str, float]]:
         caches = self._caches
         readings, waits = self._samples.readings()
         objects: tuple[Iterable[Object], ...] = (

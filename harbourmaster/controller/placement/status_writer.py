@@ -17,7 +17,7 @@ from harbourmaster.placement.cleanup_texts import (
 )
 from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
+from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, with_conditions
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
@@ -147,7 +147,7 @@ class StatusWriter:
 
     def _change(self, changes: list[Condition]) -> None:
         now = format_rfc3339(self._context.now())
-        conditions = updated(self._changed.conditions, now, *changes)
+        conditions = with_conditions(self._changed.conditions, now, *changes)
         self._changed = replace(self._changed, conditions=conditions)
 
     def _condition(self, kind: str, status: str, reason: str, text: str) -> Condition:

@@ -58,7 +58,7 @@ class _Object(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Object).decode
 
 
-def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
+def decode_observed(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
     """Decode the observed parts of an object of this kind. Raises msgspec.DecodeError."""
     obj = _decode(raw)
     metadata = obj.metadata
@@ -115,10 +115,10 @@ class MemberWatches:
         mirror: Reflector[Seen] = Reflector(
             self._client,
             resource,
-            partial(seen, resource=resource),
+            partial(decode_observed, resource=resource),
             label_selector=UID_LABEL,
             metadata_only=not has_state(resource.group, resource.kind),
-            on_change=partial(self._changed, resource),
+            on_change=partial(self._forward_change, resource),
         )
         self._mirrors[resource] = mirror
         self._start(mirror.run)
@@ -138,7 +138,7 @@ class MemberWatches:
         mirror = self._mirrors.get(resource)
         return None if mirror is None else mirror.store.get(_key(ref))
 
-    def _changed(self, resource: Resource, keys: frozenset[str]) -> None:
+    def _forward_change(self, resource: Resource, keys: frozenset[str]) -> None:
         store = self._mirrors[resource].store
         owners = set()
         for key in keys:

@@ -52,7 +52,7 @@ class ReservationAdopter:
         """Whether nodes may be kept at all."""
         return self._context.caches.is_on and not self._context.settings.dry_run
 
-    def marked(self) -> Iterator[Node]:
+    def find_marked(self) -> Iterator[Node]:
         """The nodes with anything of ours, or of which we believe that."""
         waiting = self._flows.nodes() | {node for node, _ in self._flows.released}
         for node in self._context.caches.cluster.nodes():
@@ -63,7 +63,7 @@ class ReservationAdopter:
         """Whether the node carries something that is ours to remove."""
         return (
             node.reservations is not None
-            or bool(self._owned(node))
+            or bool(self._values_of_ours(node))
             or (self._removes_legacy and self._has_legacy(node))
         )
 
@@ -72,7 +72,7 @@ class ReservationAdopter:
         if not self.is_on:
             return []
         flows = [
-            self._adopted(node, reservation)
+            self._adopt_reservation(node, reservation)
             for reservation in parse(node.reservations)
             if (node.name, reservation.uid) not in self._flows.released
         ]
@@ -90,18 +90,18 @@ class ReservationAdopter:
             return adopted
         released = flows.released_on(name)
         shown = {each.uid for each in parse(node.reservations)}
-        extra = (shown | released.keys()) - self._kept(name).keys()
-        is_stale = bool(extra - released.keys()) or (not shown and bool(self._owned(node)))
-        written = await self._node_writer.write(name, lambda held: self._arranged(held, extra))
+        extra = (shown | released.keys()) - self._flows_on(name).keys()
+        is_stale = bool(extra - released.keys()) or (not shown and bool(self._values_of_ours(node)))
+        written = await self._node_writer.write(name, lambda held: self._arrange(held, extra))
         if written in _SETTLED:
             flows.note_gone(name, extra, self._context.clock())
         if written is WriteResult.DONE and (extra or is_stale):
-            self._context.notices.removed(node, stale=is_stale)
+            self._context.notices.report_removal(node, stale=is_stale)
         return adopted
 
     def _is_right(self, node: Node) -> bool:
         """Whether nothing is to be written, as far as the cache knows."""
-        released, kept = self._flows.released_on(node.name), self._kept(node.name)
+        released, kept = self._flows.released_on(node.name), self._flows_on(node.name)
         if not all(released.values()):
             return False
         shown = {each.uid for each in parse(node.reservations)}
@@ -110,11 +110,11 @@ class ReservationAdopter:
         if shown - gone != kept.keys():
             return False
         if kept:
-            return bool(self._owned(node)) or self._is_anothers(node)
+            return bool(self._values_of_ours(node)) or self._is_anothers(node)
         return bool(shown) or not self.has_ours(node)
 
-    def _arranged(self, held: Held, extra: set[str]) -> list[dict[str, Any]]:
-        kept = self._kept(held.name)
+    def _arrange(self, held: Held, extra: set[str]) -> list[dict[str, Any]]:
+        kept = self._flows_on(held.name)
         # A reservation that is not known yet is adopted with its watch event.
         kept_reservations = [
             reservation
@@ -131,10 +131,10 @@ class ReservationAdopter:
         legacy = self._pending_keys() if self._removes_legacy else None
         return arrange(held, [*kept_reservations, *missing], settings.taint_key, legacy=legacy)
 
-    def _kept(self, name: str) -> dict[str, EvictionFlow]:
+    def _flows_on(self, name: str) -> dict[str, EvictionFlow]:
         return {each.uid: each for each in self._flows.on(name)} if self.is_on else {}
 
-    def _adopted(self, node: Node, reservation: Reservation) -> EvictionFlow | None:
+    def _adopt_reservation(self, node: Node, reservation: Reservation) -> EvictionFlow | None:
         context = self._context
         pending = context.caches.pending(reservation.pod)
         seen = observation_of(reservation.uid, context.caches.pods.store.get(reservation.pod))
@@ -187,7 +187,7 @@ class ReservationAdopter:
         """Whether taints of others' go; not where nothing is to be changed."""
         return self._context.settings.adopt_legacy_taints and self.is_on
 
-    def _owned(self, node: Node) -> list[str]:
+    def _values_of_ours(self, node: Node) -> list[str]:
         key = self._context.settings.taint_key
         return [taint.value for taint in node.taints if taint.key == key and is_ours(taint.value)]
 

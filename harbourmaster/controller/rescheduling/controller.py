@@ -87,15 +87,15 @@ def start(runtime: Runtime) -> Runnables:
         reflectors=caches.reflectors,
     )
     for cache, kind in ((caches.pods, POD), (caches.nodes, NODE), (caches.switch, SWITCH)):
-        cache.subscribe(partial(_changed, controller, kind))
+        cache.subscribe(partial(_enqueue, controller, kind))
     return Runnables(
         controllers=(controller,),
         background=(events.run,),
-        on_leading=(notices.leading,),
+        on_leading=(notices.set_leading,),
         on_stopping=(stopping.set,),
         shared_caches={"nodes": caches.nodes},
     )
 
 
-def _changed(controller: Controller, kind: str, keys: frozenset[str]) -> None:
+def _enqueue(controller: Controller, kind: str, keys: frozenset[str]) -> None:
     controller.enqueue(key_of(kind, key) for key in keys)

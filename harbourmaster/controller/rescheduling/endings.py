@@ -38,7 +38,7 @@ class FlowEndings:
         flow, why = following.flow, following.why
         match following.action:
             case Action.DONE:
-                self._done(flow)
+                self._finish(flow)
             case Action.CANCEL:
                 self._cancel(flow, why)
             case Action.MISMATCH:
@@ -54,7 +54,7 @@ class FlowEndings:
                 self._give_up(flow, why)
             case Action.TIMEOUT:
                 note = "the pod was not scheduled in time"
-                self._context.notices.pod(flow, reasons.TIMED_OUT, note, "Warning")
+                self._context.notices.report_on_pod(flow, reasons.TIMED_OUT, note, "Warning")
                 self._give_up(flow, "out of time")
             case _:
                 raise ValueError(f"not an action that ends an attempt: {following.action}")
@@ -86,13 +86,15 @@ class FlowEndings:
         self._release(flow)
         self._flows.apply(flow, Abandoned(), self._context.clock(), why)
 
-    def _done(self, flow: EvictionFlow) -> None:
+    def _finish(self, flow: EvictionFlow) -> None:
         context = self._context
         if flow.is_live:
             pod = context.caches.pod(flow.key)
             node = pod.node if pod is not None else ""
-            context.notices.pod(flow, reasons.SUCCEEDED, f"the pod was scheduled on {node}")
-            context.notices.bound(context.clock() - flow.first_seen)
+            context.notices.report_on_pod(
+                flow, reasons.SUCCEEDED, f"the pod was scheduled on {node}"
+            )
+            context.notices.observe_binding(context.clock() - flow.first_seen)
             if flow.accepted and node == flow.node:
                 context.history.breaker.succeed()
         self._drop(flow, "done", "bound")
@@ -141,16 +143,16 @@ class FlowEndings:
             note = (
                 f"eviction did not make room {FAILURES} times in a row; backing off for {minutes}m"
             )
-            context.notices.pod(flow, reasons.CIRCUIT, note, "Warning")
+            context.notices.report_on_pod(flow, reasons.CIRCUIT, note, "Warning")
 
     def _report_mismatch(self, flow: EvictionFlow) -> None:
         note = f"the pod should fit on {flow.node}, but the scheduler does not place it there"
-        if self._context.notices.pod(flow, reasons.MISMATCH, note, "Warning", once=True):
-            self._context.notices.mismatched()
+        if self._context.notices.report_on_pod(flow, reasons.MISMATCH, note, "Warning", once=True):
+            self._context.notices.count_mismatch()
 
     def _drop(self, flow: EvictionFlow, how: str, why: str) -> None:
         if flow.is_live:
-            self._context.notices.ended(flow, how, why)
+            self._context.notices.report_end(flow, how, why)
         self._release(flow)
         self._flows.drop(flow)
         self._flows.forget(flow.uid)

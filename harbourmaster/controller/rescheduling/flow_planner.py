@@ -97,22 +97,22 @@ class FlowPlanner:
         if pending is None or pending.pod.uid != flow.uid:
             return
         known = (context.caches.stamp, context.clock())
-        plan = await self._planned(flow, pending)
+        plan = await self._make_plan(flow, pending)
         if not self._flows.is_current(flow):
             return
         self._planned_at[flow.uid] = known
         now, candidate = context.clock(), plan.candidate
         if plan.unsupported:
-            context.notices.planned(None, "unsupported")
+            context.notices.count_plan(None, "unsupported")
             note = f"unsupported constraints, so no plan is made: {', '.join(plan.unsupported)}"
-            context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
+            context.notices.report_on_pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
             self._flows.apply(flow, NotPlanned(), now)
         elif candidate is None:
-            context.notices.planned(None, "no_fit")
-            context.notices.no_node(flow, plan)
+            context.notices.count_plan(None, "no_fit")
+            context.notices.report_no_node(flow, plan)
             self._flows.apply(flow, NotPlanned(), now)
         elif not candidate.victims:
-            context.notices.planned(candidate.tier, "fits")
+            context.notices.count_plan(candidate.tier, "fits")
             runners_up = [fit.node for fit in plan.runners_up if not fit.victims]
             self._flows.apply(flow, Fits((candidate.node, *runners_up)), now)
         else:
@@ -133,7 +133,7 @@ class FlowPlanner:
         """Forget what was planned for any other pod."""
         self._planned_at = {uid: at for uid, at in self._planned_at.items() if uid in uids}
 
-    async def _planned(self, flow: EvictionFlow, pending: PendingPod) -> Plan:
+    async def _make_plan(self, flow: EvictionFlow, pending: PendingPod) -> Plan:
         """The plan; others get their turn between its slices."""
         context = self._context
         pending = await context.with_volumes(pending)
@@ -155,7 +155,7 @@ class FlowPlanner:
                 plan = end.value
             else:
                 await asyncio.sleep(0)
-        context.notices.planning(context.clock() - begun, plan.evaluated)
+        context.notices.observe_planning(context.clock() - begun, plan.evaluated)
         return plan
 
     async def _begin(
@@ -164,7 +164,7 @@ class FlowPlanner:
         """Keep the node, if all that the plan takes may be done. Raises ApiError."""
         context, flows = self._context, self._flows
         if not self._may_keep(candidate.node):
-            context.notices.planned(candidate.tier, "limit")
+            context.notices.count_plan(candidate.tier, "limit")
             return
         if context.settings.dry_run:
             await self._report_dry_run(flow, candidate)
@@ -180,9 +180,9 @@ class FlowPlanner:
         count, violations = costs(candidate.victims)
         wait = context.history.budgets.wait(count, violations, now)
         if wait is None or wait > 0:
-            context.notices.planned(candidate.tier, "budget")
+            context.notices.count_plan(candidate.tier, "budget")
             note = f"{count} pods would have to be evicted, more than the eviction limits allow now"
-            context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
+            context.notices.report_on_pod(flow, reasons.DELAYED, note, "Warning", once=True)
             # What can never be afforded may cost less once the cluster has changed.
             flows.apply(flow, NotPlanned() if wait is None else Unaffordable(now + wait), now)
             return
@@ -197,7 +197,7 @@ class FlowPlanner:
             tokens=(count, violations),
             recorded_since=_text(context.now()),
         )
-        flows.apply(flow, Planned(plan, context.history.attempts.begun(flow.uid) + 1), now)
+        flows.apply(flow, Planned(plan, context.history.attempts.count_of(flow.uid) + 1), now)
 
     async def reserve(self, flow: EvictionFlow) -> str:
         """Reserve the planned node; return why that is impossible, or an empty text.
@@ -212,13 +212,13 @@ class FlowPlanner:
             if written in _UNSAFE:
                 until = context.clock() + UNTRUSTED
                 self._flows.avoid(flow.uid, flow.node, until, written.value)
-            context.notices.planned(flow.plan.tier, "lost")
+            context.notices.count_plan(flow.plan.tier, "lost")
             return str(written.value)
-        context.notices.started(flow)
+        context.notices.report_start(flow)
         node = context.caches.cluster.node(flow.node)
         if node is not None:
             note = f"reserved for the critical pod {flow.key}"
-            context.notices.node(node.name, node.uid, reasons.RESERVED, note)
+            context.notices.report_on_node(node.name, node.uid, reasons.RESERVED, note)
         self._flows.apply(flow, Reserved(), context.clock())
         return ""
 
@@ -277,8 +277,8 @@ class FlowPlanner:
         if against:
             note = f"{note}; refused: {against}"
         if note != flow.dry_note:
-            context.notices.pod(flow, reasons.DRY_RUN, note)
-            context.notices.planned(candidate.tier, "dry_run")
+            context.notices.report_on_pod(flow, reasons.DRY_RUN, note)
+            context.notices.count_plan(candidate.tier, "dry_run")
         self._flows.apply(flow, NotPlanned(note), now)
 
     def _may_keep(self, node: str) -> bool:

@@ -57,7 +57,7 @@ class Flows:
         is_new = not isinstance(flow.state, Planning)
         if is_new and self._logged.get(flow.uid) != flow.state.name:
             self._logged[flow.uid] = flow.state.name
-            self._notices.state(flow, why)
+            self._notices.log_state(flow, why)
         return flow
 
     def apply(self, flow: EvictionFlow, event: Event, now: float, why: str = "") -> EvictionFlow:

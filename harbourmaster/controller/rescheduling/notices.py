@@ -62,7 +62,7 @@ class Notices:
         self._reported = Recent(AGAIN)
         self._log = get_logger("rescheduling")
 
-    def state(self, flow: EvictionFlow, why: str = "") -> None:
+    def log_state(self, flow: EvictionFlow, why: str = "") -> None:
         """A pod is in another state than before."""
         self._log.info(
             "state",
@@ -76,17 +76,17 @@ class Notices:
             **({"why": why} if why else {}),
         )
 
-    def ended(self, flow: EvictionFlow, how: str, why: str) -> None:
+    def report_end(self, flow: EvictionFlow, how: str, why: str) -> None:
         """Nothing more is done for a pod, for now."""
         self._log.info(how, pod=flow.key, uid=flow.uid, node=flow.node, why=why)
 
-    def seen(self, k8s_app: str) -> None:
+    def count_unschedulable(self, k8s_app: str) -> None:
         """A critical pod is unschedulable."""
         self._metrics.unschedulable_critical_pods_total.labels(
             k8s_app or "unknown", self._dry
         ).inc()
 
-    def pod(
+    def report_on_pod(
         self,
         flow: EvictionFlow,
         reason: str,
@@ -101,28 +101,28 @@ class Notices:
         self._events.emit(_pod(flow.key, flow.uid), kind, reason, note, _ACTION)
         return True
 
-    def node(self, name: str, uid: str, reason: str, note: str) -> None:
+    def report_on_node(self, name: str, uid: str, reason: str, note: str) -> None:
         """Tell something of a node."""
         regarding = ObjectReference(NODES.api_version, NODES.kind, name, uid=uid)
         self._events.emit(regarding, "Normal", reason, note, _ACTION)
 
-    def started(self, flow: EvictionFlow) -> None:
+    def report_start(self, flow: EvictionFlow) -> None:
         """A node is kept for a pod."""
         named = ", ".join(victim.key for victim in flow.victims)
         note = f"making room on {flow.node} (tier {flow.plan.tier}) by evicting {named}"
-        self.pod(flow, STARTED, note)
-        self.planned(flow.plan.tier, "reserved")
+        self.report_on_pod(flow, STARTED, note)
+        self.count_plan(flow.plan.tier, "reserved")
 
-    def no_node(self, flow: EvictionFlow, plan: Plan) -> None:
+    def report_no_node(self, flow: EvictionFlow, plan: Plan) -> None:
         """A pod fits nowhere, whichever pods are evicted."""
         ranked = sorted(plan.reasons.items(), key=lambda item: (-item[1], item[0]))
         counted = [f"{reason} ({count})" for reason, count in ranked[:_SHOWN]]
         counted += ["…"] if len(ranked) > _SHOWN else []
         why = "; ".join(counted) or "there are no nodes"
         note = f"no node has room for the pod, whichever pods are evicted: {why}"
-        self.pod(flow, NO_NODE, note, "Warning", once=True)
+        self.report_on_pod(flow, NO_NODE, note, "Warning", once=True)
 
-    def victim(self, flow: EvictionFlow, victim: Victim) -> None:
+    def report_victim(self, flow: EvictionFlow, victim: Victim) -> None:
         """A pod is about to be evicted."""
         old, new = victim.grace, victim.new_grace
         grace = f"{old} s" if old == new else f"{new} s instead of {old} s"
@@ -139,20 +139,20 @@ class Notices:
             related=_pod(flow.key, flow.uid),
         )
 
-    def planned(self, tier: int | None, result: str) -> None:
+    def count_plan(self, tier: int | None, result: str) -> None:
         """A plan was made, and came to this."""
         self._metrics.plans_total.labels("" if tier is None else str(tier), result, self._dry).inc()
 
-    def planning(self, seconds: float, nodes: int) -> None:
+    def observe_planning(self, seconds: float, nodes: int) -> None:
         """A plan took so long, and looked at so many nodes."""
         self._metrics.plan_duration_seconds.labels(self._dry).observe(seconds)
         self._metrics.nodes_evaluated.labels(self._dry).set(nodes)
 
-    def answered(self, outcome: EvictionOutcome, tier: int) -> None:
+    def count_answer(self, outcome: EvictionOutcome, tier: int) -> None:
         """An eviction was answered."""
         self._metrics.evictions_total.labels(outcome.value, str(tier), self._dry).inc()
 
-    def went(self, victim: Victim, *, violating: bool) -> None:
+    def count_departure(self, victim: Victim, *, violating: bool) -> None:
         """A pod is on its step."""
         self._metrics.deleted_pods_total.labels(self._dry).inc()
         if violating:
@@ -160,28 +160,28 @@ class Notices:
         if victim.new_grace < victim.grace:
             self._metrics.grace_shortened_total.labels(self._dry).inc()
 
-    def shortened(self) -> None:
+    def count_shortened(self) -> None:
         """A pod that the scheduler took goes sooner."""
         self._metrics.grace_shortened_total.labels(self._dry).inc()
 
-    def bound(self, seconds: float) -> None:
+    def observe_binding(self, seconds: float) -> None:
         """Observe the seconds for which a critical pod had no node."""
         self._metrics.time_to_bind_seconds.labels(self._dry).observe(seconds)
 
-    def mismatched(self) -> None:
+    def count_mismatch(self) -> None:
         """The scheduler sees what we don't."""
         self._metrics.fit_mismatch_total.labels(self._dry).inc()
 
-    def removed(self, node: Node, *, stale: bool) -> None:
+    def report_removal(self, node: Node, *, stale: bool) -> None:
         """Something of ours went from a node."""
         if stale:
             self._metrics.stale_taints_removed_total.labels(self._dry).inc()
             note = "removed a reservation that no rescheduler uses"
         else:
             note = "the node is no longer reserved for critical pods"
-        self.node(node.name, node.uid, STALE if stale else RELEASED, note)
+        self.report_on_node(node.name, node.uid, STALE if stale else RELEASED, note)
 
-    def totals(
+    def set_totals(
         self, waiting: int, nodes: int, budgets: Mapping[str, int], *, is_open: bool
     ) -> None:
         """Set the gauges: waiting pods, reserved nodes, remaining budgets, the circuit breaker."""
@@ -192,7 +192,7 @@ class Notices:
         for kind, left in budgets.items():
             metrics.budget_remaining.labels(kind, self._dry).set(left)
 
-    def leading(self, *, leading: bool) -> None:
+    def set_leading(self, *, leading: bool) -> None:
         """Whether this process does the work."""
         self._metrics.is_leader.labels(self._dry).set(leading)
 

@@ -111,7 +111,7 @@ class PlanVerifier:
         refusals = []
         for victim in candidate.victims:
             outcome = read(await self._evictions.evict(victim, dry_run=True), in_background=False)
-            self._context.notices.answered(outcome, candidate.tier)
+            self._context.notices.count_answer(outcome, candidate.tier)
             if outcome is not EvictionOutcome.EVICTED:
                 refusals.append(f"{victim.key}: {outcome.value}")
         return ", ".join(refusals)

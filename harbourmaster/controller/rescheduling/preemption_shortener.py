@@ -69,7 +69,7 @@ class PreemptionShortener:
         late = {pod.uid: pod for pod in self._late(pending) if pod.uid not in self._done}
         if not late or context.settings.dry_run:
             return
-        for uid in await self._preempted(pending.nominated):
+        for uid in await self._read_preempted(pending.nominated):
             pod = late.get(uid)
             if pod is None:
                 continue
@@ -84,7 +84,7 @@ class PreemptionShortener:
             )
             if await self._evictions.delete(victim) is None:
                 self._done.add(uid)
-                context.notices.shortened()
+                context.notices.count_shortened()
 
     def sweep(self) -> None:
         """Forget those that are gone."""
@@ -101,7 +101,7 @@ class PreemptionShortener:
             and pod.priority < pending.pod.priority
         ]
 
-    async def _preempted(self, node: str) -> list[str]:
+    async def _read_preempted(self, node: str) -> list[str]:
         """The uids of the pods on a node that the scheduler took, as the API has them."""
         pods = await read_all(
             self._context.client, PODS, _decode, self._skip, field_selector=pods_of(node)

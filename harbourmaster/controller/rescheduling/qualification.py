@@ -66,18 +66,20 @@ class Qualification:
                 await self._inject(pending, key)
                 return LOOK_AGAIN
             note = f"the critical pod does not tolerate the taint {key}: add a toleration for it"
-            context.notices.pod(flow, reasons.MISSING_TOLERATION, note, "Warning", once=True)
+            context.notices.report_on_pod(
+                flow, reasons.MISSING_TOLERATION, note, "Warning", once=True
+            )
             return LATER
         pending = await context.with_volumes(pending)
         if pending.unsupported:
             note = f"unsupported constraints, so no plan is made: {', '.join(pending.unsupported)}"
-            context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
+            context.notices.report_on_pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
             return FRESH if pending.claims else LATER
         owner = pending.pod.owner
         left_of_attempts = context.history.attempts.wait(flow.uid, owner, now)
         if left_of_attempts is None:
             note = "too many attempts for this pod did not help: no further attempt is made"
-            context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
+            context.notices.report_on_pod(flow, reasons.DELAYED, note, "Warning", once=True)
             return LATER
         if left_of_attempts > 0:
             return left_of_attempts
@@ -101,7 +103,7 @@ class Qualification:
             left, self.why_open = LOOK_AGAIN, "the scheduler does not renew its Lease"
         if self.why_open and not was_open:
             note = f"rescheduling paused: {self.why_open}"
-            context.notices.pod(flow, reasons.CIRCUIT, note, "Warning", once=True)
+            context.notices.report_on_pod(flow, reasons.CIRCUIT, note, "Warning", once=True)
         return left
 
     async def _scheduler_lives(self, now: float) -> bool:
@@ -114,7 +116,7 @@ class Qualification:
             lease = decode_lease(await self._context.client.get(LEASES, name, namespace))
         except (NotFoundError, ForbiddenError, msgspec.DecodeError):
             return True
-        return self._lease.seen(lease.spec.renew_time or "", now, self._context.now())
+        return self._lease.record(lease.spec.renew_time or "", now, self._context.now())
 
     async def _inject(self, pending: PendingPod, key: str) -> None:
         """Add the toleration to the pod, which brings it here again. Raises ApiError."""

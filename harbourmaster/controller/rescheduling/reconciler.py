@@ -136,7 +136,7 @@ class ReschedulingReconciler:
                     await self._adopter.settle(name)
 
     def _everything(self) -> Iterator[str]:
-        for node in list(self._adopter.marked()):
+        for node in list(self._adopter.find_marked()):
             self._adopter.adopt(node)
             yield key_of(NODE, node.name)
         for pending in list(self._context.caches.cluster.pending.values()):
@@ -209,7 +209,7 @@ class ReschedulingReconciler:
         now, pod = self._context.clock(), pending.pod
         if pod.uid not in self._counted:
             self._counted.add(pod.uid)
-            self._context.notices.seen(pending.k8s_app)
+            self._context.notices.count_unschedulable(pending.k8s_app)
         begun = EvictionFlow(uid=pod.uid, key=key, owner=pod.owner, first_seen=now)
         return self._flows.put(begun)
 
@@ -319,7 +319,7 @@ class ReschedulingReconciler:
             for flow in self._flows.by_key.values()
         )
         is_open = context.history.breaker.is_open(now) or bool(self._qualification.why_open)
-        context.notices.totals(
+        context.notices.set_totals(
             waiting, len(self._flows.nodes()), context.history.budgets.left(now), is_open=is_open
         )
 

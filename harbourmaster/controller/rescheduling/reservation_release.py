@@ -67,16 +67,16 @@ class ReservationReleaseReconciler:
         """Give back whatever is kept. Raises ApiError."""
         if not await self._may():
             return None
-        for name in await self._kept():
-            written = await self._node_writer.write(name, self._emptied)
+        for name in await self._find_reserved():
+            written = await self._node_writer.write(name, self._clear)
             if written is WriteResult.DONE:
                 self._log.info("released node", node=name)
         return None
 
-    def _emptied(self, held: Held) -> list[dict[str, Any]]:
+    def _clear(self, held: Held) -> list[dict[str, Any]]:
         return arrange(held, [], self._key)
 
-    async def _kept(self) -> list[str]:
+    async def _find_reserved(self) -> list[str]:
         skip = partial(log_skipped, self._log)
         held = await read_all(self._client, NODES, decode_held, skip)
         return [each.name for each in held if each.has_ours(self._key)]

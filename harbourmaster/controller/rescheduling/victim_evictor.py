@@ -108,10 +108,10 @@ class VictimEvictor:
         if victim.uid not in self._reported:
             # The object may vanish with its eviction, and an event about it must not be late.
             self._reported.add(victim.uid)
-            self._context.notices.victim(flow, victim)
+            self._context.notices.report_victim(flow, victim)
         reply = await self._evictions.evict(victim)
         outcome = read(reply, in_background=victim.evicts_in_background)
-        self._context.notices.answered(outcome, flow.plan.tier)
+        self._context.notices.count_answer(outcome, flow.plan.tier)
         step = follow(outcome, self._eviction_state(flow, victim))
         if step is NextStep.DELETE:
             return await self._violate(flow, victim)
@@ -141,7 +141,7 @@ class VictimEvictor:
         if step not in _ACCEPTED:
             return self._refuse(flow, victim, step, outcome, reply)
         if outcome is EvictionOutcome.EVICTED:
-            self._context.notices.went(victim, violating=False)
+            self._context.notices.count_departure(victim, violating=False)
         return Evicted(victim)
 
     async def _violate(self, flow: EvictionFlow, victim: Victim) -> _Result:
@@ -199,7 +199,7 @@ class VictimEvictor:
         return PlanRefusal(flow, why, is_of_node=step is NextStep.WITHOUT_NODE)
 
     def _report_departure(self, victim: Victim, *, violating: bool) -> None:
-        self._context.notices.went(victim, violating=violating)
+        self._context.notices.count_departure(victim, violating=violating)
         if victim.owner:
             self._context.history.of_owners.note(victim.owner, self._now())
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.placement.application_status import next_time, settled
+from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decisions import Herd, decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.records import record
@@ -22,7 +22,7 @@ RULES = Rules()
 
 def status_after(app, *clusters, now=NOW, rules=None, **values):
     view = seen(*clusters, now=now, rules=rules, **values)
-    return settled(app, decide(app, view), view.rules, lambda found: record(found, view))
+    return settle(app, decide(app, view), view.rules, lambda found: record(found, view))
 
 
 def after(app, *clusters, now=NOW, rules=None, **values):
@@ -302,7 +302,7 @@ def test_a_failed_application_that_must_wait_to_move_is_looked_at_again():
     apps = [application(name, on="a", status={"phase": "Failed"}) for name in ("one", "other")]
     first, second = (decide(app, view, herd) for app in apps)
     assert first.outcome == "Moved"
-    found = settled(apps[1], second, view.rules, lambda each: record(each, view))
+    found = settle(apps[1], second, view.rules, lambda each: record(each, view))
     waits = msgspec.structs.replace(apps[1], status=found)
     assert (found.phase, scheduled(waits).reason) == ("Degraded", "MoveLimited")
     assert found.scheduled_generation == 1

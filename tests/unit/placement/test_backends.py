@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.placement.backends import (
     decide_cluster,
     decide_magnum_cluster,
-    merged,
+    merge_project,
     settled_cluster,
     settled_magnum_cluster,
 )
@@ -159,7 +159,7 @@ def test_projects_are_chosen_by_labels(text):
 def test_k10_a_magnum_cluster_inherits_from_its_project():
     own = magnum(weights={"cost": 7}, own={"a": "cluster"})
     there = project("p", {"cost": 1, "green": 2}, labels={"a": "project", "b": "x"})
-    labels, metrics = merged(own, there)
+    labels, metrics = merge_project(own, there)
     assert labels == {"a": "cluster", "b": "x"}
     assert [(metric.name, metric.weight) for metric in metrics] == [("cost", 7), ("green", 2)]
 

@@ -16,10 +16,16 @@ from harbourmaster.placement.cluster_state import (
     ClusterObservation,
     NodeCondition,
     ObservedNode,
+    limit_names,
     observe,
-    recorded,
 )
-from harbourmaster.placement.model import Cluster, ClusterStatus, Condition, condition, updated
+from harbourmaster.placement.model import (
+    Cluster,
+    ClusterStatus,
+    Condition,
+    condition,
+    with_conditions,
+)
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 EVEN_LATER = "2026-01-01T00:02:00Z"
@@ -160,10 +166,10 @@ def test_metrics_are_beside_reachability():
 
 
 def test_a_transition_is_one_of_the_status():
-    (first,) = updated((), NOW, Condition(type="A", status="True", reason="x"))
-    (second,) = updated((first,), LATER, Condition(type="A", status="True", reason="y"))
+    (first,) = with_conditions((), NOW, Condition(type="A", status="True", reason="x"))
+    (second,) = with_conditions((first,), LATER, Condition(type="A", status="True", reason="y"))
     assert (second.reason, second.last_transition_time) == ("y", NOW)
-    (third,) = updated((second,), LATER, Condition(type="A", status="False"))
+    (third,) = with_conditions((second,), LATER, Condition(type="A", status="False"))
     assert third.last_transition_time == LATER
 
 
@@ -174,10 +180,10 @@ def test_a_verdict_that_stays_is_equal():
 
 def test_a_status_is_cut_to_what_can_be_stored():
     few = ("a.example.com", "b.example.com")
-    assert recorded(few) == few
+    assert limit_names(few) == few
     many = [f"boats{number}.example.com" for number in range(100_000)]
-    assert sum(map(len, recorded(many))) < 256 * 1024
-    assert recorded(many) == tuple(many[: len(recorded(many))])
+    assert sum(map(len, limit_names(many))) < 256 * 1024
+    assert limit_names(many) == tuple(many[: len(limit_names(many))])
     node = ObservedNode("n" * 100_000, (NodeCondition("Ready", "False"),))
     verdict = observe(ONLINE, (), ClusterObservation(True, "", (node,)), NOW)
     assert max(len(condition.message) for condition in verdict.conditions) == 1024

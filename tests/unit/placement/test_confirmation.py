@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.placement.application_status import next_time, settled
+from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.confirmation import (
     CONFIRMED,
     CURRENT_CLUSTER,
@@ -39,7 +39,7 @@ def decided(app, *objects, since="", herd=None, rules=None, **values):
 def after(app, decision):
     """The status that is written."""
     pass_ = seen(*AB)
-    return settled(app, decision, pass_.rules, lambda found: record(found, pass_))
+    return settle(app, decision, pass_.rules, lambda found: record(found, pass_))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.placement.application_status import next_time, settled
+from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.records import record
 from harbourmaster.placement.rules import Rules
@@ -49,7 +49,7 @@ def applied(app):
 def after(app, *clusters, now=NOW, rules=None, **values):
     """The application with its next status."""
     view = seen(*clusters, now=now, rules=rules, **values)
-    status = settled(app, decide(app, view), view.rules, lambda found: record(found, view))
+    status = settle(app, decide(app, view), view.rules, lambda found: record(found, view))
     return replace(app, status=status)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.placement.inventory import ObjectRef, merged, placed, without
+from harbourmaster.placement.inventory import ObjectRef, merge, with_objects, without
 from helpers.member_clusters import ref
 
 refs = st.builds(ref, st.sampled_from("abc"), st.sampled_from(["x", "y"]))
@@ -18,7 +18,7 @@ def test_an_object_is_the_same_in_each_version_of_its_group():
     old = ref("web", kind="Deployment", version="apps/v1beta1")
     new = ref("web", kind="Deployment", version="apps/v1")
     assert without([old], [new]) == ()
-    assert merged([old], [new]) == (new,)
+    assert merge([old], [new]) == (new,)
     assert without([ref("web", kind="Deployment", version="example.com/v1")], [new])
 
 
@@ -26,16 +26,16 @@ def test_a_uid_is_kept_until_another_is_known():
     known = ref("web").__class__(api_version="v1", kind="ConfigMap", name="a", uid="1")
     unknown = known.__class__(api_version="v1", kind="ConfigMap", name="a")
     other = known.__class__(api_version="v1", kind="ConfigMap", name="a", uid="2")
-    assert merged([known], [unknown])[0].uid == "1"
-    assert merged([known], [other])[0].uid == "2"
+    assert merge([known], [unknown])[0].uid == "1"
+    assert merge([known], [other])[0].uid == "2"
 
 
 def test_an_origin_belongs_to_its_uid():
     base = {"api_version": "v1", "kind": "ConfigMap", "name": "a"}
     known = ObjectRef(**base, uid="1", origin="Adopted")
-    assert merged([known], [ObjectRef(**base)])[0].origin == "Adopted"
+    assert merge([known], [ObjectRef(**base)])[0].origin == "Adopted"
     ref = ObjectRef(**base, uid="2", origin="Made")
-    assert merged([known], [ref]) == (ref,)
+    assert merge([known], [ref]) == (ref,)
 
 
 def test_texts():
@@ -45,14 +45,14 @@ def test_texts():
 
 def test_a_cluster_without_objects_has_no_entry():
     one, two = (ref("one"),), (ref("two"),)
-    assert placed({"a": one}, "b", two) == {"a": one, "b": two}
-    assert placed({"a": one, "b": two}, "a", ()) == {"b": two}
-    assert placed({}, "a", ()) == {}
+    assert with_objects({"a": one}, "b", two) == {"a": one, "b": two}
+    assert with_objects({"a": one, "b": two}, "a", ()) == {"b": two}
+    assert with_objects({}, "a", ()) == {}
 
 
 @given(inventories, inventories)
 def test_stale_and_wanted_objects_are_all_objects(recorded, desired):
     found = without(recorded, desired)
     assert keys(found) == keys(recorded) - keys(desired)
-    assert keys(merged(recorded, desired)) == keys(recorded) | keys(desired)
-    assert keys(without(merged(recorded, desired), found)) == keys(desired)
+    assert keys(merge(recorded, desired)) == keys(recorded) | keys(desired)
+    assert keys(without(merge(recorded, desired), found)) == keys(desired)

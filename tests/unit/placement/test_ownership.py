@@ -10,7 +10,7 @@ from harbourmaster.placement.ownership import (
     Present,
     is_of_others,
     origin,
-    released,
+    release_patch,
 )
 
 OWNER = ManifestOwner("app-uid", "team", "shop", "2026-01-01T00:00:10Z")
@@ -99,9 +99,11 @@ def test_what_others_would_miss(kind, fields, expected):
 def test_a_released_object_keeps_its_values_and_other_managers():
     theirs = {"manager": "kubectl", "fieldsV1": {"f:data": {}}}
     found = present(resource_version="7", managed_fields=(theirs, APPLIED))
-    metadata = released(found, OWNER)["metadata"]
+    metadata = release_patch(found, OWNER)["metadata"]
     assert metadata["managedFields"] == [theirs]
     assert (metadata["uid"], metadata["resourceVersion"]) == ("1", "7")
     assert metadata["labels"] == dict.fromkeys(OWNER.labels)
     assert metadata["annotations"] == {ADOPTED_ANNOTATION: None}
-    assert released(present(managed_fields=(APPLIED,)), OWNER)["metadata"]["managedFields"] == [{}]
+    assert release_patch(present(managed_fields=(APPLIED,)), OWNER)["metadata"][
+        "managedFields"
+    ] == [{}]

@@ -300,7 +300,7 @@ def test_another_target_has_all_of_its_time():
 
 def test_a_cluster_that_nothing_is_left_on_runs_nothing():
     record = Record(running_on="a", inventory={"a": ONE}, pending={"b": ONE})
-    assert record.deleted("a", ONE) == Record(pending={"b": ONE})
-    assert record.deleted("b", ONE) == Record(running_on="a", inventory={"a": ONE})
+    assert record.without_deleted("a", ONE) == Record(pending={"b": ONE})
+    assert record.without_deleted("b", ONE) == Record(running_on="a", inventory={"a": ONE})
     both = replace(record, inventory={"a": (*ONE, ref("two"))})
-    assert both.deleted("a", ONE).running_on == "a"
+    assert both.without_deleted("a", ONE).running_on == "a"

@@ -89,9 +89,9 @@ def test_attempts_end():
     assert attempts.wait("w", "o", 600) == 3000
     assert attempts.wait("w", "", 600) == 0
     attempts.forget("u")
-    assert attempts.begun("u") == 0
+    assert attempts.count_of("u") == 0
     attempts.recall("u", 4)
-    assert attempts.begun("u") == 4
+    assert attempts.count_of("u") == 4
 
 
 @pytest.mark.parametrize(("attempt", "whole"), [(0, 30), (1, 60), (4, 480), (5, 600), (99, 600)])
@@ -136,20 +136,20 @@ EPOCH = 1767268800.0
 
 
 def test_a_lease_that_was_just_renewed_is_alive():
-    assert Renewals(60).seen(NOON, 0, EPOCH + 59)
-    assert not Renewals(60).seen(NOON, 0, EPOCH + 61)
-    assert not Renewals(60).seen("never", 0, EPOCH)
+    assert Renewals(60).record(NOON, 0, EPOCH + 59)
+    assert not Renewals(60).record(NOON, 0, EPOCH + 61)
+    assert not Renewals(60).record("never", 0, EPOCH)
 
 
 def test_a_renewal_counts_whatever_the_clocks_say():
     renewals = Renewals(60)
-    assert not renewals.seen(NOON, 0, EPOCH + 9000)
-    assert renewals.seen("2026-01-01T12:00:02Z", 5, EPOCH + 9005)
-    assert renewals.seen("2026-01-01T12:00:02Z", 60, EPOCH)
-    assert not renewals.seen("2026-01-01T12:00:02Z", 66, EPOCH + 9066)
+    assert not renewals.record(NOON, 0, EPOCH + 9000)
+    assert renewals.record("2026-01-01T12:00:02Z", 5, EPOCH + 9005)
+    assert renewals.record("2026-01-01T12:00:02Z", 60, EPOCH)
+    assert not renewals.record("2026-01-01T12:00:02Z", 66, EPOCH + 9066)
 
 
 def test_after_a_long_time_without_checks_the_renew_time_counts():
     renewals = Renewals(60)
-    assert renewals.seen(NOON, 0, EPOCH)
-    assert not renewals.seen("2026-01-01T12:10:00Z", 3600, EPOCH + 3600)
+    assert renewals.record(NOON, 0, EPOCH)
+    assert not renewals.record("2026-01-01T12:10:00Z", 3600, EPOCH + 3600)

@@ -69,12 +69,12 @@ async def test_answers_of_a_moment_wake_an_application_once(stage):
 
     stage.controller._scheduler.enqueue = enqueue
     for _ in range(100):
-        stage.controller._sampled_soon({NAMESPACE})
+        stage.controller._wake_users_soon({NAMESPACE})
     assert looks == []
     await asyncio.wait_for(woken.wait(), PATIENCE)
     assert looks == [[f"{NAMESPACE}/app"]]
     woken.clear()
-    stage.controller._sampled_soon({NAMESPACE})
+    stage.controller._wake_users_soon({NAMESPACE})
     await asyncio.wait_for(woken.wait(), PATIENCE)
     assert looks == [[f"{NAMESPACE}/app"]] * 2
 
@@ -140,7 +140,7 @@ def test_what_is_everybodys_wakes_everybody(stage, resource):
 def test_a_new_value_is_seen_by_the_next_decision(stage):
     before = stage.controller._snapshots.current()
     assert stage.controller._snapshots.current() is before
-    stage.controller._sampled({NAMESPACE})
+    stage.controller._wake_users({NAMESPACE})
     assert stage.controller._snapshots.current() is not before
 
 

@@ -56,7 +56,7 @@ def controlled(client, monkeypatch):
     def make(**changed):
         loop, began = asyncio.get_running_loop(), time.time()
         clocks = SimpleNamespace(time=lambda: began + loop.time())
-        monkeypatch.setattr(f"{module}.elapsed", loop.time)
+        monkeypatch.setattr(f"{module}.read_boottime", loop.time)
         monkeypatch.setattr(f"{module}.time", clocks)
         monkeypatch.setattr(f"{module}.ReschedulingContext", context)
         settings = msgspec.convert({"rescheduling": {**QUICK, **changed}}, ControllerSettings)

@@ -31,13 +31,13 @@ NEVER_EVICT = "rescheduler.harbourmaster.dev/never-evict"
 def states(monkeypatch):
     """The states that the log tells, with why."""
     found = []
-    tell = Notices.state
+    tell = Notices.log_state
 
     def state(self, flow, why=""):
         found.append((flow.state.name, why))
         tell(self, flow, why)
 
-    monkeypatch.setattr(Notices, "state", state)
+    monkeypatch.setattr(Notices, "log_state", state)
     return found
 
 
@@ -207,8 +207,8 @@ async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, controlled)
 
 async def test_a_pod_is_counted_once(api, controlled, monkeypatch):
     counted, cancelled = [], []
-    monkeypatch.setattr(Notices, "seen", lambda _, app: counted.append(app))
-    monkeypatch.setattr(Notices, "ended", lambda *given: cancelled.append(given[-1]))
+    monkeypatch.setattr(Notices, "count_unschedulable", lambda _, app: counted.append(app))
+    monkeypatch.setattr(Notices, "report_end", lambda *given: cancelled.append(given[-1]))
     full(api)
     async with leading(controlled(verifyDelaySeconds=60)):
         await until(lambda: not api.is_clean())
@@ -223,7 +223,7 @@ async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
     api, controlled, monkeypatch
 ):
     counts = []
-    monkeypatch.setattr(Notices, "totals", lambda *given, **_: counts.append(given[1]))
+    monkeypatch.setattr(Notices, "set_totals", lambda *given, **_: counts.append(given[1]))
     api.add_node(cpu="500m")
     for number in range(50):
         api.add_critical(f"c{number}")
@@ -240,14 +240,14 @@ async def test_what_is_remembered_of_pods_goes_with_them(full_api, controlled):
         uid = full_api.get(PODS, "c", "kube-system")["metadata"]["uid"]
         await until(full_api.evicted)
         full_api.remove(PODS, "v1", "default")
-        await until(lambda: attempts.begun(uid) == 1)
+        await until(lambda: attempts.count_of(uid) == 1)
         # While nothing is done for it, nobody looks at its end.
         full_api.switch("false")
         await until(lambda: not context.caches.is_on)
         await asyncio.sleep(0.1)
-        assert attempts.begun(uid) == 1
+        assert attempts.count_of(uid) == 1
         full_api.remove(PODS, "c", "kube-system")
-        await until(lambda: attempts.begun(uid) == 0)
+        await until(lambda: attempts.count_of(uid) == 0)
 
 
 async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(
