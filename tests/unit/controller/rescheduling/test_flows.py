@@ -29,7 +29,7 @@ class Pods:
 class Silent:
     """Notices that nobody reads."""
 
-    def state(self, flow, why):
+    def log_state(self, flow, why):
         pass
 
 
