@@ -1,4 +1,4 @@
-"""How errors read."""
+"""Texts of field errors."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_several_errors_are_listed_in_brackets():
 
 
 def test_identical_texts_are_told_once():
-    one, other = FieldError("spec.a", MISSING), FieldError("spec.b", MISSING)
-    assert reason((one, other, one)) == "[spec.a: Required value, spec.b: Required value]"
+    first, second = FieldError("spec.a", MISSING), FieldError("spec.b", MISSING)
+    assert reason((first, second, first)) == "[spec.a: Required value, spec.b: Required value]"
 
 
 def test_errors_that_all_read_the_same_need_no_brackets():
@@ -79,21 +79,21 @@ def test_errors_that_all_read_the_same_need_no_brackets():
 
 
 def test_faults_read_as_those_of_the_api_server():
-    found = [
+    errors = [
         invalid("spec.a", 'x"y', "must be z"),
         invalid("spec.b", -1, "must not be negative"),
         required("spec.c", "give it"),
         forbidden("spec.d", "leave it out"),
         unsupported("spec.e", "p91", ("p90", "p95")),
     ]
-    assert [(each.path, each.reason) for each in found] == [
+    assert [(each.path, each.reason) for each in errors] == [
         ("spec.a", "FieldValueInvalid"),
         ("spec.b", "FieldValueInvalid"),
         ("spec.c", "FieldValueRequired"),
         ("spec.d", "FieldValueForbidden"),
         ("spec.e", "FieldValueNotSupported"),
     ]
-    assert list(map(str, found)) == [
+    assert list(map(str, errors)) == [
         'spec.a: Invalid value: "x\\"y": must be z',
         "spec.b: Invalid value: -1: must not be negative",
         "spec.c: Required value: give it",
@@ -103,12 +103,12 @@ def test_faults_read_as_those_of_the_api_server():
 
 
 def test_all_faults_are_told_in_one_line():
-    one, other = required("spec.a", "give it"), required("spec.b", "give it")
+    first, second = required("spec.a", "give it"), required("spec.b", "give it")
     head = 'KeptnTask.lifecycle.keptn.sh "seed" is invalid: '
     given = ("lifecycle.keptn.sh", "KeptnTask", "seed")
-    assert refusal(*given, [one]) == f"{head}{one}"
-    assert refusal(*given, [one, one]) == f"{head}{one}"
-    assert refusal(*given, [one, other]) == f"{head}[{one}, {other}]"
+    assert refusal(*given, [first]) == f"{head}{first}"
+    assert refusal(*given, [first, first]) == f"{head}{first}"
+    assert refusal(*given, [first, second]) == f"{head}[{first}, {second}]"
 
 
 @pytest.mark.parametrize("name", ["", "a", "a-1.b", "x" * 253])

@@ -1,4 +1,4 @@
-"""What caches keep of an object's metadata."""
+"""Metadata of an object as caches keep it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def test_the_object_that_kubectl_noted_is_not_kept():
 
 @pytest.mark.claim("O11")
 def test_of_too_many_annotations_the_shortest_are_kept():
-    found = kept({"long": "x" * 200_000, "a": "b", "more": "x" * 16_000, "middle": "x" * 16_000})
-    assert found == {"a": "b", "more": "x" * 16_000, LAST_APPLIED: ""}
+    annotations = kept(
+        {"long": "x" * 200_000, "a": "b", "more": "x" * 16_000, "middle": "x" * 16_000}
+    )
+    assert annotations == {"a": "b", "more": "x" * 16_000, LAST_APPLIED: ""}
 
 
 def test_an_object_with_one_huge_annotation_has_annotations():
@@ -33,5 +35,5 @@ def test_an_object_with_one_huge_annotation_has_annotations():
 
 
 def test_labels_are_kept():
-    found = compact(Metadata(labels={"a": "b"}, annotations={"long": "x" * 200_000}))
-    assert found.labels == {"a": "b"}
+    metadata = compact(Metadata(labels={"a": "b"}, annotations={"long": "x" * 200_000}))
+    assert metadata.labels == {"a": "b"}

@@ -74,10 +74,10 @@ def test_operations_are_applied_as_the_oracle_does():
     policies(),
     st.builds(dict, skip_conflicts=st.booleans(), node_name_as_field=st.booleans()),
 )
-def test_patch_only_adds_and_only_to_owned_fields(kind, spec, found, options):
+def test_patch_only_adds_and_only_to_owned_fields(kind, spec, existing, options):
     document = workload(kind, **spec)
     pointer = kind_of(document).pointer
-    result = merged(document, *found, **options)
+    result = merged(document, *existing, **options)
     for operation in result.operations:
         assert operation["op"] == "add"
         path = operation["path"].removeprefix(f"{pointer}/")

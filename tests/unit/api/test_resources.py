@@ -63,5 +63,5 @@ def test_api_versions():
 
 
 def test_each_constant_is_another_resource():
-    found = [variable for variable in vars(resources).values() if isinstance(variable, Resource)]
-    assert len({each.path() for each in found}) == len(found) >= 13
+    defined = [variable for variable in vars(resources).values() if isinstance(variable, Resource)]
+    assert len({each.path() for each in defined}) == len(defined) >= 13

@@ -46,7 +46,7 @@ def test_empty_label_value_is_a_value():
 
 
 @pytest.mark.parametrize(
-    ("operator", "values", "absent", "listed", "other"),
+    ("operator", "values", "absent", "listed", "unlisted"),
     [
         ("In", ["1", "2"], False, True, False),
         ("NotIn", ["1", "2"], True, False, True),
@@ -54,11 +54,11 @@ def test_empty_label_value_is_a_value():
         ("DoesNotExist", None, True, False, False),
     ],
 )
-def test_operator(operator, values, absent, listed, other):
+def test_operator(operator, values, absent, listed, unlisted):
     expression = ("a", operator, values)
     assert matches({"b": "1"}, None, expression) is absent
     assert matches({"a": "2"}, None, expression) is listed
-    assert matches({"a": "3"}, None, expression) is other
+    assert matches({"a": "3"}, None, expression) is unlisted
 
 
 @pytest.mark.parametrize(

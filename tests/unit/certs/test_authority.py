@@ -1,4 +1,4 @@
-"""What the authority makes, judged by verifiers that are not ours."""
+"""Certificates of the authority, checked by verifiers that are not ours."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def test_an_authority_may_not_sign_another_one():
 )
 def test_an_authority_certifies_its_names_only(limits, name, is_accepted):
     files = own_files(NOW, (name, limits[0]), create_authority(NOW, limits))
-    (found,) = [
+    (extensions,) = [
         extension
         for extension in x509.load_pem_x509_certificate(files.ca_crt).extensions
         if isinstance(extension.value, x509.NameConstraints)
     ]
-    assert found.critical
+    assert extensions.critical
     holder = CertificateHolder(parse_bundle(files))
     client = strict_client(files.ca_crt)
     if is_accepted:

@@ -38,7 +38,7 @@ def files():
 
 
 @pytest.fixture(scope="module")
-def other():
+def foreign():
     """The files of another authority of the same name."""
     return own_files(NOW, NAMES)
 
@@ -116,8 +116,8 @@ def test_an_encrypted_key_can_t_be_read(files):
         ("ca_crt", {"ca_key": None}, ChainError, "tls.crt was not issued by ca.crt"),
     ],
 )
-def test_a_file_of_another_bundle_is_named(files, other, taken, absent, error, text):
-    mixed = msgspec.structs.replace(files, **{taken: getattr(other, taken), **absent})
+def test_a_file_of_another_bundle_is_named(files, foreign, taken, absent, error, text):
+    mixed = msgspec.structs.replace(files, **{taken: getattr(foreign, taken), **absent})
     with pytest.raises(error) as caught:
         parse_bundle(mixed)
     assert str(caught.value) == text
@@ -156,16 +156,16 @@ def test_a_certificate_that_may_not_sign_is_no_authority(files):
     )
 
 
-def test_a_leaf_of_an_older_authority_in_ca_crt_is_good(files, other):
+def test_a_leaf_of_an_older_authority_in_ca_crt_is_good(files, foreign):
     bundle = parse_bundle(
-        msgspec.structs.replace(files, ca_crt=other.ca_crt + files.ca_crt, ca_key=None)
+        msgspec.structs.replace(files, ca_crt=foreign.ca_crt + files.ca_crt, ca_key=None)
     )
     assert bundle.authority_not_after == NOW + timedelta(days=365)
 
 
-def test_an_authority_under_another_name_is_named_so(files, other):
+def test_an_authority_under_another_name_is_named_so(files, foreign):
     certificate = x509.load_pem_x509_certificate(files.ca_crt)
-    key = serialization.load_pem_private_key(other.ca_key, None)
+    key = serialization.load_pem_private_key(foreign.ca_key, None)
     with pytest.raises(KeyMismatchError, match=r"^next-ca\.key is not the key of next-ca\.crt$"):
         check_issuer(certificate, key, NOW, ("next-ca.crt", "next-ca.key"))
 

@@ -1,4 +1,4 @@
-"""When clients that read ca.crt once get a leaf of another authority."""
+"""Clients that read ca.crt once get a certificate of another authority late."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_the_old_leaf_is_served_until_it_is_about_to_expire():
     assert handover(SERVED, bundle(NEW, OLD), end) is None
 
 
-def bare(found):
-    """The same without ca.crt."""
-    files = msgspec.structs.replace(found.files, ca_crt=None)
+def bare(bundle):
+    """Return the bundle without ca.crt."""
+    files = msgspec.structs.replace(bundle.files, ca_crt=None)
     return parse_bundle(files)
 
 
 @pytest.mark.parametrize(
-    ("served", "found"),
+    ("served", "offered"),
     [
         pytest.param(SERVED, bundle(OLD), id="of the same authority"),
         pytest.param(bundle(OLD, NEW), bundle(OLD), id="of the same, and another one has gone"),
@@ -50,8 +50,8 @@ def bare(found):
         pytest.param(SERVED, bare(bundle(NEW)), id="nothing is known of the new one"),
     ],
 )
-def test_else_the_new_one_is_served_at_once(served, found):
-    assert handover(served, found, NOW) is None
+def test_else_the_new_one_is_served_at_once(served, offered):
+    assert handover(served, offered, NOW) is None
 
 
 def test_fewer_names_do_not_hurry_the_handover():

@@ -1,4 +1,4 @@
-"""What is done with the shared Secret when: every test is one instant in its life."""
+"""Decisions about the shared Secret: every test is one instant in its life."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def test_a_broken_pair_is_renewed_by_the_same_authority(fresh, change):
 
 
 def test_a_pair_of_two_halves_is_renewed(fresh):
-    other = written(LEAF_DUE, fresh).data
-    data = written(LEAF_DUE, {**fresh, "tls.crt": other["tls.crt"]}).data
+    renewed = written(LEAF_DUE, fresh).data
+    data = written(LEAF_DUE, {**fresh, "tls.crt": renewed["tls.crt"]}).data
     assert parse_bundle(BundleFiles(tls_crt=data["tls.crt"], tls_key=data["tls.key"]))
 
 
@@ -344,12 +344,12 @@ def test_an_authority_put_first_by_hand_must_be_known_before_it_issues(fresh):
 
 
 def test_a_leaf_that_the_next_authority_has_issued_already_is_served_on(fresh):
-    other = written(NOW, {}).data
-    early = {**other, "ca.crt": fresh["ca.crt"], "ca.key": fresh["ca.key"]}
-    early |= {"next-ca.crt": other["ca.crt"], "next-ca.key": other["ca.key"]}
+    created = written(NOW, {}).data
+    early = {**created, "ca.crt": fresh["ca.crt"], "ca.key": fresh["ca.key"]}
+    early |= {"next-ca.crt": created["ca.crt"], "next-ca.key": created["ca.key"]}
     data = written(NOW, early).data
     assert same_leaf(data, early)
-    assert data["ca.crt"] == other["ca.crt"] + fresh["ca.crt"]
+    assert data["ca.crt"] == created["ca.crt"] + fresh["ca.crt"]
     full = early["ca.crt"] + b"".join(create_authority(NOW).certificate for _ in range(7))
     assert same_leaf(written(NOW, {**early, "ca.crt": full}).data, early)
 
@@ -393,10 +393,10 @@ def test_the_text_of_a_write_shows_no_contents(fresh):
 
 
 def test_margins_are_what_the_last_thirds_leave():
-    found = margins(Lifetimes())
-    assert found.copies == timedelta(seconds=30)
-    assert timedelta(days=2.3) < found.serving < timedelta(days=7) / 3 + BACKDATED
-    assert timedelta(days=121) < found.authority < timedelta(days=365) / 3 + BACKDATED
+    computed = margins(Lifetimes())
+    assert computed.copies == timedelta(seconds=30)
+    assert timedelta(days=2.3) < computed.serving < timedelta(days=7) / 3 + BACKDATED
+    assert timedelta(days=121) < computed.authority < timedelta(days=365) / 3 + BACKDATED
 
 
 def test_certificates_of_seconds_are_not_due_at_their_making():

@@ -1,4 +1,4 @@
-"""What is renewed when: every row is one instant in the life of a pair."""
+"""Decisions about renewals: every row is one instant in the life of a pair."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_other_names_renew_the_serving_certificate_and_other_spellings_do_not(fi
     ],
 )
 def test_an_unusable_file_is_replaced(files, file, content, action):
-    found = decide(NOW, msgspec.structs.replace(files, **{file: content}), NAMES)
-    assert isinstance(found, action)
+    decision = decide(NOW, msgspec.structs.replace(files, **{file: content}), NAMES)
+    assert isinstance(decision, action)
 
 
 def test_missing_files_are_created():

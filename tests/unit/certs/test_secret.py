@@ -1,4 +1,4 @@
-"""Which authorities clients must trust, and since when they know the next one."""
+"""Authorities that clients must trust, and the time since when they know the next one."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Mount:
 
 
 def shown(authority, *older, name="hm.svc", made=START, **options):
-    """What replicas see of a Secret."""
+    """Return the directory of a Secret as replicas see it."""
     leaf = issue_serving_certificate(made, authority, (name,), **options)
     bundle = b"".join(each.certificate for each in (authority, *older))
     return {"ca.crt": bundle, "tls.crt": leaf.certificate, "tls.key": leaf.key}
@@ -398,7 +398,7 @@ async def test_a_directory_with_all_of_a_secret_is_only_read(tmp_path):
         await asyncio.sleep(0.05)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
         assert log.errors.empty()
-        # What somebody else renews is served all the same.
+        # A certificate that another issuer renews is served too.
         ensure(tmp_path, NAMES, late)
         assert (await soon(log.changes)).not_after > bundle.not_after
         assert holder.bundle.names == frozenset(NAMES)

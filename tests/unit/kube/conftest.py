@@ -23,8 +23,8 @@ async def api():
 @pytest.fixture
 async def client(api):
     """A client of it, which waits for no time to pass before it repeats a request."""
-    async with api.client(sleep=no_time) as found:
-        yield found
+    async with api.client(sleep=no_time) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,8 @@ async def test_of_an_object_metadata_alone_can_be_asked_for(api, client):
     await client.create(LEASES, lease("a"), "prod")
     await client.get(LEASES, "leader", "prod", metadata_only=True)
     await client.get(LEASES, "leader", "prod")
-    found = [each.headers["Accept"] for each in api.seen("get")]
-    assert found == [
+    accepted = [each.headers["Accept"] for each in api.seen("get")]
+    assert accepted == [
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         "application/json",
     ]
@@ -107,13 +107,13 @@ async def test_a_subresource_alone_is_replaced(api, client):
     api.put(NAMESPACES, {"metadata": {"name": "prod"}, "status": {"phase": "Active"}})
     changed = {**api.get(NAMESPACES, "prod"), "status": {"phase": "Ending"}, "spec": {"x": 1}}
     await client.replace(NAMESPACES, "prod", changed, subresource="status")
-    found = api.get(NAMESPACES, "prod")
-    assert (found["status"], "spec" in found) == ({"phase": "Ending"}, False)
+    stored = api.get(NAMESPACES, "prod")
+    assert (stored["status"], "spec" in stored) == ({"phase": "Ending"}, False)
     await client.patch(
         NAMESPACES, "prod", MergePatch({"status": None, "spec": {"x": 1}}), subresource="status"
     )
-    found = api.get(NAMESPACES, "prod")
-    assert (found["status"], "spec" in found) == (None, False)
+    stored = api.get(NAMESPACES, "prod")
+    assert (stored["status"], "spec" in stored) == (None, False)
 
 
 async def test_a_dry_run_changes_nothing(api, client):
@@ -231,9 +231,9 @@ async def test_what_is_no_list_is_an_error(api, client, body):
 async def test_metadata_alone_can_be_asked_for(api, client):
     api.put(SECRETS, {"metadata": {"name": "a", "namespace": "x"}, "data": {"key": "c2VjcmV0"}})
     (item,) = (await client.list(SECRETS, metadata_only=True)).items
-    found = decode(item)
-    assert (found["kind"], found["metadata"]["name"]) == ("PartialObjectMetadata", "a")
-    assert "data" not in found
+    decoded = decode(item)
+    assert (decoded["kind"], decoded["metadata"]["name"]) == ("PartialObjectMetadata", "a")
+    assert "data" not in decoded
 
 
 async def test_other_requests(api, client):
@@ -268,8 +268,8 @@ async def test_names_reach_the_server_as_they_are(api, client):
 async def test_the_user_agent_has_our_version(api, client):
     await client.request("GET", "/version")
     assert api.requests[-1].headers["User-Agent"] == f"harbourmaster/{version('harbourmaster')}"
-    async with api.client(user_agent="tool") as other:
-        await other.request("GET", "/version")
+    async with api.client(user_agent="tool") as tool:
+        await tool.request("GET", "/version")
     assert api.requests[-1].headers["User-Agent"] == f"tool/{version('harbourmaster')}"
 
 

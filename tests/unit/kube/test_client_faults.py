@@ -1,4 +1,4 @@
-"""What the client does when the API server, or the way to it, misbehaves."""
+"""The client while the API server, or the network, misbehaves."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ async def patient(api, waits):
     async def sleep(seconds):
         waits.append(seconds)
 
-    async with api.client(sleep=sleep) as found:
-        yield found
+    async with api.client(sleep=sleep) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Where the connection comes from, and the credentials of a pod."""
+"""The sources of the connection, and the credentials of a pod."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def jwt(**claims):
 def test_a_given_kubeconfig_comes_first(in_a_pod, tmp_path, account):
     in_a_pod.setenv("KUBECONFIG", write_kubeconfig(tmp_path / "other", "https://other:1"))
     given = write_kubeconfig(tmp_path / "given")
-    found = connect(given, service_account_dir=account)
-    assert found.server == "https://kube.example.com:6443"
-    assert found.source == f"kubeconfig {given}, context a"
-    assert found.user == "me"
+    connection = connect(given, service_account_dir=account)
+    assert connection.server == "https://kube.example.com:6443"
+    assert connection.source == f"kubeconfig {given}, context a"
+    assert connection.user == "me"
     assert connect(given, context="b").source == f"kubeconfig {given}, context b"
 
 
@@ -99,8 +99,8 @@ def test_then_the_one_of_the_environment(in_a_pod, tmp_path, account):
 @pytest.mark.usefixtures("in_a_pod")
 def test_then_the_pods(account):
     write_kubeconfig(Path("~/.kube/config").expanduser())
-    found = connect(service_account_dir=account)
-    assert (found.server, found.source) == ("https://10.0.0.1:443", str(account))
+    connection = connect(service_account_dir=account)
+    assert (connection.server, connection.source) == ("https://10.0.0.1:443", str(account))
     (account / "namespace").unlink(missing_ok=True)
     assert connect(service_account_dir=account).namespace == "default"
     (account / "namespace").write_text("shop\n")
@@ -137,8 +137,8 @@ def test_a_kubeconfig_that_is_not_there_is_no_reason_to_take_another(in_a_pod, a
 
 
 def test_the_server_of_a_pod_may_have_an_ipv6_address(account):
-    found = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}, account)
-    assert found.server == "https://[fd00::1]:443"
+    connection = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}, account)
+    assert connection.server == "https://[fd00::1]:443"
 
 
 def test_a_pods_user_is_read_from_its_token(account):

@@ -149,9 +149,9 @@ def called():
 @pytest.fixture
 def watchdog(called):
     with captured_log():
-        found = Watchdog(called.set)
-        yield found
-        found.close()
+        watchdog = Watchdog(called.set)
+        yield watchdog
+        watchdog.close()
 
 
 def test_stuck_work_is_told_of_while_the_loop_is_blocked(watchdog, called):

@@ -36,17 +36,19 @@ async def test_a_kind_that_comes_is_mirrored_at_once(api, client):
     api.undefine(TASKS)
     woken = asyncio.Event()
     reflectors = {
-        each: Reflector(client, each, msgspec.json.decode, on_change=lambda _keys: woken.set())
-        for each in (APPS, TASKS)
+        resource: Reflector(
+            client, resource, msgspec.json.decode, on_change=lambda _keys: woken.set()
+        )
+        for resource in (APPS, TASKS)
     }
     watch = DefinitionWatch(client, reflectors.items())
     async with (
         asyncio.timeout(PATIENCE),
-        running(watch.run(), *(each.run() for each in reflectors.values())),
+        running(watch.run(), *(resource.run() for resource in reflectors.values())),
     ):
         for reflector in reflectors.values():
             await reflector.synced.wait()
-        assert all(each.absent for each in reflectors.values())
+        assert all(resource.absent for resource in reflectors.values())
         api.put(DEFINITIONS, definition(TASKS) | {"status": {}})
         api.define(APPS)
         api.put(APPS, an_object(APPS, "shop"))

@@ -48,8 +48,11 @@ async def test_a_list_with_one_of_them_is_read():
     async with FakeApi() as api, api.client() as client:
         body = page(thing("a", 3), thing("b", 9000))
         api.fail_next("list", "", kind="garbage", body=body)
-        found = await client.list(APPLICATIONS)
-        assert [json.loads(bytes(item))["metadata"]["name"] for item in found.items] == ["a", "b"]
+        parsed_page = await client.list(APPLICATIONS)
+        assert [json.loads(bytes(item))["metadata"]["name"] for item in parsed_page.items] == [
+            "a",
+            "b",
+        ]
         api.fail_next("list", "", kind="garbage", body=b"[" * 9000)
         with pytest.raises(BadAnswerError):
             await client.list(APPLICATIONS)
@@ -70,5 +73,5 @@ async def test_a_watch_with_one_of_them_goes_on():
         await api.until_watched()
         event = f'{{"type":"ADDED","object":{thing("b", 9000)}}}\n'
         api.send_raw(event.encode())
-        found = json.loads(bytes((await task).object))
-        assert found["spec"]["y"] == json.loads(STUB)
+        decoded = json.loads(bytes((await task).object))
+        assert decoded["spec"]["y"] == json.loads(STUB)

@@ -54,8 +54,8 @@ async def test_a_missing_kind_is_asked_for_again_soon(api, known, monkeypatch):
 
 
 async def test_a_part_of_a_kind_is_none(known):
-    found = await known.resource("apps/v1", "Deployment")
-    assert found.plural == "deployments"
+    resource = await known.resource("apps/v1", "Deployment")
+    assert resource.plural == "deployments"
 
 
 @pytest.mark.parametrize("version", ["", "/", "..", "a/..", "a/b/c", "x y", "../../api/v1"])
@@ -78,9 +78,9 @@ async def test_faults_are_no_answers(api, known):
 async def test_everything_that_can_be_listed_is_told_once(api, known):
     api.define(BOATS)
     api.define(Resource("example.com", "v1beta1", "boats", "Boat"))
-    found = await known.listable()
-    assert {CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, BOATS} <= set(found)
-    places = [(each.group, each.plural) for each in found]
+    listable = await known.listable()
+    assert {CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, BOATS} <= set(listable)
+    places = [(each.group, each.plural) for each in listable]
     assert len(set(places)) == len(places)
 
 
@@ -95,10 +95,10 @@ async def test_a_group_that_does_not_answer_leaves_nothing_out(api, known):
 
 async def test_kinds_are_those_of_groups_with_a_dot(api, known):
     api.define(BOATS)
-    found = await known.kinds()
-    assert "example.com/v1/Boat" in found
-    assert not [each for each in found if each.startswith(("v1/", "apps/"))]
-    assert list(found) == sorted(found)
+    kinds = await known.kinds()
+    assert "example.com/v1/Boat" in kinds
+    assert not [each for each in kinds if each.startswith(("v1/", "apps/"))]
+    assert list(kinds) == sorted(kinds)
 
 
 async def test_kinds_that_come_are_asked_for_when_they_were_forgotten(api, known):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 NAMESPACE = "harbourmaster-system"
 TIMES = {"lease_duration": 0.9, "renew_deadline": 0.5, "retry_period": 0.1}
 PATIENT = {"lease_duration": 90.0, "renew_deadline": 60.0, "retry_period": 0.1}
-"""Where nobody's time has to be over."""
+"""Times of an election in which no time ends."""
 FAULTS = pytest.mark.parametrize(
     "fault",
     [
@@ -93,8 +93,8 @@ async def start(client):
 
     with captured_log():
         yield begin
-        for each in started:
-            await each.stop()
+        for candidate in started:
+            await candidate.stop()
 
 
 def stored(api):
@@ -186,12 +186,12 @@ async def test_a_mark_of_the_lease_outlives_renewals_a_deletion_and_its_leader(a
     await api.until_seen("create", count=seen + 1)
     await api.until_seen("update", count=len(api.seen("update")) + 1)
     assert stored(api)["metadata"]["annotations"] == {"example.com/since": since}
-    # Another value shows that nobody writes it anew.
+    # Another value shows that it is not written again.
     early = "2026-03-01T12:00:00Z"
     await a.stop()
-    found = stored(api)
-    found["metadata"]["annotations"] = {"example.com/since": early}
-    api.put(LEASES, found)
+    changed = stored(api)
+    changed["metadata"]["annotations"] = {"example.com/since": early}
+    api.put(LEASES, changed)
     b = start("b", times=PATIENT, marks={"example.com/since": True})
     await b.until(working=True)
     assert b.election.marks == {"example.com/since": early}

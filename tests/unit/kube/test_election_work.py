@@ -1,4 +1,4 @@
-"""What becomes of a leader's work that fails, returns, or does not end, in simulated time."""
+"""A leader's work that fails, returns, or does not end, in simulated time."""
 
 from __future__ import annotations
 

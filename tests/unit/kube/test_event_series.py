@@ -1,4 +1,4 @@
-"""Which occurrences are one series, what is left of an allowance, and what the API takes."""
+"""Series of occurrences, allowances, and texts that the API accepts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_half_a_character_is_no_error():
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changed",
     [
         happened(note="else"),
         happened(kind="Warning"),
@@ -78,10 +78,10 @@ def test_half_a_character_is_no_error():
         happened(regarding=msgspec.structs.replace(POD, namespace="test")),
     ],
 )
-def test_what_differs_is_another_series(other):
+def test_what_differs_is_another_series(changed):
     table = SeriesTable(10, 360)
     table.begin(series())
-    assert table.count_again(other, 1.0, "u") is None
+    assert table.count_again(changed, 1.0, "u") is None
 
 
 def test_the_same_of_another_version_is_counted():
@@ -103,23 +103,23 @@ def test_a_series_ends_when_it_was_quiet():
 
 def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
     table = SeriesTable(2, 360)
-    one, two, three, four = (series(happened(note=note)) for note in ("1", "2", "3", "4"))
-    assert table.begin(one) is None
+    first, two, three, four = (series(happened(note=note)) for note in ("1", "2", "3", "4"))
+    assert table.begin(first) is None
     assert table.begin(two) is None
-    table.count_again(one.occurrence, 1.0, "u")
+    table.count_again(first.occurrence, 1.0, "u")
     assert table.begin(three) is None
-    assert list(table) == [one, three]
-    assert table.begin(four) is one
+    assert list(table) == [first, three]
+    assert table.begin(four) is first
 
 
 def test_series_that_have_ended_are_forgotten_by_the_next_one_unless_a_count_is_to_be_told():
     table = SeriesTable(10, 360)
-    one, two, three, four = (
+    first, two, three, four = (
         series(happened(note=note), seen=seen, told=told)
         for note, seen, told in (("1", 0.0, 1), ("2", 1.0, 1), ("3", 360.5, 0), ("4", 900.0, 1))
     )
-    for each in (one, two, three):
-        table.begin(each)
+    for entry in (first, two, three):
+        table.begin(entry)
     assert list(table) == [two, three]
     table.begin(four)
     assert list(table) == [three, four]

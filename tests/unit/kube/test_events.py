@@ -1,4 +1,4 @@
-"""What is told of events, and when, in virtual time."""
+"""Published events and their times, in virtual time."""
 
 from __future__ import annotations
 
@@ -136,16 +136,16 @@ async def test_lanes_send_at_the_same_time_and_keep_the_order_of_each_object(api
     limits = {"queue_size": 10**4, "per_object": Allowance(100, 1), "overall": Allowance(10**4, 1)}
     async with recording(api, lanes=16, **limits) as recorder:
         for number in range(20):
-            for each in range(50):
-                recorder.emit(pod(each), "Normal", f"Step{number}", "done")
+            for index in range(50):
+                recorder.emit(pod(index), "Normal", f"Step{number}", "done")
         await asyncio.sleep(3)
         assert recorder.counts == {"created": 1000}
     assert api.sent[-1].time < 1000 * 0.01 / 5
-    for each in range(50):
+    for index in range(50):
         mine = [
             sent.body["reason"]
             for sent in api.sent
-            if sent.body["regarding"]["name"] == f"pod-{each}"
+            if sent.body["regarding"]["name"] == f"pod-{index}"
         ]
         assert mine == [f"Step{number}" for number in range(20)]
 
@@ -172,17 +172,17 @@ async def test_one_lane_that_hangs_holds_up_no_other_and_counts_go_on(api):
 @virtual
 async def test_a_repetition_on_the_way_is_told_once_and_counted_by_the_first_lane(api):
     api.latency = 1.0
-    # One of each lane, but none of the first one's own, for it would look at the counts anyway.
-    lanes = {hash(each) % 8: each for each in map(pod, range(200))}
+    # One of each lane, but none of the first one's own, because it would check the counts anyway.
+    lanes = {hash(regarding) % 8: regarding for regarding in map(pod, range(200))}
     others = [lanes[number] for number in range(1, 6)]
     async with recording(api, lanes=8) as recorder:
         await asyncio.sleep(100)
-        for each in others:
-            recorder.emit(each, "Normal", "Done", "again")
+        for regarding in others:
+            recorder.emit(regarding, "Normal", "Done", "again")
         await asyncio.sleep(0.5)
         recorder._lanes[0].wake.set()
-        for each in others:
-            recorder.emit(each, "Normal", "Done", "again")
+        for regarding in others:
+            recorder.emit(regarding, "Normal", "Done", "again")
         await asyncio.sleep(60)
         assert [sent.method for sent in api.sent] == ["POST"] * 5 + ["PATCH"] * 5
     assert recorder.counts == {"created": 5, "aggregated": 5, "updated": 5}
@@ -236,8 +236,8 @@ async def test_after_six_quiet_minutes_it_is_a_new_event(api):
         recorder.emit(POD, "Normal", "Done", "again")
         await asyncio.sleep(1)
     assert [sent.method for sent in api.sent] == ["POST", "POST"]
-    one, two = (sent.body["metadata"]["name"] for sent in api.sent)
-    assert one != two
+    first, two = (sent.body["metadata"]["name"] for sent in api.sent)
+    assert first != two
 
 
 @virtual
@@ -374,8 +374,8 @@ async def test_an_event_that_is_there_already_was_ours(api):
     async with recording(api) as recorder:
         recorder.emit(POD, "Normal", "Done", "done")
         await asyncio.sleep(10)
-    one, two = api.sent
-    assert one.body == two.body
+    first, two = api.sent
+    assert first.body == two.body
     assert recorder.counts == {"created": 1}
 
 

@@ -1,4 +1,4 @@
-"""Kubeconfig files: what they say is done, or refused in one line."""
+"""Kubeconfig files: their settings are used, or refused in one line."""
 
 from __future__ import annotations
 
@@ -176,9 +176,9 @@ def test_the_context_decides(tmp_path):
         ],
     )
     assert connect(path).user == "me"
-    found = connect(path, context="anonymous")
-    assert (found.user, found.token) == ("", None)
-    assert found.source == f"kubeconfig {path}, context anonymous"
+    connection = connect(path, context="anonymous")
+    assert (connection.user, connection.token) == ("", None)
+    assert connection.source == f"kubeconfig {path}, context anonymous"
     with pytest.raises(ConnectionSettingsError, match='has no context "none"'):
         connect(path, context="none")
 

@@ -1,4 +1,4 @@
-"""What a candidate does about each Lease it can find, and what it writes."""
+"""Decisions of a candidate about each Lease that it can read, and its writes."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def lease(holder=OTHER, version="7", **spec):
 
 
 def after(*observed):
-    """What is known after reading each Lease at its time."""
+    """Return the observation after reading each Lease at its time."""
     seen = None
-    for at, found in observed:
-        seen = observe(seen, found, at, DEFAULT)
+    for at, read in observed:
+        seen = observe(seen, read, at, DEFAULT)
     return seen
 
 
@@ -91,12 +91,12 @@ def test_a_lease_given_back_is_free_at_once(holder):
 
 
 @pytest.mark.parametrize(
-    "found",
+    "changed",
     [None, lease("", "8"), lease(None, "8"), Lease({"resourceVersion": "8"})],
     ids=["deleted", "emptied", "null", "no spec"],
 )
-def test_a_lease_deleted_or_emptied_by_hand_keeps_its_promise(found):
-    seen = after((100.0, lease()), (101.0, found))
+def test_a_lease_deleted_or_emptied_by_hand_keeps_its_promise(changed):
+    seen = after((100.0, lease()), (101.0, changed))
     assert decide(seen, ME, 103.9) == LeaseWait(104.0)
     assert decide(seen, ME, 104.0) == Acquire()
 
@@ -106,9 +106,9 @@ def test_a_lease_handed_on_keeps_the_promise_to_the_last_holder():
     assert after((100.0, lease()), (101.0, edited)).free_at == 104.0
 
 
-@pytest.mark.parametrize("found", [lease(""), lease(None), Lease({"resourceVersion": "8"})])
-def test_an_empty_lease_that_was_never_held_is_free_at_once(found):
-    assert decide(after((100.0, found)), ME, 100.0) == Acquire()
+@pytest.mark.parametrize("empty", [lease(""), lease(None), Lease({"resourceVersion": "8"})])
+def test_an_empty_lease_that_was_never_held_is_free_at_once(empty):
+    assert decide(after((100.0, empty)), ME, 100.0) == Acquire()
 
 
 def test_what_we_wrote_without_an_answer_is_ours():
@@ -121,7 +121,7 @@ def test_our_name_put_there_by_hand_is_waited_for_like_any_other():
 
 
 @pytest.mark.parametrize(
-    ("found", "action"),
+    ("current", "action"),
     [
         (None, Acquire()),
         (lease(ME), Renew()),
@@ -131,8 +131,8 @@ def test_our_name_put_there_by_hand_is_waited_for_like_any_other():
         (lease(None), StepDown("")),
     ],
 )
-def test_a_leader_goes_on_only_in_its_own_name(found, action):
-    assert decide_as_leader(found, ME) == action
+def test_a_leader_goes_on_only_in_its_own_name(current, action):
+    assert decide_as_leader(current, ME) == action
 
 
 def test_taking_over_counts_a_transition():
@@ -168,8 +168,8 @@ def test_giving_back_leaves_nobody_and_one_second():
 def test_what_others_put_into_a_lease_goes_back_with_it():
     metadata = {"name": "a", "resourceVersion": "7", "labels": {"x": "y"}, "unknown": [1]}
     body = json.dumps({"metadata": metadata, "spec": {"strategy": "S", "preferredHolder": "p"}})
-    found = decode_lease(body.encode())
-    sent = json.loads(encode_lease(Lease(found.metadata, acquire(found.spec, ME, 4, NOW))))
+    decoded = decode_lease(body.encode())
+    sent = json.loads(encode_lease(Lease(decoded.metadata, acquire(decoded.spec, ME, 4, NOW))))
     assert sent["apiVersion"] == "coordination.k8s.io/v1"
     assert sent["kind"] == "Lease"
     assert sent["metadata"] == metadata
@@ -186,8 +186,8 @@ def test_what_others_put_into_a_lease_goes_back_with_it():
 
 @pytest.mark.parametrize("spec", ["null", "{}", '{"holderIdentity": null, "renewTime": null}'])
 def test_a_spec_may_be_empty(spec):
-    found = decode_lease(f'{{"metadata": {{"resourceVersion": "3"}}, "spec": {spec}}}'.encode())
-    assert (found.version, found.holder, found.spec) == ("3", "", LeaseSpec())
+    decoded = decode_lease(f'{{"metadata": {{"resourceVersion": "3"}}, "spec": {spec}}}'.encode())
+    assert (decoded.version, decoded.holder, decoded.spec) == ("3", "", LeaseSpec())
 
 
 def test_a_spec_may_be_missing():
@@ -211,13 +211,13 @@ def test_what_is_no_lease_is_an_error(body):
     ],
 )
 def test_a_mark_says_since_when_it_is_set(before, after):
-    found = Lease({"name": "x", "annotations": before})
-    assert mark(found, {"ours": True, "gone": False}, "T2").annotations == after
+    unmarked = Lease({"name": "x", "annotations": before})
+    assert mark(unmarked, {"ours": True, "gone": False}, "T2").annotations == after
 
 
 def test_marks_that_are_as_wanted_change_nothing():
-    found = Lease({"name": "x", "annotations": {"ours": "2026-03-01T12:00:00Z"}})
-    assert mark(found, {"ours": True, "gone": False}, "T2") is found
+    marked = Lease({"name": "x", "annotations": {"ours": "2026-03-01T12:00:00Z"}})
+    assert mark(marked, {"ours": True, "gone": False}, "T2") is marked
 
 
 def test_a_new_lease_has_our_labels():

@@ -45,15 +45,15 @@ class Provider:
 
 @pytest.fixture
 async def provider(authority):
-    found = Provider()
+    provider = Provider()
     app = web.Application()
-    app.router.add_get("/.well-known/openid-configuration", found.discovery)
-    app.router.add_post("/token", found.token)
+    app.router.add_get("/.well-known/openid-configuration", provider.discovery)
+    app.router.add_post("/token", provider.token)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls(authority)).start()
-    found.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
+    provider.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    yield provider
     await runner.cleanup()
 
 
@@ -171,8 +171,8 @@ async def test_no_renewal_is_one_line(config, provider, tmp_path):
 
 
 async def test_a_provider_with_a_strangers_certificate_is_told_nothing(config, provider):
-    other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
-    for authorities in (other, ""):
+    foreign = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    for authorities in (foreign, ""):
         fields = {"idp-certificate-authority-data": authorities, "refresh-token": "r1"}
         text = await failure(config(**fields))
         assert f"the certificate of {provider.url} is not trusted" in text

@@ -1,4 +1,4 @@
-"""What goes wrong between us and the API server: how often it is asked, and what is said of it."""
+"""Faults between us and the API server: the number of requests, and the log."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ async def test_streams_that_end_at_once_are_not_reopened_in_a_loop(api):
 async def test_a_stream_that_only_repeats_itself_and_ends_is_not_reopened_in_a_loop(api):
     class Repeating(ScriptedApi):
         async def watch(self, *args, **options):
-            async for one in super().watch(*args, **options):
-                yield one
+            async for watch_event in super().watch(*args, **options):
+                yield watch_event
 
         async def _next(self, stream, *_args):
             if stream.empty():
@@ -137,8 +137,8 @@ async def test_a_stream_that_brings_news_and_breaks_is_reopened_soon_but_not_in_
     class Breaking(ScriptedApi):
         async def watch(self, *args, **options):
             self.put("a", value=self.version)
-            async for one in super().watch(*args, **options):
-                yield one
+            async for watch_event in super().watch(*args, **options):
+                yield watch_event
                 raise BadAnswerError("half a line", status=200)
 
     breaking = Breaking()
@@ -190,11 +190,11 @@ async def test_a_poisoned_version_is_left_behind_by_a_list(api):
 
         async def watch(self, *args, **options):
             stream = super().watch(*args, **options)
-            async for one in stream:
+            async for watch_event in stream:
                 if options["resource_version"] == "100":
                     await stream.aclose()
                     raise BadAnswerError("half a line", status=200)
-                yield one
+                yield watch_event
 
     poisoned = Poisoned()
     async with follow(poisoned) as follower:
@@ -226,7 +226,7 @@ async def test_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over(ap
 
 @virtual
 async def test_a_server_set_back_in_time_is_listed_anew(api):
-    """As after a restore of etcd: our version lies in its future."""
+    """After a restore of etcd our version lies in its future."""
     for number in range(10):
         api.put(f"thing-{number}")
     async with follow(api) as follower:
@@ -245,7 +245,7 @@ async def test_a_server_set_back_in_time_is_listed_anew(api):
 @pytest.mark.parametrize("verb", ["list", "watch"])
 @virtual
 async def test_what_is_forbidden_is_told_whole_and_logged_once(api, verb):
-    """Also where only one of the two verbs is: the other one works and says nothing."""
+    """One of the two verbs may be forbidden alone: the other one works and logs nothing."""
 
     class Restricted(ScriptedApi):
         async def _answer(self, asked, options):
@@ -391,8 +391,8 @@ async def test_a_listener_of_states_that_raises_does_not_end_the_mirror(api):
 
 def test_a_fault_decides_how_to_go_on():
     def plan(error, failures=0, **options):
-        found = after_fault(error, failures=failures, **{"listing": False, **options})
-        return found.relist, found.at_once, found.quiet
+        recovery = after_fault(error, failures=failures, **{"listing": False, **options})
+        return recovery.relist, recovery.at_once, recovery.quiet
 
     unreachable = UnreachableError("no")
     assert plan(unreachable) == (False, False, True)

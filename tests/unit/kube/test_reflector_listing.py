@@ -30,7 +30,7 @@ def fill(api, count):
 
 
 async def relist(api):
-    """Have the follower list anew, which 410 makes it do."""
+    """Have the follower list again, which 410 causes."""
     api.compact()
     api.send(GoneError("too old resource version", status=410))
     await asyncio.sleep(2)
@@ -150,7 +150,7 @@ async def test_a_list_that_changes_nothing_tells_nothing_and_keeps_the_very_obje
 
 @virtual
 async def test_a_list_that_changes_nothing_holds_nothing_twice(api):
-    """What is held while each page is asked for is counted: objects, and pages."""
+    """The objects and pages in memory are counted at the request of each page."""
 
     class Counted(Struct, frozen=True, weakref=True):
         value: int
@@ -162,9 +162,9 @@ async def test_a_list_that_changes_nothing_holds_nothing_twice(api):
             self.continue_token = page.continue_token
 
     def decode(raw):
-        one = Counted(msgspec.json.decode(raw)["value"])
-        objects.append(weakref.ref(one))
-        return one
+        counted = Counted(msgspec.json.decode(raw)["value"])
+        objects.append(weakref.ref(counted))
+        return counted
 
     class Counting(ScriptedApi):
         async def list(self, *args, **options):
@@ -218,7 +218,7 @@ async def test_an_object_that_can_not_be_read_is_left_out_with_one_line(api):
             assert len(lines) == 1
             assert lines[0]["key"] == "prod/bad"
             assert "Expected `int`" in lines[0]["error"]
-            # Gone while nobody looked, and back with the same fault.
+            # Deleted during a gap, and back with the same fault.
             del api.objects["prod/bad"]
             await relist(api)
             api.put("bad", value="no number")

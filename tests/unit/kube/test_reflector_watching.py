@@ -150,7 +150,7 @@ async def test_a_version_too_old_leads_to_a_list_and_a_watch_from_there(api, in_
         assert api.calls[-1].options["resource_version"] == str(api.version)
         watched = [call.options["resource_version"] for call in api.calls if call.verb == "watch"]
         assert len(set(watched)) == len(watched) - (not in_stream)
-        # It is what happens to every watch that was away for long, so nobody is alarmed.
+        # It is what happens to every watch that was away for long, so it is not a warning.
         assert follower.states == [(None, False, True)]
 
 

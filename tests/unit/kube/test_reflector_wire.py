@@ -42,8 +42,8 @@ def put(api, name, value):
 
 
 def right(api):
-    found = api.objects.all(POLICIES).items()
-    return {f"{namespace}/{name}": Thing(obj["value"]) for (namespace, name), obj in found}
+    items = api.objects.all(POLICIES).items()
+    return {f"{namespace}/{name}": Thing(obj["value"]) for (namespace, name), obj in items}
 
 
 class Follower:

@@ -48,7 +48,7 @@ def test_what_providers_write_is_read(body, version):
         info("1", "27777777777777777"),
         info("1", "\u0663\u0666"),
         info(gitVersion="v0$Format:%H$"),
-        # Of builds that nobody gave a version: older than gates, if one believed it.
+        # Builds without a version look older than gates.
         info(gitVersion="v0.0.0-master+$Format:%H$"),
         info("", "27+"),
         info("1", "", gitVersion="latest"),

@@ -123,8 +123,8 @@ def test_indexes_equal_a_search_through_everything(steps):
         assert changed == {key for key in either if before.get(key) != model.get(key)}
     assert {key: store.get(key) for key in store} == model
     for tag in "pqr":
-        found = [thing for thing in model.values() if tag in thing.tags]
-        assert sorted(store.by_index("tag", tag), key=repr) == sorted(found, key=repr)
+        expected = [thing for thing in model.values() if tag in thing.tags]
+        assert sorted(store.by_index("tag", tag), key=repr) == sorted(expected, key=repr)
     for value in range(3):
-        found = [thing for thing in model.values() if thing.value == value]
-        assert sorted(store.by_index("value", value), key=repr) == sorted(found, key=repr)
+        expected = [thing for thing in model.values() if thing.value == value]
+        assert sorted(store.by_index("value", value), key=repr) == sorted(expected, key=repr)

@@ -1,4 +1,4 @@
-"""Answers of what is no API server, and objects that somebody made to do harm."""
+"""Answers that are not from an API server, and objects that were made to do harm."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ async def test_one_page_of_all_caches_is_read_at_a_time():
     for number in range(10):
         api.put(f"n-{number}", value=number)
     caches = [Reflector(api, NAMESPACES, decode_thing, page_size=4) for _ in range(3)]
-    one, other, third = (each.run() for each in caches)
-    async with background(one), background(other), background(third):
+    first, second, third = (each.run() for each in caches)
+    async with background(first), background(second), background(third):
         await asyncio.gather(*(cache.synced.wait() for cache in caches))
         assert [len(each.store) for each in caches] == [10, 10, 10]
     assert api.most == 1

@@ -56,12 +56,12 @@ def config(server="https://127.0.0.1:6443", user=None, **cluster):
     }
 
 
-def read(found):
-    return access_from(yaml.safe_dump(found).encode(), SOURCE)
+def read(content):
+    return access_from(yaml.safe_dump(content).encode(), SOURCE)
 
 
-def refusal(found):
-    text = found if isinstance(found, bytes) else yaml.safe_dump(found).encode()
+def refusal(content):
+    text = content if isinstance(content, bytes) else yaml.safe_dump(content).encode()
     with pytest.raises(ConnectionSettingsError) as error:
         access_from(text, SOURCE)
     line = str(error.value)
@@ -87,10 +87,10 @@ async def test_token_certificate_and_authority_are_used(authority, person):
 
 
 def test_the_namespace_of_the_context():
-    found = config()
-    found["contexts"][0]["context"]["namespace"] = "team"
-    del found["current-context"]
-    access = read(found)
+    content = config()
+    content["contexts"][0]["context"]["namespace"] = "team"
+    del content["current-context"]
+    access = read(content)
     assert access.namespace == "team"
     assert access.connection.user == "me"
     assert access.expires is None
@@ -107,7 +107,7 @@ def with_user(**user):
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("content", "text"),
     [
         (with_user(exec={"command": "touch"}), "exec of its user plugins are not run"),
         (with_user(**{"auth-provider": {"name": "oidc"}}), "auth-provider of its user is refused"),
@@ -144,29 +144,29 @@ def with_user(**user):
     ],
 )
 @pytest.mark.claim("P5")
-def test_what_reaches_beyond_its_text_is_refused(found, text):
-    assert text in refusal(found).replace(f"{SOURCE}: ", "")
+def test_what_reaches_beyond_its_text_is_refused(content, text):
+    assert text in refusal(content).replace(f"{SOURCE}: ", "")
 
 
 @pytest.mark.parametrize("kind", ["contexts", "clusters", "users"])
 def test_there_is_exactly_one_of_each(kind):
-    found = config()
-    found[kind] = [*found[kind], copy.deepcopy(found[kind][0])]
-    assert refusal(found) == f"has 2 {kind}, and must have exactly one"
-    found[kind] = []
-    assert refusal(found) == f"has 0 {kind}, and must have exactly one"
-    found[kind] = "x"
-    assert refusal(found) == f"has 0 {kind}, and must have exactly one"
+    content = config()
+    content[kind] = [*content[kind], copy.deepcopy(content[kind][0])]
+    assert refusal(content) == f"has 2 {kind}, and must have exactly one"
+    content[kind] = []
+    assert refusal(content) == f"has 0 {kind}, and must have exactly one"
+    content[kind] = "x"
+    assert refusal(content) == f"has 0 {kind}, and must have exactly one"
     for strange in (1, {}, {"name": "x"}, {"name": 1, kind[:-1]: {}}, {"name": "x", kind[:-1]: 1}):
-        found[kind] = [strange]
-        assert "is invalid: expected" in refusal(found)
+        content[kind] = [strange]
+        assert "is invalid: expected" in refusal(content)
 
 
 @pytest.mark.parametrize("field", ["cluster", "user"])
 def test_the_context_names_what_is_there(field):
-    found = config()
-    found["contexts"][0]["context"][field] = "other"
-    assert refusal(found) == f'its context names the {field} "other", which does not exist'
+    content = config()
+    content["contexts"][0]["context"][field] = "other"
+    assert refusal(content) == f'its context names the {field} "other", which does not exist'
 
 
 def test_the_current_context_is_the_one():

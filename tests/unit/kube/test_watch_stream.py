@@ -114,8 +114,8 @@ async def test_metadata_alone_can_be_watched(api, client):
     async with aclosing(watching(client, resource=SECRETS, metadata_only=True)) as stream:
         api.put(SECRETS, {"metadata": {"name": "a", "namespace": "x"}, "data": {"key": "eA=="}})
         event = await anext(stream)
-    found = decode(event.object)
-    assert (found["kind"], "data" in found) == ("PartialObjectMetadata", False)
+    decoded = decode(event.object)
+    assert (decoded["kind"], "data" in decoded) == ("PartialObjectMetadata", False)
     assert api.requests[-1].headers["Accept"] == (
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
     )

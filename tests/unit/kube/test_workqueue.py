@@ -26,13 +26,13 @@ def working(queue, reconcile, **options):
 
 
 def drained(queue):
-    """What can be taken without waiting."""
+    """Return the keys that can be taken without waiting."""
     keys = []
     while queue._ready:
         get = queue.get()
-        with pytest.raises(StopIteration) as found:
+        with pytest.raises(StopIteration) as stopped:
             get.send(None)
-        keys.append(found.value.value)
+        keys.append(stopped.value.value)
     return keys
 
 
@@ -52,9 +52,9 @@ async def test_namespaces_take_turns():
     queue = WorkQueue()
     for key in (*(f"loud/{number}" for number in range(1000)), "quiet/a", "node", "quiet/b"):
         queue.add(key)
-    found = drained(queue)
-    assert found[:6] == ["loud/0", "quiet/a", "node", "loud/1", "quiet/b", "loud/2"]
-    assert found[6:] == [f"loud/{number}" for number in range(3, 1000)]
+    keys = drained(queue)
+    assert keys[:6] == ["loud/0", "quiet/a", "node", "loud/1", "quiet/b", "loud/2"]
+    assert keys[6:] == [f"loud/{number}" for number in range(3, 1000)]
 
 
 @virtual

@@ -1,4 +1,4 @@
-"""Which connections end for others, and what is counted as buffered."""
+"""Connections that end for others, and the bytes that count as buffered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Member:
 
 
 class Tried:
-    """Connections with these limits, and what becomes of them."""
+    """Connections with these limits, and those that were evicted."""
 
     def __init__(self, *members, **limits):
         self.metrics = create_metrics("0")
@@ -128,7 +128,7 @@ async def test_an_incomplete_head_counts_until_it_ends(serve, connect, holder, t
     wire = await connect(site, trusting if is_tls else None)
     data = post()
     wire.send(data[:40])
-    while echo.limits.bytes_in_flight < 40:  # noqa: ASYNC110 - nobody tells of it
+    while echo.limits.bytes_in_flight < 40:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.001)
     wire.send(data[40:])
     assert (await wire.answer()).status == 200
@@ -149,7 +149,7 @@ async def test_an_answer_that_nobody_reads_counts(serve, connect, holder, trusti
     wire = await connect(site, trusting, limit=1024)
     wire.writer.transport.pause_reading()
     wire.send(post(path="/large"))
-    while echo.limits.bytes_in_flight < 1024 * 1024:  # noqa: ASYNC110 - nobody tells of it
+    while echo.limits.bytes_in_flight < 1024 * 1024:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.001)
     async with asyncio.timeout(PATIENCE):
         await site.wait_until_unused()
@@ -161,23 +161,23 @@ async def test_an_idle_connection_whose_client_reads_nothing_is_not_waited_for(
     serve, connect, unread, ends
 ):
     class Socket:
-        found = ""
+        end = ""
 
         def get_write_buffer_size(self):
             return unread
 
         def close(self):
-            self.found = "closed"
+            self.end = "closed"
 
         def abort(self):
-            self.found = "aborted"
+            self.end = "aborted"
 
     site = await serve(Echo())
     assert (await (await connect(site)).ask(post())).status == 200
     (member,) = site._connections._members
     member.connection._socket = Socket()
     member.connection.evict()
-    assert member.connection._socket.found == ends
+    assert member.connection._socket.end == ends
 
 
 async def test_a_large_request_and_answer_pass_tls(serve, connect, holder, trusting):

@@ -1,4 +1,4 @@
-"""What is left for us of the time-out that the API server sends."""
+"""The rest of the time-out that the API server sends."""
 
 from __future__ import annotations
 

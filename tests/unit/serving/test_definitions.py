@@ -16,11 +16,11 @@ def whole(schema, path, stray):
     """A value with all that a schema has, and in each object a field that it lacks."""
     if "properties" in schema:
         stray.append(f"{path}.stray".lstrip("."))
-        found = {
+        properties = {
             name: whole(below, f"{path}.{name}", stray)
             for name, below in schema["properties"].items()
         }
-        return {**found, "stray": 1}
+        return {**properties, "stray": 1}
     if "items" in schema:
         return [whole(schema["items"], f"{path}[0]", stray)]
     return {"any": "key"} if "additionalProperties" in schema else None
@@ -31,8 +31,8 @@ def test_they_are_those_that_the_definition_lacks(kind):
     (version,) = definition(PLURALS[kind])["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     stray = []
-    found = {"apiVersion": API_VERSION, "kind": kind, "spec": whole(spec, "spec", stray)}
-    assert sorted(unknown_fields(found)) == sorted(stray)
+    manifest = {"apiVersion": API_VERSION, "kind": kind, "spec": whole(spec, "spec", stray)}
+    assert sorted(unknown_fields(manifest)) == sorted(stray)
     assert len(stray) > 10
 
 
@@ -41,10 +41,10 @@ def test_all_fields_of_the_metadata_are_known():
     entry = dict.fromkeys(models.V1ManagedFieldsEntry.attribute_map.values())
     metadata = dict.fromkeys(models.V1ObjectMeta.attribute_map.values())
     metadata |= {"ownerReferences": [owner], "managedFields": [{**entry, "fieldsV1": {"f:x": {}}}]}
-    found = {"apiVersion": API_VERSION, "kind": POLICY, "metadata": metadata}
-    assert unknown_fields(found) == []
+    manifest = {"apiVersion": API_VERSION, "kind": POLICY, "metadata": metadata}
+    assert unknown_fields(manifest) == []
     metadata |= {"lables": {}, "labels": {"any": "key"}}
-    assert unknown_fields({**found, "statu": {}}) == ["metadata.lables", "statu"]
+    assert unknown_fields({**manifest, "statu": {}}) == ["metadata.lables", "statu"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is answered directly is answered as by aiohttp, and aiohttp gets all the rest."""
+"""Direct answers are those of aiohttp, and aiohttp gets all other requests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def wire(connect, site):
 
 
 def parsed(data):
-    """What aiohttp makes of the bytes: the messages with their bodies."""
+    """Return the messages that aiohttp parses from the bytes, with their bodies."""
     loop = asyncio.new_event_loop()
     try:
         parser = HttpRequestParser(BaseProtocol(loop), loop, 2**16, auto_decompress=False)
@@ -132,7 +132,7 @@ async def test_a_body_in_parts_is_answered_directly(wire, echo):
     data = post(b"[" + b" " * 5000 + b"]")
     wire.send(data[:2000])
     async with asyncio.timeout(PATIENCE):
-        while not echo.limits.bytes_in_flight:  # noqa: ASYNC110 - nobody tells of it
+        while not echo.limits.bytes_in_flight:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
     wire.send(data[2000:4000])
     wire.send(data[4000:])
@@ -145,7 +145,7 @@ async def test_a_body_in_parts_is_answered_directly(wire, echo):
 async def test_parts_count_as_in_flight_and_are_given_back(wire, echo):
     wire.send(post(bytes(100), length=200))
     async with asyncio.timeout(PATIENCE):
-        while echo.limits.bytes_in_flight < 100:  # noqa: ASYNC110 - nobody tells of it
+        while echo.limits.bytes_in_flight < 100:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
     assert echo.limits.requests_in_flight == 1
     wire.abort()
@@ -279,7 +279,7 @@ PRIVATE = {
     "_request_count",
     "_waiter",
 }
-"""What ``HttpConnection`` uses of aiohttp that is not public; setup.cfg pins the minor version."""
+"""Private names of aiohttp that ``HttpConnection`` uses; setup.cfg pins the minor version."""
 
 
 def test_no_private_name_of_aiohttp_is_used_but_these():

@@ -31,14 +31,14 @@ def test_each_document_comes_with_its_place():
 
 
 def test_json_is_read_too():
-    (found,) = parse('{"kind": "A", "n": [1, null]}')
-    assert found.value == {"kind": "A", "n": [1, None]}
+    (document,) = parse('{"kind": "A", "n": [1, null]}')
+    assert document.value == {"kind": "A", "n": [1, None]}
 
 
 def test_items_of_a_list_are_documents_of_their_own():
-    found = parse("kind: PolicyList\nitems: [{kind: A}, 5, {kind: B}]")
-    assert [item.value["kind"] for item in found if isinstance(item, Document)] == ["A", "B"]
-    assert [str(item) for item in found if isinstance(item, Problem)] == [
+    items = parse("kind: PolicyList\nitems: [{kind: A}, 5, {kind: B}]")
+    assert [item.value["kind"] for item in items if isinstance(item, Document)] == ["A", "B"]
+    assert [str(item) for item in items if isinstance(item, Problem)] == [
         "f.yaml, document 1: items[1]: expected an object"
     ]
 
@@ -74,25 +74,25 @@ def test_documents_before_a_syntax_error_are_kept():
 )
 @pytest.mark.claim("O8")
 def test_s30_a_bad_document_is_one_line(text, says):
-    (found,) = parse(text)
-    assert isinstance(found, Problem)
-    assert says in str(found)
-    assert "\n" not in str(found)
+    (problem,) = parse(text)
+    assert isinstance(problem, Problem)
+    assert says in str(problem)
+    assert "\n" not in str(problem)
 
 
 def test_a_date_stays_text():
-    (found,) = parse("value: 2020-01-01")
-    assert found.value == {"value": "2020-01-01"}
+    (document,) = parse("value: 2020-01-01")
+    assert document.value == {"value": "2020-01-01"}
 
 
 def test_a_merge_key_may_repeat():
-    (found,) = parse("base: &b {a: 1}\nother:\n  <<: *b\n  b: 2\n")
-    assert found.value["other"] == {"a": 1, "b": 2}
+    (document,) = parse("base: &b {a: 1}\nother:\n  <<: *b\n  b: 2\n")
+    assert document.value["other"] == {"a": 1, "b": 2}
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
-    (found,) = read_documents(tmp_path / "absent.yaml")
-    assert str(found).endswith("absent.yaml: cannot be read: No such file or directory")
+    (problem,) = read_documents(tmp_path / "absent.yaml")
+    assert str(problem).endswith("absent.yaml: cannot be read: No such file or directory")
 
 
 def test_files_are_sorted_and_hidden_or_foreign_ones_left_out(tmp_path):

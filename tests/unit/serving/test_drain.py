@@ -66,7 +66,7 @@ async def test_a_request_that_runs_at_the_end_is_answered(serve, connect):
 
 
 async def test_no_request_fails_while_a_second_server_takes_over(holder, trusting):
-    """Clients like an API server's: one connection each, kept, opened anew when told to close."""
+    """Clients like an API server's: one connection each, kept, opened again when told to close."""
     first, second = [
         Site(Echo().app(), host="127.0.0.1", port=0, tls=holder.context) for _ in range(2)
     ]

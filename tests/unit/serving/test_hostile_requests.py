@@ -1,4 +1,4 @@
-"""What is wrong with a request is refused, in one plain line, before its body is read."""
+"""Faults of requests are refused, in one plain line, before the body is read."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_s5_one_byte_over_the_limit_in_chunks_is_refused(wire):
 
 async def test_s5_endless_chunks_are_refused_at_the_limit(wire, echo):
     wire.send(post_chunked(bytes(900), end=False))
-    while echo.limits.bytes_in_flight < 900:  # noqa: ASYNC110 - nobody tells of it
+    while echo.limits.bytes_in_flight < 900:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
     wire.send(b"c8\r\n" + bytes(200) + b"\r\n")
     assert refused(await wire.answer(), 413)

@@ -112,8 +112,8 @@ async def test_a_site_that_wants_client_certificates_passes_its_probe(serve, bun
 
 async def test_another_certificate_than_the_current_one_fails_the_probe(serve, holder, tmp_path):
     site = await serve(tls=holder.context)
-    other = ensure(tmp_path, ("localhost",), datetime.now(UTC))
-    reason = await tls_probe(site, lambda: other.serving_der)()
+    foreign = ensure(tmp_path, ("localhost",), datetime.now(UTC))
+    reason = await tls_probe(site, lambda: foreign.serving_der)()
     assert reason == f"{site.url} does not present the current certificate"
 
 

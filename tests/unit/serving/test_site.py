@@ -27,9 +27,9 @@ async def test_the_url_of_a_tls_site_over_ipv6_is_well_formed(holder):
 
 async def test_an_address_in_use_is_one_line(serve):
     site = await serve()
-    other = Site(Echo().app(), host="127.0.0.1", port=site.port)
+    second = Site(Echo().app(), host="127.0.0.1", port=site.port)
     with pytest.raises(AddressError) as caught:
-        await other.start()
+        await second.start()
     assert str(caught.value) == (
         f"127.0.0.1 port {site.port}: the port is in use; "
         "stop the process that has it, or choose another port"

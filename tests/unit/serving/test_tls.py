@@ -1,4 +1,4 @@
-"""Which TLS is spoken, and with whom."""
+"""Versions and ciphers of TLS, and the clients that are accepted."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def offering(bundle, version, cipher="ALL:@SECLEVEL=0"):
     context = strict_client(bundle.files.ca_crt)
     context.set_ciphers(cipher)
     with warnings.catch_warnings():
-        # Versions that nobody should use are what the scan is about.
+        # The scan is about obsolete versions.
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = context.maximum_version = VERSIONS[version]
     return context
@@ -197,11 +197,11 @@ async def test_s2_nothing_is_compressed_and_no_session_is_resumed(serve, connect
 
 
 async def test_s3_a_swap_under_load_fails_no_handshake(serve, connect, bundle, tmp_path):
-    other = ensure(tmp_path, ("localhost",), datetime.now(UTC))
+    renewed = ensure(tmp_path, ("localhost",), datetime.now(UTC))
     holder = CertificateHolder(bundle)
     site = await serve(tls=holder.context)
     client = strict_client(bundle.files.ca_crt)
-    client.load_verify_locations(cadata=other.files.ca_crt.decode())
+    client.load_verify_locations(cadata=renewed.files.ca_crt.decode())
 
     async def assert_answered():
         for _ in range(15):
@@ -210,8 +210,8 @@ async def test_s3_a_swap_under_load_fails_no_handshake(serve, connect, bundle, t
             wire.abort()
 
     async def swap():
-        for each in (other, bundle) * 10:
-            holder.offer(each)
+        for served in (renewed, bundle) * 10:
+            holder.offer(served)
             await asyncio.sleep(0)
 
     await asyncio.gather(swap(), *(assert_answered() for _ in range(4)))

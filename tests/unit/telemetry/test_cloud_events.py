@@ -35,7 +35,7 @@ def quick(monkeypatch):
 
 
 class Sending:
-    """A sender that runs, and what became of its events."""
+    """A sender that runs, and the outcomes of its events."""
 
     def __init__(self, url, **options):
         self.url = url
@@ -64,16 +64,16 @@ class Sending:
 
 @asynccontextmanager
 async def sending(url, **options):
-    found = Sending(url, **options)
+    sender = Sending(url, **options)
     try:
         async with asyncio.timeout(PATIENCE):
-            yield found
+            yield sender
     finally:
-        await found.stop()
+        await sender.stop()
 
 
 async def delivered(url, *, puts=1, tls=None, timeout=cloud_events.TIMEOUT, **outcomes):  # noqa: ASYNC109 - of the sender
-    """Put events and wait for these outcomes; returns what became of all."""
+    """Put events and wait for these outcomes; returns all outcomes."""
     async with sending(url, tls=tls, timeout=timeout) as sent:
         for _ in range(puts):
             sent.put()
@@ -83,8 +83,8 @@ async def delivered(url, *, puts=1, tls=None, timeout=cloud_events.TIMEOUT, **ou
 
 @pytest.fixture
 async def listener():
-    async with Listener() as found:
-        yield found
+    async with Listener() as listener:
+        yield listener
 
 
 async def test_an_event_is_one_that_the_sdk_understands(listener):
@@ -122,9 +122,9 @@ async def test_a_passing_fault_is_tried_again_with_the_same_event(listener, stat
 
     listener.answer = fails_twice
     sent = await delivered(listener.url, sent=1)
-    one, two, three = listener.events
-    assert one.get_id() == two.get_id() == three.get_id()
-    assert one.get_time() == three.get_time()
+    first, two, three = listener.events
+    assert first.get_id() == two.get_id() == three.get_id()
+    assert first.get_time() == three.get_time()
     assert sent.outcomes == {"sent": 1}
 
 
@@ -288,12 +288,12 @@ async def test_nobody_listening_costs_events_and_one_line(log):
 
 async def test_the_endpoint_may_change_on_the_way(listener):
     listener.answer = 500
-    async with Listener() as other, sending(listener.url) as sent:
+    async with Listener() as second, sending(listener.url) as sent:
         sent.put(number=1)
         (first, *_) = await listener.until(1)
-        sent.url = other.url
+        sent.url = second.url
         await sent.until(sent=1)
-        assert other.events[0].get_id() == first.get_id()
+        assert second.events[0].get_id() == first.get_id()
         sent.url = ""
         sent.put(number=2)
         assert not sent.sender.is_on
@@ -301,7 +301,7 @@ async def test_the_endpoint_may_change_on_the_way(listener):
         listener.answer = 200
         sent.put(number=3)
         await sent.until(sent=2)
-    assert [event.get_data()["number"] for event in other.events] == [1]
+    assert [event.get_data()["number"] for event in second.events] == [1]
     assert listener.events[-1].get_data()["number"] == 3
 
 
@@ -316,14 +316,14 @@ async def test_what_waits_when_it_is_switched_off_is_dropped_and_counted(listene
 
 
 async def test_a_redirect_is_not_followed(listener):
-    async with Listener() as other:
+    async with Listener() as second:
 
         async def elsewhere(_request):
-            return web.Response(status=307, headers={"Location": other.url})
+            return web.Response(status=307, headers={"Location": second.url})
 
         listener.answer = elsewhere
         await delivered(listener.url, refused=1)
-        assert other.requests == []
+        assert second.requests == []
 
 
 @pytest.mark.parametrize(

@@ -116,5 +116,5 @@ def test_the_time_to_a_certificate_s_end_shrinks_by_itself(metrics):
 
 def test_two_processes_worth_of_metrics_share_nothing(metrics):
     metrics.admission.durations["invalid"].observe(0.001)
-    other = create_metrics("2", OUTCOMES)
-    assert other.registry.get_sample_value("kupid_aggr_requests_total", {"type": "denied"}) == 0
+    separate = create_metrics("2", OUTCOMES)
+    assert separate.registry.get_sample_value("kupid_aggr_requests_total", {"type": "denied"}) == 0

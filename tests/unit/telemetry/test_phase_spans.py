@@ -74,10 +74,10 @@ async def switched():
             self.tracer = PhaseTracer(lambda: self.url, {}, self.outcomes, own)
             return self.tracer
 
-    found = Switched()
-    found.start()
-    yield found
-    await found.tracer.close()
+    switched = Switched()
+    switched.start()
+    yield switched
+    await switched.tracer.close()
 
 
 async def recorded(*spans):
@@ -105,14 +105,14 @@ async def test_the_spans_that_have_no_given_ids_have_random_ones():
     for _ in range(2):
         tracer.record(tracer.sample(), "reconcile", (1.0, 2.0), {})
     await tracer.close()
-    _, one, two = memory.spans
-    assert len({TRACE, one.context.trace_id, two.context.trace_id}) == 3
-    assert len({CHILD, one.context.span_id, two.context.span_id}) == 3
+    _, first, two = memory.spans
+    assert len({TRACE, first.context.trace_id, two.context.trace_id}) == 3
+    assert len({CHILD, first.context.span_id, two.context.span_id}) == 3
 
 
 async def test_links_that_are_malformed_are_left_out():
-    (found,) = await recorded(span(links=("", "nonsense", f"00-{'d' * 32}-{'e' * 16}-01\n")))
-    (link,) = found.links
+    (exported,) = await recorded(span(links=("", "nonsense", f"00-{'d' * 32}-{'e' * 16}-01\n")))
+    (link,) = exported.links
     assert f"{link.context.trace_id:x}" == "d" * 32
 
 
@@ -140,8 +140,8 @@ async def test_a_url_takes_otlp_over_http_at_the_usual_path(switched, path):
         switched.url = collector.url.removesuffix("/v1/traces") + path
         switched.tracer.record(span())
         async with asyncio.timeout(PATIENCE):
-            found, resource = await collector.until(lambda each: each.name == "AppDeploy")
-    assert found.trace_id == TRACE.to_bytes(16, "big")
+            exported, resource = await collector.until(lambda span: span.name == "AppDeploy")
+    assert exported.trace_id == TRACE.to_bytes(16, "big")
     assert resource["service.name"] == "lifecycle-operator"
 
 
@@ -150,12 +150,12 @@ async def test_it_follows_a_change(switched):
         switched.url = collector.url
         switched.tracer.record(span(1))
         async with asyncio.timeout(PATIENCE):
-            await collector.until(lambda each: each.name == "AppDeploy")
+            await collector.until(lambda span: span.name == "AppDeploy")
         switched.url = two.url
         switched.tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
-            found, _ = await two.until(lambda each: each.name == "AppDeploy")
-        assert found.span_id == (2).to_bytes(8, "big")
+            exported, _ = await two.until(lambda span: span.name == "AppDeploy")
+        assert exported.span_id == (2).to_bytes(8, "big")
         switched.url = ""
         assert not switched.tracer.is_on
         switched.tracer.record(span(3))
@@ -171,7 +171,7 @@ async def test_a_change_while_it_is_dialled_goes_to_the_last_one(switched):
         switched.url = two.url
         switched.tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
-            await two.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
+            await two.until(lambda span: span.span_id == (2).to_bytes(8, "big"))
         assert collector.spans() == []
 
 
@@ -194,10 +194,10 @@ async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch)
             slow.wait(10)
         return made[url]
 
-    one, two = "http://collector/one", "http://collector/two"
-    made.update({one: Dialled(), two: Dialled()})
+    first, two = "http://collector/one", "http://collector/two"
+    made.update({first: Dialled(), two: Dialled()})
     monkeypatch.setattr(tracing, "create_collector_tracer", create)
-    switched.url = one
+    switched.url = first
     switched.tracer.record(span(1))
     await asyncio.sleep(0)
     switched.url = two
@@ -205,9 +205,9 @@ async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch)
     async with asyncio.timeout(PATIENCE):
         await made[two].came.wait()
         slow.set()
-        await made[one].closed.wait()
+        await made[first].closed.wait()
     switched.tracer.record(span(3))
-    assert made[one].spans == []
+    assert made[first].spans == []
     assert made[two].spans == [1, 2, 3]
     assert not made[two].closed.is_set()
 
@@ -221,7 +221,7 @@ async def test_without_a_collector_the_tracer_of_the_process_is_used(switched):
         switched.url = collector.url
         tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
-            await collector.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
+            await collector.until(lambda span: span.span_id == (2).to_bytes(8, "big"))
         switched.url = ""
         tracer.record(span(3))
     await own.close()

@@ -44,9 +44,9 @@ class Sender:
 
 @pytest.fixture
 def sender():
-    found = Sender()
-    yield found
-    found.release.set()
+    sender = Sender()
+    yield sender
+    sender.release.set()
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ async def test_failures_are_counted_and_logged_once_per_interval(
             await asyncio.sleep(0.001)
     await batches.close()
     assert outcomes.counts == {FAILED: 4, EXPORTED: 2}
-    found = [(line["event"], line.get("error"), line.get("spans")) for line in logged(log)]
-    assert found == [
+    events = [(line["event"], line.get("error"), line.get("spans")) for line in logged(log)]
+    assert events == [
         ("span export failed", "503 Busy", 1),
         ("span export failed", "503 Busy", 3),
         ("span export recovered", None, None),

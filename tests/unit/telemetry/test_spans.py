@@ -1,4 +1,4 @@
-"""Whose spans are made, what they say, and what becomes of them at a collector."""
+"""Sampling and content of spans, and their export to a collector."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def tracer_with():
         return made[-1]
 
     yield make
-    for each in made:
-        await each.close()
+    for tracer in made:
+        await tracer.close()
 
 
 async def recorded(tracer, memory, context, **options):
@@ -149,7 +149,7 @@ async def test_a_collector_gets_them_by_otlp(tracer_with):
 
 
 async def sent(url, *, timeout=PATIENCE, spans=1):  # noqa: ASYNC109 - of the sender
-    """What the sender says of a batch."""
+    """Return the error of the sender for a batch."""
     memory = Memory()
     tracer = Tracer(memory, RESOURCE, 1.0, Outcomes())
     for _ in range(spans):
@@ -178,7 +178,7 @@ async def test_what_a_collector_answers_is_what_is_said(status, fault):
     async with Collector() as collector:
         collector.status = status
         assert await sent(collector.url) == fault
-        # A redirect is not followed, for it could lead anywhere.
+        # A redirect is not followed, because it could lead anywhere.
         assert len(collector.requests) == 1
 
 

@@ -1,4 +1,4 @@
-"""What an exception says in one line, whatever it has to say."""
+"""The text of an exception in one line, whatever it contains."""
 
 from __future__ import annotations
 
