@@ -58,7 +58,7 @@ class Answering(QueryService):
         return Answer(str(value), (Sample(0.0, value),))
 
 
-class Stage:
+class PlacementEnv:
     """A management cluster in memory. While ``is_late``, no watch brings what was written."""
 
     def __init__(self, **settings):
@@ -129,11 +129,13 @@ class Stage:
             },
         )
 
-    def berth(self, name, *, status=None, labels=None, **spec):
+    def add_cluster(self, name, *, status=None, labels=None, **spec):
         spec = {"kubeconfigSecretRef": {"name": name}, **spec}
         self.put(CLUSTERS, name, spec, status=status or {"state": "Online"}, labels=labels)
 
-    def ship(self, name="app", *, on="", since=3600, backoff=None, migration=True, **cluster):
+    def add_application(
+        self, name="app", *, on="", since=3600, backoff=None, migration=True, **cluster
+    ):
         """An application, which came there so many seconds ago."""
         constraints = {"migration": migration, "cluster": cluster}
         spec = {"constraints": constraints, **({"backoff": backoff} if backoff else {})}
@@ -193,7 +195,7 @@ class Stage:
 
     # What happens
 
-    async def look(self, name="app", resource=APPLICATIONS):
+    async def reconcile(self, name="app", resource=APPLICATIONS):
         """Reconcile one object; the seconds until the next look."""
         return await self.schedulers[resource].reconcile(f"{NAMESPACE}/{name}")
 

@@ -14,7 +14,7 @@ from harbourmaster.controller.placement.applying import (
     prepared_for,
 )
 from harbourmaster.controller.placement.deployment_memory import RESYNC, AppliedManifests
-from harbourmaster.controller.placement.secret_copies import read_copies
+from harbourmaster.controller.placement.secret_reads import read_copies
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.cleanup_texts import describe_cleanup

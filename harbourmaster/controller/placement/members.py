@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
+from harbourmaster.controller.placement.secret_reads import READS, Kubeconfig
 from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.errors import ConnectionSettingsError

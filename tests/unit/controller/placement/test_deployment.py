@@ -52,7 +52,7 @@ async def other(authority):
 
 
 @pytest.fixture
-async def world():
+async def env():
     async with FakeApi() as api, api.client() as client:
         found = Placed(client, "team")
         found.api = api
@@ -66,7 +66,7 @@ def server_context(authority):
 
 
 @pytest.fixture
-def leading_to(authority):
+def kubeconfig_of(authority):
     """A kubeconfig for a member."""
 
     def make(api, **user):
@@ -88,116 +88,116 @@ def count(api, resource=CONFIG_MAPS):
 
 
 @pytest.mark.claim("P6")
-async def test_a_cluster_that_hangs_delays_no_other(world, member, other, leading_to):
-    async with world.deploying(concurrency=2, workers=4, request_timeout_seconds=2 * PATIENCE):
-        await world.cluster("hung", text=leading_to(member))
-        await world.cluster("good", text=leading_to(other))
-        await world.until_online("hung", "good")
+async def test_a_cluster_that_hangs_delays_no_other(env, member, other, kubeconfig_of):
+    async with env.deploying(concurrency=2, workers=4, request_timeout_seconds=2 * PATIENCE):
+        await env.cluster("hung", text=kubeconfig_of(member))
+        await env.cluster("good", text=kubeconfig_of(other))
+        await env.until_online("hung", "good")
         member.fail_next("*", "configmaps|/api/v1$", None, kind="hang")
         for number in range(8):
-            await world.application(config_map(f"a{number}"), name=f"a{number}", to="hung")
+            await env.application(config_map(f"a{number}"), name=f"a{number}", to="hung")
         await member.until_seen("get", "/api/v1$")
         # What hangs is not given up before.
-        await world.application(config_map("fine"), name="fine", to="good")
-        await world.until_running("good", "fine")
+        await env.application(config_map("fine"), name="fine", to="good")
+        await env.until_running("good", "fine")
         member.heal()
         for number in range(8):
-            await world.until_running("hung", f"a{number}")
+            await env.until_running("hung", f"a{number}")
 
 
-async def test_a_kubeconfig_that_changes_ends_the_session(world, member, other, leading_to):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(config_map("a"), to="one")
-        await world.until_running("one")
+async def test_a_kubeconfig_that_changes_ends_the_session(env, member, other, kubeconfig_of):
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(config_map("a"), to="one")
+        await env.until_running("one")
         member.tokens = {"newer"}
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert count(member) == 1
-        await world.kubeconfig("one", leading_to(member, token="newer"))  # noqa: S106 - nobody's
-        await world.until_online("one")
-        await world.until(lambda status: is_true(status, "Deployed"))
-        await world.client.delete(SECRETS, "one", "team")
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        await env.kubeconfig("one", kubeconfig_of(member, token="newer"))  # noqa: S106 - nobody's
+        await env.until_online("one")
+        await env.until(lambda status: is_true(status, "Deployed"))
+        await env.client.delete(SECRETS, "one", "team")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         (found,) = [condition for condition in status.conditions if condition.type == "Reachable"]
         assert found.message == "Secret team/one, key kubeconfig: the Secret does not exist"
         assert found.reason == "InvalidCredentials"
 
 
-async def test_secrets_are_neither_listed_nor_watched(world, member, leading_to):
+async def test_secrets_are_neither_listed_nor_watched(env, member, kubeconfig_of):
     for verb in ("list", "watch"):
-        world.api.forbid(verb, SECRETS)
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
-    assert not world.api.seen("list", "/secrets")
-    assert not world.api.seen("watch", "/secrets")
-    assert len(world.api.seen("get", "/secrets/one$")) <= 4
+        env.api.forbid(verb, SECRETS)
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
+    assert not env.api.seen("list", "/secrets")
+    assert not env.api.seen("watch", "/secrets")
+    assert len(env.api.seen("get", "/secrets/one$")) <= 4
 
 
 async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_anew(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
     other = trustme.CA()
-    async with world.deploying(kubeconfig_interval_seconds=3600):
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
+    async with env.deploying(kubeconfig_interval_seconds=3600):
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
         await member.stop()
         member.tls = server_context(other)
         await member.start()
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
         trust = base64.b64encode(other.cert_pem.bytes()).decode()
-        text = leading_to(member)
+        text = kubeconfig_of(member)
         config = yaml.safe_load(text)
         config["clusters"][0]["cluster"]["certificate-authority-data"] = trust
-        await world.kubeconfig("one", yaml.safe_dump(config))
-        await world.until_online("one")
+        await env.kubeconfig("one", yaml.safe_dump(config))
+        await env.until_online("one")
 
 
-async def test_a_namespace_that_goes_leaves_nothing_on_its_cluster(world, member, leading_to):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(config_map("a"), to="one")
-        await world.until_running("one")
+async def test_a_namespace_that_goes_leaves_nothing_on_its_cluster(env, member, kubeconfig_of):
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(config_map("a"), to="one")
+        await env.until_running("one")
         member.fail_next("delete", "configmaps", None, kind="hang")
-        await world.delete(CLUSTERS, "one")
-        await world.delete()
-        await world.client.delete(SECRETS, "one", "team")
+        await env.delete(CLUSTERS, "one")
+        await env.delete()
+        await env.client.delete(SECRETS, "one", "team")
         await member.until_seen("delete", "configmaps")
         # Long enough for a look at the Secret that is gone.
-        seen = len(world.api.seen("get", "/secrets/one$"))
-        await world.api.until_seen("get", "/secrets/one$", seen + 2)
+        seen = len(env.api.seen("get", "/secrets/one$"))
+        await env.api.until_seen("get", "/secrets/one$", seen + 2)
         member.heal()
-        await world.until_gone()
-        await world.until_gone(CLUSTERS, "one")
+        await env.until_gone()
+        await env.until_gone(CLUSTERS, "one")
         assert count(member) == 0
 
 
-async def test_a_dead_cluster_and_its_application_go_together(world, member, leading_to):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(config_map("a"), to="one")
-        await world.until_running("one")
+async def test_a_dead_cluster_and_its_application_go_together(env, member, kubeconfig_of):
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(config_map("a"), to="one")
+        await env.until_running("one")
         member.fail_next("*", "", None, kind="reset")
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         assert reason_of(status, "Reachable") == "NoAnswer"
-        await world.delete()
-        await world.delete(CLUSTERS, "one")
-        await world.until_gone(CLUSTERS, "one")
-        await world.until_gone()
-        assert "ClusterNotFound" in world.told()
+        await env.delete()
+        await env.delete(CLUSTERS, "one")
+        await env.until_gone(CLUSTERS, "one")
+        await env.until_gone()
+        assert "ClusterNotFound" in env.told()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
-    world, member, leading_to, host
+    env, member, kubeconfig_of, host
 ):
-    text = leading_to(member).replace("127.0.0.1", host)
-    async with world.deploying(allowed_addresses=()):
-        await world.cluster("one", text=text)
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+    text = kubeconfig_of(member).replace("127.0.0.1", host)
+    async with env.deploying(allowed_addresses=()):
+        await env.cluster("one", text=text)
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
     (message,) = [
         condition.message for condition in status.conditions if condition.type == "Reachable"
     ]
@@ -209,21 +209,21 @@ async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
     assert member.requests == []
 
 
-async def test_what_two_clusters_share_is_not_deleted_by_one_of_them(world, member, leading_to):
-    async with world.deploying():
+async def test_what_two_clusters_share_is_not_deleted_by_one_of_them(env, member, kubeconfig_of):
+    async with env.deploying():
         for name in ("one", "two"):
-            await world.cluster(name, text=leading_to(member))
-        await world.application(config_map("a"), to="one", migrationOrder="CreateFirst")
-        await world.until_running("one")
-        await world.schedule("two")
-        await world.until_running("two")
+            await env.cluster(name, text=kubeconfig_of(member))
+        await env.application(config_map("a"), to="one", migrationOrder="CreateFirst")
+        await env.until_running("one")
+        await env.schedule("two")
+        await env.until_running("two")
         assert not member.seen("delete", "configmaps")
-        await world.delete()
-        await world.until_gone()
+        await env.delete()
+        await env.until_gone()
         assert count(member) == 0
 
 
-async def test_credentials_that_ended_are_told(world, member, authority, leading_to):
+async def test_credentials_that_ended_are_told(env, member, authority, kubeconfig_of):
     ends = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
     issued = authority.issue_cert("me@example.com", not_after=ends)
     pair = {
@@ -231,9 +231,9 @@ async def test_credentials_that_ended_are_told(world, member, authority, leading
         "client-key-data": issued.private_key_pem.bytes(),
     }
     user = {name: base64.b64encode(pem).decode() for name, pem in pair.items()}
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member, **user))
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member, **user))
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [
             condition.message for condition in status.conditions if condition.type == "Reachable"
         ]
@@ -246,215 +246,215 @@ async def test_credentials_that_ended_are_told(world, member, authority, leading
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_another(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
     def token(seconds):
         ends = (datetime.now(UTC) + timedelta(seconds=seconds)).timestamp()
         claims = base64.urlsafe_b64encode(json.dumps({"exp": int(ends)}).encode()).decode()
         return f"e30.{claims.rstrip('=')}.c2ln"
 
-    async with world.deploying(kubeconfig_interval_seconds=3600):
-        await world.cluster("one", text=leading_to(member, token=token(4)))
-        await world.until_online("one")
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+    async with env.deploying(kubeconfig_interval_seconds=3600):
+        await env.cluster("one", text=kubeconfig_of(member, token=token(4)))
+        await env.until_online("one")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [
             condition.message for condition in status.conditions if condition.type == "Reachable"
         ]
         assert "its credentials expired on " in message
-        await world.kubeconfig("one", leading_to(member, token=token(600)))
-        await world.until_online("one")
+        await env.kubeconfig("one", kubeconfig_of(member, token=token(600)))
+        await env.until_online("one")
 
 
-async def test_a_restart_takes_nothing_for_lost(world, member, other, leading_to):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.cluster("two", text=leading_to(other))
-        await world.application(config_map("a"), to="one")
-        await world.until_running("one")
-    await world.schedule("two")
+async def test_a_restart_takes_nothing_for_lost(env, member, other, kubeconfig_of):
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.cluster("two", text=kubeconfig_of(other))
+        await env.application(config_map("a"), to="one")
+        await env.until_running("one")
+    await env.schedule("two")
     # The old cluster is slow to answer: that is no reason to leave things behind.
     member.fail_next("list", "nodes", 1, kind="hang")
-    async with world.deploying(request_timeout_seconds=0.3):
-        await world.until_running("two")
+    async with env.deploying(request_timeout_seconds=0.3):
+        await env.until_running("two")
         assert count(member) == 0
-        assert "CleanupPending" not in world.told()
+        assert "CleanupPending" not in env.told()
 
 
-async def test_a_cluster_without_a_kubeconfig_is_left_alone(world):
-    async with world.deploying():
-        await world._create(CLUSTERS, "wanted", {})
-        await world.cluster("bad", text="x")
-        status = await world.until_cluster(lambda status: status.state == "Offline", "bad")
+async def test_a_cluster_without_a_kubeconfig_is_left_alone(env):
+    async with env.deploying():
+        await env._create(CLUSTERS, "wanted", {})
+        await env.cluster("bad", text="x")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "bad")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
-        assert "status" not in await world.stored("wanted", CLUSTERS)
-        await world.delete(CLUSTERS, "wanted")
-        await world.until_gone(CLUSTERS, "wanted")
+        assert "status" not in await env.stored("wanted", CLUSTERS)
+        await env.delete(CLUSTERS, "wanted")
+        await env.until_gone(CLUSTERS, "wanted")
 
 
-async def test_a_conflicting_write_is_tried_again(world, member, leading_to):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
-        api = world.client.connection.server
+async def test_a_conflicting_write_is_tried_again(env, member, kubeconfig_of):
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
+        api = env.client.connection.server
         assert api
-        await world.application(config_map("a"), to="one")
+        await env.application(config_map("a"), to="one")
         for number in range(5):
             patch = {"metadata": {"annotations": {"example.com/n": str(number)}}}
-            await world.client.request(
+            await env.client.request(
                 "PATCH",
                 APPLICATIONS.path("team", "app"),
                 body=str(patch).replace("'", '"').encode(),
                 content_type="application/merge-patch+json",
             )
-        await world.until_running("one")
+        await env.until_running("one")
         assert count(member) == 1
 
 
 async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
         member.fail_next("patch", "configmaps", kind="hang")
-        await world.application(config_map("a"), to="one")
+        await env.application(config_map("a"), to="one")
         await member.until_seen("patch", "configmaps")
-        world.api.fail_next("patch", "/applications/app/status$", status=409)
+        env.api.fail_next("patch", "/applications/app/status$", status=409)
         member.release()
-        status = await world.until(
+        status = await env.until(
             lambda status: any(obj.origin for each in status.inventory for obj in each.objects)
         )
-        await world.until_running("one")
+        await env.until_running("one")
     ((found,),) = [each.objects for each in status.inventory]
     assert found.origin == "Made"
     assert found.uid
     assert len(member.seen("patch", "configmaps")) == 1
 
 
-async def test_what_lost_its_label_is_left_when_the_application_goes(world, member, leading_to):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(config_map("a"), to="one")
-        await world.until_running("one")
+async def test_what_lost_its_label_is_left_when_the_application_goes(env, member, kubeconfig_of):
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(config_map("a"), to="one")
+        await env.until_running("one")
         # A watch that is forbidden mends nothing.
         member.forbid("list", CONFIG_MAPS)
         (found,) = member.objects.all(CONFIG_MAPS).values()
         labels = {UID_LABEL: "somebody"}
         member.put(CONFIG_MAPS, {**found, "metadata": {**found["metadata"], "labels": labels}})
-        await world.delete()
-        await world.until_gone()
+        await env.delete()
+        await env.until_gone()
         assert count(member) == 1
 
 
-async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(world, member, leading_to):
+async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(env, member, kubeconfig_of):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}}
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member), allowClusterScoped=True)
-        await world.application(team, config_map("a", "made"), to="one")
-        await world.until_running("one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member), allowClusterScoped=True)
+        await env.application(team, config_map("a", "made"), to="one")
+        await env.until_running("one")
         member.forbid("list", SECRETS)
         # Not knowing for a while is no answer.
         member.fail_next("get", "/apis$", status=503)
-        await world.delete()
-        await world.until_gone()
+        await env.delete()
+        await env.until_gone()
     assert count(member) == 0
     assert count(member, NAMESPACES) == 1
-    ((reason, text),) = [each[-2:] for each in world.events.sent if each[-1].startswith("Names")]
+    ((reason, text),) = [each[-2:] for each in env.events.sent if each[-1].startswith("Names")]
     assert reason == "NamespaceKept"
     assert "it holds perhaps secrets (" in text
 
 
 async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(deployment("web"), to="one")
-        await world.until_running("one")
-        status = await world.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(deployment("web"), to="one")
+        await env.until_running("one")
+        status = await env.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         assert status.awaits_ready
         (found,) = member.objects.all(DEPLOYMENTS).values()
         known = {"observedGeneration": found["metadata"]["generation"]}
         counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
         member.put(DEPLOYMENTS, {**found, "status": {**known, **counts}})
-        status = await world.until(lambda status: is_true(status, "Ready"))
+        status = await env.until(lambda status: is_true(status, "Ready"))
         assert not status.awaits_ready
         # What happens to it later does not matter.
         (found,) = member.objects.all(DEPLOYMENTS).values()
         member.put(DEPLOYMENTS, {**found, "status": {**found["status"], "availableReplicas": 0}})
-        status = await world.until(lambda status: not is_true(status, "Ready"))
+        status = await env.until(lambda status: not is_true(status, "Ready"))
         assert not status.awaits_ready
 
 
 async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
-    world, member, other, leading_to
+    env, member, other, kubeconfig_of
 ):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.cluster("two", text=leading_to(other))
-        await world.application(deployment("web"), to="one", migrationOrder="CreateFirst")
-        await world.until_running("one")
-        await world.schedule("two", failedClusters=[{"name": "one"}])
-        await world.until_running("two")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.cluster("two", text=kubeconfig_of(other))
+        await env.application(deployment("web"), to="one", migrationOrder="CreateFirst")
+        await env.until_running("one")
+        await env.schedule("two", failedClusters=[{"name": "one"}])
+        await env.until_running("two")
         assert count(member, DEPLOYMENTS) == 0
         assert count(other, DEPLOYMENTS) == 1
-        status = await world.until(lambda status: status.running_on.name == "two")
+        status = await env.until(lambda status: status.running_on.name == "two")
         assert status.awaits_ready
 
 
-async def test_nodes_make_the_state(world, member, leading_to):
+async def test_nodes_make_the_state(env, member, kubeconfig_of):
     member.put(NODES, {"metadata": {"name": "n"}, "status": {"conditions": []}})
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
         pressed = {"conditions": [{"type": "DiskPressure", "status": "True"}]}
         member.put(NODES, {"metadata": {"name": "n"}, "status": pressed})
-        await world.until_cluster(lambda status: status.state == "Unhealthy", "one")
+        await env.until_cluster(lambda status: status.state == "Unhealthy", "one")
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
-async def test_credentials_that_end_close_the_session(world, member, leading_to):
+async def test_credentials_that_end_close_the_session(env, member, kubeconfig_of):
     ends = datetime.now(UTC).timestamp() + 1.5
     claims = base64.urlsafe_b64encode(json.dumps({"exp": ends}).encode()).decode().rstrip("=")
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member, token=f"a.{claims}.c"))
-        await world.until_online("one")
-        status = await world.until_cluster(lambda status: status.state == "Offline", "one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member, token=f"a.{claims}.c"))
+        await env.until_online("one")
+        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         (message,) = [
             condition.message for condition in status.conditions if condition.type == "Reachable"
         ]
         assert "its credentials expired on" in message
 
 
-async def test_readiness_is_seen_also_where_nothing_may_be_watched(world, member, leading_to):
+async def test_readiness_is_seen_also_where_nothing_may_be_watched(env, member, kubeconfig_of):
     member.forbid("list", DEPLOYMENTS)
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(deployment("web"), to="one")
-        await world.until_running("one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(deployment("web"), to="one")
+        await env.until_running("one")
         (found,) = member.objects.all(DEPLOYMENTS).values()
         ready = {"observedGeneration": found["metadata"]["generation"]}
         ready |= dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
         member.put(DEPLOYMENTS, {**found, "status": ready})
-        await world.until(lambda status: is_true(status, "Ready"))
+        await env.until(lambda status: is_true(status, "Ready"))
 
 
 async def test_nothing_is_written_for_an_application_that_waits_for_a_confirmation(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
     since = lambda: format_rfc3339(datetime.now(UTC) + timedelta(days=1))  # noqa: E731 - a clock
-    async with world.deploying(since=since):
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
-        await world.application(config_map("a"))
-        await world.application(config_map("b"), name="bound", to="one")
-        await world.until_running("one", "bound")
-        assert not world.api.seen("patch", "/applications/app")
+    async with env.deploying(since=since):
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
+        await env.application(config_map("a"))
+        await env.application(config_map("b"), name="bound", to="one")
+        await env.until_running("one", "bound")
+        assert not env.api.seen("patch", "/applications/app")
         assert count(member) == 1
         # Nor when it ends: nothing of ours holds it.
-        await world.delete()
-        await world.until_gone()
-        assert not world.api.seen("patch", "/applications/app")
+        await env.delete()
+        await env.until_gone()
+        assert not env.api.seen("patch", "/applications/app")
 
 
 def secret(name, value, allowed=""):
@@ -465,91 +465,91 @@ def secret(name, value, allowed=""):
 
 @pytest.mark.claim("P7")
 async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
     def copied():
         found = member.objects.all(SECRETS).values()
         return {each["metadata"]["name"]: each["data"]["password"] for each in found}
 
-    async with world.deploying(kubeconfig_interval_seconds=0.05):
-        await world.cluster("one", text=leading_to(member))
-        world.api.put(SECRETS, secret("db", b"first"))
+    async with env.deploying(kubeconfig_interval_seconds=0.05):
+        await env.cluster("one", text=kubeconfig_of(member))
+        env.api.put(SECRETS, secret("db", b"first"))
         given = [{"name": "db", "targetName": "login"}]
-        await world.application(config_map("a"), to="one", secrets=given)
-        message = await world.until_fault("SecretNotCopied")
+        await env.application(config_map("a"), to="one", secrets=given)
+        message = await env.until_fault("SecretNotCopied")
         assert message.startswith("secrets[0]: Secret team/db does not allow this application to ")
         assert message.endswith(f"secret db -n team {ALLOW_COPY}=app")
         assert copied() == {}
         assert count(member) == 0
-        world.api.put(SECRETS, secret("db", b"first", "app"))
-        await world.until_running("one")
+        env.api.put(SECRETS, secret("db", b"first", "app"))
+        await env.until_running("one")
         assert copied() == {"login": base64.b64encode(b"first").decode()}
         seen = len(member.seen("patch", "/secrets"))
-        world.api.put(SECRETS, secret("db", b"second", "app"))
+        env.api.put(SECRETS, secret("db", b"second", "app"))
         await member.until_seen("patch", "/secrets", seen + 1)
-        await world.until_running("one")
+        await env.until_running("one")
         assert copied() == {"login": base64.b64encode(b"second").decode()}
         # What is not allowed any more is not updated, and stays.
-        world.api.remove(SECRETS, "db", "team")
+        env.api.remove(SECRETS, "db", "team")
         text = "secrets[0]: Secret team/db does not exist: "
-        assert (await world.until_fault("SecretNotCopied")).startswith(text)
+        assert (await env.until_fault("SecretNotCopied")).startswith(text)
         assert len(copied()) == 1
-        await world.delete()
-        await world.until_gone()
+        await env.delete()
+        await env.until_gone()
         assert copied() == {}
 
 
 @pytest.mark.claim("P7")
 async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_says(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        (found,) = world.api.objects.all(SECRETS).values()
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        (found,) = env.api.objects.all(SECRETS).values()
         metadata = {**found["metadata"], "annotations": {ALLOW_COPY: "*"}}
-        world.api.put(SECRETS, {**found, "metadata": metadata})
-        await world.application(config_map("a"), to="one", secrets=[{"name": "one"}])
-        message = await world.until_fault("SecretNotCopied")
+        env.api.put(SECRETS, {**found, "metadata": metadata})
+        await env.application(config_map("a"), to="one", secrets=[{"name": "one"}])
+        message = await env.until_fault("SecretNotCopied")
         assert "Secret team/one has the kubeconfig of Cluster one, which is never copied" in message
         assert count(member, SECRETS) == 0
 
 
 async def test_a_move_and_the_end_are_announced_with_what_goes_and_what_stays(
-    world, member, other, leading_to
+    env, member, other, kubeconfig_of
 ):
     member.put(CONFIG_MAPS, {"metadata": {"name": "theirs", "namespace": "default"}})
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.cluster("two", text=leading_to(other))
-        await world.application(config_map("ours"), config_map("theirs"), to="one")
-        await world.until_running("one")
-        await world.schedule("two")
-        await world.until_running("two")
-        await world.delete()
-        await world.until_gone()
-    told = [each[-2:] for each in world.events.sent]
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.cluster("two", text=kubeconfig_of(other))
+        await env.application(config_map("ours"), config_map("theirs"), to="one")
+        await env.until_running("one")
+        await env.schedule("two")
+        await env.until_running("two")
+        await env.delete()
+        await env.until_gone()
+    told = [each[-2:] for each in env.events.sent]
     left = "deletes ConfigMap default/ours; keeps ConfigMap default/theirs, which existed before"
     assert ("Migrating", f"from cluster one to two; on one: {left}") in told
     text = "on cluster two: deletes ConfigMap default/theirs, ConfigMap default/ours"
     assert told.count(("Deleting", text)) == 1
 
 
-async def test_a_move_that_is_taken_back_says_what_it_deletes(world, member, other, leading_to):
-    async with world.deploying(ready_timeout_seconds=0.5):
-        await world.cluster("one", text=leading_to(member))
-        await world.cluster("two", text=leading_to(other))
-        await world.application(deployment("web"), to="one", migrationOrder="CreateFirst")
-        await world.until_running("one")
-        await world.schedule("two")
-        await world.until(lambda status: status.migration_retries == 1)
-        await world.until_running("one")
-    ((text,),) = [each[-1:] for each in world.events.sent if each[-2] == "RolledBack"]
+async def test_a_move_that_is_taken_back_says_what_it_deletes(env, member, other, kubeconfig_of):
+    async with env.deploying(ready_timeout_seconds=0.5):
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.cluster("two", text=kubeconfig_of(other))
+        await env.application(deployment("web"), to="one", migrationOrder="CreateFirst")
+        await env.until_running("one")
+        await env.schedule("two")
+        await env.until(lambda status: status.migration_retries == 1)
+        await env.until_running("one")
+    ((text,),) = [each[-1:] for each in env.events.sent if each[-2] == "RolledBack"]
     assert text.endswith("(failure 1); on two: deletes Deployment default/web")
     assert count(other, DEPLOYMENTS) == 0
 
 
 async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interval(
-    world, member, leading_to, monkeypatch
+    env, member, kubeconfig_of, monkeypatch
 ):
     read = deployment_pass.read_copies
 
@@ -559,20 +559,20 @@ async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interv
         return copies
 
     monkeypatch.setattr(deployment_pass, "read_copies", slow)
-    async with world.deploying(kubeconfig_interval_seconds=0.01):
-        await world.cluster("one", text=leading_to(member))
-        world.api.put(SECRETS, secret("db", b"first", "app"))
-        await world.application(config_map("a"), to="one", secrets=[{"name": "db"}])
-        await world.until_running("one")
+    async with env.deploying(kubeconfig_interval_seconds=0.01):
+        await env.cluster("one", text=kubeconfig_of(member))
+        env.api.put(SECRETS, secret("db", b"first", "app"))
+        await env.application(config_map("a"), to="one", secrets=[{"name": "db"}])
+        await env.until_running("one")
         await asyncio.sleep(1)
         patches = len(member.seen("patch", "/secrets"))
-        world.api.put(SECRETS, secret("db", b"second", "app"))
+        env.api.put(SECRETS, secret("db", b"second", "app"))
         async with asyncio.timeout(60):
             await member.until_seen("patch", "/secrets", patches + 1)
 
 
 async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_change(
-    world, member, leading_to, monkeypatch
+    env, member, kubeconfig_of, monkeypatch
 ):
     passes = []
     run = DeploymentPass.run
@@ -582,13 +582,13 @@ async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_cha
         return await run(self)
 
     monkeypatch.setattr(DeploymentPass, "run", counted)
-    async with world.deploying(kubeconfig_interval_seconds=0.05):
-        await world.cluster("one", text=leading_to(member))
-        world.api.put(SECRETS, secret("db", b"first", "app"))
-        await world.application(config_map("a"), to="one", secrets=[{"name": "db"}])
-        await world.until_running("one")
+    async with env.deploying(kubeconfig_interval_seconds=0.05):
+        await env.cluster("one", text=kubeconfig_of(member))
+        env.api.put(SECRETS, secret("db", b"first", "app"))
+        await env.application(config_map("a"), to="one", secrets=[{"name": "db"}])
+        await env.until_running("one")
         await member.stop()
-        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        await env.until_cluster(lambda status: status.state == "Offline", "one")
         await asyncio.sleep(1)
         before = len(passes)
         await asyncio.sleep(10)
@@ -596,23 +596,23 @@ async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_cha
 
 
 async def test_a_secret_whose_name_no_object_can_have_is_said_not_to_exist(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.application(config_map("a"), to="one", secrets=[{"name": ".."}])
-        message = await world.until_fault("SecretNotCopied")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.application(config_map("a"), to="one", secrets=[{"name": ".."}])
+        message = await env.until_fault("SecretNotCopied")
         assert message.startswith("secrets[0]: Secret team/.. does not exist: ")
 
 
 async def test_a_cluster_that_does_not_say_what_it_serves_refuses_nothing(
-    world, member, leading_to
+    env, member, kubeconfig_of
 ):
-    async with world.deploying():
-        await world.cluster("one", text=leading_to(member))
-        await world.until_online("one")
+    async with env.deploying():
+        await env.cluster("one", text=kubeconfig_of(member))
+        await env.until_online("one")
         member.fail_next("get", "/apis/apps/v1$", None, status=500)
-        await world.application(deployment("web"), to="one")
-        await world.until_fault("CheckFailed")
+        await env.application(deployment("web"), to="one")
+        await env.until_fault("CheckFailed")
         member.heal()
-        await world.until(lambda status: is_true(status, "Deployed"))
+        await env.until(lambda status: is_true(status, "Deployed"))

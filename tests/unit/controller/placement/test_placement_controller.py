@@ -21,7 +21,7 @@ from harbourmaster.controller.names import PLACEMENT
 from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.patience import PATIENCE
-from helpers.staging import NAMESPACE, Stage, weights
+from helpers.staging import NAMESPACE, PlacementEnv, weights
 
 
 class Woken:
@@ -39,11 +39,11 @@ class Woken:
 
 
 @pytest.fixture
-def stage():
-    found = Stage()
+def env():
+    found = PlacementEnv()
     found.static(green=0.5)
-    found.berth("one", metrics=weights(green=1))
-    found.ship()
+    found.add_cluster("one", metrics=weights(green=1))
+    found.add_application()
     found.put(CLUSTERS, "elsewhere", {}, namespace="other")
     for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
         setattr(found.controller, job, Woken())
@@ -60,29 +60,29 @@ def stage():
     return found
 
 
-async def test_answers_of_a_moment_wake_an_application_once(stage):
+async def test_answers_of_a_moment_wake_an_application_once(env):
     looks, woken = [], asyncio.Event()
 
     def enqueue(keys):
         looks.append(keys)
         woken.set()
 
-    stage.controller._scheduler.enqueue = enqueue
+    env.controller._scheduler.enqueue = enqueue
     for _ in range(100):
-        stage.controller._wake_users_soon({NAMESPACE})
+        env.controller._wake_users_soon({NAMESPACE})
     assert looks == []
     await asyncio.wait_for(woken.wait(), PATIENCE)
     assert looks == [[f"{NAMESPACE}/app"]]
     woken.clear()
-    stage.controller._wake_users_soon({NAMESPACE})
+    env.controller._wake_users_soon({NAMESPACE})
     await asyncio.wait_for(woken.wait(), PATIENCE)
     assert looks == [[f"{NAMESPACE}/app"]] * 2
 
 
-def test_an_application_wakes_itself_alone(stage):
-    stage.changed(APPLICATIONS, f"{NAMESPACE}/app")
-    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
-    assert stage.controller._sampler.all == 0
+def test_an_application_wakes_itself_alone(env):
+    env.changed(APPLICATIONS, f"{NAMESPACE}/app")
+    assert env.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+    assert env.controller._sampler.all == 0
 
 
 @pytest.mark.parametrize(
@@ -93,68 +93,68 @@ def test_an_application_wakes_itself_alone(stage):
         {"state": "Online", "servedKinds": ["example.com/v1/A"]},
     ],
 )
-def test_a_cluster_that_stands_otherwise_wakes_the_applications_of_its_namespace(stage, status):
-    stage.berth("one", status=status, metrics=weights(green=1))
-    stage.changed(CLUSTERS, f"{NAMESPACE}/one")
-    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
-    assert f"{NAMESPACE}/one" in stage.controller._clouds.keys
-    assert "other/elsewhere" not in stage.controller._clouds.keys
-    assert stage.controller._sampler.all == 1
+def test_a_cluster_that_stands_otherwise_wakes_the_applications_of_its_namespace(env, status):
+    env.add_cluster("one", status=status, metrics=weights(green=1))
+    env.changed(CLUSTERS, f"{NAMESPACE}/one")
+    assert env.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+    assert f"{NAMESPACE}/one" in env.controller._clouds.keys
+    assert "other/elsewhere" not in env.controller._clouds.keys
+    assert env.controller._sampler.all == 1
 
 
-def test_what_no_decision_reads_of_a_cluster_wakes_itself_alone(stage):
+def test_what_no_decision_reads_of_a_cluster_wakes_itself_alone(env):
     metrics = [{"name": "green", "value": 0.7}]
     status = {"state": "Online", "metrics": metrics}
-    stage.berth("one", status=status, metrics=weights(green=1))
-    stage.changed(CLUSTERS, f"{NAMESPACE}/one")
-    assert stage.controller._scheduler.keys == set()
-    assert stage.controller._clouds.keys == {f"{NAMESPACE}/one"}
+    env.add_cluster("one", status=status, metrics=weights(green=1))
+    env.changed(CLUSTERS, f"{NAMESPACE}/one")
+    assert env.controller._scheduler.keys == set()
+    assert env.controller._clouds.keys == {f"{NAMESPACE}/one"}
 
 
-def test_a_cluster_that_goes_wakes_the_applications(stage):
-    stage.remove(CLUSTERS, "one")
-    stage.changed(CLUSTERS, f"{NAMESPACE}/one")
-    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+def test_a_cluster_that_goes_wakes_the_applications(env):
+    env.remove(CLUSTERS, "one")
+    env.changed(CLUSTERS, f"{NAMESPACE}/one")
+    assert env.controller._scheduler.keys == {f"{NAMESPACE}/app"}
 
 
-def test_a_cloud_wakes_its_namespace(stage):
-    stage.changed(CLOUDS, f"{NAMESPACE}/near")
-    assert stage.controller._scheduler.keys == {f"{NAMESPACE}/app"}
-    assert stage.controller._clouds.keys == {f"{NAMESPACE}/one"}
+def test_a_cloud_wakes_its_namespace(env):
+    env.changed(CLOUDS, f"{NAMESPACE}/near")
+    assert env.controller._scheduler.keys == {f"{NAMESPACE}/app"}
+    assert env.controller._clouds.keys == {f"{NAMESPACE}/one"}
 
 
-def test_a_project_wakes_who_may_go_to_one(stage):
-    stage.changed(PROJECTS, "other/yard")
-    assert stage.controller._projects.all == 1
-    assert stage.controller._scheduler.all == 0
-    assert stage.controller._scheduler.keys == set()
+def test_a_project_wakes_who_may_go_to_one(env):
+    env.changed(PROJECTS, "other/yard")
+    assert env.controller._projects.all == 1
+    assert env.controller._scheduler.all == 0
+    assert env.controller._scheduler.keys == set()
 
 
 @pytest.mark.parametrize("resource", [GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS])
-def test_what_is_everybodys_wakes_everybody(stage, resource):
-    stage.changed(resource, "anything")
-    for job in (stage.controller._scheduler, stage.controller._clouds, stage.controller._projects):
+def test_what_is_everybodys_wakes_everybody(env, resource):
+    env.changed(resource, "anything")
+    for job in (env.controller._scheduler, env.controller._clouds, env.controller._projects):
         assert job.all == 1
 
 
-def test_a_new_value_is_seen_by_the_next_decision(stage):
-    before = stage.controller._snapshots.current()
-    assert stage.controller._snapshots.current() is before
-    stage.controller._wake_users({NAMESPACE})
-    assert stage.controller._snapshots.current() is not before
+def test_a_new_value_is_seen_by_the_next_decision(env):
+    before = env.controller._snapshots.current()
+    assert env.controller._snapshots.current() is before
+    env.controller._wake_users({NAMESPACE})
+    assert env.controller._snapshots.current() is not before
 
 
-def test_a_pass_has_the_right_time(stage):
-    before = stage.controller._snapshots.current()
-    stage.time = 1
-    after = stage.controller._snapshots.current()
+def test_a_pass_has_the_right_time(env):
+    before = env.controller._snapshots.current()
+    env.time = 1
+    after = env.controller._snapshots.current()
     assert (after.seen.now - before.seen.now).total_seconds() == 1
     assert after.seen.snapshot is before.seen.snapshot
 
 
-def test_a_magnum_cluster_wakes_itself(stage):
-    stage.changed(MAGNUM_CLUSTERS, f"{NAMESPACE}/crane")
-    assert stage.controller._projects.keys == {f"{NAMESPACE}/crane"}
+def test_a_magnum_cluster_wakes_itself(env):
+    env.changed(MAGNUM_CLUSTERS, f"{NAMESPACE}/crane")
+    assert env.controller._projects.keys == {f"{NAMESPACE}/crane"}
 
 
 def test_it_is_off_unless_it_is_switched_on():

@@ -22,34 +22,34 @@ from harbourmaster.providers.query_client import QueryClient
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK
 from helpers.scripted_prometheus import Said, ScriptedPrometheus
-from helpers.staging import HOME, Stage, weights
+from helpers.staging import HOME, PlacementEnv, weights
 
 GREEN = ("prom", "green")
 
 
 @pytest.fixture
-async def stage():
-    found = Stage(sample_interval_seconds=10, sample_max_age_seconds=30)
+async def env():
+    found = PlacementEnv(sample_interval_seconds=10, sample_max_age_seconds=30)
     yield found
     await found.sampler.close()
     assert found.answers.hanging == 0
 
 
-def one_metric(stage, value=0.5):
-    stage.prometheus()
-    stage.metric("green", "prom")
-    stage.berth("one", metrics=weights(green=1))
-    stage.answers.values[GREEN] = value
+def one_metric(env, value=0.5):
+    env.prometheus()
+    env.metric("green", "prom")
+    env.add_cluster("one", metrics=weights(green=1))
+    env.answers.values[GREEN] = value
 
 
 @pytest.fixture
-def measured(stage):
-    one_metric(stage)
-    return stage
+def measured(env):
+    one_metric(env)
+    return env
 
 
-def reading(stage, name="green"):
-    return stage.controller._samples.readings()[0].get(("", name))
+def reading(env, name="green"):
+    return env.controller._samples.readings()[0].get(("", name))
 
 
 async def test_a_value_is_asked_for_once_in_an_interval(measured):
@@ -69,7 +69,7 @@ async def test_a_look_that_comes_late_puts_off_no_other(measured):
 
 async def test_metrics_that_ask_the_same_share_the_answer(measured):
     measured.metric("verdant", "prom", query="green")
-    measured.berth("two", metrics=weights(verdant=1))
+    measured.add_cluster("two", metrics=weights(verdant=1))
     await measured.sample()
     assert measured.answers.asked == [GREEN]
     assert reading(measured) == reading(measured, "verdant") == 0.5
@@ -78,7 +78,7 @@ async def test_metrics_that_ask_the_same_share_the_answer(measured):
 async def test_what_nobody_names_is_not_asked_for(measured):
     measured.metric("idle", "prom")
     measured.static(fixed=0.5)
-    measured.berth("two", metrics=weights(fixed=1))
+    measured.add_cluster("two", metrics=weights(fixed=1))
     await measured.sample()
     assert measured.answers.asked == [GREEN]
     measured.change(CLUSTERS, "one", metrics=weights(idle=1))
@@ -91,32 +91,32 @@ async def test_what_nobody_names_is_not_asked_for(measured):
 
 
 async def test_a_decision_waits_a_moment_for_the_first_value_and_never_again(measured):
-    measured.ship()
-    assert await measured.look() == FIRST_WAIT
+    measured.add_application()
+    assert await measured.reconcile() == FIRST_WAIT
     await measured.sample()
     assert measured.told == [{"ns"}]
-    await measured.look()
+    await measured.reconcile()
     assert measured.on() == "one"
 
 
 async def test_one_provider_that_hangs_delays_no_decision_of_others(measured):
     measured.prometheus("hung")
     measured.metric("slow", "hung")
-    measured.berth("two", metrics=weights(slow=1))
-    measured.ship()
+    measured.add_cluster("two", metrics=weights(slow=1))
+    measured.add_application()
     await measured.sample()
     # It may be about to answer.
-    assert await measured.look() == FIRST_WAIT
+    assert await measured.reconcile() == FIRST_WAIT
     measured.time = FIRST_WAIT
-    await measured.look()
+    await measured.reconcile()
     assert measured.on() == "one"
     out = measured.status()["lastDecision"]["candidates"][1]
     assert out["reason"].startswith("UnreachableMetricsProvider")
     # From now on nobody waits, and the other one is asked in its time.
-    measured.ship("next")
+    measured.add_application("next")
     measured.time = 12
     await measured.sample()
-    await measured.look("next")
+    await measured.reconcile("next")
     assert measured.on("next") == "one"
     assert measured.answers.asked.count(GREEN) == 2
     assert measured.answers.asked.count(("hung", "slow")) == 1
@@ -176,23 +176,23 @@ async def test_a_provider_that_says_there_is_none_is_believed_at_once(measured, 
     assert reading(measured) == 0.7
 
 
-async def test_an_error_on_the_first_question_is_no_value(stage):
-    one_metric(stage, UnreachableError("no connection"))
-    stage.ship()
-    await stage.sample()
-    await stage.look()
-    assert stage.condition()["reason"] == "NoSuitableTarget"
-    assert "UnreachableMetricsProvider" in stage.condition()["message"]
+async def test_an_error_on_the_first_question_is_no_value(env):
+    one_metric(env, UnreachableError("no connection"))
+    env.add_application()
+    await env.sample()
+    await env.reconcile()
+    assert env.condition()["reason"] == "NoSuitableTarget"
+    assert "UnreachableMetricsProvider" in env.condition()["message"]
 
 
-async def test_a_bug_in_a_provider_is_a_fault_of_that_metric_alone(stage):
-    one_metric(stage, ValueError("a bug"))
-    await stage.sample()
-    assert reading(stage).reason == "InvalidMetric"
-    stage.answers.values[GREEN] = 0.5
-    stage.time = 10
-    await stage.sample()
-    assert reading(stage) == 0.5
+async def test_a_bug_in_a_provider_is_a_fault_of_that_metric_alone(env):
+    one_metric(env, ValueError("a bug"))
+    await env.sample()
+    assert reading(env).reason == "InvalidMetric"
+    env.answers.values[GREEN] = 0.5
+    env.time = 10
+    await env.sample()
+    assert reading(env) == 0.5
 
 
 async def test_another_provider_under_the_name_is_asked_anew(measured):
@@ -205,8 +205,8 @@ async def test_another_provider_under_the_name_is_asked_anew(measured):
     measured.remove(GLOBAL_PROVIDERS, "prom")
     await measured.sample()
     assert measured.controller._samples.held == {}
-    measured.ship()
-    await measured.look()
+    measured.add_application()
+    await measured.reconcile()
     assert "UnknownMetricsProvider" in measured.condition()["message"]
 
 
@@ -221,228 +221,228 @@ async def test_only_another_reading_wakes_anybody(measured):
     assert measured.told == [{"ns"}, {"ns"}]
 
 
-async def test_the_end_of_a_term_leaves_nothing(stage):
-    one_metric(stage, None)
-    stage.berth("two", metrics=weights(green=1))
-    await stage.sample()
-    assert stage.answers.hanging == 1
-    await stage.sampler.close()
-    assert stage.answers.hanging == 0
-    assert stage.controller._samples.held == {}
+async def test_the_end_of_a_term_leaves_nothing(env):
+    one_metric(env, None)
+    env.add_cluster("two", metrics=weights(green=1))
+    await env.sample()
+    assert env.answers.hanging == 1
+    await env.sampler.close()
+    assert env.answers.hanging == 0
+    assert env.controller._samples.held == {}
 
 
 BY = "sum by (cluster) (load)"
 LOAD = 'load{cluster="$(cluster.name)"}'
 
 
-def one_of_each(stage, query, by_label="", names=("one", "two"), **spec):
+def one_of_each(env, query, by_label="", names=("one", "two"), **spec):
     """Clusters with a metric that has a value for each of them."""
-    stage.prometheus()
-    stage.metric("load", "prom", query, by_label)
+    env.prometheus()
+    env.metric("load", "prom", query, by_label)
     for name in names:
-        stage.berth(name, metrics=weights(load=1), **spec)
+        env.add_cluster(name, metrics=weights(load=1), **spec)
 
 
-def of(stage, name, metric="load"):
-    return stage.controller._samples.readings()[0].get(("", metric, "ns", name))
+def of(env, name, metric="load"):
+    return env.controller._samples.readings()[0].get(("", metric, "ns", name))
 
 
-async def test_one_query_by_a_label_serves_all_clusters(stage):
-    one_of_each(stage, BY, "cluster")
-    stage.answers.values["prom", BY] = {"one": 0.2, "two": 0.9, "other": 5.0}
-    stage.ship()
+async def test_one_query_by_a_label_serves_all_clusters(env):
+    one_of_each(env, BY, "cluster")
+    env.answers.values["prom", BY] = {"one": 0.2, "two": 0.9, "other": 5.0}
+    env.add_application()
     for moment in (0, 3, 9, 10):
-        stage.time = moment
-        await stage.sample()
-    assert stage.answers.asked == [("prom", BY)] * 2
-    assert (of(stage, "one"), of(stage, "two"), of(stage, "other")) == (0.2, 0.9, None)
-    await stage.look()
-    assert stage.on() == "two"
+        env.time = moment
+        await env.sample()
+    assert env.answers.asked == [("prom", BY)] * 2
+    assert (of(env, "one"), of(env, "two"), of(env, "other")) == (0.2, 0.9, None)
+    await env.reconcile()
+    assert env.on() == "two"
     terms = {
         candidate["cluster"]: candidate["terms"][0]["value"]
-        for candidate in stage.status()["lastDecision"]["candidates"]
+        for candidate in env.status()["lastDecision"]["candidates"]
     }
     assert terms == {"one": 0.2, "two": 0.9}
 
 
-async def test_values_by_a_label_that_swap_move_the_application(stage):
-    one_of_each(stage, BY, "cluster")
-    stage.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
-    stage.ship(on="two")
-    await stage.sample()
-    assert stage.told == [{"ns"}]
-    stage.answers.values["prom", BY] = {"one": 0.9, "two": 0.2}
-    stage.time = 10
-    await stage.sample()
-    assert stage.told == [{"ns"}, {"ns"}]
-    await stage.look()
-    assert stage.on() == "one"
+async def test_values_by_a_label_that_swap_move_the_application(env):
+    one_of_each(env, BY, "cluster")
+    env.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
+    env.add_application(on="two")
+    await env.sample()
+    assert env.told == [{"ns"}]
+    env.answers.values["prom", BY] = {"one": 0.9, "two": 0.2}
+    env.time = 10
+    await env.sample()
+    assert env.told == [{"ns"}, {"ns"}]
+    await env.reconcile()
+    assert env.on() == "one"
 
 
-async def test_a_cluster_that_an_answer_lacks_has_a_fault_of_its_own(stage):
-    one_of_each(stage, BY, "cluster")
-    stage.answers.values["prom", BY] = {"one": 0.2}
-    await stage.sample()
-    assert of(stage, "one") == 0.2
+async def test_a_cluster_that_an_answer_lacks_has_a_fault_of_its_own(env):
+    one_of_each(env, BY, "cluster")
+    env.answers.values["prom", BY] = {"one": 0.2}
+    await env.sample()
+    assert of(env, "one") == 0.2
     text = f"'prom' has no value '{BY}' with cluster=\"two\": no series has it"
-    assert of(stage, "two") == MetricFault("InvalidMetric", text)
-    assert stage.controller._samples.count_without_value() == 1
+    assert of(env, "two") == MetricFault("InvalidMetric", text)
+    assert env.controller._samples.count_without_value() == 1
     # A query without the label says how to get one.
-    stage.answers.values["prom", BY] = {}
-    stage.time = 10
-    await stage.sample()
-    assert of(stage, "one").message.endswith("no series has it: add by (cluster) to the query")
-    assert stage.controller._samples.count_without_value() == 2
+    env.answers.values["prom", BY] = {}
+    env.time = 10
+    await env.sample()
+    assert of(env, "one").message.endswith("no series has it: add by (cluster) to the query")
+    assert env.controller._samples.count_without_value() == 2
 
 
-async def test_two_series_of_one_cluster_are_a_fault_of_it_alone(stage):
-    one_of_each(stage, BY, "cluster")
+async def test_two_series_of_one_cluster_are_a_fault_of_it_alone(env):
+    one_of_each(env, BY, "cluster")
     text = "several series have this cluster"
-    stage.answers.values["prom", BY] = {"one": text, "two": 0.9}
-    await stage.sample()
-    assert of(stage, "one").message.endswith(text)
-    assert of(stage, "two") == 0.9
+    env.answers.values["prom", BY] = {"one": text, "two": 0.9}
+    await env.sample()
+    assert of(env, "one").message.endswith(text)
+    assert of(env, "two") == 0.9
 
 
-async def test_values_of_clusters_count_until_they_are_too_old(stage):
-    one_of_each(stage, BY, "cluster")
-    stage.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
-    await stage.sample()
-    stage.answers.values["prom", BY] = UnreachableError("no connection")
-    stage.time = 10
-    await stage.sample()
-    assert of(stage, "one") == 0.2
-    stage.time = 30
-    assert of(stage, "one") == of(stage, "two")
-    assert of(stage, "one").reason == "UnreachableMetricsProvider"
+async def test_values_of_clusters_count_until_they_are_too_old(env):
+    one_of_each(env, BY, "cluster")
+    env.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
+    await env.sample()
+    env.answers.values["prom", BY] = UnreachableError("no connection")
+    env.time = 10
+    await env.sample()
+    assert of(env, "one") == 0.2
+    env.time = 30
+    assert of(env, "one") == of(env, "two")
+    assert of(env, "one").reason == "UnreachableMetricsProvider"
 
 
-async def test_a_query_with_the_name_is_one_for_each_cluster(stage):
-    one_of_each(stage, LOAD)
+async def test_a_query_with_the_name_is_one_for_each_cluster(env):
+    one_of_each(env, LOAD)
     values = {'load{cluster="one"}': 0.2, 'load{cluster="two"}': 0.9}
-    stage.answers.values.update({("prom", query): value for query, value in values.items()})
+    env.answers.values.update({("prom", query): value for query, value in values.items()})
     for moment in (0, 9, 10):
-        stage.time = moment
-        await stage.sample()
-    assert sorted(stage.answers.asked) == sorted([("prom", query) for query in values] * 2)
-    assert (of(stage, "one"), of(stage, "two")) == (0.2, 0.9)
+        env.time = moment
+        await env.sample()
+    assert sorted(env.answers.asked) == sorted([("prom", query) for query in values] * 2)
+    assert (of(env, "one"), of(env, "two")) == (0.2, 0.9)
     # A cluster that goes is asked for no longer.
-    stage.remove(CLUSTERS, "one")
-    await stage.sample()
-    (query,) = stage.controller._samples.held
+    env.remove(CLUSTERS, "one")
+    await env.sample()
+    (query,) = env.controller._samples.held
     assert query.metric == 'load{cluster="two"}'
 
 
-async def test_clusters_with_the_same_label_share_a_query(stage):
+async def test_clusters_with_the_same_label_share_a_query(env):
     query = 'load{zone="$(cluster.labels.zone)"}'
-    one_of_each(stage, query, names=("bare",))
+    one_of_each(env, query, names=("bare",))
     for name, zone in (("one", "north"), ("two", "north"), ("three", "south")):
-        stage.berth(name, labels={"zone": zone}, metrics=weights(load=1))
+        env.add_cluster(name, labels={"zone": zone}, metrics=weights(load=1))
     for zone, value in (("north", 0.2), ("south", 0.9)):
-        stage.answers.values["prom", f'load{{zone="{zone}"}}'] = value
-    await stage.sample()
-    assert len(stage.answers.asked) == 2
-    assert [of(stage, name) for name in ("one", "two", "three")] == [0.2, 0.2, 0.9]
+        env.answers.values["prom", f'load{{zone="{zone}"}}'] = value
+    await env.sample()
+    assert len(env.answers.asked) == 2
+    assert [of(env, name) for name in ("one", "two", "three")] == [0.2, 0.2, 0.9]
     # One without the label is not asked for; the decision says why.
-    assert of(stage, "bare") is None
-    stage.ship()
-    await stage.look()
-    assert stage.on() == "three"
+    assert of(env, "bare") is None
+    env.add_application()
+    await env.reconcile()
+    assert env.on() == "three"
     reasons = {
         candidate["cluster"]: candidate.get("reason")
-        for candidate in stage.status()["lastDecision"]["candidates"]
+        for candidate in env.status()["lastDecision"]["candidates"]
     }
     assert "no valid $(cluster.labels.zone)" in reasons["bare"]
 
 
-async def test_a_metric_and_a_label_that_are_inherited_are_those_of_the_cluster(stage):
+async def test_a_metric_and_a_label_that_are_inherited_are_those_of_the_cluster(env):
     query = 'load{a="$(cluster.name)",b="$(cluster.labels.zone)"}'
-    stage.prometheus()
-    stage.metric("load", "prom", query)
+    env.prometheus()
+    env.metric("load", "prom", query)
     for resource, kind in ((GLOBAL_CLOUDS, "GlobalCloud"), (CLOUDS, "Cloud")):
-        stage.put(resource, kind.lower(), {"metrics": weights(load=1)}, labels={"zone": kind})
+        env.put(resource, kind.lower(), {"metrics": weights(load=1)}, labels={"zone": kind})
         cloud = {"kind": kind, "name": kind.lower()}
-        stage.berth(f"in-{kind.lower()}", cloudRef=cloud, inheritMetrics=True, inheritLabels=True)
+        env.add_cluster(
+            f"in-{kind.lower()}", cloudRef=cloud, inheritMetrics=True, inheritLabels=True
+        )
     queries = [
         'load{a="in-cloud",b="Cloud"}',
         'load{a="in-globalcloud",b="GlobalCloud"}',
     ]
-    stage.answers.values.update({("prom", each): 0.5 for each in queries})
-    await stage.sample()
-    assert sorted(stage.answers.asked) == [("prom", each) for each in queries]
-    assert (of(stage, "in-cloud"), of(stage, "in-globalcloud")) == (0.5, 0.5)
+    env.answers.values.update({("prom", each): 0.5 for each in queries})
+    await env.sample()
+    assert sorted(env.answers.asked) == [("prom", each) for each in queries]
+    assert (of(env, "in-cloud"), of(env, "in-globalcloud")) == (0.5, 0.5)
 
 
-async def test_queries_with_names_in_a_label_are_still_by_it(stage):
+async def test_queries_with_names_in_a_label_are_still_by_it(env):
     query = 'sum by (cluster) (load{zone="$(cluster.labels.zone)"})'
-    one_of_each(stage, query, "cluster", names=())
+    one_of_each(env, query, "cluster", names=())
     for name in ("one", "two"):
-        stage.berth(name, labels={"zone": "north"}, metrics=weights(load=1))
+        env.add_cluster(name, labels={"zone": "north"}, metrics=weights(load=1))
     north = query.replace("$(cluster.labels.zone)", "north")
-    stage.answers.values["prom", north] = {"one": 0.2, "two": 0.9}
-    await stage.sample()
-    assert stage.answers.asked == [("prom", north)]
-    assert (of(stage, "one"), of(stage, "two")) == (0.2, 0.9)
+    env.answers.values["prom", north] = {"one": 0.2, "two": 0.9}
+    await env.sample()
+    assert env.answers.asked == [("prom", north)]
+    assert (of(env, "one"), of(env, "two")) == (0.2, 0.9)
 
 
-async def test_a_hundred_clusters_are_one_request_in_a_period(stage):
+async def test_a_hundred_clusters_are_one_request_in_a_period(env):
     names = [f"c{number}" for number in range(100)]
 
     def said():
         found = [{"metric": {"cluster": name}, "value": [1, "0.5"]} for name in names]
         return Said({"status": "success", "data": {"resultType": "vector", "result": found}})
 
-    one_of_each(stage, BY, "cluster", names)
+    one_of_each(env, BY, "cluster", names)
     async with ScriptedPrometheus() as server, HttpClient(allowed=LOOPBACK) as http:
-        stage.put(
-            GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}}
-        )
+        env.put(GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}})
         server.say[BY] = said
         client = QueryClient(http, timeout=PATIENCE, per_target=4)
-        stage.sampler._questions = QueryService(stage, client)
+        env.sampler._questions = QueryService(env, client)
         for moment in (0, 5, 10, 15, 20):
-            stage.time = moment
-            await stage.sample()
-            (sample,) = stage.controller._samples.held.values()
+            env.time = moment
+            await env.sample()
+            (sample,) = env.controller._samples.held.values()
             if sample.task is not None:
                 await sample.task
         assert len(server.seen[BY]) == 3
-        assert {of(stage, name) for name in names} == {0.5}
-        assert stage.controller._samples.count_without_value() == 0
+        assert {of(env, name) for name in names} == {0.5}
+        assert env.controller._samples.count_without_value() == 0
 
 
-async def test_secrets_of_global_providers_are_at_home(stage):
-    stage.prometheus(secretKeyRef={"name": "login", "key": "token"})
-    found = as_asked(stage.caches.global_providers.store.get("prom"), HOME)
+async def test_secrets_of_global_providers_are_at_home(env):
+    env.prometheus(secretKeyRef={"name": "login", "key": "token"})
+    found = as_asked(env.caches.global_providers.store.get("prom"), HOME)
     assert found.metadata.namespace == HOME
     assert found.type == "prometheus"
     assert found.spec.target_server == "http://prom.example.com"
     assert (found.spec.secret_key_ref.name, found.spec.secret_key_ref.key) == ("login", "token")
 
 
-async def test_kafka_has_its_table(stage):
+async def test_kafka_has_its_table(env):
     spec = {
         "url": "http://k.example.com",
         "table": "t",
         "comparisonColumn": "name",
         "valueColumn": "value",
     }
-    stage.put(GLOBAL_PROVIDERS, "kafka", {"type": "kafka", "kafka": spec})
-    found = as_asked(stage.caches.global_providers.store.get("kafka"), HOME)
+    env.put(GLOBAL_PROVIDERS, "kafka", {"type": "kafka", "kafka": spec})
+    found = as_asked(env.caches.global_providers.store.get("kafka"), HOME)
     assert found.spec.target_server == "http://k.example.com"
     assert found.spec.kafka.table == "t"
     assert found.spec.kafka.value_column == "value"
 
 
-async def test_a_thousand_metrics_of_one_that_hangs_hold_up_nobody(stage):
-    stage.prometheus("hung")
+async def test_a_thousand_metrics_of_one_that_hangs_hold_up_nobody(env):
+    env.prometheus("hung")
     for number in range(200):
-        stage.metric(f"slow-{number}", "hung")
-    stage.berth("two", metrics=weights(**{f"slow-{number}": 1 for number in range(200)}))
-    one_metric(stage)
-    await stage.sample()
-    assert reading(stage) == 0.5
-    assert stage.answers.hanging == 200
-    stage.remove(GLOBAL_METRICS, "slow-0")
-    await stage.sample()
-    assert stage.answers.hanging == 199
+        env.metric(f"slow-{number}", "hung")
+    env.add_cluster("two", metrics=weights(**{f"slow-{number}": 1 for number in range(200)}))
+    one_metric(env)
+    await env.sample()
+    assert reading(env) == 0.5
+    assert env.answers.hanging == 200
+    env.remove(GLOBAL_METRICS, "slow-0")
+    await env.sample()
+    assert env.answers.hanging == 199

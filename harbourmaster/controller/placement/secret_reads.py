@@ -1,4 +1,6 @@
-"""Kubeconfigs in Secrets, each read alone and by its name: nothing of ours lists or watches them.
+"""Reads Secrets by name, because nothing of ours lists or watches them.
+
+These are kubeconfigs of member clusters, and Secrets that applications copy to their cluster.
 
 So no event tells of a change. The Secret is read periodically, and at once if a session fails:
 first only its version, and the rest if the version is another one.
@@ -17,11 +19,14 @@ from msgspec import Struct
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.placement.copied_secrets import Copies, Secret, copy_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.kube.client import Client
+    from harbourmaster.placement.deployed import DeployedApplication, SecretCopy
     from harbourmaster.placement.model import KubeconfigKey
 
 READS: Final = 8
@@ -38,6 +43,7 @@ class _Secret(Struct, frozen=True):
 
 
 _decode: Final = msgspec.json.Decoder(_Secret).decode
+_decode_copied: Final = msgspec.json.Decoder(Secret).decode
 
 
 class Kubeconfig:
@@ -138,3 +144,40 @@ class Kubeconfig:
     def _set(self, text: bytes | None, fault: str) -> None:
         self.text, self._version = text, ""
         self.fault = f"{self.source}: {fault}" if fault else ""
+
+
+async def read_copies(context: DeploymentContext, application: DeployedApplication) -> Copies:
+    """Return the Secrets that an application copies. Raises ApiError of the management cluster."""
+    manifests, faults = [], []
+    for number, wanted in enumerate(application.spec.secrets):
+        secret = await _read_copied(context, application, wanted)
+        if isinstance(secret, str):
+            faults.append(f"secrets[{number}]: {secret}")
+        else:
+            manifests.append(copy_of(wanted, secret))
+    until = context.now().timestamp() + context.settings.kubeconfig_interval_seconds
+    generation = application.metadata.generation
+    return Copies(() if faults else tuple(manifests), "; ".join(faults), generation, until)
+
+
+async def _read_copied(
+    context: DeploymentContext, application: DeployedApplication, wanted: SecretCopy
+) -> Secret | str:
+    """The Secret, or why it is not copied."""
+    namespace = application.metadata.namespace
+    place = f"Secret {namespace}/{wanted.name}"
+    try:
+        secret = _decode_copied(await context.client.get(SECRETS, wanted.name, namespace))
+    except (NotFoundError, ValueError):
+        # Some texts, such as "..", cannot be the name of an object.
+        return f"{place} does not exist: create it, or remove it from spec.secrets"
+    except ForbiddenError:
+        todo = f"run harbourmaster grant secrets -n {namespace}"
+        return f"{place}: missing permission to read it: {todo}"
+    clusters = context.caches.clusters.store.values()
+    here = [cluster for cluster in clusters if cluster.metadata.namespace == namespace]
+    names = {cluster.metadata.name: cluster.spec.kubeconfig_secret_ref for cluster in here}
+    users = [
+        name for name, reference in names.items() if reference and reference.name == wanted.name
+    ]
+    return refusal(application.metadata, secret, users) or secret

@@ -9,7 +9,7 @@ import contextlib
 import pytest
 
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
+from harbourmaster.controller.placement.secret_reads import READS, Kubeconfig
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError, UnreachableError
 from harbourmaster.placement.model import KubeconfigKey
 from harbourmaster.serving.background import running
