@@ -401,26 +401,6 @@ async def test_the_end_is_told_once(begin, server):
     assert life.signals.reasons.count("completed") == 1
 
 
-async def test_a_failed_evaluation_says_what_failed(begin, server):
-    life = begin(app_version(pre_deployment_evaluations=("load",)))
-    await life.sweep()
-    (evaluation,) = server.all(EVALUATIONS)
-    result = {"value": "3", "status": "Failed", "message": "value '3' did not meet objective '>5'"}
-    end(
-        server,
-        EVALUATIONS,
-        evaluation["metadata"]["name"],
-        "Failed",
-        retryCount=1,
-        evaluationStatus={"load": result},
-    )
-    life.sync()
-    await life.sweep()
-    (told,) = [each for each in life.signals.kept if each.reason == "ReconcileEvaluationFailed"]
-    assert told.about == f"Evaluation {evaluation['metadata']['name']}"
-    assert told.text == "evaluation failed\nload: value '3' did not meet objective '>5'"
-
-
 async def test_workloads_are_found_by_their_names(begin, server):
     cart = workload_version(status=WorkloadVersionStatus(status="Progressing"))
     assert cart.metadata.name == version_name("shop-cart", "2.0")
@@ -442,23 +422,6 @@ async def test_a_workload_of_another_app_is_none_of_ours(begin, server):
     life = begin(app_version(workloads=[("cart", "2.0")]))
     await life.sweep()
     assert status_of(life).workload_status[0].status == "Pending"
-
-
-async def test_the_settings_decide_about_promotion_and_blocking(begin, server):
-    server.put(TASK_DEFINITIONS, task_definition("promote"))
-    version = app_version(pre_deployment_tasks=("a",), promotion_tasks=("promote",))
-    life = begin(
-        version,
-        settings={"promotion_tasks": True},
-        configuration={"block_deployment": False},
-    )
-    for _ in range(3):
-        await life.sweep()
-        end_all(server, "Failed")
-        life.sync()
-    status = status_of(life)
-    assert (status.pre_deployment_status, status.promotion_status) == ("Warning", "Warning")
-    assert status.status == "Succeeded"
 
 
 async def test_traces_go_into_the_status_and_on_to_the_tasks(begin, server):

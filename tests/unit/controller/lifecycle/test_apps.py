@@ -82,28 +82,6 @@ async def test_versions_by_generation(api, client):
     assert sorted(world.signals.reasons) == ["created"] * 3 + ["deprecated"] * 2
 
 
-async def test_finished_versions_of_other_versions_stay(api, client):
-    put(api, APPS, app())
-    async with running(client, watches.APPS) as world:
-        await there(world, api, f"1.0-{FIRST}")
-        set_status(api, f"1.0-{FIRST}", "Failed")
-        change(api, version="2.0")
-        await there(world, api, f"2.0-{SECOND}")
-        await current(world, api, "2.0")
-    assert status(api, f"1.0-{FIRST}") == "Failed"
-
-
-async def test_metadata_alone_changes_nothing(api, client):
-    put(api, APPS, app())
-    async with running(client, watches.APPS) as world:
-        await current(world, api, "1.0")
-        found = api.get(APPS, "shop", PROD)
-        metadata = {**found["metadata"], "labels": {"a": "b"}}
-        api.put(APPS, {**found, "metadata": metadata})
-        await world.until(lambda: world.caches.apps.store.get(f"{PROD}/shop").metadata.labels)
-    assert names(api, APP_VERSIONS) == [f"shop-1.0-{FIRST}"]
-
-
 async def test_the_context_is_asked_for_live(api, client):
     """An app and its context are applied together, and watches have no order."""
     put(api, APP_CONTEXTS, context("warm"))

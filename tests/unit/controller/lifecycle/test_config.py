@@ -88,18 +88,6 @@ async def test_what_is_there_at_the_start_is_in_force_when_the_cache_is_filled(
     assert controlled.holder.current == LifecycleConfiguration(block_deployment=False)
 
 
-async def test_c84_deletion_restores_the_defaults(api, controlled, lead):
-    api.put(KEPTN_CONFIGS, config(observabilityTimeout="10s"))
-    lead(controlled.job)
-    await controlled.until(LifecycleConfiguration(observability_timeout=10.0))
-    api.remove(KEPTN_CONFIGS, "config", "harbour")
-    await controlled.until(LifecycleConfiguration())
-    assert controlled.told == [
-        LifecycleConfiguration(observability_timeout=10.0),
-        LifecycleConfiguration(),
-    ]
-
-
 async def test_c84_the_next_one_takes_its_place(api, controlled, lead):
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="10s"))
     api.put(KEPTN_CONFIGS, config("other", "keptn-system", observabilityTimeout="20s"))

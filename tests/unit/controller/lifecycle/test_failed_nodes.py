@@ -20,7 +20,6 @@ CONTROLLER = {
     "uid": "v-1",
     "controller": True,
 }
-NODE = {"name": "n9", "reason": "pod failed", "expires": "2026-03-01T10:20:00Z"}
 
 
 @pytest.fixture(autouse=True)
@@ -141,18 +140,6 @@ async def test_a_check_whose_pods_are_gone_gives_no_node(api, client):
     assert len(lists(api)) == 1
 
 
-async def test_a_pod_that_fails_to_start_gives_its_node(api, client):
-    make_version(api, NODE)
-    async with recording(client, failed_node_seconds=60.0) as world:
-        failing(api)
-        await until_nodes(api, world, "n1", "n9")
-    assert nodes(api)[0] == {
-        "name": "n1",
-        "reason": "pod failed",
-        "expires": "2026-03-01T10:01:00Z",
-    }
-
-
 async def test_the_same_failures_are_written_once_by_all_leaders(api, client):
     make_version(api)
     failing(api)
@@ -161,31 +148,6 @@ async def test_the_same_failures_are_written_once_by_all_leaders(api, client):
             await until_nodes(api, world, "n1")
             failing(api, message="once more")
     assert len(api.seen("patch", "/keptnworkloadversions/")) == 1
-
-
-async def test_a_node_goes_when_it_expires(api, client):
-    make_version(api, {**NODE, "name": "n8", "expires": CREATED}, NODE)
-    clock = SetClock(-0.1)
-    async with recording(client, now=clock) as world:
-        failing(api)
-        await until_nodes(api, world, "n8", "n9", "n1")
-        clock.seconds = 0
-        await until_nodes(api, world, "n9", "n1")
-
-
-async def test_nodes_are_cleared_and_come_not_back(api, client):
-    make_version(api, NODE)
-    failing(api)
-    async with recording(client, now=SetClock(10)) as world:
-        await until_nodes(api, world, "n9", "n1")
-        found = api.get(WORKLOAD_VERSIONS, VERSION, PROD)
-        metadata = {**found["metadata"], "annotations": {CLEAR: "wanted"}}
-        api.put(WORKLOAD_VERSIONS, {**found, "metadata": metadata})
-        await until_nodes(api, world)
-        await world.until(lambda: cleared(api) == "2026-03-01T10:00:10Z" or tick(world))
-    async with recording(client, now=SetClock(20)) as world:
-        failing(api, "waiter-2", "n2", startTime="2026-03-01T10:00:15Z")
-        await until_nodes(api, world, "n2")
 
 
 async def test_nothing_is_recorded_where_it_counts_for_no_time(api, client):

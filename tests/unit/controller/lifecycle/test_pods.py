@@ -19,7 +19,6 @@ from harbourmaster.api.resources import (
 from harbourmaster.controller.lifecycle import watches
 from helpers.gated import (
     CREATED,
-    FAILED,
     GATE,
     LATER,
     MINE,
@@ -39,7 +38,6 @@ from helpers.gated import (
     put,
     release,
     replica_set,
-    set_status,
     stage,
     tick,
     version_of,
@@ -74,38 +72,6 @@ async def test_what_a_pod_stands_for_is_made_once_and_it_goes_when_checks_passed
     assert written.count("keptnworkloads") == written.count("keptnworkloadversions") == 1
     assert len(api.seen("patch", PATCHES)) == 39
     assert not api.seen("patch", "/keptnworkloads/shop-waiter$")
-
-
-async def test_pending_and_failed_checks_keep_the_gate(api, client):
-    make(api, pod())
-    async with running(client, *MINE) as world:
-        await version_there(api, world)
-        set_status(api, WORKLOAD_VERSIONS, "shop-waiter-1.0", FAILED)
-        make(api, pod("passer-1", keptn("passer"), uid="p"))
-        await version_there(api, world, "shop-passer-1.0")
-        let_pass(api, "shop-passer-1.0")
-        await world.until(lambda: waiting(api) == ["waiter-1"])
-    async with running(client, *MINE) as world:
-        await world.until(lambda: len(world.caches.pods.store))
-        make(api, pod("passer-2", keptn("passer"), uid="q"))
-        await world.until(lambda: REMOVED in annotations_of(api, "passer-2"))
-        assert waiting(api) == ["waiter-1"]
-
-
-async def test_a_second_replica_set_of_the_version_is_recorded_and_goes(api, client):
-    make(api, pod())
-    async with running(client, *MINE) as world:
-        await version_there(api, world)
-        await release(api, world)
-        put(api, REPLICA_SETS, replica_set("green-rs", "rs-2", above=None))
-        make(
-            api,
-            *(pod(f"green-{n}", owners=[owned("ReplicaSet", "green-rs", "rs-2")]) for n in "123"),
-        )
-        await world.until(lambda: not waiting(api))
-    assert owners_of(api) == ["rs-1", "rs-2"]
-    # Of the same second: what the workload says stays.
-    assert workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-1"
 
 
 async def test_a_newer_replica_set_of_the_version_becomes_its_reference(api, client):
@@ -194,25 +160,6 @@ async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(a
         make(api, of_set("StatefulSet", "store-4", "0.4", 1, "2026-03-01T10:00:10Z"))
         await world.until(lambda: not waiting(api))
         assert workload_of(api)["spec"]["version"] == "0.5"
-
-
-async def test_a_rollback_goes_at_once_and_takes_the_workload_back(api, client):
-    make(api, pod())
-    async with running(client, *MINE) as world:
-        await version_there(api, world)
-        await release(api, world)
-        put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
-        put(api, DEPLOYMENTS, deployment(revision="2"))
-        owners = [owned("ReplicaSet", "waiter-rs2", "rs-2")]
-        make(api, pod("waiter-2", keptn(version="2.0"), owners=owners, created=LATER))
-        await version_there(api, world, "shop-waiter-2.0")
-        put(api, REPLICA_SETS, replica_set(revision="3"))
-        put(api, DEPLOYMENTS, deployment(revision="3"))
-        make(api, pod("waiter-3", created="2026-03-01T10:00:09Z"))
-        await world.until(lambda: waiting(api) == ["waiter-2"])
-        await world.until(lambda: workload_of(api)["status"]["currentVersion"] == "1.0")
-    assert workload_of(api)["spec"]["version"] == "1.0"
-    assert not api.seen("create", "nothing")
 
 
 async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client):

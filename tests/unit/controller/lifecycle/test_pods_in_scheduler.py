@@ -8,9 +8,7 @@ from harbourmaster.api.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WO
 from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import scheduler_wakeups
 from helpers.gated import (
-    CHECKED,
     CREATED,
-    FAILED,
     MINE,
     PROVISIONAL,
     REMOVED,
@@ -98,21 +96,6 @@ async def passed_beside(api, world, name="passer"):
     await world.until(lambda: told(api, f"{name}-1") == "passed")
 
 
-async def test_a_pod_is_told_once_that_its_checks_passed(api, client):
-    make(api, waiter())
-    async with world_of(client, now=SetClock(0)) as world:
-        await version_there(api, world)
-        assert told(api) is None
-        await passed(api, world)
-        # What else changes is no news.
-        answer(api, WAITS)
-        set_status(api, WORKLOAD_VERSIONS, VERSION, {**CHECKED, "deploymentStatus": "Succeeded"})
-        await passed_beside(api, world)
-    assert patches(api) == ["waiter-1", "passer-1"]
-    assert gates(api) == []
-    assert names(api, WORKLOADS) == ["shop-passer", "shop-waiter"]
-
-
 async def begin(api, world, pods):
     """Let the checks of the pods' version begin, and have that seen to."""
     await version_there(api, world)
@@ -183,22 +166,6 @@ async def test_where_no_check_begins_nobody_is_woken_to_hear_of_none(api, client
     make(api, waiter(refusal=ABSENT))
     async with world_of(client, now=SetClock(0)) as world:
         assert await begin(api, world, ("waiter-1",)) == {"waiter-1": None}
-
-
-async def test_from_checking_a_pod_is_told_of_every_end(api, client):
-    given = keptn(pre_deployment_tasks="smoke")
-    make(api, waiter(annotations=given, refusal=ABSENT))
-    scheduler = {"pre_check_deadline_seconds": 60.0}
-    clock = SetClock(0)
-    async with world_of(client, now=clock, scheduler=scheduler) as world:
-        assert await begin(api, world, ("waiter-1",)) == {"waiter-1": "checking"}
-        clock.seconds = 61
-        restarted = checking(currentPhase=PHASE, startTime="2026-03-01T10:00:00.5Z")
-        set_status(api, WORKLOAD_VERSIONS, VERSION, restarted)
-        await world.until(lambda: told(api) == "late")
-        set_status(api, WORKLOAD_VERSIONS, VERSION, {**FAILED, "startTime": CREATED})
-        await world.until(lambda: told(api) == "failed")
-        await passed(api, world)
 
 
 def logged(stream):
@@ -287,19 +254,6 @@ async def test_a_pod_that_nobody_refused_is_not_told_that_it_may_go(api, client)
         # A replica that lags refuses one of them.
         answer(api, WAITS, "waiter-2")
         await world.until(lambda: told(api, "waiter-2") == "passed")
-
-
-async def test_failed_checks_are_told_once(api, client):
-    make(api, waiter())
-    async with world_of(client, now=SetClock(0)) as world:
-        await version_there(api, world)
-        set_status(api, WORKLOAD_VERSIONS, VERSION, {**FAILED, "startTime": CREATED})
-        await world.until(lambda: told(api) == "failed")
-        answer(api, "1 pre-deployment checks of shop-waiter-1.0 failed: smoke")
-        await passed_beside(api, world)
-    async with world_of(client, now=SetClock(0)) as world:
-        await passed_beside(api, world, "later")
-    assert patches(api).count("waiter-1") == 1
 
 
 async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, client):

@@ -31,7 +31,6 @@ from helpers.gated import (
     stage,
     tick,
     until_death,
-    version_there,
     waiting,
 )
 from helpers.lifecycle import running
@@ -68,20 +67,6 @@ def config_map(api, name="settings"):
 def late(seconds):
     """A clock so many seconds after the pods were made."""
     return lambda: parse_rfc3339(CREATED) + timedelta(seconds=seconds)
-
-
-async def test_pods_go_once_all_that_they_wait_for_is_there(api, client):
-    config_map(api, "first")
-    make(api, waiter("one", waits("cm/first")), waiter("both", waits("cm/first", "cm/second")))
-    async with running(client, watches.GATES) as world:
-        await world.until(lambda: waiting(api) == ["both"])
-        config_map(api, "second")
-        await world.until(lambda: waiting(api) == [])
-    for name in ("one", "both"):
-        annotations = annotations_of(api, name)
-        assert annotations[REMOVED] == "true"
-        assert WAITED not in annotations
-        assert len(api.seen("patch", f"/pods/{name}$")) == 1
 
 
 async def test_pods_that_wait_make_no_requests(api, client):
@@ -156,41 +141,6 @@ async def test_the_time_out_is_looked_at_by_itself(api, client):
     async with running(client, watches.GATES, now=clock) as world:
         await world.until(lambda: waiting(api) == [] or tick(world))
     assert annotations_of(api, "one")[RELEASED] == "expired"
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        {"items": ("jab/x",)},
-        {"items": ("cm/settings", "cm/")},
-        {"items": ("cm/settings",), "timeout": "soon"},
-        {"items": ("cm/settings",), "on_timeout": "Explode"},
-    ],
-)
-async def test_a_fault_of_the_annotation_keeps_the_pod(api, client, fault):
-    config_map(api)
-    items = fault.pop("items")
-    faulty = {"timeout": "1s", "on_timeout": "Release", **fault}
-    make(api, waiter("one", waits(*items, **faulty)), waiter("two", waits("cm/settings")))
-    async with running(client, watches.GATES, now=late(3600)) as world:
-        await world.until(lambda: waiting(api) == ["one"])
-    assert not api.seen("patch", "/pods/one")
-
-
-@pytest.mark.parametrize("first", ["checks", "objects"])
-async def test_with_checks_both_must_hold(api, client, first):
-    make(api, pod("waiter-1", {**keptn(), **waits("cm/settings", checks=True)}))
-    async with running(client, *MINE) as world:
-        await version_there(api, world)
-        steps = [lambda: let_pass(api), lambda: config_map(api)]
-        for step in steps if first == "checks" else reversed(steps):
-            assert waiting(api) == ["waiter-1"]
-            step()
-            config_map(api, "other")
-            make(api, waiter(f"other-{len(api.requests)}", waits("cm/other")))
-            await world.until(lambda: not [one for one in waiting(api) if one != "waiter-1"])
-        await world.until(lambda: waiting(api) == [])
-    assert WAITED not in annotations_of(api)
 
 
 @pytest.mark.parametrize("has_gates", [True, False])

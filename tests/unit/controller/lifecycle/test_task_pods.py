@@ -16,7 +16,7 @@ from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.task_pods import TaskFault, TaskPod
 from helpers.task_controllers import complete, jobs, settle
-from helpers.task_objects import KEY, STATUS, give
+from helpers.task_objects import KEY, give
 
 STARTED = "2026-03-01T12:00:00Z"
 LATER = "2099-03-01T12:00:00Z"
@@ -60,27 +60,6 @@ def waits(reason, message="said"):
 
 def failed(code, message=""):
     return {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
-
-
-async def test_a_waiting_pod_is_told_once_and_over_when_it_runs(api, controllers):
-    job = await running(api, controllers)
-    put_pod(api, job, state=waits("ErrImagePull"))
-    found = await controllers.until_reason(KEY, "ImagePullBackOff")
-    assert found.status == "Progressing"
-    assert found.message.startswith("its pod waits: ErrImagePull: said: check the image")
-    writes = len(api.seen("patch", STATUS))
-    for reason in ("ImagePullBackOff", "ErrImagePull", "ImagePullBackOff"):
-        put_pod(api, job, state=waits(reason, f"of {reason}"))
-        await settle()
-    assert len(api.seen("patch", STATUS)) == writes
-    (told,) = controllers.signals.kept
-    assert (told.reason, told.text) == ("TaskPodWaiting", found.message)
-    put_pod(api, job, state={"running": {}})
-    found = await controllers.until_reason(KEY, "")
-    assert found.message == ""
-    complete(api, job)
-    await controllers.until_status(KEY, "Succeeded")
-    assert controllers.signals.reasons == ["TaskPodWaiting", "completed"]
 
 
 async def test_the_last_lines_of_the_last_attempt_end_the_task(api, controllers):
@@ -135,30 +114,6 @@ async def test_a_pod_of_another_job_or_namespace_says_nothing_about_a_task(api, 
     found = await controllers.until_status(KEY, "Failed")
     assert found.message == LIMIT[2]
     assert controllers.signals.reasons == ["completed"]
-
-
-@pytest.mark.parametrize("lost", [{"phase": "Failed"}, {"deleted": STARTED}, None])
-async def test_a_refusal_after_a_failed_or_deleted_pod_is_told(api, controllers, lost):
-    job = await running(api, controllers)
-    put_pod(api, job, state=failed(1))
-    await controllers.until_reason(KEY, "PodFailed")
-    if lost is None:
-        api.remove(PODS, "pod", "prod")
-    else:
-        put_pod(api, job, state=failed(1), **lost)
-    await settle()
-    refuse(api, job, at=LATER)
-    start(api, job)
-    await controllers.until_reason(KEY, "FailedCreate")
-    writes = len(api.seen("patch", STATUS))
-    start(api, job, ready=0)
-    await settle()
-    assert len(api.seen("patch", STATUS)) == writes
-    # Also if the events cannot be read at the end.
-    api.fail_next(*OF_EVENTS, 1, status=500)
-    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message.startswith("DeadlineExceeded: its Job has no pod: FailedCreate: exceeded ")
 
 
 async def test_a_refusal_before_the_last_pod_is_not_the_cause_of_a_time_out(api, controllers):
@@ -225,37 +180,6 @@ def refuse(api, job, message="Error creating: exceeded quota", at=STARTED):
         "lastTimestamp": at,
     }
     api.put(CORE_EVENTS, event)
-
-
-async def test_a_job_whose_pods_are_refused_says_what_its_events_say(api, controllers):
-    job = await running(api, controllers)
-    refuse(api, job, "an older one", "2026-03-01T11:59:59Z")
-    refuse(api, job)
-    refuse(api, {"metadata": {"uid": "of another Job"}}, at="2026-03-01T12:00:09Z")
-    start(api, job)
-    found = await controllers.until_reason(KEY, "FailedCreate")
-    assert found.message.startswith("its Job has no pod: FailedCreate: exceeded quota: change ")
-    assert controllers.signals.reasons == ["TaskPodWaiting"]
-    # Nothing is read again until the end.
-    start(api, job, ready=0)
-    await settle()
-    assert len(api.seen(*OF_EVENTS)) == 1
-    refuse(api, job, "Error creating: Pod Security", at="2026-03-01T12:00:07Z")
-    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message.startswith(
-        "DeadlineExceeded: its Job has no pod: FailedCreate: Pod Security: "
-    )
-
-
-async def test_a_refusal_that_is_over_is_no_longer_shown(api, controllers):
-    job = await running(api, controllers)
-    refuse(api, job)
-    start(api, job)
-    await controllers.until_reason(KEY, "FailedCreate")
-    start(api, job, active=1)
-    found = await controllers.until_reason(KEY, "")
-    assert found.message == ""
 
 
 async def test_an_event_that_comes_after_the_jobs_status_is_found(api, controllers, monkeypatch):

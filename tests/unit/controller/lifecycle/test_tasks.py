@@ -53,22 +53,6 @@ async def test_a_job_may_go_only_after_its_result_stands_in_the_task(api, contro
     assert api.get(JOBS, job["metadata"]["name"], "prod")["spec"]["ttlSecondsAfterFinished"] == 100
 
 
-async def test_a_failures_reason_and_message_are_the_jobs(api, controllers):
-    job = await running(api, controllers)
-    text = "Job has reached the specified backoff limit"
-    complete(api, job, "Failed", "BackoffLimitExceeded", text)
-    found = await controllers.until_status(KEY, "Failed")
-    assert (found.reason, found.message) == ("BackoffLimitExceeded", text)
-
-
-async def test_a_condition_that_is_not_true_ends_nothing(api, controllers):
-    job = await running(api, controllers)
-    condition = {"type": "Failed", "status": "False"}
-    api.put(JOBS, {**job, "status": {"conditions": [condition]}})
-    await settle()
-    assert task_of(api)["status"]["status"] == "Progressing"
-
-
 async def test_c58_a_finished_task_never_runs_again(api, controllers):
     job = await running(api, controllers)
     complete(api, job)

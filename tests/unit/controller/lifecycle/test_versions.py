@@ -162,29 +162,6 @@ def hinder(server, at, moment):
     server.fault = fault
 
 
-async def test_an_app_of_two_workloads_goes_through_all_its_phases():
-    server, signals = await undisturbed()
-    statuses, children = outline(server)
-    assert {name: each["status"] for name, each in statuses.items()} == {
-        "shop-1.0-6b86b273": "Succeeded",
-        "shop-cart-2.0": "Succeeded",
-        "shop-till-2.0": "Succeeded",
-    }
-    assert len(children) == 6 + 2 * 5
-    phases = [each for each in told(signals).items() if each[0][1].endswith(("ted", "hed"))]
-    assert {count for (_, reason), count in phases if "Deploy" in reason} == {1}
-    order = [each.reason for each in signals.kept]
-    for before, after in [
-        ("AppPreDeployTasksStarted", "AppPreDeployEvaluationsFinished"),
-        ("AppPreDeployEvaluationsFinished", "AppDeployStarted"),
-        ("AppDeployStarted", "WorkloadPreDeployTasksStarted"),
-        ("WorkloadPostDeployEvaluationsFinished", "AppDeployFinished"),
-        ("AppDeployFinished", "PromotionTasksStarted"),
-    ]:
-        assert order.index(before) < order.index(after)
-    assert signals.kept[-1].about == "AppVersion shop-1.0-6b86b273"
-
-
 @pytest.mark.parametrize("disturb", [kill, hinder])
 @pytest.mark.parametrize(
     "failing",

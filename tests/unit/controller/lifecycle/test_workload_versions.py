@@ -95,18 +95,6 @@ def status_of(life):
     return life.workload_version(NAME).status
 
 
-async def test_without_an_app_it_waits_and_says_so_once(begin, server):
-    life = begin(workload_version())
-    for _ in range(3):
-        assert await life.sweep() == {KEY: None}
-    # Once: a status that says that everything is pending, and since when.
-    assert [verb for verb, *_ in server.requests] == ["patch"]
-    assert life.signals.reasons == ["AppPreDeployEvaluationsAppVersionNotFound"]
-    status = status_of(life)
-    assert status.start_time
-    assert status == WorkloadVersionStatus(start_time=status.start_time)
-
-
 @pytest.mark.parametrize("state", ["Pending", "Progressing"])
 async def test_while_its_app_is_checked_it_waits_in_silence(begin, server, state):
     an_app(server, state=state)
@@ -194,38 +182,6 @@ async def test_the_write_that_releases_the_pods_is_the_first_one(begin, server):
     status = status_of(life)
     assert (status.deployment_status, status.deployment_start_time) == ("Progressing", STAMP)
     assert status.pre_deployment_status == status.pre_deployment_evaluation_status == "Succeeded"
-
-
-async def test_it_ends_when_its_pods_are_ready(begin, server):
-    an_app(server)
-    server.put(REPLICA_SETS, owner("cart-1"))
-    life = begin(workload_version())
-    await life.sweep()
-    server.put(REPLICA_SETS, owner("cart-1", **READY))
-    life.sync()
-    await life.sweep()
-    assert status_of(life).status == "Succeeded"
-    assert life.signals.reasons[-1] == "completed"
-    assert server.seen("get") == []
-
-
-async def test_the_timeout_comes_exactly_when_it_says(begin, server, clock):
-    an_app(server)
-    server.put(REPLICA_SETS, owner("cart-1"))
-    life = begin(workload_version(), configuration={"observability_timeout": 10.0})
-    assert await life.sweep() == {KEY: 10.0}
-    clock.later(9.5)
-    assert await life.sweep() == {KEY: 0.5}
-    clock.later(0.5)
-    await life.sweep()
-    status = status_of(life)
-    assert (status.deployment_status, status.status) == ("Failed", "Failed")
-    told = [each for each in life.signals.kept if each.reason.startswith("WorkloadDeploy")]
-    assert [(each.reason, each.text, each.warning) for each in told] == [
-        ("WorkloadDeployStarted", "", None),
-        ("WorkloadDeployFinished", "has reached timeout", True),
-        ("WorkloadDeployFailed", "", None),
-    ]
 
 
 async def test_the_timeout_goes_on_over_a_restart(begin, server, clock):
@@ -417,20 +373,6 @@ async def test_a_stateful_set_that_works_for_the_next_version_says_nothing_of_th
     life = begin(mine)
     await life.sweep()
     assert (status_of(life).deployment_status == "Succeeded") is is_deployed
-
-
-async def test_what_fails_after_the_deployment_leaves_it_alone(begin, server):
-    an_app(server)
-    server.put(REPLICA_SETS, owner("cart-1", **READY))
-    life = begin(workload_version(post_deployment_tasks=("announce",)))
-    await life.sweep()
-    (task,) = server.all(TASKS)
-    server.change(TASKS, task["metadata"]["name"], status={"status": "Failed"})
-    life.sync()
-    await life.sweep()
-    status = status_of(life)
-    assert (status.status, status.deployment_status) == ("Failed", "Succeeded")
-    assert {kind for _, kind, _ in server.writes()} == {TASKS, WORKLOAD_VERSIONS}
 
 
 @pytest.mark.parametrize("message", ["exit code 1: not migrated", ""])

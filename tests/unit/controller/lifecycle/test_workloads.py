@@ -44,21 +44,6 @@ async def current(world, api, text, name="shop-waiter"):
     )
 
 
-async def test_each_version_follows_from_the_one_before(api, client):
-    put(api, WORKLOADS, workload())
-    async with running(client, watches.WORKLOADS) as world:
-        await current(world, api, "1.0")
-        change(api, version="2.0")
-        await current(world, api, "2.0")
-    first, second = version_of(api), version_of(api, "shop-waiter-2.0")
-    assert "previousVersion" not in first["spec"]
-    assert second["spec"]["previousVersion"] == "1.0"
-    assert first["spec"]["version"] == "1.0"
-    assert world.signals.reasons == ["created", "created"]
-    (controller,) = first["metadata"]["ownerReferences"]
-    assert (controller["uid"], controller["controller"]) == ("w-1", True)
-
-
 async def test_a_changed_spec_is_handed_on_and_what_is_done_stays(api, client):
     put(api, WORKLOADS, workload(preDeploymentTasks=["a"]))
     async with running(client, watches.WORKLOADS) as world:
