@@ -79,7 +79,7 @@ def workload(name, text, app="shop"):
 
 
 def deprecates(now, *versions):
-    return [one.metadata.name for one in plan_app(now, versions).deprecate]
+    return [plan.metadata.name for plan in plan_app(now, versions).deprecate]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_an_app_of_many_generations_hashes_only_the_latest_ones(monkeypatch):
 
 
 def test_all_states_end_and_the_phase_stays():
-    found = plain(deprecate_all_phases(version().status))
-    assert found.pop("currentPhase") == "AppDeploy"
-    assert set(found.values()) == {"Deprecated"}
-    assert len(found) == 7
+    current = plain(deprecate_all_phases(version().status))
+    assert current.pop("currentPhase") == "AppDeploy"
+    assert set(current.values()) == {"Deprecated"}
+    assert len(current) == 7
 
 
 @pytest.mark.parametrize(("current", "previous"), [("", ""), ("0.9", "0.9"), ("1.0", "")])
@@ -161,8 +161,8 @@ def test_a_version_has_the_context_of_its_moment(current, previous):
         ),
     )
     now = app(current=current, revision=3, workloads=entries)
-    found = new_version(now, context)
-    assert plain(found) == {
+    created = new_version(now, context)
+    assert plain(created) == {
         "metadata": {
             "name": "shop-1.0-6b86b273",
             "namespace": "prod",
@@ -224,9 +224,9 @@ def test_what_was_listed_keeps_its_place():
         workloads=tuple(WorkloadEntry(name=name, version="0") for name in ("c", "gone", "a", "c")),
     )
     now = [workload(f"shop-{name}", "1") for name in "abc"]
-    found = compose_spec(now, before)
-    assert entries(found) == [("c", "1"), ("a", "1"), ("b", "1")]
-    assert found.revision == 4
+    spec = compose_spec(now, before)
+    assert entries(spec) == [("c", "1"), ("a", "1"), ("b", "1")]
+    assert spec.revision == 4
     assert entries(compose_spec(now)) == [("a", "1"), ("b", "1"), ("c", "1")]
 
 
@@ -242,10 +242,10 @@ def test_an_app_is_changed_only_where_it_differs():
 
 
 def test_which_app_lacks_a_workload():
-    found = workload("shop-a", "1")
-    managed = new_app("shop", "prod", {}, [found])
-    assert lacks_workload(None, found)
-    assert not lacks_workload(managed, found)
+    listed = workload("shop-a", "1")
+    managed = new_app("shop", "prod", {}, [listed])
+    assert lacks_workload(None, listed)
+    assert not lacks_workload(managed, listed)
     assert lacks_workload(managed, workload("shop-a", "2"))
     assert lacks_workload(managed, workload("shop-b", "1"))
     assert not lacks_workload(

@@ -79,26 +79,26 @@ def checked(state="Progressing", name="pre-eval-rate-1", **facts):
         pre_deployment_evaluations=("rate",),
     )
     facts = {"definitions": {"rate": definition()}, "metrics": {REFERENCE: metric()}, **facts}
-    (found,) = check_reports(version, Facts(**facts), NOW)
-    return found
+    (check,) = check_reports(version, Facts(**facts), NOW)
+    return check
 
 
 def test_an_evaluation_tells_query_value_threshold_and_the_next_try():
-    found = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)})
-    assert (found.kind, found.phase, found.name) == (
+    check = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)})
+    assert (check.kind, check.phase, check.name) == (
         "evaluation",
         "WorkloadPreDeployEvaluations",
         "rate",
     )
-    assert (found.value, found.threshold, found.message) == (
+    assert (check.value, check.threshold, check.message) == (
         "0.2",
         "<=0.05",
         "value '0.2' did not meet",
     )
-    assert (found.tries, found.retries, found.since) == (2, 5, STARTED)
+    assert (check.tries, check.retries, check.since) == (2, 5, STARTED)
     # The second try was ten seconds after the first, the third would have been at 18:00:20.
-    assert found.next_try == "2026-11-21T18:00:30Z"
-    (objective,) = found.objectives
+    assert check.next_try == "2026-11-21T18:00:30Z"
+    (objective,) = check.objectives
     assert objective.text == f"{QUERY} → 0.2 (<=0.05)"
     assert (objective.provider, objective.current, objective.updated) == ("prom", "0.2", FETCHED)
     assert objective.fault == ""
@@ -106,51 +106,51 @@ def test_an_evaluation_tells_query_value_threshold_and_the_next_try():
 
 def test_what_is_known_of_the_last_try_counts_more_than_what_is_reckoned():
     measured = {"pre-eval-rate-1": NOW - timedelta(seconds=3)}
-    found = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}, measured=measured)
-    assert found.next_try == "2026-11-21T18:00:37Z"
+    check = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}, measured=measured)
+    assert check.next_try == "2026-11-21T18:00:37Z"
 
 
 @pytest.mark.parametrize("tries", [2**62, 10**11, -(2**62)])
 def test_a_number_of_tries_that_nobody_made_is_no_fault_of_the_others(tries):
-    found = checked(evaluations={"pre-eval-rate-1": evaluation(tries=tries, retries=2**63 - 1)})
-    assert not found.next_try
+    check = checked(evaluations={"pre-eval-rate-1": evaluation(tries=tries, retries=2**63 - 1)})
+    assert not check.next_try
 
 
 def test_before_the_first_try_it_is_due_and_there_is_no_value():
-    found = checked("Pending", evaluations={"pre-eval-rate-1": evaluation(0, "Pending")})
-    assert (found.next_try, found.value, found.tries) == ("2026-11-21T18:00:30Z", "", 0)
-    (objective,) = found.objectives
+    check = checked("Pending", evaluations={"pre-eval-rate-1": evaluation(0, "Pending")})
+    assert (check.next_try, check.value, check.tries) == ("2026-11-21T18:00:30Z", "", 0)
+    (objective,) = check.objectives
     assert (objective.state, objective.text) == ("Pending", f"{QUERY} → no value (<=0.05)")
 
 
 def test_after_the_last_try_there_is_none_but_the_verdict():
-    found = checked(evaluations={"pre-eval-rate-1": evaluation(5, results=UNMET, interval="20s")})
-    assert found.next_try == ""
-    assert found.message == (
+    check = checked(evaluations={"pre-eval-rate-1": evaluation(5, results=UNMET, interval="20s")})
+    assert check.next_try == ""
+    assert check.message == (
         "its last try is done, and it fails at 2026-11-21T18:01:40Z: value '0.2' did not meet"
     )
 
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
 def test_what_is_over_has_no_next_try(state):
-    found = checked(state, evaluations={"pre-eval-rate-1": evaluation(5, state, UNMET)})
-    assert found.next_try == ""
-    assert not found.is_open
+    check = checked(state, evaluations={"pre-eval-rate-1": evaluation(5, state, UNMET)})
+    assert check.next_try == ""
+    assert not check.is_open
 
 
 def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
-    others = tuple(MetricReference(name=each) for each in ("a", "b", "errors"))
+    references = tuple(MetricReference(name=name) for name in ("a", "b", "errors"))
     results = {
         "a": Measurement(value="1", status="Succeeded"),
         "b": Measurement(value="7", status="Failed", message="bad"),
         **UNMET,
     }
-    found = checked(
-        definitions={"rate": definition("<2", *others)},
+    check = checked(
+        definitions={"rate": definition("<2", *references)},
         evaluations={"pre-eval-rate-1": evaluation(results=results)},
     )
-    assert (found.value, found.threshold, found.message) == ("7", "<2", "bad")
-    assert [objective.name for objective in found.objectives] == ["a", "b", "errors"]
+    assert (check.value, check.threshold, check.message) == ("7", "<2", "bad")
+    assert [objective.name for objective in check.objectives] == ["a", "b", "errors"]
 
 
 @pytest.mark.parametrize(
@@ -161,17 +161,17 @@ def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
     ],
 )
 def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread, text):
-    found = checked("Pending", "", definitions={}, unread=unread)
-    assert (found.message, found.object, found.next_try) == (text, "", "")
-    assert found.fault == ("definition-missing" if text else "")
+    check = checked("Pending", "", definitions={}, unread=unread)
+    assert (check.message, check.object, check.next_try) == (text, "", "")
+    assert check.fault == ("definition-missing" if text else "")
 
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("name", ["", "pre-eval-rate-1"])
 def test_what_is_over_waits_for_no_definition(state, name):
     # Its object may be gone, or may not be read, as by the dashboard.
-    found = checked(state, name, definitions={})
-    assert (found.state, found.message, found.fault) == (state, "", "")
+    check = checked(state, name, definitions={})
+    assert (check.state, check.message, check.fault) == (state, "", "")
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_a_metric_without_a_value_keeps_an_open_evaluation_from_its_result(state
 
 
 def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
-    found = checked(
+    check = checked(
         "Failed",
         definitions={},
         unread=("KeptnEvaluationDefinition",),
         evaluations={"pre-eval-rate-1": evaluation(5, "Failed", UNMET)},
     )
-    assert (found.value, found.threshold) == ("0.2", "")
+    assert (check.value, check.threshold) == ("0.2", "")
 
 
 @pytest.mark.parametrize(
@@ -212,19 +212,19 @@ def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
     ],
 )
 def test_a_metric_without_a_value_that_counts(metrics, unread, fault):
-    found = checked(
+    check = checked(
         metrics=metrics, unread=unread, evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}
     )
-    (objective,) = found.objectives
+    (objective,) = check.objectives
     assert objective.fault == fault
 
 
 def test_a_metric_of_another_namespace_is_that_of_its_reference():
     reference = MetricReference(name="errors", namespace="monitoring")
-    found = checked(
+    check = checked(
         definitions={"rate": definition("<1", reference)}, metrics={reference: metric("0.5")}
     )
-    (objective,) = found.objectives
+    (objective,) = check.objectives
     assert objective.current == "0.5"
 
 
@@ -278,20 +278,20 @@ def test_a_task_tells_what_its_job_came_to(item, task, message, retries, fault):
     if task is not None:
         spec = TaskSpec(task_definition="warm", retries=3)
         tasks["t"] = Task(metadata=Metadata(name="t"), spec=spec, status=task)
-    (found,) = check_reports(version, Facts(tasks=tasks), NOW)
-    assert (found.kind, found.state, found.message, found.retries) == (
+    (check,) = check_reports(version, Facts(tasks=tasks), NOW)
+    assert (check.kind, check.state, check.message, check.retries) == (
         "task",
         item.status,
         message,
         retries,
     )
-    assert (found.next_try, found.fault) == ("", fault)
+    assert (check.next_try, check.fault) == ("", fault)
 
 
 def test_a_task_whose_definition_is_there_waits_without_a_word():
     version = workload_version(pre_deployment_tasks=("warm",))
-    (found,) = check_reports(version, Facts(task_definitions={"warm"}), NOW)
-    assert (found.state, found.message) == ("Pending", "")
+    (check,) = check_reports(version, Facts(task_definitions={"warm"}), NOW)
+    assert (check.state, check.message) == ("Pending", "")
 
 
 def test_the_checks_of_an_app_come_in_its_order_and_those_after_the_deployment_are_left_out():
@@ -303,8 +303,8 @@ def test_the_checks_of_an_app_come_in_its_order_and_those_after_the_deployment_a
         post_deployment_tasks=("late",),
         promotion_tasks=("ship",),
     )
-    found = check_reports(version, Facts(), NOW)
-    assert [(each.phase, each.name, each.state) for each in found] == [
+    checks = check_reports(version, Facts(), NOW)
+    assert [(check.phase, check.name, check.state) for check in checks] == [
         ("AppPreDeployTasks", "b", "Pending"),
         ("AppPreDeployTasks", "a", "Pending"),
         ("AppPreDeployTasks", "gone", "Succeeded"),
@@ -321,8 +321,8 @@ def test_of_two_items_of_one_definition_the_first_counts():
         status=WorkloadVersionStatus(pre_deployment_task_status=items),
         pre_deployment_tasks=("warm", "warm"),
     )
-    (found,) = check_reports(version, Facts(), NOW)
-    assert found.state == "Succeeded"
+    (check,) = check_reports(version, Facts(), NOW)
+    assert check.state == "Succeeded"
 
 
 def test_times_that_nobody_can_read_are_none():
@@ -332,16 +332,16 @@ def test_times_that_nobody_can_read_are_none():
 
 
 def test_an_interval_that_nobody_can_read_is_the_one_that_is_used_instead():
-    found = checked(
+    check = checked(
         evaluations={"pre-eval-rate-1": evaluation(7, results=UNMET, retries=9, interval="?")}
     )
     # Seven tries, five seconds apart.
-    assert found.next_try == "2026-11-21T18:00:35Z"
+    assert check.next_try == "2026-11-21T18:00:35Z"
 
 
 def test_a_pod_names_its_checks_before_there_is_a_version():
-    (found,) = expected_checks(("warm",), "task", "WorkloadPreDeployTasks")
-    assert (found.name, found.state, found.is_open) == ("warm", "Pending", True)
+    (check,) = expected_checks(("warm",), "task", "WorkloadPreDeployTasks")
+    assert (check.name, check.state, check.is_open) == ("warm", "Pending", True)
 
 
 @pytest.mark.parametrize(("marked", "target"), [({}, "<1"), ({NO_OVERRIDE: "true"}, "<2")])

@@ -5,15 +5,15 @@ from helpers.phased import STAMP, Walk, app_version, workload_version
 
 
 def item(walk, definition):
-    found = (
+    items = (
         *walk.status.pre_deployment_task_status,
         *walk.status.pre_deployment_evaluation_task_status,
     )
-    return next(each for each in found if each.definition_name == definition)
+    return next(candidate for candidate in items if candidate.definition_name == definition)
 
 
 def texts(walk, reason):
-    return [each.text for each in walk.told if f"{each.phase}{each.state}" == reason]
+    return [notice.text for notice in walk.told if f"{notice.phase}{notice.state}" == reason]
 
 
 def test_a_child_is_made_for_each_definition_at_once():
@@ -21,7 +21,7 @@ def test_a_child_is_made_for_each_definition_at_once():
     walk.go()
     assert [name for _, name in walk.created] == ["pre-a", "pre-b", "pre-c"]
     assert walk.status.pre_deployment_task_status == tuple(
-        ItemStatus(definition_name=each, name=f"pre-{each}", start_time=STAMP) for each in "abc"
+        ItemStatus(definition_name=name, name=f"pre-{name}", start_time=STAMP) for name in "abc"
     )
     assert walk.status.pre_deployment_status == "Pending"
     assert walk.status.status == "Progressing"
@@ -31,7 +31,7 @@ def test_a_definition_listed_twice_counts_once():
     walk = Walk(app_version(pre_deployment_tasks=("a", "b", "a")))
     walk.go()
     assert [name for _, name in walk.created] == ["pre-a", "pre-b"]
-    assert [each.name for each in walk.status.pre_deployment_task_status] == ["pre-a", "pre-b"]
+    assert [item.name for item in walk.status.pre_deployment_task_status] == ["pre-a", "pre-b"]
     walk.end("a")
     walk.end("b")
     walk.go()
@@ -90,7 +90,7 @@ def test_only_the_end_of_a_failed_task_is_told_with_its_message():
     walk.end("a", "Failed")
     walk.end("b", "Succeeded")
     walk.go()
-    assert [each.failed_task for each in walk.told if each.failed_task] == ["pre-a"]
+    assert [notice.failed_task for notice in walk.told if notice.failed_task] == ["pre-a"]
 
 
 def test_of_two_items_that_keptn_left_for_one_definition_the_first_counts():
@@ -102,7 +102,7 @@ def test_of_two_items_that_keptn_left_for_one_definition_the_first_counts():
     walk = Walk(app_version(pre_deployment_tasks=("a", "a"), status=status))
     walk.children = {("KeptnTask", item.name): "Progressing" for item in items}
     walk.go()
-    assert [each.name for each in walk.status.pre_deployment_task_status] == ["pre-a-11111"]
+    assert [state.name for state in walk.status.pre_deployment_task_status] == ["pre-a-11111"]
     assert walk.created == []
 
 
@@ -111,7 +111,7 @@ def test_a_failed_evaluation_is_told_of_itself():
     walk.go()
     walk.end("load", "Failed")
     walk.go()
-    (told,) = [each for each in walk.told if each.about]
+    (told,) = [notice for notice in walk.told if notice.about]
     assert (told.phase, told.state, told.about) == (
         "ReconcileEvaluation",
         "Failed",
@@ -135,7 +135,7 @@ def test_a_missing_definition_keeps_only_its_own_item_waiting():
     assert texts(walk, "CreateTaskNotFound") == [
         'KeptnTaskDefinition "gone" not found; waiting for it to be created'
     ]
-    assert [each.warning for each in walk.told if each.state == "NotFound"] == [True]
+    assert [notice.warning for notice in walk.told if notice.state == "NotFound"] == [True]
     walk.undefined.clear()
     walk.go()
     walk.end("gone")

@@ -36,30 +36,30 @@ def app_version(at="v1", /, *, annotations=None, status=None, **spec):
 
 def obj(kind, version, annotations, status, spec):
     metadata = {**METADATA, **({"annotations": annotations} if annotations else {})}
-    found = {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
-    return found if status is None else {**found, "status": status}
+    whole = {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+    return whole if status is None else {**whole, "status": status}
 
 
-def kept(found):
-    return json.loads(found["metadata"]["annotations"][UNCONVERTED])
+def kept(stored):
+    return json.loads(stored["metadata"]["annotations"][UNCONVERTED])
 
 
 def test_c87_task_lists_of_an_old_app_are_kept_out_of_sight_and_come_back():
     old = app("v1alpha3", revision=2, workloads=[{"name": "cart", "version": "3"}], **CHECKS)
-    found = to(old, "v1")
-    assert found["spec"] == {
+    converted = to(old, "v1")
+    assert converted["spec"] == {
         "version": "1.0",
         "revision": 2,
         "workloads": [{"name": "cart", "version": "3"}],
     }
-    assert kept(found) == {"spec": CHECKS}
-    assert to(found, "v1alpha3") == old
+    assert kept(converted) == {"spec": CHECKS}
+    assert to(converted, "v1alpha3") == old
 
 
 def test_they_survive_a_change_in_v1():
-    found = to(app("v1alpha3", revision=2, **CHECKS), "v1")
-    found["spec"] |= {"version": "2.0", "revision": 1}
-    back = to(found, "v1alpha2")
+    converted = to(app("v1alpha3", revision=2, **CHECKS), "v1")
+    converted["spec"] |= {"version": "2.0", "revision": 1}
+    back = to(converted, "v1alpha2")
     assert back["spec"] == {"version": "2.0", "revision": 1, **CHECKS}
     assert "annotations" not in back["metadata"]
 
@@ -95,10 +95,10 @@ def test_c89_items_of_the_oldest_version_are_worded_otherwise(field, prefix):
     old = {f"{prefix}DefinitionName": "seed", f"{prefix}Name": "pre-seed-12345", **rest}
     new = {"definitionName": "seed", "name": "pre-seed-12345", **rest}
     status = {"promotionStatus": "Pending", field: [new]}
-    found = app_version(status=status, revision=1)
+    version = app_version(status=status, revision=1)
     oldest = app_version("v1alpha1", status={field: [old]})
-    assert to(found, "v1alpha1") == oldest
-    assert to(oldest, "v1") == found
+    assert to(version, "v1alpha1") == oldest
+    assert to(oldest, "v1") == version
 
 
 def test_what_only_late_versions_have_is_kept_and_comes_back():
@@ -108,20 +108,20 @@ def test_what_only_late_versions_have_is_kept_and_comes_back():
         "promotionStatus": "Succeeded",
         "promotionTaskStatus": [{"definitionName": "tag", "status": "Succeeded"}],
     }
-    found = app_version(status=status, revision=1, **spec)
-    old = to(found, "v1alpha3")
+    version = app_version(status=status, revision=1, **spec)
+    old = to(version, "v1alpha3")
     assert old["spec"] == {"appName": "shop", "version": "1.0", "revision": 1}
     assert old["status"] == {"currentPhase": "Completed"}
-    assert to(old, "v1") == to(to(old, "v1alpha1"), "v1") == found
-    assert to(found, "v1beta1") == {**found, "apiVersion": f"{GROUP}/v1beta1"}
+    assert to(old, "v1") == to(to(old, "v1alpha1"), "v1") == version
+    assert to(version, "v1beta1") == {**version, "apiVersion": f"{GROUP}/v1beta1"}
 
 
 def test_a_promotion_s_status_comes_back_to_the_same_object_only():
     old = to(app_version(status={"promotionStatus": "Succeeded"}, spanLinks=["x"]), "v1alpha3")
     old["metadata"]["uid"] = "made from a backup"
-    found = to(old, "v1")
-    assert found["status"] == {"promotionStatus": "Pending"}
-    assert found["spec"]["spanLinks"] == ["x"]
+    converted = to(old, "v1")
+    assert converted["status"] == {"promotionStatus": "Pending"}
+    assert converted["spec"]["spanLinks"] == ["x"]
 
 
 def test_without_a_status_none_comes_back():
@@ -169,8 +169,8 @@ def test_an_annotation_of_another_type_is_no_fault():
 
 
 def test_the_same_version_changes_nothing():
-    found = app_version(annotations={UNCONVERTED: "{}"}, metadata={"a": "b"})
-    assert to(found, "v1") == found
+    version = app_version(annotations={UNCONVERTED: "{}"}, metadata={"a": "b"})
+    assert to(version, "v1") == version
 
 
 def test_what_does_not_fit_is_missing_in_an_old_version_which_cannot_be_written_then():

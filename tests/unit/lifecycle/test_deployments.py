@@ -16,7 +16,7 @@ def app():
 
 
 def missing(walk):
-    return [each.text for each in walk.told if each.phase == "ReconcileWorkload"]
+    return [notice.text for notice in walk.told if notice.phase == "ReconcileWorkload"]
 
 
 def test_an_app_follows_its_workloads():

@@ -23,7 +23,7 @@ TEXTS = {"Started": "has started", "Finished": "has finished", "Failed": "has fa
 
 
 def reasons(phase, state, vocabulary, **options):
-    return [each.reason for each in events_of(phase, state, "", vocabulary, **options)]
+    return [event.reason for event in events_of(phase, state, "", vocabulary, **options)]
 
 
 def test_every_reason_is_a_literal_in_the_source():
@@ -32,7 +32,7 @@ def test_every_reason_is_a_literal_in_the_source():
     emitted = {
         *REASONS,
         *ONLY_DOCUMENTED,
-        *(each for reason in REASONS.values() for each in reason),
+        *(text for reasons_ in REASONS.values() for text in reasons_),
     }
     assert emitted <= literals
 
@@ -40,9 +40,9 @@ def test_every_reason_is_a_literal_in_the_source():
 @pytest.mark.parametrize("phase", [*APP_PHASES, *WORKLOAD_PHASES])
 @pytest.mark.parametrize("state", TEXTS)
 def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state):
-    (found,) = events_of(phase, state, "", "keptn")
-    assert (found.reason, found.title) == (f"{phase}{state}", f"{LONG_NAMES[phase]}.{state}")
-    assert (found.text, found.is_warning) == (TEXTS[state], state == "Failed")
+    (event,) = events_of(phase, state, "", "keptn")
+    assert (event.reason, event.title) == (f"{phase}{state}", f"{LONG_NAMES[phase]}.{state}")
+    assert (event.text, event.is_warning) == (TEXTS[state], state == "Failed")
 
 
 def test_an_app_and_a_workload_that_come_late_are_no_warnings():
@@ -50,8 +50,8 @@ def test_an_app_and_a_workload_that_come_late_are_no_warnings():
         ("ReconcileWorkload", "NotFound"),
         ("AppPreDeployEvaluations", "AppVersionNotFound"),
     ):
-        assert not any(each.is_warning for each in events_of(phase, state, "", "both"))
-    assert all(each.is_warning for each in events_of("CreateTask", "NotFound", "", "both"))
+        assert not any(event.is_warning for event in events_of(phase, state, "", "both"))
+    assert all(event.is_warning for event in events_of("CreateTask", "NotFound", "", "both"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_app_and_a_workload_that_come_late_are_no_warnings():
 def test_the_documentation_has_reasons_of_its_own(phase, state, documented):
     assert reasons(phase, state, "documented") == documented
     first = f"{phase}{state}"
-    both = [first, *(each for each in documented if each != first)]
+    both = [first, *(reason for reason in documented if reason != first)]
     assert reasons(phase, state, "both") == both
 
 
@@ -99,41 +99,41 @@ def test_the_documentation_has_reasons_of_its_own(phase, state, documented):
     ],
 )
 def test_types_of_cloud_events_end_in_the_state_of_the_documentation(phase, state, titles):
-    found = [each.title for each in events_of(phase, state, "", "documented")]
-    assert list(dict.fromkeys(found)) == titles
+    event = [event.title for event in events_of(phase, state, "", "documented")]
+    assert list(dict.fromkeys(event)) == titles
 
 
 def test_a_timeout_is_a_warning_and_never_called_a_success():
     assert reasons("WorkloadDeploy", "Finished", "keptn", warning=True) == [
         "WorkloadDeployFinished"
     ]
-    (found,) = events_of("WorkloadDeploy", "Finished", "late", "documented", warning=True)
-    assert (found.reason, found.is_warning) == ("WorkloadDeployReconcileErrored", True)
+    (event,) = events_of("WorkloadDeploy", "Finished", "late", "documented", warning=True)
+    assert (event.reason, event.is_warning) == ("WorkloadDeployReconcileErrored", True)
 
 
 @pytest.mark.parametrize("reason", sorted(ONLY_DOCUMENTED.keys() - {"WorkloadDeployReconcile"}))
 def test_creations_and_deprecations_are_events_of_the_documentation_only(reason):
     assert documented_event(reason, "keptn") == ()
     for vocabulary in ("documented", "both"):
-        (found,) = documented_event(reason, vocabulary)
-        assert (found.reason, found.title) == (reason, LONG_NAMES[reason])
-        assert (found.text, found.is_warning) == (ONLY_DOCUMENTED[reason], False)
+        (event,) = documented_event(reason, vocabulary)
+        assert (event.reason, event.title) == (reason, LONG_NAMES[reason])
+        assert (event.text, event.is_warning) == (ONLY_DOCUMENTED[reason], False)
     assert documented_event("CreateAppCreationRequest", "documented") == ()
 
 
 def test_a_message_says_what_and_where():
-    (found,) = events_of("AppPreDeployTasks", "Started", "", "keptn")
+    (event,) = events_of("AppPreDeployTasks", "Started", "", "keptn")
     assert (
-        message(found, "prod", "shop-1-6b86b273", "1")
+        message(event, "prod", "shop-1-6b86b273", "1")
         == "App Pre-Deployment Tasks: has started / Namespace: prod, Name: shop-1-6b86b273, "
         "Version: 1"
     )
-    assert message(found, "prod", "shop").endswith(" / Namespace: prod, Name: shop")
+    assert message(event, "prod", "shop").endswith(" / Namespace: prod, Name: shop")
 
 
 def test_texts_and_types_can_be_given():
-    (found,) = events_of("CreateTask", "Failed", "no rights", "keptn", warning=False)
-    assert (found.text, found.is_warning) == ("no rights", False)
+    (event,) = events_of("CreateTask", "Failed", "no rights", "keptn", warning=False)
+    assert (event.text, event.is_warning) == ("no rights", False)
 
 
 def test_a_state_without_a_reason_is_a_fault_of_the_caller():

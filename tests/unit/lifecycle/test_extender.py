@@ -89,17 +89,17 @@ def test_failed_nodes_are_left_out_and_only_they_are_named():
 
 
 def test_where_all_nodes_are_avoided_there_is_an_empty_list_and_not_none():
-    found = filtered(question(NodeNames=["n2"]), AVOIDING)
-    assert found["NodeNames"] == []
+    answer = filtered(question(NodeNames=["n2"]), AVOIDING)
+    assert answer["NodeNames"] == []
 
 
 def test_a_scheduler_that_sends_nodes_gets_nodes():
     assert [item["metadata"]["name"] for item in filtered(whole(), FREE)["Nodes"]["items"]] == NAMES
     assert filtered(whole(), REFUSED)["Nodes"] == {"items": []}
     assert "NodeNames" not in filtered(whole(), REFUSED)
-    found = filtered(whole(), AVOIDING)
-    assert [each["metadata"]["name"] for each in found["Nodes"]["items"]] == ["n1", "n3"]
-    assert found["FailedAndUnresolvableNodes"] == {"n2": "failed before"}
+    answer = filtered(whole(), AVOIDING)
+    assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["n1", "n3"]
+    assert answer["FailedAndUnresolvableNodes"] == {"n2": "failed before"}
 
 
 def test_an_error_is_shown_by_the_scheduler():
@@ -140,8 +140,8 @@ def test_nodes_that_are_none_are_refused_where_they_are_read(item):
 
 def preemption(**changes):
     victims = {name: {"Pods": [{"UID": f"v-{name}"}], "NumPDBViolations": 1} for name in NAMES}
-    found = {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims, **changes}
-    return json.dumps(found).encode()
+    arguments = {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims, **changes}
+    return json.dumps(arguments).encode()
 
 
 def preempted(body, given):
@@ -153,9 +153,9 @@ def test_nobody_is_evicted_for_a_pod_that_may_not_run_yet():
 
 
 def test_a_free_pod_may_evict_whom_the_scheduler_chose():
-    found = preempted(preemption(), FREE)
-    assert list(found) == NAMES
-    assert found["n1"] == {"Pods": [{"UID": "v-n1"}], "NumPDBViolations": 1}
+    answer = preempted(preemption(), FREE)
+    assert list(answer) == NAMES
+    assert answer["n1"] == {"Pods": [{"UID": "v-n1"}], "NumPDBViolations": 1}
 
 
 def test_nobody_is_evicted_from_a_node_that_is_avoided():

@@ -29,8 +29,8 @@ HOUR = 3600.0
 
 def version(*nodes, clear=None):
     annotations = {} if clear is None else {CLEAR_KEY: clear}
-    found = workload_version(status=WorkloadVersionStatus(failed_nodes=nodes))
-    return replace(found, metadata=metadata("shop-front-7", annotations=annotations))
+    current = workload_version(status=WorkloadVersionStatus(failed_nodes=nodes))
+    return replace(current, metadata=metadata("shop-front-7", annotations=annotations))
 
 
 def node(name="n1", *, minutes=30.0, reason="pod failed"):
@@ -43,13 +43,13 @@ def failure(name="n1", *, ago=60.0, reason="pod failed"):
     return NodeFailure(name, reason, NOW - timedelta(seconds=ago))
 
 
-def record(found, *failures, seconds=HOUR):
-    return nodes_to_record(found, failures, seconds=seconds, now=NOW)
+def record(before, *failures, seconds=HOUR):
+    return nodes_to_record(before, failures, seconds=seconds, now=NOW)
 
 
 def test_a_failure_counts_from_its_own_time():
-    (found,) = record(version(), failure(ago=600, reason="task migrate failed"))
-    assert found == node(minutes=50, reason="task migrate failed")
+    (nodes,) = record(version(), failure(ago=600, reason="task migrate failed"))
+    assert nodes == node(minutes=50, reason="task migrate failed")
 
 
 def test_the_same_failure_is_recorded_once():
@@ -58,10 +58,10 @@ def test_the_same_failure_is_recorded_once():
 
 
 def test_the_newest_failure_on_a_node_wins():
-    (found,) = record(version(node(minutes=10)), failure(ago=0), failure(ago=1800))
-    assert found == node(minutes=60)
-    (found,) = record(version(node(minutes=60)), failure(ago=1800))
-    assert found == node(minutes=60)
+    (nodes,) = record(version(node(minutes=10)), failure(ago=0), failure(ago=1800))
+    assert nodes == node(minutes=60)
+    (nodes,) = record(version(node(minutes=60)), failure(ago=1800))
+    assert nodes == node(minutes=60)
 
 
 def test_what_is_over_is_left_out():
@@ -72,22 +72,22 @@ def test_what_is_over_is_left_out():
 
 def test_of_too_many_the_newest_are_kept():
     failures = [failure(f"n{number}", ago=number) for number in range(MOST + 10)]
-    found = record(version(), *failures)
-    assert {each.name for each in found} == {f"n{number}" for number in range(MOST)}
-    assert found[-1].name == "n0"
+    nodes = record(version(), *failures)
+    assert {kept.name for kept in nodes} == {f"n{number}" for number in range(MOST)}
+    assert nodes[-1].name == "n0"
 
 
 @pytest.mark.parametrize("text", ["", "wanted", "true"])
 def test_a_request_clears_all(text):
-    found = version(node(), clear=text)
-    assert is_clear_wanted(found)
-    assert record(found, failure()) == ()
+    current = version(node(), clear=text)
+    assert is_clear_wanted(current)
+    assert record(current, failure()) == ()
 
 
 def test_what_failed_before_it_was_cleared_comes_not_back():
-    found = version(clear=format_rfc3339(NOW - timedelta(seconds=30)))
-    assert not is_clear_wanted(found)
-    assert record(found, failure(ago=31), failure("n2", ago=29)) == record(
+    current = version(clear=format_rfc3339(NOW - timedelta(seconds=30)))
+    assert not is_clear_wanted(current)
+    assert record(current, failure(ago=31), failure("n2", ago=29)) == record(
         version(), failure("n2", ago=29)
     )
 

@@ -69,22 +69,22 @@ def in_scheduler(obj):
 
 
 def waiting(items):
-    found = pod()
-    found["metadata"]["annotations"] = {
+    waiting_pod = pod()
+    waiting_pod["metadata"]["annotations"] = {
         "gates.harbourmaster.dev/wait-for": items,
         "gates.harbourmaster.dev/checks": "none",
     }
-    return found
+    return waiting_pod
 
 
 def app(**status):
     return app_version(pre_deployment_tasks=("approve",), status=AppVersionStatus(**status))
 
 
-def told(obj, found=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
+def told(obj, known=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
     given = decode_whole(msgspec.json.encode(obj), SCHEDULER)
     rules = GateWaitRules(max_age_seconds=max_age, on_expiry=on_expiry)
-    return gate_report(given, Facts(version=found, app=of, **facts), rules, NOW)
+    return gate_report(given, Facts(version=known, app=of, **facts), rules, NOW)
 
 
 BY_HAND = {
@@ -121,8 +121,8 @@ def test_there_is_a_case_for_every_code():
 
 @pytest.mark.parametrize("code", CASES)
 def test_each_reason(code):
-    obj, found, of = CASES[code]
-    assert told(obj, found, of=of).code == code
+    obj, known, of = CASES[code]
+    assert told(obj, known, of=of).code == code
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_each_reason(code):
     ],
 )
 def test_how_a_pod_was_let_go(obj, text):
-    found = told(obj)
-    assert (found.code, found.place, found.text) == ("released", "", f"nothing: {text}")
-    assert (found.checks, found.deadline, found.is_waiting) == ((), "", False)
+    report = told(obj)
+    assert (report.code, report.place, report.text) == ("released", "", f"nothing: {text}")
+    assert (report.checks, report.deadline, report.is_waiting) == ((), "", False)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_how_a_pod_was_let_go(obj, text):
     ],
 )
 def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
-    found = told(pod(annotations=annotations), GOES)
-    assert (found.code, found.text) == ("waits-for-owner", text)
+    report = told(pod(annotations=annotations), GOES)
+    assert (report.code, report.text) == ("waits-for-owner", text)
 
 
 @pytest.mark.parametrize(
@@ -181,28 +181,28 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
     ],
 )
 def test_the_app_comes_first(of, unread, code, text):
-    found = told(pod(), version(), of=of, unread=unread)
-    assert (found.code, found.text) == (code, f"the checks of the app {text}")
+    report = told(pod(), version(), of=of, unread=unread)
+    assert (report.code, report.text) == (code, f"the checks of the app {text}")
 
 
 def test_the_apps_checks_come_before_its_own():
-    found = told(pod(), version(), of=app())
-    assert [(check.phase, check.name) for check in found.checks] == [
+    report = told(pod(), version(), of=app())
+    assert [(check.phase, check.name) for check in report.checks] == [
         ("AppPreDeployTasks", "approve"),
         ("WorkloadPreDeployTasks", "warm"),
     ]
-    assert found.app_version_object == "shop-1.0-6b86b273"
+    assert report.app_version_object == "shop-1.0-6b86b273"
 
 
 def test_without_a_version_the_pod_names_its_checks_itself():
     annotations = keptn(pre_deployment_tasks="warm,load", pre_deployment_evaluations="rate")
-    found = told(pod(annotations=annotations))
-    assert [(check.kind, check.name) for check in found.checks] == [
+    report = told(pod(annotations=annotations))
+    assert [(check.kind, check.name) for check in report.checks] == [
         ("task", "warm"),
         ("task", "load"),
         ("evaluation", "rate"),
     ]
-    assert (found.version_object, found.app_version_object) == ("shop-waiter-1.0", "")
+    assert (report.version_object, report.app_version_object) == ("shop-waiter-1.0", "")
 
 
 @pytest.mark.parametrize(
@@ -232,10 +232,10 @@ def test_what_is_about_to_go_counts_for_nothing(workload, deleted):
     ],
 )
 def test_the_deadline(max_age, on_expiry, deadline, is_overdue, code):
-    found = told(pod(), begun(), max_age=max_age, on_expiry=on_expiry)
-    assert (found.deadline, found.is_overdue, found.code) == (deadline, is_overdue, code)
-    assert found.on_expiry == (on_expiry if max_age else "")
-    assert (found.since, found.age) == ("2026-03-01T10:00:00Z", 30)
+    report = told(pod(), begun(), max_age=max_age, on_expiry=on_expiry)
+    assert (report.deadline, report.is_overdue, report.code) == (deadline, is_overdue, code)
+    assert report.on_expiry == (on_expiry if max_age else "")
+    assert (report.since, report.age) == ("2026-03-01T10:00:00Z", 30)
 
 
 def test_nobody_goes_without_checks_that_is_free_and_only_lacks_a_node():
@@ -250,7 +250,7 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
     items = tuple(
         ItemStatus(definition_name=name, name=name, status=state) for name, state in states.items()
     )
-    found = begun(pre_deployment_status="Succeeded", pre_deployment_evaluation_task_status=items)
+    item = begun(pre_deployment_status="Succeeded", pre_deployment_evaluation_task_status=items)
     evaluations = {
         name: Evaluation(
             metadata=Metadata(name=name),
@@ -263,8 +263,8 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
         name: NOW - timedelta(seconds=seconds)
         for name, seconds in (("a", 10), ("b", 20), ("over", 30))
     }
-    found = told(pod(), found, evaluations=evaluations, measured=measured)
-    assert found.next_try == "2026-03-01T10:01:10Z"
+    item = told(pod(), item, evaluations=evaluations, measured=measured)
+    assert item.next_try == "2026-03-01T10:01:10Z"
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,8 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
     ],
 )
 def test_what_may_be_done_about_it(code, advice):
-    obj, found, of = CASES[code]
-    assert told(obj, found, of=of).advice == advice
+    obj, known, of = CASES[code]
+    assert told(obj, known, of=of).advice == advice
 
 
 def test_a_version_that_does_not_come_is_a_case_for_doctor():
@@ -290,10 +290,10 @@ def test_a_version_that_does_not_come_is_a_case_for_doctor():
 
 
 def test_foreign_gates_are_named_beside_ours():
-    found = told(pod(gates=("example.com/a", GATE, "example.com/b")), GOES)
-    assert (found.code, found.foreign_gates) == ("released", ("example.com/a", "example.com/b"))
+    report = told(pod(gates=("example.com/a", GATE, "example.com/b")), GOES)
+    assert (report.code, report.foreign_gates) == ("released", ("example.com/a", "example.com/b"))
 
 
 def test_a_pod_of_unknown_age_has_no_deadline():
-    found = told(pod(created=""), begun(), max_age=1, on_expiry="Release")
-    assert (found.age, found.deadline, found.code) == (0, "", "checks-pending")
+    report = told(pod(created=""), begun(), max_age=1, on_expiry="Release")
+    assert (report.age, report.deadline, report.code) == (0, "", "checks-pending")

@@ -99,9 +99,9 @@ def told(*checks, code="checks-pending", **more):
     ],
 )
 def test_an_open_check_is_told_with_its_value_threshold_and_next_try(check, reason, text):
-    found = told(check)
-    assert (found.reason, found.text) == (reason, text)
-    assert found.is_warning == (reason != "GateWaiting")
+    report = told(check)
+    assert (report.reason, report.text) == (reason, text)
+    assert report.is_warning == (reason != "GateWaiting")
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_an_open_check_is_told_with_its_value_threshold_and_next_try(check, reas
 )
 @pytest.mark.parametrize("code", ["checks-failed", "app-failed"])
 def test_a_failed_check_blocks(code, check, text):
-    found = told(task("first", "Succeeded"), check, code=code)
-    assert (found.reason, found.text, found.is_warning) == ("GateBlocked", text, True)
+    report = told(task("first", "Succeeded"), check, code=code)
+    assert (report.reason, report.text, report.is_warning) == ("GateBlocked", text, True)
 
 
 def test_of_several_open_checks_the_gravest_is_told():
@@ -146,9 +146,9 @@ def test_of_several_open_checks_the_gravest_is_told():
     [(15, "GateWaiting", APP_DUE - 15), (APP_DUE, "GateAppMissing", None)],
 )
 def test_an_app_that_may_still_come_is_no_fault(age, reason, left):
-    found = told(task(), code="waits-for-app", age=age, advice="list it")
-    assert (found.reason, found.text) == (reason, "waits for what the verdict says: list it")
-    assert found.left == left
+    report = told(task(), code="waits-for-app", age=age, advice="list it")
+    assert (report.reason, report.text) == (reason, "waits for what the verdict says: list it")
+    assert report.left == left
     there = told(task(), code="waits-for-app", app_version_object="shop-1", age=age)
     assert (there.text, there.left) == ("waits for pre-deployment task warm", None)
 
@@ -162,11 +162,11 @@ def test_what_ends_in_a_moment_or_is_told_elsewhere_gives_no_event(code):
 def test_the_identity_is_reason_version_and_check_and_no_value():
     first = told(evaluation(objective("0.2")))
     assert first.identity == told(evaluation(objective("0.3"), tries=3)).identity
-    others = [
+    different = [
         told(evaluation(NO_VALUE, fault="metric-unavailable")),
         told(replace(evaluation(objective()), name="other")),
         told(replace(evaluation(objective()), phase="AppPreDeployEvaluations")),
         told(evaluation(objective()), version_object="shop-waiter-2.0"),
     ]
-    assert len({each.identity for each in (first, *others)}) == 1 + len(others)
-    assert {each.reason for each in (first, *others)} <= {*REASONS}
+    assert len({wait.identity for wait in (first, *different)}) == 1 + len(different)
+    assert {wait.reason for wait in (first, *different)} <= {*REASONS}

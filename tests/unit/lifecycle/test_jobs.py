@@ -60,8 +60,8 @@ def container(**fields):
     return definition(container={**BUSYBOX, **fields})
 
 
-def pod_of(found):
-    return found["spec"]["template"]["spec"]
+def pod_of(body):
+    return body["spec"]["template"]["spec"]
 
 
 def test_simple_task_has_exactly_this_environment():
@@ -74,15 +74,15 @@ def test_simple_task_has_exactly_this_environment():
         "objectType": "",
         "metadata": {"commit-id": "1234"},
     }
-    found = job(definition(), config_map="keptnfn-hello", name="t", context=context)
-    assert environment(found) == [
+    body = job(definition(), config_map="keptnfn-hello", name="t", context=context)
+    assert environment(body) == [
         {"name": "KEPTN_CONTEXT", "value": json.dumps(context, separators=(",", ":"))},
         {"name": "CMD_ARGS", "value": ""},
         {"name": "SCRIPT", "value": "/var/data/function.ts"},
     ]
-    assert container_of(found)["name"] == "keptn-function-runner"
-    assert container_of(found)["imagePullPolicy"] == "IfNotPresent"
-    assert found["metadata"]["annotations"]["keptn.sh/task-name"] == "t"
+    assert container_of(body)["name"] == "keptn-function-runner"
+    assert container_of(body)["imagePullPolicy"] == "IfNotPresent"
+    assert body["metadata"]["annotations"]["keptn.sh/task-name"] == "t"
 
 
 def test_simple_deployment_recursive_task_has_exactly_these_environments():
@@ -104,11 +104,11 @@ def test_simple_deployment_recursive_task_has_exactly_these_environments():
         },
         {"name": "SCRIPT", "value": "/var/data/function.ts"},
     ]
-    for found in (parent, child):
-        assert pod_of(found)["volumes"] == [
+    for body in (parent, child):
+        assert pod_of(body)["volumes"] == [
             {"name": "function-mount", "configMap": {"name": "keptnfn-parent"}}
         ]
-        assert container_of(found)["volumeMounts"] == [
+        assert container_of(body)["volumeMounts"] == [
             {
                 "name": "function-mount",
                 "mountPath": "/var/data/function.ts",
@@ -119,11 +119,11 @@ def test_simple_deployment_recursive_task_has_exactly_these_environments():
 
 
 def test_container_runtime_has_exactly_one_variable():
-    found = job(container(), annotations={"container": "test"})
-    assert environment(found) == [{"name": "KEPTN_CONTEXT", "value": CONTEXT}]
-    assert container_of(found) == {**BUSYBOX, **LAST_LINES, "env": environment(found)}
-    assert found["metadata"]["annotations"]["container"] == "test"
-    assert found["spec"]["template"]["metadata"] == {
+    body = job(container(), annotations={"container": "test"})
+    assert environment(body) == [{"name": "KEPTN_CONTEXT", "value": CONTEXT}]
+    assert container_of(body) == {**BUSYBOX, **LAST_LINES, "env": environment(body)}
+    assert body["metadata"]["annotations"]["container"] == "test"
+    assert body["spec"]["template"]["metadata"] == {
         "labels": {NONCE_LABEL: NONCE},
         "annotations": {"container": "test"},
     }
@@ -133,10 +133,10 @@ def test_python_has_a_file_and_an_image_of_its_own():
     python = definition(
         python={"inline": {"code": "1"}, "cmdParameters": "-u -X dev", "parameters": {"map": {}}}
     )
-    found = job(python, config_map="keptnfn-hello")
-    assert container_of(found)["image"] == PYTHON
-    assert container_of(found)["volumeMounts"][0]["mountPath"] == "/var/data/function.py"
-    assert environment(found)[1:] == [
+    body = job(python, config_map="keptnfn-hello")
+    assert container_of(body)["image"] == PYTHON
+    assert container_of(body)["volumeMounts"][0]["mountPath"] == "/var/data/function.py"
+    assert environment(body)[1:] == [
         {"name": "CMD_ARGS", "value": "-u -X dev"},
         {"name": "SCRIPT", "value": "/var/data/function.py"},
     ]
@@ -144,11 +144,11 @@ def test_python_has_a_file_and_an_image_of_its_own():
 
 def test_code_behind_a_url_needs_no_volume():
     url = "https://example.com/hello.ts"
-    found = job(definition(deno={"httpRef": {"url": url}}))
-    assert environment(found)[-1] == {"name": "SCRIPT", "value": url}
-    assert container_of(found)["image"] == DENO
-    assert "volumes" not in pod_of(found)
-    assert "volumeMounts" not in container_of(found)
+    body = job(definition(deno={"httpRef": {"url": url}}))
+    assert environment(body)[-1] == {"name": "SCRIPT", "value": url}
+    assert container_of(body)["image"] == DENO
+    assert "volumes" not in pod_of(body)
+    assert "volumeMounts" not in container_of(body)
 
 
 def test_c60_retries_are_the_jobs_backoff_limit():
@@ -171,18 +171,20 @@ def test_a_time_out_that_is_none_is_told_in_one_line():
 
 
 def test_c62_a_childs_parameters_win():
-    (data,) = (each for each in environment(job(CHILD, PARENT)) if each["name"] == "DATA")
+    (data,) = (
+        variable for variable in environment(job(CHILD, PARENT)) if variable["name"] == "DATA"
+    )
     assert data["value"] == '{"data":"mydata","other":"data","user":"myuser"}'
 
 
 def test_c63_an_app_task_has_this_context_and_no_workload():
-    found = job(definition(), context=APP_CONTEXT)
-    assert environment(found)[0] == {
+    body = job(definition(), context=APP_CONTEXT)
+    assert environment(body)[0] == {
         "name": "KEPTN_CONTEXT",
         "value": '{"workloadName":"","appName":"podtato-head","appVersion":"0.1.0",'
         '"workloadVersion":"","taskType":"pre","objectType":"App"}',
     }
-    assert found["metadata"]["annotations"] == {
+    assert body["metadata"]["annotations"] == {
         "keptn.sh/app": "podtato-head",
         "keptn.sh/version": "0.1.0",
         "keptn.sh/task-name": "pre-hello-12345",
@@ -199,16 +201,16 @@ def test_a_workload_task_names_its_workload():
 
 
 def test_without_any_version_the_annotation_is_empty():
-    found = job(definition(), context={})
-    assert found["metadata"]["annotations"]["keptn.sh/version"] == ""
+    body = job(definition(), context={})
+    assert body["metadata"]["annotations"]["keptn.sh/version"] == ""
 
 
 def test_c64_parameters_are_escaped_as_go_does():
     given = {"z": "<b>&", "a": "\u2028"}
-    found = environment(
+    variables = environment(
         job(definition(deno={"inline": {"code": "1"}, "parameters": {"map": given}}))
     )
-    assert found[0]["value"] == '{"a":"\\u2028","z":"\\u003cb\\u003e\\u0026"}'
+    assert variables[0]["value"] == '{"a":"\\u2028","z":"\\u003cb\\u003e\\u0026"}'
 
 
 def test_c65_a_containers_own_context_is_replaced_in_its_place():
@@ -217,8 +219,8 @@ def test_c65_a_containers_own_context_is_replaced_in_its_place():
         {"name": "KEPTN_CONTEXT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "AFTER", "value": "2"},
     ]
-    found = environment(job(container(env=own)))
-    assert found == [own[0], {"name": "KEPTN_CONTEXT", "value": CONTEXT}, own[2]]
+    variables = environment(job(container(env=own)))
+    assert variables == [own[0], {"name": "KEPTN_CONTEXT", "value": CONTEXT}, own[2]]
 
 
 def test_c65_a_containers_context_comes_last():
@@ -250,10 +252,10 @@ def test_c66_each_further_mount_gets_a_volume_too():
 
 @pytest.mark.parametrize("name", ["a", "a" * 57, "a" * 58, "a" * 200, f"{'a' * 48}.{'b' * 50}"])
 def test_c69_a_jobs_name_fits_the_label_of_its_pods(name):
-    found = job_name(read(task(name)))
-    assert len(found) <= 63
-    assert re.fullmatch(r"[a-z0-9]([a-z0-9]|[-.][a-z0-9])*-[0-9]{5}", found)
-    assert found.startswith(name if len(name) <= 57 else name[:40])
+    job_name_ = job_name(read(task(name)))
+    assert len(job_name_) <= 63
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9]|[-.][a-z0-9])*-[0-9]{5}", job_name_)
+    assert job_name_.startswith(name if len(name) <= 57 else name[:40])
 
 
 def test_c69_long_names_stay_apart():
@@ -269,7 +271,7 @@ def test_a_jobs_name_follows_from_its_task_and_the_job_before():
 
 
 def test_labels_and_annotations_are_also_those_of_the_pods():
-    found = job(
+    body = job(
         definition(),
         labels={"task-definition": "parent"},
         annotations={
@@ -277,16 +279,16 @@ def test_labels_and_annotations_are_also_those_of_the_pods():
             "kubectl.kubernetes.io/last-applied-configuration": '{"kind":"KeptnTask"}',
         },
     )
-    assert found["metadata"]["labels"] == {"task-definition": "parent", NONCE_LABEL: NONCE}
-    assert found["metadata"]["annotations"].keys() == {
+    assert body["metadata"]["labels"] == {"task-definition": "parent", NONCE_LABEL: NONCE}
+    assert body["metadata"]["annotations"].keys() == {
         "deno",
         "keptn.sh/app",
         "keptn.sh/workload",
         "keptn.sh/version",
         "keptn.sh/task-name",
     }
-    assert found["spec"]["template"]["metadata"] == {
-        "labels": found["metadata"]["labels"],
+    assert body["spec"]["template"]["metadata"] == {
+        "labels": body["metadata"]["labels"],
         "annotations": {"deno": "test"},
     }
 
@@ -371,17 +373,17 @@ def test_s29_functions_run_where_pods_are_restricted():
 
 def test_functions_have_no_security_context_where_keptns_is_set():
     runners = Runners(deno_image=DENO, python_image=PYTHON, is_restricted=False)
-    found = job(definition(), runners=runners)
-    assert "securityContext" not in container_of(found)
-    assert "securityContext" not in pod_of(found)
+    body = job(definition(), runners=runners)
+    assert "securityContext" not in container_of(body)
+    assert "securityContext" not in pod_of(body)
 
 
 def test_s29_functions_have_the_limits_that_are_set():
     runners = Runners(
         deno_image=DENO, python_image=PYTHON, requests={"cpu": "10m"}, limits={"memory": "512Mi"}
     )
-    found = container_of(job(definition(), runners=runners))
-    assert found["resources"] == {"requests": {"cpu": "10m"}, "limits": {"memory": "512Mi"}}
+    container_ = container_of(job(definition(), runners=runners))
+    assert container_["resources"] == {"requests": {"cpu": "10m"}, "limits": {"memory": "512Mi"}}
     assert "resources" not in container_of(job(definition()))
 
 
@@ -394,23 +396,23 @@ def test_a_container_of_the_users_is_taken_as_it_is():
         "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
-    found = container_of(job(definition(container=own)))
-    assert {key: value for key, value in found.items() if key != "env"} == {**own, **LAST_LINES}
+    used = container_of(job(definition(container=own)))
+    assert {key: value for key, value in used.items() if key != "env"} == {**own, **LAST_LINES}
     assert "env" not in own
 
 
 @pytest.mark.parametrize("runtime", ["deno", "python"])
 def test_the_last_lines_of_a_function_are_kept_because_its_log_is_gone_at_once(runtime):
-    found = container_of(job(definition(**{runtime: {"inline": {"code": "1"}}}), config_map="c"))
-    assert LAST_LINES.items() <= found.items()
+    used = container_of(job(definition(**{runtime: {"inline": {"code": "1"}}}), config_map="c"))
+    assert LAST_LINES.items() <= used.items()
 
 
 @pytest.mark.parametrize(
     "own", [{"terminationMessagePolicy": "File"}, {"terminationMessagePath": "/dev/result"}]
 )
 def test_what_a_container_of_the_users_keeps_is_not_changed(own):
-    found = container_of(job(container(**own)))
-    assert {key: value for key, value in found.items() if key.startswith("termin")} == own
+    used = container_of(job(container(**own)))
+    assert {key: value for key, value in used.items() if key.startswith("termin")} == own
 
 
 @pytest.mark.parametrize("runtime", ["deno", "python", "container"])
@@ -460,14 +462,17 @@ def test_s28_what_strangers_wrote_is_only_ever_a_value(text):
         }
     )
     context = {**WORKLOAD_CONTEXT, "appName": text, "metadata": {text: text}}
-    found = job(hostile, context=context)
-    values = {each["name"]: expanded(each["value"], {"DATA": "x"}) for each in environment(found)}
+    body = job(hostile, context=context)
+    values = {
+        variable["name"]: expanded(variable["value"], {"DATA": "x"})
+        for variable in environment(body)
+    }
     assert json.loads(values["DATA"]) == {text: text}
     assert json.loads(values["KEPTN_CONTEXT"]) == context
     assert values["CMD_ARGS"] == text
     assert values["SCRIPT"] == text
     # Nothing runs by a command line of ours.
-    assert container_of(found).keys() & {"command", "args"} == set()
+    assert container_of(body).keys() & {"command", "args"} == set()
     own = environment(job(container(), context=context))[-1]
     assert json.loads(expanded(own["value"], {"DATA": "x"})) == context
 

@@ -181,12 +181,12 @@ def test_names_of_config_maps_fit():
 
 def test_a_config_map_goes_with_its_owner():
     owner = read(task()).metadata
-    found = config_map_for(owner, "KeptnTask", "cm", "the code")
-    assert found["data"] == {"code": "the code"}
-    (reference,) = found["metadata"]["ownerReferences"]
+    config_map = config_map_for(owner, "KeptnTask", "cm", "the code")
+    assert config_map["data"] == {"code": "the code"}
+    (reference,) = config_map["metadata"]["ownerReferences"]
     assert reference["uid"] == owner.uid
     assert reference["controller"] is True
-    assert found["metadata"]["namespace"] == "prod"
+    assert config_map["metadata"]["namespace"] == "prod"
 
 
 def test_who_refers_to_whom_is_known():

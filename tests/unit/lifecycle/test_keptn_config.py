@@ -50,14 +50,14 @@ def test_one_counts_whatever_the_order(configs, counts):
 
 
 def test_all_fields_are_taken_over():
-    found = config(
+    full = config(
         OTelCollectorUrl="collector.example.com:4317",
         keptnAppCreationRequestTimeoutSeconds=40,
         cloudEventsEndpoint="https://events.example.com/in",
         blockDeployment=False,
         observabilityTimeout="1m30s",
     )
-    assert read_configuration(found) == (
+    assert read_configuration(full) == (
         LifecycleConfiguration(
             block_deployment=False,
             creation_request_timeout=40.0,
@@ -129,19 +129,19 @@ def test_no_time_for_apps_is_a_time(seconds):
     ],
 )
 def test_what_makes_no_sense_has_its_default_and_is_said(spec, problem):
-    found = config(blockDeployment=False, **spec)
-    configuration, problems = read_configuration(found)
+    wrong = config(blockDeployment=False, **spec)
+    configuration, problems = read_configuration(wrong)
     assert configuration == LifecycleConfiguration(block_deployment=False)
     assert problems == (problem,)
-    status = status_text(found, ChosenConfig(found, found), NAMESPACES)
+    status = status_text(wrong, ChosenConfig(wrong, wrong), NAMESPACES)
     assert status == f"in force, but {problem}"
     assert not is_in_force(status)
 
 
 def test_all_problems_are_said():
-    found = config(keptnAppCreationRequestTimeoutSeconds=-1, observabilityTimeout="x")
-    assert len(read_configuration(found)[1]) == 2
-    assert status_text(found, ChosenConfig(found, found), NAMESPACES).count("; ") == 3
+    wrong = config(keptnAppCreationRequestTimeoutSeconds=-1, observabilityTimeout="x")
+    assert len(read_configuration(wrong)[1]) == 2
+    assert status_text(wrong, ChosenConfig(wrong, wrong), NAMESPACES).count("; ") == 3
 
 
 def test_each_one_is_told_where_it_stands():
@@ -162,16 +162,16 @@ def statuses(*configs):
 
 def test_one_that_an_administrator_adopts_counts_instead_of_the_adopting_one():
     adopting = config("adopted", adopts="prod/foreign", observabilityTimeout="x")
-    other = config("other", "prod", created="2024-01-01T00:00:00Z")
-    choice = choose_config([other, FOREIGN, adopting, ELSEWHERE], NAMESPACES)
+    adopted = config("other", "prod", created="2024-01-01T00:00:00Z")
+    choice = choose_config([adopted, FOREIGN, adopting, ELSEWHERE], NAMESPACES)
     assert read_configuration(choice.counts)[0] == LifecycleConfiguration(block_deployment=False)
-    assert statuses(FOREIGN, adopting, ELSEWHERE, other)[:3] == [
+    assert statuses(FOREIGN, adopting, ELSEWHERE, adopted)[:3] == [
         "in force",
         "in force: it adopts prod/foreign",
         "not in force: harbour/adopted comes first",
     ]
     assert is_in_force("in force: it adopts prod/foreign")
-    assert "config adopt prod/other" in status_text(other, choice, NAMESPACES)
+    assert "config adopt prod/other" in status_text(adopted, choice, NAMESPACES)
 
 
 def test_without_the_adopted_one_the_defaults_apply():

@@ -69,7 +69,7 @@ def walked(version, *, until, rules=None):
 
 def test_only_phases_with_checks_and_changes_that_matter_give_events():
     walk = walked(workload_version(pre_deployment_tasks=("migrate",)), until="load")
-    assert [f"{each.phase}{each.state}" for each in walk.told if not each.is_minor] == [
+    assert [f"{notice.phase}{notice.state}" for notice in walk.told if not notice.is_minor] == [
         "WorkloadPreDeployTasksStarted",
         "ReconcileTaskStatusChanged",
         "WorkloadPreDeployTasksFinished",
@@ -178,8 +178,8 @@ def test_without_blocking_a_failed_check_is_a_warning_and_the_flow_goes_on(defin
     rules = Rules(is_blocking=False, has_promotion=True)
     walk = Walk(version, rules=rules)
     walk.go()
-    for each in ("migrate", "load", "announce", "errors", "promote"):
-        walk.end(each, "Failed" if each == definition else "Succeeded")
+    for check in ("migrate", "load", "announce", "errors", "promote"):
+        walk.end(check, "Failed" if check == definition else "Succeeded")
         walk.go()
     assert walk.status.status == "Succeeded"
     assert sorted(states(walk, APP_STATES)) == ["Succeeded"] * 5 + ["Warning"]

@@ -32,7 +32,7 @@ def test_every_field_is_one_of_the_model(phases, spec, status):
             assert phase.items in status.__struct_fields__
             assert phase.checks in spec.__struct_fields__
             assert phase.check_type
-    states = [each.state for each in phases]
+    states = [phase.state for phase in phases]
     assert len(set(states)) == len(states)
 
 

@@ -71,8 +71,8 @@ def version(**status):
     )
 
 
-def asked(found, pod=POD, deadline=300.0, now=NOW):
-    stored = {f"prod/{NAME}": found}
+def asked(stored_version, pod=POD, deadline=300.0, now=NOW):
+    stored = {f"prod/{NAME}": stored_version}
     return scheduling_permission(pod, stored.get, deadline=deadline, now=now)
 
 
@@ -94,22 +94,24 @@ SAME_NAME = {
 @pytest.mark.parametrize("spec", SAME_NAME.values(), ids=list(SAME_NAME))
 def test_a_version_of_that_name_that_is_another_s_lets_nobody_go(spec):
     # A StatefulSet stays the same object, and recorded, when its template changes.
-    found = version(**PASSED)
-    found = asked(replace(found, spec=replace(found.spec, **spec)))
-    assert found.refusal.startswith(f"waits for KeptnWorkloadVersion {NAME}, which is of workload ")
-    assert is_refusal(said(found.refusal))
+    current = version(**PASSED)
+    current = asked(replace(current, spec=replace(current.spec, **spec)))
+    assert current.refusal.startswith(
+        f"waits for KeptnWorkloadVersion {NAME}, which is of workload "
+    )
+    assert is_refusal(said(current.refusal))
 
 
 def test_a_version_that_is_being_deleted_lets_nobody_go():
-    found = version(**PASSED)
-    metadata = replace(found.metadata, deletion_timestamp="2026-03-01T11:00:00Z")
-    found = asked(replace(found, metadata=metadata))
-    assert found.refusal == f"waits for KeptnWorkloadVersion {NAME}, which is being deleted"
+    current = version(**PASSED)
+    metadata = replace(current.metadata, deletion_timestamp="2026-03-01T11:00:00Z")
+    current = asked(replace(current, metadata=metadata))
+    assert current.refusal == f"waits for KeptnWorkloadVersion {NAME}, which is being deleted"
 
 
-@pytest.mark.parametrize("found", [None, version()])
-def test_who_waits_in_a_scheduler_that_is_not_ours_hears_so(found):
-    stored = {f"prod/{NAME}": found}
+@pytest.mark.parametrize("stored_version", [None, version()])
+def test_who_waits_in_a_scheduler_that_is_not_ours_hears_so(stored_version):
+    stored = {f"prod/{NAME}": stored_version}
     pod = replace(POD, scheduler="gatekeeper")
     answer = scheduling_permission(
         pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
@@ -157,8 +159,8 @@ def long_ones():
 )
 def test_no_text_grows_with_what_people_write(case):
     # It is sent once for each node.
-    found, pod = long_ones()[case]
-    stored = {f"prod/{NAME}": found}
+    long_version, pod = long_ones()[case]
+    stored = {f"prod/{NAME}": long_version}
     answer = scheduling_permission(
         pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
     )
@@ -169,16 +171,16 @@ def test_no_text_grows_with_what_people_write(case):
 
 def test_a_pod_without_a_version_waits_for_it():
     annotations = {"keptn.sh/workload": "waiter"}
-    found = asked(version(**PASSED), replace(POD, annotations=annotations))
-    assert found.refusal == "waits for its version: workload waiter has none yet"
+    current = asked(version(**PASSED), replace(POD, annotations=annotations))
+    assert current.refusal == "waits for its version: workload waiter has none yet"
 
 
 def test_a_pod_whose_owner_is_not_known_yet_waits():
     unresolved = {"gates.harbourmaster.dev/parent": "unresolved"}
-    found = asked(None, CandidatePod(namespace="prod", annotations=unresolved))
-    assert found.refusal == "waits until it is known whether its owner has a workload"
-    found = asked(version(**PASSED), replace(POD, annotations={**POD.annotations, **unresolved}))
-    assert found.refusal
+    current = asked(None, CandidatePod(namespace="prod", annotations=unresolved))
+    assert current.refusal == "waits until it is known whether its owner has a workload"
+    current = asked(version(**PASSED), replace(POD, annotations={**POD.annotations, **unresolved}))
+    assert current.refusal
 
 
 def test_a_pod_of_another_namespace_waits_whatever_the_name():
@@ -186,7 +188,7 @@ def test_a_pod_of_another_namespace_waits_whatever_the_name():
 
 
 def test_checks_that_run_are_named_with_their_deadline():
-    found = asked(
+    answer = asked(
         version(
             pre_deployment_task_status=(
                 TASK,
@@ -195,23 +197,23 @@ def test_checks_that_run_are_named_with_their_deadline():
             pre_deployment_evaluation_task_status=(EVALUATION,),
         )
     )
-    assert found.refusal == (
+    assert answer.refusal == (
         f"waits for pre-deployment checks of {NAME} until 2026-03-01T12:04:00Z: smoke, room"
     )
 
 
 def test_checks_that_have_not_begun_say_so():
-    found = asked(version(start_time=""))
-    assert found.refusal == f"waits for pre-deployment checks of {NAME}: they have not begun"
+    current = asked(version(start_time=""))
+    assert current.refusal == f"waits for pre-deployment checks of {NAME}: they have not begun"
 
 
 def test_checks_that_have_not_begun_are_named_where_they_are_known():
-    found = version(start_time="", pre_deployment_task_status=(DONE,))
+    item = version(start_time="", pre_deployment_task_status=(DONE,))
     spec = replace(
-        found.spec, pre_deployment_tasks=("warm-up", "smoke"), pre_deployment_evaluations=("room",)
+        item.spec, pre_deployment_tasks=("warm-up", "smoke"), pre_deployment_evaluations=("room",)
     )
-    found = asked(replace(found, spec=spec))
-    assert found.refusal == f"waits for pre-deployment checks of {NAME}: smoke, room"
+    item = asked(replace(item, spec=spec))
+    assert item.refusal == f"waits for pre-deployment checks of {NAME}: smoke, room"
 
 
 def test_of_many_checks_some_are_named():
@@ -227,13 +229,13 @@ def test_of_many_checks_some_are_named():
     ],
 )
 def test_failed_checks_are_named(status):
-    found = asked(version(pre_deployment_status="Failed", **status))
-    assert found.refusal == f"pre-deployment checks of {NAME} failed: smoke"
+    current = asked(version(pre_deployment_status="Failed", **status))
+    assert current.refusal == f"pre-deployment checks of {NAME} failed: smoke"
 
 
 def test_a_failed_phase_refuses_though_no_check_is_listed():
-    found = asked(version(pre_deployment_evaluation_status="Failed"))
-    assert found.refusal == f"pre-deployment checks of {NAME} failed"
+    current = asked(version(pre_deployment_evaluation_status="Failed"))
+    assert current.refusal == f"pre-deployment checks of {NAME} failed"
 
 
 def test_passed_checks_let_the_pods_of_the_recorded_owner_go():
@@ -247,8 +249,8 @@ def test_a_warning_is_as_good_as_a_success():
 
 @pytest.mark.parametrize("owners", [(), (replace(OWNER, uid="u2"),), (replace(OWNER, uid=""),)])
 def test_pods_of_an_owner_that_is_not_recorded_wait(owners):
-    found = asked(version(**PASSED), replace(POD, owner_references=owners))
-    assert found.refusal == f"waits until KeptnWorkloadVersion {NAME} has recorded its owner"
+    current = asked(version(**PASSED), replace(POD, owner_references=owners))
+    assert current.refusal == f"waits until KeptnWorkloadVersion {NAME} has recorded its owner"
 
 
 def test_a_deployment_that_was_called_off_lets_nobody_go():
@@ -259,8 +261,8 @@ def test_after_the_deadline_it_is_to_check_again_later():
     late = version(
         start_time=format_rfc3339(NOW - timedelta(seconds=300)), pre_deployment_task_status=(TASK,)
     )
-    found = asked(late)
-    assert found.refusal == (
+    answer = asked(late)
+    assert answer.refusal == (
         f"pre-deployment checks of {NAME} were not done by 2026-03-01T12:00:00Z: smoke; "
         f"{CHECK_AGAIN}"
     )
@@ -297,11 +299,11 @@ def test_failed_nodes_are_avoided_until_they_expire():
         FailedNode(name="n2", reason="pod failed", expires="2026-03-01T11:59:59Z"),
         FailedNode(name="n3", reason="pod failed", expires="never"),
     )
-    found = version(**PASSED, failed_nodes=nodes)
+    current = version(**PASSED, failed_nodes=nodes)
     text = "task smoke failed on this node before, avoided until 2026-03-01T12:30:00Z"
-    assert avoided_nodes(found, NOW) == {"n1": text}
-    assert asked(found) == Permission(avoided={"n1": text})
-    assert asked(found, now=NOW + timedelta(minutes=30)) == Permission()
+    assert avoided_nodes(current, NOW) == {"n1": text}
+    assert asked(current) == Permission(avoided={"n1": text})
+    assert asked(current, now=NOW + timedelta(minutes=30)) == Permission()
 
 
 def told(value):
@@ -345,8 +347,8 @@ def test_how_checks_stand(status, state):
 
 
 def with_checks(**status):
-    found = version(**status)
-    return replace(found, spec=replace(found.spec, pre_deployment_tasks=("smoke",)))
+    current = version(**status)
+    return replace(current, spec=replace(current.spec, pre_deployment_tasks=("smoke",)))
 
 
 def test_checks_of_its_own_that_have_begun_are_a_state():
@@ -396,9 +398,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("found", "pod"), REFUSED)
-def test_every_refusal_is_known_again(found, pod):
-    assert is_refusal(said(asked(found, pod).refusal))
+@pytest.mark.parametrize(("stored_version", "pod"), REFUSED)
+def test_every_refusal_is_known_again(stored_version, pod):
+    assert is_refusal(said(asked(stored_version, pod).refusal))
 
 
 @pytest.mark.parametrize(
@@ -418,8 +420,8 @@ NODE = FailedNode(name="n1", reason="pod failed", expires="2026-03-01T12:30:00Z"
 
 
 def avoided(value, *nodes):
-    found = asked(version(**PASSED, failed_nodes=nodes), told(value))
-    return said(", 1 ".join(found.avoided.values()), 1)
+    report = asked(version(**PASSED, failed_nodes=nodes), told(value))
+    return said(", 1 ".join(report.avoided.values()), 1)
 
 
 @pytest.mark.parametrize("value", ["passed", "passed-2"])
@@ -453,10 +455,10 @@ def test_a_node_that_is_avoided_no_more_is_asked_about_once(value):
     assert is_outdated(message, value, expired, NOW + timedelta(minutes=30))
     # The next telling has no answer yet.
     assert not is_outdated(message, "passed-3", cleared, NOW)
-    other = replace(NODE, name="n2", expires="2026-03-01T12:40:00Z")
-    rest = version(**PASSED, failed_nodes=(other,))
-    assert is_outdated(avoided(value, NODE, other), value, rest, NOW)
-    assert not is_outdated(avoided(value, other), value, rest, NOW)
+    longer = replace(NODE, name="n2", expires="2026-03-01T12:40:00Z")
+    rest = version(**PASSED, failed_nodes=(longer,))
+    assert is_outdated(avoided(value, NODE, longer), value, rest, NOW)
+    assert not is_outdated(avoided(value, longer), value, rest, NOW)
 
 
 WAIT_FOR = "gates.harbourmaster.dev/wait-for"

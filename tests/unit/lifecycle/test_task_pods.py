@@ -28,7 +28,7 @@ REASONS = ("ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ContainerCre
 def pod(*containers, metadata=None, **status):
     """A pod of the Job ``migrate``, as JSON."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "migrate", "uid": "j-1"}
-    found = {
+    body = {
         "metadata": {
             "name": "migrate-x",
             "namespace": "prod",
@@ -38,7 +38,7 @@ def pod(*containers, metadata=None, **status):
         },
         "status": {"containerStatuses": containers, **status},
     }
-    return json.dumps(found).encode()
+    return json.dumps(body).encode()
 
 
 def waits(reason, message=""):
@@ -83,10 +83,10 @@ def test_a_pod_that_no_job_controls_says_nothing():
     ],
 )
 def test_a_container_that_cannot_start_says_why_and_what_to_do(reason, kind, advice):
-    found = fault(waits(reason, "said"))
-    assert (found.reason, found.state) == (kind, "Waiting")
-    assert found.message.startswith(f"its pod waits: {reason}: said")
-    assert advice in found.message
+    waiting = fault(waits(reason, "said"))
+    assert (waiting.reason, waiting.state) == (kind, "Waiting")
+    assert waiting.message.startswith(f"its pod waits: {reason}: said")
+    assert advice in waiting.message
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
@@ -102,9 +102,9 @@ def test_an_init_container_of_others_counts_too():
 
 def test_a_pod_without_a_node_says_what_the_scheduler_says():
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    found = fault(conditions=[{**condition, "message": "0/3 nodes are available."}])
-    assert found.reason == "Unschedulable"
-    assert found.message == (
+    unscheduled = fault(conditions=[{**condition, "message": "0/3 nodes are available."}])
+    assert unscheduled.reason == "Unschedulable"
+    assert unscheduled.message == (
         "its pod waits: Unschedulable: 0/3 nodes are available: check its requests and the nodes"
     )
     assert fault(conditions=[{**condition, "status": "True"}]) is None
@@ -113,16 +113,16 @@ def test_a_pod_without_a_node_says_what_the_scheduler_says():
 @pytest.mark.parametrize("state", ["state", "lastState"])
 def test_a_failed_container_says_its_code_and_its_last_lines(state):
     container = ended(1, message="connected\n  the database is not migrated\n", state=state)
-    found = fault({**waits("CrashLoopBackOff"), **container})
-    assert (found.reason, found.state) == ("PodFailed", "Failed")
-    assert found.message == "exit code 1: connected the database is not migrated"
+    failure = fault({**waits("CrashLoopBackOff"), **container})
+    assert (failure.reason, failure.state) == ("PodFailed", "Failed")
+    assert failure.message == "exit code 1: connected the database is not migrated"
 
 
 def test_of_many_lines_the_last_ones_are_kept():
-    found = text(ended(2, message=f"{'x' * 2000}\nthe last line"))
-    assert found.startswith("exit code 2: …xxx")
-    assert found.endswith("x the last line")
-    assert len(found) < 640
+    message = text(ended(2, message=f"{'x' * 2000}\nthe last line"))
+    assert message.startswith("exit code 2: …xxx")
+    assert message.endswith("x the last line")
+    assert len(message) < 640
 
 
 def test_a_container_killed_for_its_memory_says_what_to_do():
@@ -152,8 +152,8 @@ def test_the_end_of_a_deleted_pod_is_not_its_failure(code):
 
 
 def test_an_evicted_pod_says_why_instead_of_its_killed_container():
-    found = fault(ended(137), phase="Failed", reason="Evicted", message="low on memory")
-    assert found == TaskFault("PodFailed", "Evicted: low on memory")
+    eviction = fault(ended(137), phase="Failed", reason="Evicted", message="low on memory")
+    assert eviction == TaskFault("PodFailed", "Evicted: low on memory")
 
 
 def test_a_refused_pod_is_told_by_the_jobs_event():
@@ -163,9 +163,11 @@ def test_a_refused_pod_is_told_by_the_jobs_event():
     }
     refused = decode_refused(json.dumps(event).encode())
     assert refused.created == "2026-03-01T12:00:00Z"
-    found = refused.fault
-    assert (found.reason, found.state) == ("FailedCreate", "Waiting")
-    assert found.message.startswith("its Job has no pod: FailedCreate: pods is forbidden: quota: ")
+    refusal = refused.fault
+    assert (refusal.reason, refusal.state) == ("FailedCreate", "Waiting")
+    assert refusal.message.startswith(
+        "its Job has no pod: FailedCreate: pods is forbidden: quota: "
+    )
     assert decode_refused(b'{"lastTimestamp":null}').created == ""
 
 
@@ -178,14 +180,14 @@ LIVE = [
 LATE = JobResult("Failed", "DeadlineExceeded")
 OTHER_ENDS = [
     JobResult("Succeeded"),
-    *(JobResult("Failed", each) for each in ("BackoffLimitExceeded", "PodFailurePolicy")),
+    *(JobResult("Failed", reason) for reason in ("BackoffLimitExceeded", "PodFailurePolicy")),
 ]
 
 
 @given(st.lists(st.sampled_from(DEAD)), st.sampled_from([None, LATE]))
 def test_pods_may_be_refused_if_all_that_were_created_are_deleted_or_failed(dead, outcome):
     assert may_be_refused(dead, outcome)
-    assert all(not may_be_refused([*dead, each], outcome) for each in LIVE)
+    assert all(not may_be_refused([*dead, pod_], outcome) for pod_ in LIVE)
     assert all(not may_be_refused(dead, end) for end in OTHER_ENDS)
 
 
@@ -245,21 +247,21 @@ FAULTS = st.sampled_from(REASONS).map(lambda reason: fault(waits(reason, reason)
 @given(st.lists(FAULTS, max_size=20))
 def test_a_pod_that_goes_back_and_forth_in_one_class_is_written_once(faults):
     shown, writes = status(), 0
-    for each in faults:
-        after = running_status(shown, each, has_no_pod=False)
+    for next_fault in faults:
+        after = running_status(shown, next_fault, has_no_pod=False)
         writes += after != shown
         shown = after
     classes = [fault.reason if fault is not None else "" for fault in faults]
-    changes = sum(one != other for one, other in zip(["", *classes], classes, strict=False))
+    changes = sum(before != after for before, after in zip(["", *classes], classes, strict=False))
     assert writes == changes
 
 
 def test_a_failed_job_says_the_cause():
     failed = JobResult("Failed", "BackoffLimitExceeded", "Job has reached the specified limit")
     cause = TaskFault("PodFailed", "exit code 1: the database is not migrated")
-    found = explain_result(failed, status(), cause)
-    assert found.reason == "BackoffLimitExceeded"
-    assert found.message == "BackoffLimitExceeded: exit code 1: the database is not migrated"
+    explained = explain_result(failed, status(), cause)
+    assert explained.reason == "BackoffLimitExceeded"
+    assert explained.message == "BackoffLimitExceeded: exit code 1: the database is not migrated"
     known = status(reason="PodFailed", message="exit code 2")
     assert explain_result(failed, known, None).message == "BackoffLimitExceeded: exit code 2"
     assert explain_result(failed, status(), None) == failed

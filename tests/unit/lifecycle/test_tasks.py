@@ -26,19 +26,19 @@ def test_a_task_is_named_after_its_check_and_definition():
 def test_the_same_question_gives_the_same_name_and_another_one_another():
     first = task_name("u", "pre", "entry")
     assert task_name("u", "pre", "entry") == first
-    others = [
+    different = [
         task_name("v", "pre", "entry"),
         task_name("u", "post", "entry"),
         task_name("u", "pre", "exit"),
         task_name("u", "pre", "entry", first),
         task_name("u", "pre", "entry", task_name("u", "pre", "entry", first)),
     ]
-    assert len({first, *others}) == 1 + len(others)
+    assert len({first, *different}) == 1 + len(different)
 
 
 def test_a_workload_task_has_this_context():
-    found = made(workload_version(), "post")
-    assert found["spec"]["context"] == {
+    version = made(workload_version(), "post")
+    assert version["spec"]["context"] == {
         "workloadName": "waiter-waiter",
         "appName": "waiter",
         "appVersion": "",
@@ -46,7 +46,7 @@ def test_a_workload_task_has_this_context():
         "taskType": "post",
         "objectType": "Workload",
     }
-    assert found["spec"]["checkType"] == "post"
+    assert version["spec"]["checkType"] == "post"
 
 
 def test_an_app_task_has_this_context():

@@ -12,15 +12,15 @@ HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def test_the_same_uid_gives_the_same_ids_and_another_gives_others():
-    one = phase_carrier(None, "u-1", "AppDeploy")
-    assert one == phase_carrier({}, "u-1", "AppDeploy")
-    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", one["traceparent"])
-    others = [
+    carrier = phase_carrier(None, "u-1", "AppDeploy")
+    assert carrier == phase_carrier({}, "u-1", "AppDeploy")
+    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", carrier["traceparent"])
+    different = [
         phase_carrier(None, "u-2", "AppDeploy"),
         phase_carrier(None, "u-1", "AppPreDeployTasks"),
         root_ids(None, "u-1").carrier,
     ]
-    assert len({each["traceparent"] for each in (one, *others)}) == 4
+    assert len({headers["traceparent"] for headers in (carrier, *different)}) == 4
 
 
 def test_phases_are_children_of_their_object_and_of_one_trace():

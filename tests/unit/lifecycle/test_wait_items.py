@@ -27,25 +27,25 @@ WAITED = "gates.harbourmaster.dev/waited"
 class Objects:
     """Objects by their kind, as tests give them."""
 
-    def __init__(self, **found):
+    def __init__(self, **stored):
         self.found = {
             resource: [
-                target_of(resource, msgspec.json.encode(each), whole=[each["metadata"]["name"]])
-                for each in given
+                target_of(resource, msgspec.json.encode(obj), whole=[obj["metadata"]["name"]])
+                for obj in given
             ]
             for resource in (*ALL.values(), resources.SLICES)
-            if (given := found.get(resource.plural))
+            if (given := stored.get(resource.plural))
         }
         self.unread = {}
 
     def named(self, resource, name):
-        return next((each for each in self.all(resource) if each.name == name), None)
+        return next((target for target in self.all(resource) if target.name == name), None)
 
     def all(self, resource):
         return self.found.get(resource, ())
 
     def labelled(self, resource, key, value):
-        return [each for each in self.all(resource) if each.labels.get(key) == value]
+        return [target for target in self.all(resource) if target.labels.get(key) == value]
 
     def obstacle(self, resource):
         return self.unread.get(resource.plural)
@@ -64,16 +64,16 @@ def condition(name, status="True", **fields):
 
 def endpoints(service, *ready):
     metadata = {"name": f"{service}-1", "labels": {"kubernetes.io/service-name": service}}
-    return {"metadata": metadata, "endpoints": [{"conditions": each} for each in ready]}
+    return {"metadata": metadata, "endpoints": [{"conditions": conditions} for conditions in ready]}
 
 
 def item(text):
-    (found,) = waits_of({WAIT_FOR_KEY: text}).items
-    return found
+    (first,) = waits_of({WAIT_FOR_KEY: text}).items
+    return first
 
 
-def report(text, **found):
-    return report_on(item(text), ALL, Objects(**found), suggests=True)
+def report(text, **stored):
+    return report_on(item(text), ALL, Objects(**stored), suggests=True)
 
 
 MET = [
@@ -152,15 +152,15 @@ PENDING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "found"), MET)
-def test_an_item_is_met(text, found):
-    given = report(text, **found)
+@pytest.mark.parametrize(("text", "stored"), MET)
+def test_an_item_is_met(text, stored):
+    given = report(text, **stored)
     assert (given.state, given.text) == ("Met", "")
 
 
-@pytest.mark.parametrize(("text", "found", "why"), PENDING)
-def test_an_item_is_not_met_yet(text, found, why):
-    given = report(text, **found)
+@pytest.mark.parametrize(("text", "stored", "why"), PENDING)
+def test_an_item_is_not_met_yet(text, stored, why):
+    given = report(text, **stored)
     assert (given.item, given.state, given.text) == (
         text.removeprefix("optional:"),
         "Pending",
@@ -266,8 +266,8 @@ def waiting(text="job/x, pod/a=b", *, waited="", owner=None, name="p", labels=No
     return decode_whole(msgspec.json.encode({"metadata": metadata, "spec": gated}))
 
 
-def reports(pod, **found):
-    return {item: report_on(item, ALL, Objects(**found)) for item in pod.wait_conditions.items}
+def reports(pod, **stored):
+    return {item: report_on(item, ALL, Objects(**stored)) for item in pod.wait_conditions.items}
 
 
 ALL_THERE = {
@@ -278,7 +278,7 @@ FAILED = {"jobs": [thing(**condition("Failed"))]}
 
 
 @pytest.mark.parametrize(
-    ("limits", "age", "found", "expected"),
+    ("limits", "age", "states", "expected"),
     [
         ({}, 5.0, ALL_THERE, (True, "", False, None)),
         ({}, 5.0, {}, (False, "", False, None)),
@@ -304,9 +304,9 @@ FAILED = {"jobs": [thing(**condition("Failed"))]}
         ),
     ],
 )
-def test_how_the_waits_of_a_pod_stand(limits, age, found, expected):
+def test_how_the_waits_of_a_pod_stand(limits, age, states, expected):
     pod = waiting(**limits)
-    given = wait_report(pod, reports(pod, **found), age)
+    given = wait_report(pod, reports(pod, **states), age)
     assert (given.is_over, given.blocked, given.is_expired, given.left) == expected
 
 
@@ -330,9 +330,9 @@ def test_a_text_names_three_items():
     assert "job/d" not in text
 
 
-def cycles(*pods, **found):
-    known = {each: report for pod in pods for each, report in reports(pod, **found).items()}
-    return wait_cycles(pods, known, Objects(**found))
+def cycles(*pods, **stored):
+    known = {item: report for pod in pods for item, report in reports(pod, **stored).items()}
+    return wait_cycles(pods, known, Objects(**stored))
 
 
 A = waiting(
@@ -351,8 +351,8 @@ def test_two_workloads_that_wait_for_each_other_are_a_cycle():
 
 
 def test_who_waits_for_a_cycle_is_not_part_of_it():
-    other = waiting("deployment/a", owner=("Job", "c"), name="r")
-    assert set(cycles(A, B, other)) == {("deployment", "a"), ("deployment", "b")}
+    outside = waiting("deployment/a", owner=("Job", "c"), name="r")
+    assert set(cycles(A, B, outside)) == {("deployment", "a"), ("deployment", "b")}
 
 
 def test_what_is_met_is_no_part_of_a_cycle():
@@ -361,16 +361,16 @@ def test_what_is_met_is_no_part_of_a_cycle():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "stored"),
     [
         ("pod/app=a", {}),
         ("service/s", {"services": [thing("s", spec={"selector": {"app": "a"}})]}),
     ],
 )
-def test_cycles_go_through_labels_and_services(text, found):
+def test_cycles_go_through_labels_and_services(text, stored):
     job = waiting(text, owner=("Job", "j"), name="q")
     first = waiting("job/j", owner=("StatefulSet", "a"), labels={"app": "a", "x": "y"})
-    assert cycles(first, job, **found)["job", "j"] == (
+    assert cycles(first, job, **stored)["job", "j"] == (
         "a cycle of waits: job/j -> statefulset/a -> job/j"
     )
 

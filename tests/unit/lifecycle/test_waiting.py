@@ -20,35 +20,35 @@ WORKLOAD = workload_version()
 
 def app(name="shop-1.0-6b86b273", created="2026-11-21T18:00:00Z", workloads=None, **fields):
     status = AppVersionStatus(**fields.pop("status", {}))
-    found = app_version(name, workloads or [("cart", "2.0")], status, **fields)
-    metadata = replace(found.metadata, name=name, creation_timestamp=created, generation=1)
-    return replace(found, metadata=metadata)
+    version = app_version(name, workloads or [("cart", "2.0")], status, **fields)
+    metadata = replace(version.metadata, name=name, creation_timestamp=created, generation=1)
+    return replace(version, metadata=metadata)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "candidate",
     [
         app(workloads=[("cart", "1.0")]),
         app(workloads=[("till", "2.0")]),
         app(status={"status": "Deprecated"}),
     ],
 )
-def test_what_has_not_this_workload_in_this_version_does_not_count(other):
-    assert app_version_of(WORKLOAD, [other]) is None
+def test_what_has_not_this_workload_in_this_version_does_not_count(candidate):
+    assert app_version_of(WORKLOAD, [candidate]) is None
 
 
 def test_another_app_does_not_count():
     # Of the same name together with its workload.
-    other = app(workloads=[("b", "2.0")])
-    other = replace(other, spec=replace(other.spec, app_name="shop-a"))
+    another = app(workloads=[("b", "2.0")])
+    another = replace(another, spec=replace(another.spec, app_name="shop-a"))
     mine = replace(WORKLOAD, spec=replace(WORKLOAD.spec, workload_name="shop-a-b"))
-    assert app_version_of(mine, [other]) is None
+    assert app_version_of(mine, [another]) is None
 
 
 def test_names_are_compared_as_objects_are_called():
-    found = app(workloads=[("Car_T", "2.0")])
+    candidate = app(workloads=[("Car_T", "2.0")])
     named = replace(WORKLOAD, spec=replace(WORKLOAD.spec, workload_name="shop-car-t"))
-    assert app_version_of(named, [found]) is found
+    assert app_version_of(named, [candidate]) is candidate
 
 
 def test_the_newest_counts_whatever_the_order():
@@ -90,8 +90,8 @@ def test_a_workload_begins_when_its_app_s_checks_let_it(state, passes):
 
 
 def test_what_fails_later_is_no_obstacle():
-    found = app(status={"pre_deployment_evaluation_status": "Succeeded", "status": "Failed"})
-    assert may_begin(found)
+    failed = app(status={"pre_deployment_evaluation_status": "Succeeded", "status": "Failed"})
+    assert may_begin(failed)
 
 
 def test_what_is_told_of_an_app_that_lets_nothing_begin():

@@ -47,10 +47,10 @@ def wish(version="1.0", uid="rs-1", since=EARLY, **more):
     return desired_workload(workload_of(annotations, {}), owner(uid), since)
 
 
-def stored(found, **metadata):
+def stored(obj, **metadata):
     """As the API server keeps it."""
     return msgspec.structs.replace(
-        found, metadata=msgspec.structs.replace(found.metadata, uid="w-1", **metadata)
+        obj, metadata=msgspec.structs.replace(obj.metadata, uid="w-1", **metadata)
     )
 
 
@@ -58,14 +58,14 @@ def workload(*arguments, **options):
     return stored(new_workload(wish(*arguments, **options), "prod"))
 
 
-def version(found, **metadata):
-    return stored(new_version(found), **metadata)
+def version(of_workload, **metadata):
+    return stored(new_version(of_workload), **metadata)
 
 
-def patched(found, operations):
+def patched(obj, operations):
     """The object by its operations."""
-    obj = jsonpatch.apply_patch(plain(found), plain(operations))
-    return msgspec.convert(obj, type(found))
+    document = jsonpatch.apply_patch(plain(obj), plain(operations))
+    return msgspec.convert(document, type(obj))
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_names(given, expected):
 
 def test_names_that_are_too_long_still_are_names():
     names = names_of("a" * 300, "w", "1.0")
-    assert [len(one) for one in (names.app, names.workload, names.version)] == [253] * 3
+    assert [len(name) for name in (names.app, names.workload, names.version)] == [253] * 3
     assert names.app != names_of("a" * 301, "w", "1.0").app
 
 
 def test_a_workload_is_what_its_pod_says():
-    found = new_workload(wish(**{"metadata": "a=1", "pre-deployment-tasks": "t1, t2"}), "prod")
-    assert plain(found) == {
+    created = new_workload(wish(**{"metadata": "a=1", "pre-deployment-tasks": "t1, t2"}), "prod")
+    assert plain(created) == {
         "metadata": {
             "name": "shop-waiter",
             "namespace": "prod",
@@ -132,43 +132,43 @@ def test_a_workload_is_what_its_pod_says():
     ],
 )
 def test_a_workload_follows_the_newest_pod(now, has_version, is_followed):
-    found = workload()
-    there = version(found) if has_version else None
-    assert is_to_follow(found, there, now) is is_followed
+    followed = workload()
+    there = version(followed) if has_version else None
+    assert is_to_follow(followed, there, now) is is_followed
 
 
 def test_two_pods_do_not_write_in_turns():
-    found = workload("1.0", "rs-1", EARLY)
-    other = wish("2.0", "rs-2", LATE)
-    after = patched(found, follow_operations(found, other))
-    assert not is_to_follow(after, version(after), other)
+    followed = workload("1.0", "rs-1", EARLY)
+    newer = wish("2.0", "rs-2", LATE)
+    after = patched(followed, follow_operations(followed, newer))
+    assert not is_to_follow(after, version(after), newer)
     assert not is_to_follow(after, version(after), wish("1.0", "rs-1", EARLY))
 
 
 def test_following_replaces_spec_and_owner():
-    found = workload()
-    found = msgspec.structs.replace(
-        found,
+    followed = workload()
+    followed = msgspec.structs.replace(
+        followed,
         metadata=msgspec.structs.replace(
-            found.metadata, annotations={"example.com/a": "b", SINCE_KEY: LATE}
+            followed.metadata, annotations={"example.com/a": "b", SINCE_KEY: LATE}
         ),
     )
-    after = patched(found, follow_operations(found, wish("2.0", "rs-2", EARLY)))
+    after = patched(followed, follow_operations(followed, wish("2.0", "rs-2", EARLY)))
     assert after.metadata.annotations == {"example.com/a": "b", SINCE_KEY: LATE}
     assert [reference.uid for reference in after.metadata.owner_references] == ["rs-2"]
     assert after.spec.version == "2.0"
 
 
 def test_a_workload_of_keptn_has_no_annotation():
-    found = stored(new_workload(wish(), "prod"), annotations={})
-    assert is_to_follow(found, version(found), wish(uid="rs-2"))
-    after = patched(found, follow_operations(found, wish(uid="rs-2")))
+    bare = stored(new_workload(wish(), "prod"), annotations={})
+    assert is_to_follow(bare, version(bare), wish(uid="rs-2"))
+    after = patched(bare, follow_operations(bare, wish(uid="rs-2")))
     assert after.metadata.annotations == {SINCE_KEY: EARLY}
 
 
 def test_a_version_has_its_workloads_spec():
-    found = new_version(workload("V1_RC"))
-    assert plain(found) == {
+    created = new_version(workload("V1_RC"))
+    assert plain(created) == {
         "metadata": {
             "name": "shop-waiter-v1-rc",
             "namespace": "prod",
@@ -195,10 +195,10 @@ def test_a_version_has_its_workloads_spec():
 
 @pytest.mark.parametrize(("current", "previous"), [("", ""), ("0.9", "0.9"), ("1.0", "")])
 def test_the_previous_version(current, previous):
-    found = msgspec.structs.replace(
+    upgraded = msgspec.structs.replace(
         workload(), status=msgspec.convert({"currentVersion": current}, type(workload().status))
     )
-    assert new_version(found).spec.previous_version == previous
+    assert new_version(upgraded).spec.previous_version == previous
 
 
 def test_a_version_follows_the_spec_and_keeps_what_is_its_own():
@@ -217,42 +217,44 @@ def test_a_version_follows_the_spec_and_keeps_what_is_its_own():
 
 
 def test_sixteen_owners_are_recorded_and_the_present_one_always():
-    found = version(workload())
+    current = version(workload())
     for number in range(2, 40):
-        operations = owner_operations(found, (*recorded_owners(found), f"rs-{number}"))
+        operations = owner_operations(current, (*recorded_owners(current), f"rs-{number}"))
         assert len(operations) == 1
-        found = patched(found, operations)
-    owners = recorded_owners(found)
+        current = patched(current, operations)
+    owners = recorded_owners(current)
     assert len(owners) == MOST_OWNERS
     assert owners[-1] == "rs-39"
     assert "rs-1" in owners
-    found = patched(found, owner_operations(found, (*owners, "rs-30")))
-    assert found.metadata.annotations[OWNERS_KEY].split(",")[-1] == "rs-30"
-    assert found.metadata.annotations[OWNERS_KEY].split(",").count("rs-30") == 1
+    current = patched(current, owner_operations(current, (*owners, "rs-30")))
+    assert current.metadata.annotations[OWNERS_KEY].split(",")[-1] == "rs-30"
+    assert current.metadata.annotations[OWNERS_KEY].split(",").count("rs-30") == 1
 
 
 def test_owners_of_a_version_of_keptn():
-    found = version(workload(), annotations={})
-    assert recorded_owners(found) == ("rs-1",)
-    after = patched(found, owner_operations(found, ("rs-1", "rs-2")))
+    current = version(workload(), annotations={})
+    assert recorded_owners(current) == ("rs-1",)
+    after = patched(current, owner_operations(current, ("rs-1", "rs-2")))
     assert recorded_owners(after) == ("rs-1", "rs-2")
 
 
 def test_whose_version_it_is():
-    found = version(workload())
-    assert is_version_of(found, "shop", "shop-waiter", "1.0")
-    assert not is_version_of(found, "shop-waiter", "shop-waiter", "1.0")
-    assert not is_version_of(found, "shop", "shop-waiter", "1_0")
-    assert not is_of_former(found, workload())
-    assert is_of_former(found, stored(workload(), resource_version="7")) is False
-    other = msgspec.structs.replace(workload(), metadata=Metadata(name="shop-waiter", uid="w-2"))
-    assert is_of_former(found, other)
-    orphan = stored(found, owner_references=())
-    assert not is_of_former(orphan, other)
+    current = version(workload())
+    assert is_version_of(current, "shop", "shop-waiter", "1.0")
+    assert not is_version_of(current, "shop-waiter", "shop-waiter", "1.0")
+    assert not is_version_of(current, "shop", "shop-waiter", "1_0")
+    assert not is_of_former(current, workload())
+    assert is_of_former(current, stored(workload(), resource_version="7")) is False
+    recreated = msgspec.structs.replace(
+        workload(), metadata=Metadata(name="shop-waiter", uid="w-2")
+    )
+    assert is_of_former(current, recreated)
+    orphan = stored(current, owner_references=())
+    assert not is_of_former(orphan, recreated)
 
 
 def test_what_a_version_says_of_its_pods():
-    found = msgspec.structs.replace(
+    checked = msgspec.structs.replace(
         version(workload()),
         status=WorkloadVersionStatus(
             pre_deployment_status="Warning",
@@ -260,7 +262,7 @@ def test_what_a_version_says_of_its_pods():
             deployment_status="Progressing",
         ),
     )
-    said = approval(found)
+    said = approval(checked)
     assert (said.pre_tasks, said.pre_evaluations, said.deployment, said.owners) == (
         "Warning",
         "Succeeded",

@@ -36,12 +36,12 @@ HOME = "harbourmaster-system"
 
 @pytest.fixture
 def server():
-    found = Server()
-    for each in ("migrate", "announce", "a", "b"):
-        found.put(TASK_DEFINITIONS, task_definition(each))
-    for each in ("load", "errors"):
-        found.put(EVALUATION_DEFINITIONS, evaluation_definition(each))
-    return found
+    fake_server = Server()
+    for name in ("migrate", "announce", "a", "b"):
+        fake_server.put(TASK_DEFINITIONS, task_definition(name))
+    for name in ("load", "errors"):
+        fake_server.put(EVALUATION_DEFINITIONS, evaluation_definition(name))
+    return fake_server
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def status_of(life):
 
 def items(life):
     return [
-        (each.definition_name, each.status) for each in status_of(life).pre_deployment_task_status
+        (item.definition_name, item.status) for item in status_of(life).pre_deployment_task_status
     ]
 
 
@@ -73,8 +73,8 @@ def end(server, resource, name, state="Succeeded", **fields):
 
 def end_all(server, state="Succeeded"):
     for resource in (TASKS, EVALUATIONS):
-        for each in server.all(resource):
-            end(server, resource, each["metadata"]["name"], state)
+        for obj in server.all(resource):
+            end(server, resource, obj["metadata"]["name"], state)
 
 
 async def test_an_app_without_checks_takes_one_write_and_tells_all_phases_in_order(begin, server):
@@ -113,9 +113,9 @@ async def test_children_are_created_before_the_status_that_names_them(begin, ser
         "ReconcileTaskStatusChanged",
         "ReconcileTaskStatusChanged",
     ]
-    named = [each.name for each in status_of(life).pre_deployment_task_status]
-    assert named == [task_name(f"uid-{NAME}", "pre", each) for each in "ab"]
-    assert sorted(named) == sorted(each["metadata"]["name"] for each in server.all(TASKS))
+    named = [item.name for item in status_of(life).pre_deployment_task_status]
+    assert named == [task_name(f"uid-{NAME}", "pre", name) for name in "ab"]
+    assert sorted(named) == sorted(obj["metadata"]["name"] for obj in server.all(TASKS))
 
 
 async def test_children_are_those_of_their_definitions(begin, server):
@@ -148,10 +148,10 @@ async def test_a_flow_takes_few_writes(begin, server):
     for state in ("Pending", "Progressing", "Succeeded") * 4:
         await life.sweep()
         for resource in (TASKS, EVALUATIONS):
-            for each in server.all(resource):
-                done = each["status"].values() if "status" in each else ()
+            for obj in server.all(resource):
+                done = obj["status"].values() if "status" in obj else ()
                 if "Succeeded" not in done:
-                    end(server, resource, each["metadata"]["name"], state)
+                    end(server, resource, obj["metadata"]["name"], state)
         life.sync()
     await life.sweep()
     assert status_of(life).status == "Succeeded"
@@ -244,11 +244,9 @@ async def test_definitions_are_looked_for_at_home_after_the_own_namespace(begin,
     server.put(TASK_DEFINITIONS, task_definition("a", retries=3))
     life = begin(app_version(pre_deployment_tasks=("shared", "a")))
     await life.sweep()
-    retries = {
-        each["spec"]["taskDefinition"]: each["spec"]["retries"] for each in server.all(TASKS)
-    }
+    retries = {obj["spec"]["taskDefinition"]: obj["spec"]["retries"] for obj in server.all(TASKS)}
     assert retries == {"shared": 7, "a": 3}
-    assert {each["metadata"]["namespace"] for each in server.all(TASKS)} == {"prod"}
+    assert {obj["metadata"]["namespace"] for obj in server.all(TASKS)} == {"prod"}
 
 
 async def test_a_missing_definition_is_told_once_even_to_the_next_life(begin, server):
@@ -279,7 +277,7 @@ async def test_a_refused_creation_is_told_once_and_delays_no_other(begin, server
         life.sync()
     assert [name for name, _ in items(life)] == ["a", "b"]
     assert status_of(life).pre_deployment_task_status[1].name == ""
-    (told,) = [each for each in life.signals.kept if each.reason == "CreateTaskFailed"]
+    (told,) = [signal for signal in life.signals.kept if signal.reason == "CreateTaskFailed"]
     assert told.text.startswith("could not create a KeptnTask for b: ")
     assert told.text.endswith(": 403 Forbidden: keptntasks is forbidden")
     assert told.warning is True
@@ -407,7 +405,7 @@ async def test_workloads_are_found_by_their_names(begin, server):
     server.put(WORKLOAD_VERSIONS, cart)
     life = begin(app_version(workloads=[("cart", "2.0"), ("cart", "3.0")]))
     await life.sweep()
-    assert [each.status for each in status_of(life).workload_status] == ["Progressing", "Pending"]
+    assert [item.status for item in status_of(life).workload_status] == ["Progressing", "Pending"]
     assert life.signals.reasons.count("ReconcileWorkloadNotFound") == 1
     server.put(WORKLOAD_VERSIONS, replace(cart, status=WorkloadVersionStatus(status="Failed")))
     life.sync()

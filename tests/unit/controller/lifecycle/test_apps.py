@@ -26,8 +26,8 @@ def context(*tasks):
 
 
 def change(api, **spec):
-    found = api.get(APPS, "shop", PROD)
-    api.put(APPS, {**found, "spec": {**found["spec"], **spec}})
+    stored = api.get(APPS, "shop", PROD)
+    api.put(APPS, {**stored, "spec": {**stored["spec"], **spec}})
 
 
 def version(api, name):
@@ -86,9 +86,9 @@ async def test_the_context_is_asked_for_live(api, client):
     """An app and its context are applied together, and watches have no order."""
     put(api, APP_CONTEXTS, context("warm"))
     stored = put(api, APPS, app())
-    found = context_of(client)
-    found.caches.apps.store.put(f"{PROD}/shop", msgspec.convert(stored, App))
-    await AppReconciler(found).reconcile(f"{PROD}/shop")
+    lagging = context_of(client)
+    lagging.caches.apps.store.put(f"{PROD}/shop", msgspec.convert(stored, App))
+    await AppReconciler(lagging).reconcile(f"{PROD}/shop")
     assert version(api, f"1.0-{FIRST}")["spec"]["preDeploymentTasks"] == ["warm"]
 
 

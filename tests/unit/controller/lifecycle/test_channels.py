@@ -131,18 +131,18 @@ async def test_no_secret_leaves_by_any_of_them(api, log):
             *("ce-id", "ce-source", "ce-specversion", "ce-time", "ce-type"),
         }
         said += [str(headers), body.decode()]
-    assert not [each for each in said if CANARY in each]
+    assert not [line for line in said if CANARY in line]
 
 
 def without_metadata(span):
     """A span without the attribute ``password``: context metadata is shown there on purpose."""
-    found = type(span)()
-    found.CopyFrom(span)
-    del found.attributes[:]
-    found.attributes.extend(
+    bare_span = type(span)()
+    bare_span.CopyFrom(span)
+    del bare_span.attributes[:]
+    bare_span.attributes.extend(
         attribute for attribute in span.attributes if attribute.key != "password"
     )
-    return found
+    return bare_span
 
 
 def tell_everything(outlet):
@@ -167,9 +167,9 @@ def tell_everything(outlet):
     for version, phase in ((shop, "AppDeploy"), (front, "WorkloadDeploy")):
         for state in ("Started", "Finished", "Failed"):
             signals.emit(version, phase, state)
-    for each in (run, evaluation(), front, shop):
-        signals.report_created(each)
-        signals.report_completed(each)
+    for obj in (run, evaluation(), front, shop):
+        signals.report_created(obj)
+        signals.report_completed(obj)
     signals.report_deprecated(app_version("0"))
 
 
@@ -202,8 +202,8 @@ async def test_nothing_of_many_applications_is_lost():
 
     outlet = Outlet(SimpleNamespace(request=request))
     versions = [
-        replace(found, metadata=metadata(f"shop-front-{number}"))
-        for found in [workload_version()]
+        replace(current, metadata=metadata(f"shop-front-{number}"))
+        for current in [workload_version()]
         for number in range(600)
     ]
     signals = [

@@ -54,8 +54,8 @@ def only(client, **options):
 
 
 async def test_an_app_of_all_workloads_there_are(api, client):
-    for one in (workload("b", "2"), workload("a", "1"), workload("c", "3", "other")):
-        put(api, WORKLOADS, one)
+    for existing in (workload("b", "2"), workload("a", "1"), workload("c", "3", "other")):
+        put(api, WORKLOADS, existing)
     put(api, APP_CREATION_REQUESTS, request({"example.com/a": "b"}))
     async with only(client, now=after(31)) as world:
         await done(world, api)
@@ -75,7 +75,7 @@ async def test_a_workload_without_a_spec_is_told_and_keeps_no_app_from_being_mad
     async with only(client, now=after(31)) as world:
         await done(world, api)
     assert entries(api) == [("a", "1")]
-    (told,) = [each for each in world.signals.kept if each.reason != "created"]
+    (told,) = [signal for signal in world.signals.kept if signal.reason != "created"]
     assert (told.about, told.reason) == ("KeptnWorkload broken", "ReadWorkloadFailed")
     assert told.obj.metadata.uid
     assert told.text == (
@@ -213,8 +213,8 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
 async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, late, is_there):
     if is_there:
         put(api, APPS, app(MANAGED, version="x", workloads=[{"name": "b", "version": "0"}]))
-    for one in (workload("b", "2"), workload("a", "1")):
-        put(api, WORKLOADS, one)
+    for existing in (workload("b", "2"), workload("a", "1")):
+        put(api, WORKLOADS, existing)
     put(api, APP_CREATION_REQUESTS, request(SINGLE))
     dying = Dying(client, api, at=at, after=late)
     async with only(dying, now=after(0)):

@@ -43,23 +43,23 @@ def make_version(api, *nodes, annotations=None):
 def make_task(api, name="pre-migrate-1", *, check="pre", status="Failed", ended=CREATED, **more):
     metadata = {"name": name, "namespace": PROD, "uid": name, "ownerReferences": [CONTROLLER]}
     spec = {"taskDefinition": "migrate", "checkType": check}
-    found = {"jobName": f"job-{name}", "status": status, "endTime": ended, **more}
-    put(api, TASKS, {"metadata": metadata, "spec": spec, "status": found})
+    fields = {"jobName": f"job-{name}", "status": status, "endTime": ended, **more}
+    put(api, TASKS, {"metadata": metadata, "spec": spec, "status": fields})
 
 
 def make_pod(api, name, job, *, node="n1", phase="Failed", created=CREATED):
-    found = pod(
+    failed_pod = pod(
         name, {"a": "b"}, gates=(), owners=[owned("Job", job, job)], created=created, uid=name
     )
-    found["metadata"]["labels"] = {"job-name": job}
-    found["spec"]["nodeName"] = node
-    put(api, PODS, {**found, "status": {"phase": phase}})
+    failed_pod["metadata"]["labels"] = {"job-name": job}
+    failed_pod["spec"]["nodeName"] = node
+    put(api, PODS, {**failed_pod, "status": {"phase": phase}})
 
 
 def failing(api, name="waiter-1", node="n1", **status):
-    found = pod(name, keptn(), gates=(), uid=name)
-    found["spec"] |= {"nodeName": node, "schedulerName": "keptn-scheduler"}
-    put(api, PODS, {**found, "status": {"phase": "Failed", "startTime": CREATED, **status}})
+    failing_pod = pod(name, keptn(), gates=(), uid=name)
+    failing_pod["spec"] |= {"nodeName": node, "schedulerName": "keptn-scheduler"}
+    put(api, PODS, {**failing_pod, "status": {"phase": "Failed", "startTime": CREATED, **status}})
 
 
 def nodes(api):

@@ -87,7 +87,7 @@ def test_a_promotion_counts_besides_and_nothing_counts_twice():
     endings = EndingCounter(kept)
     for _ in range(2):
         endings.count(task(check_type="promotion"))
-    assert [each[0] for each in kept.found] == [TASK, PROMOTION]
+    assert [ending[0] for ending in kept.found] == [TASK, PROMOTION]
     assert kept.found[0][3] == (TASK, "prod/pre-entry-12345")
 
 
@@ -113,9 +113,9 @@ def test_what_has_no_end_runs(telling):
     shop = app_version()
     for number in range(3):
         telling.put(caches.tasks, task(controlled("KeptnAppVersion", shop), name=f"t-{number}"))
-    one = task(controlled("KeptnAppVersion", shop), name="t-9")
-    running = replace(one.status, status="Progressing", end_time="")
-    telling.put(caches.tasks, replace(one, status=running))
+    running = task(controlled("KeptnAppVersion", shop), name="t-9")
+    status = replace(running.status, status="Progressing", end_time="")
+    telling.put(caches.tasks, replace(running, status=status))
     active = MetricValues(caches).read_gauges().active
     assert active[APP] == {
         ("shop", "1", "prod"): 0,
@@ -143,7 +143,7 @@ def test_intervals_are_from_the_end_of_the_version_before(telling):
     assert now.intervals[WORKLOAD] == {("shop", "shop-front", "7", "prod", "6"): 10.0}
     assert now.durations[APP]["shop", "1", "prod", "0"] == 60.0
     for kind in (APP, WORKLOAD):
-        assert all(len(each) == len(DEPLOYMENTS[kind]) for each in now.durations[kind])
+        assert all(len(labels) == len(DEPLOYMENTS[kind]) for labels in now.durations[kind])
 
 
 def test_one_whose_version_before_is_not_known_has_no_interval(telling):

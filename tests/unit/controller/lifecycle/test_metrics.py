@@ -101,9 +101,9 @@ def test_the_process_counts_itself_once(registry, metrics):
 
 def test_what_becomes_of_cloud_events_is_there_from_the_start(registry, metrics):
     metrics.count_cloud_event("sent")
-    found = lines(registry, "harbourmaster_cloud_events_total{")
-    assert len(found) == len(CLOUD_EVENT_OUTCOMES)
-    assert 'harbourmaster_cloud_events_total{outcome="sent"} 1.0' in found
+    series = lines(registry, "harbourmaster_cloud_events_total{")
+    assert len(series) == len(CLOUD_EVENT_OUTCOMES)
+    assert 'harbourmaster_cloud_events_total{outcome="sent"} 1.0' in series
 
 
 def test_series_go_with_their_object(registry, metrics):
@@ -145,9 +145,9 @@ def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_LIMIT", 5)
     for number in range(20):
         metrics.count_finished(PROMOTION, (str(number), *"bcdefg"), 1.0, ANCHOR)
-    found = lines(registry, "keptn_promotion_count_total{")
-    assert len(found) == 5
-    assert 'keptn_deployment_app_name="19"' in found[-1]
+    series = lines(registry, "keptn_promotion_count_total{")
+    assert len(series) == 5
+    assert 'keptn_deployment_app_name="19"' in series[-1]
 
 
 @pytest.mark.claim("O26")
@@ -157,10 +157,10 @@ def test_a_namespace_with_many_series_loses_its_own(registry, metrics, monkeypat
     for number in range(20):
         labels = (str(number), "1", "loud", "Failed")
         metrics.count_finished(APP, labels, 1.0, (APP, f"loud/{number}"))
-    found = lines(registry, "keptn_app_count_total{")
-    assert len(found) == 5
-    assert 'keptn_deployment_app_name="shop"' in found[0]
-    assert 'keptn_deployment_app_name="16"' in found[1]
+    series = lines(registry, "keptn_app_count_total{")
+    assert len(series) == 5
+    assert 'keptn_deployment_app_name="shop"' in series[0]
+    assert 'keptn_deployment_app_name="16"' in series[1]
 
 
 def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
@@ -168,8 +168,8 @@ def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
     for number in (0, 1, 2, 0):
         metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, ANCHOR)
     assert len(lines(registry, "keptn_app_count_total{")) == 3
-    found = lines(registry, "keptn_app_duration_seconds_count{")
-    assert [each.split('app_name="')[1][0] for each in found] == ["0", "2"]
+    series = lines(registry, "keptn_app_duration_seconds_count{")
+    assert [line.split('app_name="')[1][0] for line in series] == ["0", "2"]
 
 
 @pytest.mark.claim("O26")
@@ -180,8 +180,8 @@ def test_namespaces_share_the_histograms(registry, metrics, monkeypatch):
         metrics.count_finished(
             APP, (str(number), "1", "loud", "Failed"), 1.0, (APP, f"loud/{number}")
         )
-    found = lines(registry, "keptn_app_duration_seconds_count{")
-    assert [each.split('app_name="')[1].split('"')[0] for each in found] == ["19", "shop", "18"]
+    series = lines(registry, "keptn_app_duration_seconds_count{")
+    assert [line.split('app_name="')[1].split('"')[0] for line in series] == ["19", "shop", "18"]
 
 
 def test_those_of_objects_that_are_gone_go_first(registry, metrics, monkeypatch):

@@ -30,7 +30,7 @@ def definition(*targets):
 
 
 def said(world):
-    return [(each.reason, each.text) for each in world.signals.kept]
+    return [(signal.reason, signal.text) for signal in world.signals.kept]
 
 
 async def test_a_pod_with_and_one_without_a_gate_are_told_of_their_keys(api, client):
@@ -44,8 +44,8 @@ async def test_a_pod_with_and_one_without_a_gate_are_told_of_their_keys(api, cli
             'metadata.annotations: did you mean "keptn.sh/pre-deployment-tasks"?'
         )
         assert said(world) == [("GateKeyUnknown", expected)] * 2
-        assert {each.about for each in world.signals.kept} == {"Pod gated", "Pod free"}
-        assert all(each.warning for each in world.signals.kept)
+        assert {signal.about for signal in world.signals.kept} == {"Pod gated", "Pod free"}
+        assert all(signal.warning for signal in world.signals.kept)
 
 
 async def test_a_pod_that_can_have_no_checks_and_an_empty_list_are_told(api, client):
@@ -54,7 +54,7 @@ async def test_a_pod_that_can_have_no_checks_and_an_empty_list_are_told(api, cli
         await told(world, "GateOwnerUnsupported")
         put(api, PODS, pod("job", keptn(pre_deployment_tasks=" , "), owners=JOB, gates=()))
         await told(world, "GateListEmpty")
-        reasons = [each.reason for each in world.signals.kept]
+        reasons = [signal.reason for signal in world.signals.kept]
         assert sorted(reasons) == [
             "GateListEmpty",
             "GateOwnerUnsupported",

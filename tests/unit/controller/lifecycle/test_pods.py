@@ -336,6 +336,6 @@ async def test_a_single_service_is_marked(api, client):
         # Nothing waits for nothing.
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await world.until(lambda: len(names(api, APP_CREATION_REQUESTS)) == 2)
-    found = api.get(APP_CREATION_REQUESTS, "waiter", PROD)
-    assert found["metadata"]["annotations"] == {"keptn.sh/app-type": "single-service"}
+    stored = api.get(APP_CREATION_REQUESTS, "waiter", PROD)
+    assert stored["metadata"]["annotations"] == {"keptn.sh/app-type": "single-service"}
     assert not api.get(APP_CREATION_REQUESTS, "shop", PROD)["metadata"].get("annotations")

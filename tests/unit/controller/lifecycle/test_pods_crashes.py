@@ -89,20 +89,20 @@ async def flow(api, client, at=0, *, after=False):
 @pytest.mark.parametrize("at", range(1, 26))
 async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, after):
     writes = await flow(api, client, at, after=after)
-    found = outline(api)
+    outlined = outline(api)
     if len(writes) < at:
         assert at > 18, writes
-    versions = found.pop("app versions")
+    versions = outlined.pop("app versions")
     assert {name.partition("-")[0] for name in versions} == {"shop", "c"}
-    shop = found["apps"].pop("shop")
+    shop = outlined["apps"].pop("shop")
     assert {(workload["name"], workload["version"]) for workload in shop["spec"]["workloads"]} == {
         ("a", "1"),
         ("b", "2"),
     }
     assert shop["spec"]["version"] == "0d12cea1c0"
-    assert found["apps"]["c"]["spec"]["version"] == "3"
-    assert set(found["versions"]) == {"shop-a-1", "shop-b-2", "c-c-3"}
-    assert found["owners"]["shop-a-1"] == ["rs-1", "rs-2"]
-    assert all(version["status"] == CHECKED for version in found["versions"].values())
-    assert set(found["workloads"]) == {"shop-a", "shop-b", "c-c"}
-    assert found["gates"] == {name: [] for name in ("a-1", "a-2", "b-1", "c-1", "d-1")}
+    assert outlined["apps"]["c"]["spec"]["version"] == "3"
+    assert set(outlined["versions"]) == {"shop-a-1", "shop-b-2", "c-c-3"}
+    assert outlined["owners"]["shop-a-1"] == ["rs-1", "rs-2"]
+    assert all(version["status"] == CHECKED for version in outlined["versions"].values())
+    assert set(outlined["workloads"]) == {"shop-a", "shop-b", "c-c"}
+    assert outlined["gates"] == {name: [] for name in ("a-1", "a-2", "b-1", "c-1", "d-1")}

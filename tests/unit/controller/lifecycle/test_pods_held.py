@@ -62,7 +62,7 @@ async def test_orphans_are_reported_and_stay(api, client, changes, why):
         api.put(PODS, pod(labels={"a": "b"}, **changes))
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
-    (signal,) = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
+    (signal,) = [emitted for emitted in world.signals.kept if emitted.about == "Pod waiter-1"]
     assert (signal.reason, signal.warning) == ("GateOrphaned", True)
     assert why in signal.text
     assert "waiter-1" in waiting(api)
@@ -100,8 +100,8 @@ async def test_a_pod_that_waits_too_long_is_reported_once(api, client):
         await told(world, "GateExpired")
         make(api, pod("passer-1", keptn("passer"), uid="p", created=LATER))
         await version_there(api, world, "shop-passer-1.0")
-    expired = [one for one in world.signals.kept if one.reason == "GateExpired"]
-    assert [one.about for one in expired] == ["Pod waiter-1"]
+    expired = [signal for signal in world.signals.kept if signal.reason == "GateExpired"]
+    assert [signal.about for signal in expired] == ["Pod waiter-1"]
     assert expired[0].text == "waits at the gate for 61 s, longer than 60 s"
     assert "waiter-1" in waiting(api)
 
@@ -113,9 +113,9 @@ async def test_a_pod_that_waits_too_long_is_released_where_that_is_wanted(api, c
     async with running(client, *MINE, settings=settings, now=ages(api, 60)) as world:
         await world.until(lambda: not waiting(api))
         await told(world, "GateReleased")
-    found = annotations_of(api)
-    assert found["gates.harbourmaster.dev/released"] == "expired"
-    assert found[REMOVED] == "true"
+    pod_annotations = annotations_of(api)
+    assert pod_annotations["gates.harbourmaster.dev/released"] == "expired"
+    assert pod_annotations[REMOVED] == "true"
 
 
 async def test_the_time_is_exact(api, client):
@@ -161,9 +161,9 @@ async def test_illegal_names_are_told_once_and_nobody_is_asked(
         api.put(PODS, pod(annotations=annotations, labels={"a": "b"}))
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
-    found = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
-    assert [one.reason for one in found] == [reason]
-    assert text in found[0].text
+    signals = [signals for signals in world.signals.kept if signals.about == "Pod waiter-1"]
+    assert [signal.reason for signal in signals] == [reason]
+    assert text in signals[0].text
     assert names(api, WORKLOADS) == ["shop-passer"]
 
 
@@ -175,8 +175,10 @@ async def test_a_workload_of_another_app_is_not_taken(api, client):
         await told(world, "CreateWorkloadFailed")
         let_pass(api, "a-b-c-1.0")
         await world.until(lambda: waiting(api) == ["other-1"])
-    found = [one for one in world.signals.kept if one.reason == "CreateWorkloadFailed"]
-    assert [one.text for one in found] == ["KeptnWorkload a-b-c is of the app a"]
+    signals = [
+        signals for signals in world.signals.kept if signals.reason == "CreateWorkloadFailed"
+    ]
+    assert [signal.text for signal in signals] == ["KeptnWorkload a-b-c is of the app a"]
 
 
 async def test_two_versions_of_one_name_are_told_apart(api, client):

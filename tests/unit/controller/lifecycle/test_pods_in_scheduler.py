@@ -48,11 +48,11 @@ def _staged(api, monkeypatch):
 
 def waiter(name="waiter-1", annotations=None, *, scheduler=OURS, refusal=WAITS, **more):
     """A pod that a scheduler has, which has refused it."""
-    found = pod(name, annotations, gates=(), **more)
-    found["spec"]["schedulerName"] = scheduler
+    waiting_pod = pod(name, annotations, gates=(), **more)
+    waiting_pod["spec"]["schedulerName"] = scheduler
     if refusal:
-        found["status"]["conditions"] = [refused(refusal)]
-    return found
+        waiting_pod["status"]["conditions"] = [refused(refusal)]
+    return waiting_pod
 
 
 def refused(message):
@@ -71,8 +71,8 @@ async def passed(api, world):
 
 def answer(api, message, name="waiter-1"):
     """The scheduler asked again, and says this now."""
-    found = api.get(PODS, name, "prod")
-    api.put(PODS, {**found, "status": {"phase": "Pending", "conditions": [refused(message)]}})
+    stored = api.get(PODS, name, "prod")
+    api.put(PODS, {**stored, "status": {"phase": "Pending", "conditions": [refused(message)]}})
 
 
 def patches(api):
@@ -117,8 +117,8 @@ async def test_who_was_refused_before_there_were_checks_hears_of_them_once(api, 
     unasked = waiter("waiter-4", given, uid="w4", refusal="1 Insufficient cpu.")
     make(api, early, undated, knows, unasked)
     async with world_of(client, now=SetClock(0)) as world:
-        found = await begin(api, world, ("waiter-1", "waiter-2", "waiter-3", "waiter-4"))
-        assert list(found.values()) == ["checking", "checking", None, None]
+        begun = await begin(api, world, ("waiter-1", "waiter-2", "waiter-3", "waiter-4"))
+        assert list(begun.values()) == ["checking", "checking", None, None]
         # The scheduler answers; a check ends; a replica that lags says the old thing again.
         answer(api, NAMED)
         answer(api, NAMED, "waiter-3")
@@ -169,10 +169,10 @@ async def test_where_no_check_begins_nobody_is_woken_to_hear_of_none(api, client
 
 
 def logged(stream):
-    found = [line for line in stream.getvalue().decode().splitlines() if "name a scheduler" in line]
+    lines = [line for line in stream.getvalue().decode().splitlines() if "name a scheduler" in line]
     stream.truncate(0)
     stream.seek(0)
-    return found
+    return lines
 
 
 async def test_the_log_tells_once_of_pods_in_a_scheduler_that_is_not_ours(api, client):
@@ -227,9 +227,9 @@ async def test_who_is_released_by_hand_meanwhile_stays_so(api, client, in_gate):
 
     async def patched(resource, name, *arguments, **options):
         if resource is PODS and RELEASED not in annotations_of(api):
-            found = api.get(PODS, name, "prod")
-            metadata = {**found["metadata"], "annotations": {RELEASED: "by-hand"}}
-            api.put(PODS, {**found, "metadata": metadata})
+            stored = api.get(PODS, name, "prod")
+            metadata = {**stored["metadata"], "annotations": {RELEASED: "by-hand"}}
+            api.put(PODS, {**stored, "metadata": metadata})
         return await patch(resource, name, *arguments, **options)
 
     client.patch = patched
@@ -278,7 +278,9 @@ async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, cli
         pods = ("waiter-1", "waiter-2", "waiter-3")
         await again.until(lambda: {told(api, pod) for pod in pods} == {"passed"})
     assert len(patches(api)) == 7
-    deadlines = [one for one in world.signals.kept if one.reason == "PreCheckDeadlineExceeded"]
+    deadlines = [
+        signal for signal in world.signals.kept if signal.reason == "PreCheckDeadlineExceeded"
+    ]
     assert [deadline.about for deadline in deadlines] == [f"WorkloadVersion {VERSION}"]
     assert deadlines[0].text == "checks before the deployment were not done by 2026-03-01T10:01:00Z"
 
@@ -306,7 +308,7 @@ async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(
         await world.until(lambda: told(api) == "waiting")
         clock.seconds = 62
         await world.until(lambda: told(api) == "late" or tick(world))
-    reasons = [one for one in world.signals.of(VERSION) if one.startswith("PreCheck")]
+    reasons = [signal for signal in world.signals.of(VERSION) if signal.startswith("PreCheck")]
     assert reasons == ["PreCheckDeadlineExceeded"] * 2
     assert patches(api) == ["waiter-1"] * 3
 
@@ -347,8 +349,8 @@ async def test_a_pod_of_another_owner_waits_until_it_is_recorded(api, client):
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         await passed(api, world)
-        other = [owned("ReplicaSet", "green-rs", "rs-2")]
-        make(api, waiter("green-1", owners=other, uid="g1"))
+        green_owners = [owned("ReplicaSet", "green-rs", "rs-2")]
+        make(api, waiter("green-1", owners=green_owners, uid="g1"))
         await world.until(lambda: told(api, "green-1") == "passed")
     assert owners_of(api) == ["rs-1", "rs-2"]
 
@@ -371,7 +373,7 @@ async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api,
 
 
 @pytest.mark.parametrize(
-    "other",
+    "fields",
     [
         waiter(scheduler="default-scheduler"),
         waiter(annotations={"example.com/a": "b"}),
@@ -380,8 +382,8 @@ async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api,
     ],
     ids=["another scheduler", "no workload", "released", "ungated"],
 )
-async def test_whoever_does_not_wait_is_none_of_our_business(api, client, other):
-    make(api, other)
+async def test_whoever_does_not_wait_is_none_of_our_business(api, client, fields):
+    make(api, fields)
     async with world_of(client, now=SetClock(0)) as world:
         await passed_beside(api, world)
         assert not world.caches.pods.store.get("prod/waiter-1").is_ours
@@ -426,7 +428,7 @@ async def test_an_old_pod_is_released_where_that_is_wanted(api, client):
     async with world_of(client, now=SetClock(61), settings=settings) as world:
         await world.until(lambda: released in annotations_of(api))
         await world.until(lambda: "GateReleased" in world.signals.reasons or tick(world))
-    (signal,) = [one for one in world.signals.kept if one.reason == "GateReleased"]
+    (signal,) = [emitted for emitted in world.signals.kept if emitted.reason == "GateReleased"]
     assert signal.text.startswith("waits in its scheduler for 61 s, longer than 60 s")
     assert annotations_of(api)[released] == "expired"
 
@@ -441,6 +443,6 @@ async def test_a_pod_that_only_lacks_a_node_is_never_too_old(api, client):
         make(api, waiter("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
         await world.until(lambda: "GateExpired" in world.signals.reasons or tick(world))
-    assert {one.about for one in world.signals.kept if one.reason == "GateExpired"} == {
+    assert {signal.about for signal in world.signals.kept if signal.reason == "GateExpired"} == {
         "Pod passer-1"
     }

@@ -51,8 +51,13 @@ def _staged(api, monkeypatch):
 
 def waits(*items, checks=False, **limits):
     """Annotations; without ``checks`` those of a pod that waits for objects alone."""
-    found = {f"{KEY}wait-for": ",".join(items), **({} if checks else {f"{KEY}checks": "none"})}
-    return found | {f"{KEY}wait-{key.replace('_', '-')}": value for key, value in limits.items()}
+    annotations = {
+        f"{KEY}wait-for": ",".join(items),
+        **({} if checks else {f"{KEY}checks": "none"}),
+    }
+    return annotations | {
+        f"{KEY}wait-{key.replace('_', '-')}": value for key, value in limits.items()
+    }
 
 
 def waiter(name, annotations, **options):
@@ -118,7 +123,7 @@ async def test_what_a_time_out_does_and_that_it_is_told_once(api, client, on_tim
             assert annotations_of(api, "one")[WAITED] == "timed-out"
         else:
             await world.until(lambda: waiting(api) == [])
-        assert [each.reason for each in world.signals.kept] == ["GateExpired"]
+        assert [signal.reason for signal in world.signals.kept] == ["GateExpired"]
     released = annotations_of(api, "one").get(RELEASED)
     assert released == ("expired" if on_timeout == "Release" else None)
 
@@ -154,9 +159,9 @@ async def test_a_provisional_pod_without_checks_waits_for_objects_alone(api, cli
 
 
 async def test_in_a_scheduler_the_pod_is_marked_once_and_left_alone(api, client):
-    found = waiter("one", waits("cm/settings"), gates=())
-    found["spec"]["schedulerName"] = OURS
-    make(api, found)
+    waiting_pod = waiter("one", waits("cm/settings"), gates=())
+    waiting_pod["spec"]["schedulerName"] = OURS
+    make(api, waiting_pod)
     async with running(client, watches.GATES, scheduler={}) as world:
         await world.until(lambda: world.caches.wait_watches.reports(PROD))
         assert WAITED not in annotations_of(api, "one")
@@ -222,10 +227,12 @@ async def flow(api, client, at=0, *, after=False):
 async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, after):
     writes = await flow(api, client, at, after=after)
     assert len(writes) >= at or at > 8, writes
-    found = {name: annotations_of(api, name) for name in ("met", "fails", "goes", "both", "found")}
-    assert WAITED not in found["met"]
-    assert found["fails"][WAITED] == "timed-out"
-    assert found["goes"][RELEASED] == "expired"
-    assert f"{KEY}checks" not in found["found"]
-    assert all(REMOVED in each for name, each in found.items() if name != "fails")
+    by_name = {
+        name: annotations_of(api, name) for name in ("met", "fails", "goes", "both", "found")
+    }
+    assert WAITED not in by_name["met"]
+    assert by_name["fails"][WAITED] == "timed-out"
+    assert by_name["goes"][RELEASED] == "expired"
+    assert f"{KEY}checks" not in by_name["found"]
+    assert all(REMOVED in written for name, written in by_name.items() if name != "fails")
     assert gates(api, "fails") == gates(api, "held") == [GATE]

@@ -83,8 +83,8 @@ def everything(signals):
         for what in ("Task", "Evaluation"):
             signals.emit(version, f"Reconcile{what}", "StatusChanged", "from  to Pending")
         signals.report_completed(version)
-    for each in (app(), app_version(), workload(), workload_version(), task(), evaluation()):
-        signals.report_created(each)
+    for current in (app(), app_version(), workload(), workload_version(), task(), evaluation()):
+        signals.report_created(current)
     signals.report_deprecated(app_version("0"))
 
 
@@ -102,7 +102,7 @@ def test_every_name_of_the_documentation_is_told_on_the_right_object(vocabulary,
 def test_the_phases_themselves_stand_in_the_annotations(phase):
     telling = Telling("documented")
     everything(telling.signals)
-    named = {each.annotations["phase"] for each in telling.events.taken}
+    named = {event.annotations["phase"] for event in telling.events.taken}
     assert phase in named
 
 
@@ -115,7 +115,7 @@ def test_in_keptns_words_nothing_of_the_documentation_is_told():
 
 
 def test_both_has_all_of_both_and_nothing_twice():
-    keptn, documented, both = (Telling(each) for each in ("keptn", "documented", "both"))
+    keptn, documented, both = (Telling(name) for name in ("keptn", "documented", "both"))
     for telling in (keptn, documented, both):
         everything(telling.signals)
     assert set(both.reasons) == {*keptn.reasons, *documented.reasons}
@@ -205,7 +205,7 @@ def test_an_event_is_as_keptns_are():
             },
         ),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda obj: type(obj).__name__,
 )
 def test_annotations_are_those_of_the_kind(obj, fields):
     telling = Telling()
@@ -225,7 +225,7 @@ def test_the_app_is_related_only_where_it_is_there_and_never_to_itself():
     telling.put(telling.caches.apps, app())
     telling.signals.report_created(workload())
     telling.signals.report_created(app())
-    assert [each.related for each in telling.events.taken] == [None, APP, None]
+    assert [event.related for event in telling.events.taken] == [None, APP, None]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_the_end_of_a_version_is_told_as_it_came(status, vocabulary, expected):
     telling.signals.report_completed(workload_version(status=WorkloadVersionStatus(status=status)))
     telling.signals.report_completed(task())
     telling.signals.report_completed(evaluation())
-    assert [each.reason for each in telling.events.taken] == expected
+    assert [event.reason for event in telling.events.taken] == expected
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,9 @@ def test_the_end_of_a_workload_version_says_that_it_had_no_checks(checks, is_tol
         status = WorkloadVersionStatus(status=state)
         telling.signals.report_completed(workload_version(status=status, **checks))
     telling.signals.report_completed(app_version(status=AppVersionStatus(status="Succeeded")))
-    texts = ["no checks: the workload names no task" in each.note for each in telling.events.taken]
+    texts = [
+        "no checks: the workload names no task" in event.note for event in telling.events.taken
+    ]
     assert texts == [is_told, False, False]
 
 

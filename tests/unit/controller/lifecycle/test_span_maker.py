@@ -54,8 +54,8 @@ async def test_phases_hang_below_their_version_and_workloads_below_the_deploymen
         signals.emit(version, phase, "Finished")
     pre = task(controlled("KeptnAppVersion", shop))
     check = evaluation(controlled("KeptnWorkloadVersion", front))
-    for each in (pre, check, front, shop):
-        signals.report_completed(each)
+    for obj in (pre, check, front, shop):
+        signals.report_completed(obj)
     spans = await telling.spans()
     assert set(spans) == {
         "shop-1-6b86b273",
@@ -176,7 +176,7 @@ async def test_without_a_collector_there_are_no_spans_and_no_ids_anywhere():
     signals.emit(app_version("2"), "AppDeploy", "Started")
     signals.report_completed(app_version())
     assert len(signals._spans._begun) == 0
-    assert not any("traceparent" in each.annotations for each in telling.events.taken)
+    assert not any("traceparent" in event.annotations for event in telling.events.taken)
     assert "traceparent" not in str(telling.cloud_events.taken)
 
 
@@ -205,8 +205,8 @@ async def test_context_metadata_of_the_app_and_then_of_the_workload_is_on_all_th
         telling.signals.emit(version, phase, "Finished")
     pre = task(controlled("KeptnAppVersion", shop))
     check = evaluation(controlled("KeptnWorkloadVersion", front))
-    for each in (pre, check, front, shop):
-        telling.signals.report_completed(each)
+    for obj in (pre, check, front, shop):
+        telling.signals.report_completed(obj)
     spans = await telling.spans()
     told = {
         name: {key: value for key, value in span.attributes.items() if "keptn." not in key}
@@ -222,7 +222,7 @@ async def test_context_metadata_of_the_app_and_then_of_the_workload_is_on_all_th
         "shop-front/WorkloadDeploy": of_workload,
         "pre-eval-cpu-54321": of_workload,
     }
-    assert not any("stage" in each.annotations for each in telling.events.taken)
+    assert not any("stage" in event.annotations for event in telling.events.taken)
 
 
 async def test_context_metadata_is_bounded_and_replaces_nothing_of_ours(telling):

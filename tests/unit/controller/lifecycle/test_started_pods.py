@@ -19,9 +19,9 @@ FAILING = {"phase": "Failed", "startTime": LATER}
 
 
 def started(status=None, node="node-1", annotations=None, **more):
-    found = pod(annotations=keptn() if annotations is None else annotations, gates=(), **more)
-    found["spec"]["nodeName"] = node
-    return msgspec.json.encode({**found, "status": FAILING if status is None else status})
+    started_pod = pod(annotations=keptn() if annotations is None else annotations, gates=(), **more)
+    started_pod["spec"]["nodeName"] = node
+    return msgspec.json.encode({**started_pod, "status": FAILING if status is None else status})
 
 
 def waiting(*reasons, part="containerStatuses", **status):
@@ -30,11 +30,11 @@ def waiting(*reasons, part="containerStatuses", **status):
 
 
 def test_a_pod_that_failed_counts_for_its_version_from_its_start():
-    found = decode_started(started())
-    assert found == StartedPod(
+    started_pod = decode_started(started())
+    assert started_pod == StartedPod(
         "prod", "shop-waiter-1.0", NodeFailure("node-1", "pod failed", parse_rfc3339(LATER))
     )
-    assert versions_of_started(found) == [("prod", "shop-waiter-1.0")]
+    assert versions_of_started(started_pod) == [("prod", "shop-waiter-1.0")]
 
 
 def test_a_pod_that_never_got_a_start_counts_from_its_creation():
@@ -43,8 +43,8 @@ def test_a_pod_that_never_got_a_start_counts_from_its_creation():
 
 @pytest.mark.parametrize("part", ["containerStatuses", "initContainerStatuses"])
 def test_a_container_that_does_not_start(part):
-    found = decode_started(started(waiting("ContainerCreating", "ErrImagePull", part=part)))
-    assert found.failure.reason == "pod ErrImagePull"
+    started_pod = decode_started(started(waiting("ContainerCreating", "ErrImagePull", part=part)))
+    assert started_pod.failure.reason == "pod ErrImagePull"
 
 
 def test_a_pod_that_was_ready_for_long_has_started():
@@ -72,9 +72,9 @@ def test_a_pod_that_was_ready_for_long_has_started():
     ],
 )
 def test_all_others_are_kept_as_good_as_empty(given):
-    found = decode_started(given)
-    assert found == StartedPod()
-    assert versions_of_started(found) == []
+    started_pod = decode_started(given)
+    assert started_pod == StartedPod()
+    assert versions_of_started(started_pod) == []
 
 
 def test_a_pod_of_a_job_that_failed():

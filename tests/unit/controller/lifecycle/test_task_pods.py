@@ -65,16 +65,18 @@ def failed(code, message=""):
 async def test_the_last_lines_of_the_last_attempt_end_the_task(api, controllers):
     job = await running(api, controllers)
     put_pod(api, job, state=failed(1, "the \x1b[31mfirst\x1b[0m attempt"))
-    found = await controllers.until_reason(KEY, "PodFailed")
-    assert found.message == "exit code 1: the \\x1b[31mfirst\\x1b[0m attempt"
+    status = await controllers.until_reason(KEY, "PodFailed")
+    assert status.message == "exit code 1: the \\x1b[31mfirst\\x1b[0m attempt"
     put_pod(api, job, state=failed(1, "the \x1b[31mlast\x1b[0m attempt"))
     await settle()
     api.remove(PODS, "pod", "prod")
     await controllers.until(lambda: not controllers.caches.task_pods.store)
     complete(api, job, *LIMIT)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.reason == "BackoffLimitExceeded"
-    assert found.message == ("BackoffLimitExceeded: exit code 1: the \\x1b[31mlast\\x1b[0m attempt")
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.reason == "BackoffLimitExceeded"
+    assert status.message == (
+        "BackoffLimitExceeded: exit code 1: the \\x1b[31mlast\\x1b[0m attempt"
+    )
     assert controllers.signals.reasons == ["TaskPodFailed", "completed"]
 
 
@@ -86,8 +88,8 @@ async def test_a_time_out_says_what_the_pod_waited_for_until_it_was_deleted(api,
     await controllers.until(lambda: controllers.caches.pod_faults.get("prod/pod").is_ending)
     await settle()
     complete(api, job, "FailureTarget", "DeadlineExceeded", "late")
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message.startswith("DeadlineExceeded: its pod waits: ErrImagePull: said: ")
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message.startswith("DeadlineExceeded: its pod waits: ErrImagePull: said: ")
     assert controllers.signals.reasons == ["TaskPodWaiting", "completed"]
 
 
@@ -101,18 +103,20 @@ async def test_a_new_leader_knows_the_failure_from_the_status(api, controllers):
     controllers.caches.pod_faults._gone.clear()
     complete(api, job, *LIMIT)
     controllers.start()
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message == "BackoffLimitExceeded: exit code 4"
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message == "BackoffLimitExceeded: exit code 4"
 
 
-@pytest.mark.parametrize("other", [{"uid": "of another Job"}, {"namespace": "other"}])
-async def test_a_pod_of_another_job_or_namespace_says_nothing_about_a_task(api, controllers, other):
+@pytest.mark.parametrize("fields", [{"uid": "of another Job"}, {"namespace": "fields"}])
+async def test_a_pod_of_another_job_or_namespace_says_nothing_about_a_task(
+    api, controllers, fields
+):
     job = await running(api, controllers)
-    put_pod(api, job, **other, state=failed(1))
+    put_pod(api, job, **fields, state=failed(1))
     await controllers.until(lambda: len(controllers.caches.task_pods.store) == 1)
     complete(api, job, *LIMIT)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message == LIMIT[2]
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message == LIMIT[2]
     assert controllers.signals.reasons == ["completed"]
 
 
@@ -127,8 +131,8 @@ async def test_a_refusal_before_the_last_pod_is_not_the_cause_of_a_time_out(api,
     api.remove(PODS, "pod", "prod")
     await controllers.until(lambda: not controllers.caches.task_pods.store)
     complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message == "late"
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message == "late"
     assert len(api.seen(*OF_EVENTS)) == 2
 
 
@@ -138,8 +142,10 @@ async def test_a_time_out_tells_a_refusal_whose_event_was_not_there_before(api, 
     await api.until_seen(*OF_EVENTS)
     refuse(api, job)
     complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message.startswith("DeadlineExceeded: its Job has no pod: FailedCreate: exceeded ")
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message.startswith(
+        "DeadlineExceeded: its Job has no pod: FailedCreate: exceeded "
+    )
 
 
 async def test_a_job_that_failed_by_its_pods_reads_no_events(api, controllers):
@@ -148,8 +154,8 @@ async def test_a_job_that_failed_by_its_pods_reads_no_events(api, controllers):
     await controllers.until_reason(KEY, "PodFailed")
     refuse(api, job, at=LATER)
     complete(api, job, *LIMIT, startTime=STARTED)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message == "BackoffLimitExceeded: exit code 3"
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message == "BackoffLimitExceeded: exit code 3"
     assert api.seen(*OF_EVENTS) == []
 
 
@@ -160,8 +166,8 @@ async def test_few_events_are_read_and_no_long_answer(api, controllers):
     seen = await api.until_seen(*OF_EVENTS)
     assert seen.query["limit"] == "20"
     complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.message == "late"
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.message == "late"
 
 
 def start(api, job, **status):
@@ -243,8 +249,8 @@ def deleted_pods(job_of, count=1, **more):
 
 
 def test_the_last_deleted_pods_of_jobs_are_remembered_within_bounds():
-    found = deleted_pods(TaskJob, 1500)
-    assert (len(found), found[-1]) == (500, ("prod", "uid 1499"))
+    task_pods = deleted_pods(TaskJob, 1500)
+    assert (len(task_pods), task_pods[-1]) == (500, ("prod", "uid 1499"))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ async def test_a_job_may_go_only_after_its_result_stands_in_the_task(api, contro
     complete(api, job)
     await api.until_seen("patch", "/jobs/")
     order = [
-        each.path for each in api.seen("patch") if "/jobs/" in each.path or STATUS in each.path
+        request.path
+        for request in api.seen("patch")
+        if "/jobs/" in request.path or STATUS in request.path
     ]
     assert order[-2].endswith("/status")
     await settle()
@@ -142,8 +144,8 @@ async def test_a_job_that_is_being_deleted_is_not_taken_for_one_just_made(api, c
     api.remove(JOBS, job["metadata"]["name"], "prod")
     api.put(TASKS, {**task_of(api), "status": {}})
     async with TaskControllers(client) as second:
-        found = await second.until_status(KEY, "Progressing")
-    assert found.job_name != job["metadata"]["name"]
+        status = await second.until_status(KEY, "Progressing")
+    assert status.job_name != job["metadata"]["name"]
 
 
 async def test_a_job_of_somebody_else_is_left_alone(api, client):
@@ -157,8 +159,8 @@ async def test_a_job_of_somebody_else_is_left_alone(api, client):
     api.put(JOBS, foreign)
     api.put(TASKS, {**task_of(api), "status": {}})
     async with TaskControllers(client) as second:
-        found = await second.until_status(KEY, "Progressing")
-    assert found.job_name != name
+        status = await second.until_status(KEY, "Progressing")
+    assert status.job_name != name
     assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
 
 
@@ -186,12 +188,12 @@ async def test_a_job_that_was_made_before_under_the_tasks_name_is_no_result(
 ):
     api.put(TASKS, task())
     name = await with_forged(api, controllers, **labels)
-    found = await controllers.until_status(KEY, "Progressing")
-    assert found.job_name != name
-    own = api.get(JOBS, found.job_name, "prod")
-    assert own["metadata"]["labels"][NONCE] == found.job_nonce
+    status = await controllers.until_status(KEY, "Progressing")
+    assert status.job_name != name
+    own = api.get(JOBS, status.job_name, "prod")
+    assert own["metadata"]["labels"][NONCE] == status.job_nonce
     complete(api, own)
-    assert (await controllers.until_status(KEY, "Succeeded")).job_name == found.job_name
+    assert (await controllers.until_status(KEY, "Succeeded")).job_name == status.job_name
     assert api.get(JOBS, name, "prod")["spec"] == {"forged": True}
 
 
@@ -200,9 +202,9 @@ async def test_a_job_in_the_place_of_the_recorded_one_is_no_result(api, controll
     recorded = {"status": "Pending", "jobName": "recorded", "jobNonce": "recorded"}
     api.put(TASKS, task(status=recorded))
     name = await with_forged(api, controllers, name="recorded", **{NONCE: "another"})
-    found = await controllers.until_status(KEY, "Progressing")
-    assert found.job_name != name
-    assert found.job_nonce != "recorded"
+    status = await controllers.until_status(KEY, "Progressing")
+    assert status.job_name != name
+    assert status.job_nonce != "recorded"
 
 
 @pytest.mark.claim("O21")
@@ -247,11 +249,11 @@ async def test_a_complete_job_of_somebody_else_that_the_status_names_is_no_resul
             is_other = status.job_name != name and status.status != "Pending"
             return status if is_other else None
 
-        found = await second.until(changed)
-        assert (found.status, bool(found.job_name)) == ("Progressing", True)
+        status = await second.until(changed)
+        assert (status.status, bool(status.job_name)) == ("Progressing", True)
         # The Job is made again under another name, and its result counts.
-        complete(api, api.get(JOBS, found.job_name, "prod"))
-        assert (await second.until_status(KEY, "Succeeded")).job_name == found.job_name
+        complete(api, api.get(JOBS, status.job_name, "prod"))
+        assert (await second.until_status(KEY, "Succeeded")).job_name == status.job_name
     assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
 
 
@@ -268,10 +270,10 @@ async def test_what_can_never_run_fails_at_once_and_says_why(
     api, controllers, spec, of_task, reason
 ):
     give(api, task_spec=of_task, **spec)
-    found = await controllers.until_status(KEY, "Failed")
-    assert found.reason == reason
-    assert "\n" not in found.message
-    assert found.end_time
+    status = await controllers.until_status(KEY, "Failed")
+    assert status.reason == reason
+    assert "\n" not in status.message
+    assert status.end_time
     await controllers.until_told("completed", "CreateTaskFailed")
     assert jobs(api) == []
     assert controllers.errors() == 0
@@ -291,9 +293,9 @@ async def test_what_can_never_run_fails_at_once_and_says_why(
 async def test_a_refusal_is_told_once_and_tried_again(api, controllers, code, text):
     api.fail_next(*MAKING_JOBS, 3, status=code, body=_refusal(code, f"{text}\nand more"))
     give(api)
-    found = await controllers.until_reason(KEY, "JobRefused")
-    assert found.status == "Pending"
-    assert found.message == f"{text} and more"
+    status = await controllers.until_reason(KEY, "JobRefused")
+    assert status.status == "Pending"
+    assert status.message == f"{text} and more"
     await controllers.until_status(KEY, "Progressing")
     await controllers.until_told("CreateTaskFailed")
     assert controllers.errors() == 3
@@ -311,8 +313,8 @@ async def test_a_refusal_is_told_once_and_tried_again(api, controllers, code, te
 async def test_a_job_that_is_wrong_fails_its_task(api, controllers, code, text):
     api.fail_next(*MAKING_JOBS, 1, status=code, body=_refusal(code, text))
     give(api)
-    found = await controllers.until_status(KEY, "Failed")
-    assert (found.reason, found.message) == ("JobInvalid", text)
+    status = await controllers.until_status(KEY, "Failed")
+    assert (status.reason, status.message) == ("JobInvalid", text)
     await controllers.until_told("completed", "CreateTaskFailed")
     assert len(api.seen(*MAKING_JOBS)) == 1
 
@@ -336,7 +338,7 @@ async def test_a_namespace_that_ends_is_no_news(api, controllers):
     assert controllers.signals.kept == []
     assert controllers.errors() == 0
     # The first task waits for its function; the other has recorded the name of its Job.
-    assert [each.path.rpartition("/keptntasks/")[2] for each in api.seen("patch")] == [
+    assert [request.path.rpartition("/keptntasks/")[2] for request in api.seen("patch")] == [
         "other/status"
     ]
 
@@ -344,8 +346,8 @@ async def test_a_namespace_that_ends_is_no_news(api, controllers):
 async def test_code_that_may_not_be_stored_is_told(api, controllers):
     api.fail_next("create", "/configmaps$", None, status=403, body=_refusal(403, "forbidden: no"))
     give(api)
-    found = await controllers.until_reason(KEY, "JobRefused")
-    assert found.message == "forbidden: no"
+    status = await controllers.until_reason(KEY, "JobRefused")
+    assert status.message == "forbidden: no"
     assert jobs(api) == []
     api.heal()
     await controllers.until_status(KEY, "Progressing")
@@ -406,7 +408,7 @@ async def test_statuses_are_written_against_what_wasread(api, controllers):
     patches = bodies(api.seen("patch", STATUS))
     assert patches
     for patch in patches:
-        assert {each["path"] for each in patch} == {
+        assert {operation["path"] for operation in patch} == {
             "/metadata/uid",
             "/metadata/resourceVersion",
             "/status",

@@ -31,9 +31,9 @@ async def play(api, controllers, until=None):
             if name not in ended and controllers.caches.jobs.store.get(f"prod/{name}"):
                 ended.add(name)
                 complete(api, job)
-        found = jobs(api)
+        existing = jobs(api)
         if task_of(api)["status"].get("status") == "Succeeded" and all(
-            "ttlSecondsAfterFinished" in job["spec"] for job in found
+            "ttlSecondsAfterFinished" in job["spec"] for job in existing
         ):
             return
         await asyncio.sleep(0.001)
@@ -62,5 +62,5 @@ async def test_a_crash_at_a_write_runs_nothing_twice(api, client, write, kind):
     assert status["jobName"] == job["metadata"]["name"]
     assert status["status"] == "Succeeded"
     assert job["spec"]["ttlSecondsAfterFinished"] == 300
-    made = [each for each in api.objects.history if each.resource == JOBS and each.before is None]
+    made = [obj for obj in api.objects.history if obj.resource == JOBS and obj.before is None]
     assert len(made) == 1

@@ -41,21 +41,21 @@ def stored(api, obj):
 async def test_inline_code_gets_a_config_map_that_goes_with_it(api, controllers):
     api.put(TASK_DEFINITIONS, inline("console.log(1)"))
     await until_named(controllers, NAME)
-    found = maps(api)[NAME]
-    assert found["data"] == {"code": "console.log(1)"}
-    (owner,) = found["metadata"]["ownerReferences"]
+    config_map = maps(api)[NAME]
+    assert config_map["data"] == {"code": "console.log(1)"}
+    (owner,) = config_map["metadata"]["ownerReferences"]
     assert owner["kind"] == "KeptnTaskDefinition"
     assert owner["uid"] == definition_of(api)["metadata"]["uid"]
-    assert found["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "harbourmaster"}
+    assert config_map["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "harbourmaster"}
 
 
 @pytest.mark.claim("O11")
 async def test_code_is_not_cached_and_neither_is_what_kubectl_noted(api, controllers):
     code = "x" * 100_000
     noted = {LAST_APPLIED: code, "team": "a"}
-    found = inline(code)
-    found["metadata"]["annotations"] = noted
-    api.put(TASK_DEFINITIONS, found)
+    with_code = inline(code)
+    with_code["metadata"]["annotations"] = noted
+    api.put(TASK_DEFINITIONS, with_code)
     await until_code(api, controllers, code)
     await until_named(controllers, NAME)
     cached = controllers.caches.task_definitions.store.get(KEY)
@@ -167,7 +167,7 @@ async def test_a_refusal_is_told_once(api, controllers):
     api.fail_next("create", "/configmaps$", 3, status=403)
     api.put(TASK_DEFINITIONS, inline("1"))
     await until_named(controllers, NAME)
-    assert [each.reason for each in controllers.signals.kept] == ["ReconcileTaskFailed"]
+    assert [signal.reason for signal in controllers.signals.kept] == ["ReconcileTaskFailed"]
 
 
 async def test_a_new_leader_looks_at_each_function_once(api, client):

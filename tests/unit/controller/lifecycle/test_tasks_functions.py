@@ -9,9 +9,9 @@ from helpers.task_objects import KEY, STATUS, definition, environment, give, rea
 
 async def test_a_missing_definition_is_told_once_and_waited_for(api, controllers):
     api.put(TASKS, task())
-    found = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
-    assert found.message == "KeptnTaskDefinition hello is not found in prod, harbour, keptn-system"
-    assert found.status == "Pending"
+    status = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
+    assert status.message == "KeptnTaskDefinition hello is not found in prod, harbour, keptn-system"
+    assert status.status == "Pending"
     api.put(TASKS, {**task_of(api), "metadata": {**task_of(api)["metadata"], "labels": {"a": "b"}}})
     await controllers.until_told("CreateTaskNotFound")
     assert len(api.seen("patch", STATUS)) == 1
@@ -81,7 +81,7 @@ async def test_s20_definitions_of_other_namespaces_are_out_of_reach(api, control
         api.put(TASKS, task(f"t{number}", taskDefinition=name))
         await controllers.until_reason(f"prod/t{number}", "TaskDefinitionNotFound")
     assert jobs(api) == []
-    asked = {each.path for each in api.seen("get", "/keptntaskdefinitions/")}
+    asked = {request.path for request in api.seen("get", "/keptntaskdefinitions/")}
     assert {path.rpartition("/")[2] for path in asked} == {"hello"}
     assert not [path for path in asked if "others" in path]
 
@@ -106,8 +106,8 @@ async def test_s20_a_config_map_of_another_namespace_is_named_by_its_definition_
 
 async def test_a_config_map_is_waited_for(api, controllers):
     give(api, deno={"configMapRef": {"name": "code"}})
-    found = await controllers.until_reason(KEY, "FunctionNotFound")
-    assert found.message == (
+    status = await controllers.until_reason(KEY, "FunctionNotFound")
+    assert status.message == (
         "ConfigMap code, which KeptnTaskDefinition hello names, has no code yet"
     )
     api.put(CONFIG_MAPS, _map("code", "prod", {"code": "1"}))
@@ -120,8 +120,8 @@ async def test_a_referenced_definition_is_waited_for(api, controllers):
     refers = {"functionRef": {"name": "parent"}}
     api.put(TASK_DEFINITIONS, definition("child", deno=refers))
     give(api, deno={"functionRef": {"name": "child"}})
-    found = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
-    assert found.message == "KeptnTaskDefinition parent, which child refers to, is not found"
+    status = await controllers.until_reason(KEY, "TaskDefinitionNotFound")
+    assert status.message == "KeptnTaskDefinition parent, which child refers to, is not found"
     api.put(TASK_DEFINITIONS, definition("parent"))
     await controllers.until_status(KEY, "Progressing")
     await controllers.until_told("CreateTaskNotFound")
@@ -130,8 +130,8 @@ async def test_a_referenced_definition_is_waited_for(api, controllers):
 async def test_a_config_map_of_somebody_else_is_in_the_way(api, controllers):
     api.put(CONFIG_MAPS, _map("keptnfn-hello", "prod", {"code": "not yours"}))
     give(api)
-    found = await controllers.until_reason(KEY, "FunctionClash")
-    assert found.message == (
+    status = await controllers.until_reason(KEY, "FunctionClash")
+    assert status.message == (
         "ConfigMap keptnfn-hello is not that of KeptnTaskDefinition hello: delete it, or rename one"
     )
     await settle()

@@ -41,18 +41,18 @@ TWO = [("cart", "2.0"), ("till", "2.0")]
 def a_shop(failing=()):
     """An app of two workloads with a check in each phase; some definitions' children fail."""
     server = Server()
-    for each in ("migrate", "seed", "announce", "promote"):
-        server.put(TASK_DEFINITIONS, task_definition(each))
-    for each in ("load", "errors"):
-        server.put(EVALUATION_DEFINITIONS, evaluation_definition(each))
+    for check in ("migrate", "seed", "announce", "promote"):
+        server.put(TASK_DEFINITIONS, task_definition(check))
+    for check in ("load", "errors"):
+        server.put(EVALUATION_DEFINITIONS, evaluation_definition(check))
     checks = {**CHECKS, "pre_deployment_tasks": ("migrate", "seed")}
     server.put(APP_VERSIONS, app_version(workloads=TWO, promotion_tasks=("promote",), **checks))
     for name, _ in TWO:
         server.put(REPLICA_SETS, owner(name, uid=f"rs-{name}"))
-        found = workload_version(f"shop-{name}-2.0", **checks)
+        version = workload_version(f"shop-{name}-2.0", **checks)
         reference = ResourceReference(uid=f"rs-{name}", kind="ReplicaSet", name=name)
-        spec = replace(found.spec, workload_name=f"shop-{name}", resource_reference=reference)
-        server.put(WORKLOAD_VERSIONS, replace(found, spec=spec))
+        spec = replace(version.spec, workload_name=f"shop-{name}", resource_reference=reference)
+        server.put(WORKLOAD_VERSIONS, replace(version, spec=spec))
     server.failing = set(failing)
     return server
 
@@ -63,16 +63,16 @@ def play(server):
         (TASKS, "status", "taskDefinition"),
         (EVALUATIONS, "overallStatus", "evaluationDefinition"),
     ):
-        for each in server.all(resource):
-            is_failing = each["spec"][definition] in server.failing
-            if not each.get("status"):
+        for obj in server.all(resource):
+            is_failing = obj["spec"][definition] in server.failing
+            if not obj.get("status"):
                 state = {field: "Failed" if is_failing else "Succeeded"}
-                server.change(resource, each["metadata"]["name"], status=state)
-    for each in server.all(WORKLOAD_VERSIONS):
-        name = each["spec"]["resourceReference"]["name"]
-        found = server.get(REPLICA_SETS, name)
-        is_let_go = each.get("status", {}).get("deploymentStatus") == "Progressing"
-        if is_let_go and "availableReplicas" not in found["status"]:
+                server.change(resource, obj["metadata"]["name"], status=state)
+    for obj in server.all(WORKLOAD_VERSIONS):
+        name = obj["spec"]["resourceReference"]["name"]
+        stored = server.get(REPLICA_SETS, name)
+        is_let_go = obj.get("status", {}).get("deploymentStatus") == "Progressing"
+        if is_let_go and "availableReplicas" not in stored["status"]:
             server.put(REPLICA_SETS, owner(name, uid=f"rs-{name}", availableReplicas=2))
 
 
@@ -119,24 +119,22 @@ def outline(server, *, states_only=False):
     Who fails does so at once, and how far others are by then is chance: hence ``states_only``.
     """
     statuses = {
-        each["metadata"]["name"]: {
+        obj["metadata"]["name"]: {
             key: value
-            for key, value in each["status"].items()
+            for key, value in obj["status"].items()
             if not (states_only and isinstance(value, list))
         }
         for resource in VERSIONS
-        for each in server.all(resource)
+        for obj in server.all(resource)
     }
     children = sorted(
-        each["metadata"]["name"]
-        for resource in (TASKS, EVALUATIONS)
-        for each in server.all(resource)
+        obj["metadata"]["name"] for resource in (TASKS, EVALUATIONS) for obj in server.all(resource)
     )
     return statuses, children
 
 
 def told(signals):
-    return Counter((each.about, each.reason) for each in signals.kept)
+    return Counter((signal.about, signal.reason) for signal in signals.kept)
 
 
 async def undisturbed(failing=()):
@@ -168,8 +166,8 @@ def hinder(server, at, moment):
     [
         (),
         ("load",),
-        *(pytest.param((one,), marks=pytest.mark.full) for one in ("migrate", "announce")),
-        *(pytest.param((one,), marks=pytest.mark.full) for one in ("errors", "promote")),
+        *(pytest.param((name,), marks=pytest.mark.full) for name in ("migrate", "announce")),
+        *(pytest.param((name,), marks=pytest.mark.full) for name in ("errors", "promote")),
     ],
 )
 async def test_a_fault_at_any_write_changes_nothing_but_what_is_told(disturb, failing):
@@ -183,7 +181,7 @@ async def test_a_fault_at_any_write_changes_nothing_but_what_is_told(disturb, fa
             disturb(server, at, moment)
             await flow(server, signals)
             (states, children), (ends, all_children) = (
-                outline(each, states_only=bool(failing)) for each in (server, whole)
+                outline(api_server, states_only=bool(failing)) for api_server in (server, whole)
             )
             assert states == ends, (at, moment)
             # What failed meanwhile needs no others.

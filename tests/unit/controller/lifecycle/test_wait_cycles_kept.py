@@ -19,15 +19,15 @@ def caches():
 
 @pytest.fixture
 def searches(monkeypatch):
-    found = []
+    calls = []
     search = wait_watches.wait_cycles
 
     def counted(pods, *args):
-        found.append(sorted(pod.name for pod in pods))
+        calls.append(sorted(pod.name for pod in pods))
         return search(pods, *args)
 
     monkeypatch.setattr(wait_watches, "wait_cycles", counted)
-    return found
+    return calls
 
 
 def put(caches, name, wait_for, namespace="prod", **annotations):

@@ -63,8 +63,8 @@ class Waits:
         return START + timedelta(seconds=asyncio.get_running_loop().time())
 
     def _note(self):
-        found = self.context.signals.kept[-1]
-        self.told.append((round(asyncio.get_running_loop().time(), 3), found.about, found.reason))
+        signal = self.context.signals.kept[-1]
+        self.told.append((round(asyncio.get_running_loop().time(), 3), signal.about, signal.reason))
 
     def put(self, cache, obj, decode=None):
         metadata = obj["metadata"]
@@ -77,14 +77,14 @@ class Waits:
             self.put(self.caches.pods, pod(name, uid=f"u-{name}", **options), decode_pod)
 
     def define(self, name, cache, kind, status=None):
-        found = {"metadata": {"name": name, "namespace": "prod"}, "status": status or {}}
+        converted = {"metadata": {"name": name, "namespace": "prod"}, "status": status or {}}
         spec = {"taskDefinition": "warm", "objectives": []}
-        found = msgspec.convert({**found, "spec": spec}, kind)
-        cache.store.put(f"prod/{name}", found)
-        return found
+        converted = msgspec.convert({**converted, "spec": spec}, kind)
+        cache.store.put(f"prod/{name}", converted)
+        return converted
 
     def version(self, phase="WorkloadPreDeployTasks", **status):
-        found = {
+        converted = {
             "metadata": {
                 "name": VERSION,
                 "namespace": "prod",
@@ -100,10 +100,12 @@ class Waits:
             },
             "status": {"currentPhase": phase, **status},
         }
-        found = msgspec.convert(found, WorkloadVersion)
-        metadata = msgspec.structs.replace(found.metadata, owner_references=(generated_by.owner(),))
-        found = msgspec.structs.replace(found, metadata=metadata)
-        self.caches.workload_versions.store.put(KEY, found)
+        converted = msgspec.convert(converted, WorkloadVersion)
+        metadata = msgspec.structs.replace(
+            converted.metadata, owner_references=(generated_by.owner(),)
+        )
+        converted = msgspec.structs.replace(converted, metadata=metadata)
+        self.caches.workload_versions.store.put(KEY, converted)
 
     async def run(self, seconds, *keys):
         """Reconcile as the queue does, for so long; return when the next look would be."""
@@ -147,14 +149,14 @@ async def test_never_more_than_five_events_a_second_of_all_versions_and_none_is_
     waits = Waits()
     waits.version()
     waits.wait(*(f"waiter-{number}" for number in range(30)))
-    other = waits.caches.workload_versions.store.get(KEY)
+    original = waits.caches.workload_versions.store.get(KEY)
     keys = [KEY]
     for number in range(3):
         name = f"shop-other-{number}-1.0"
-        spec = msgspec.structs.replace(other.spec, workload_name=f"shop-other-{number}")
-        metadata = msgspec.structs.replace(other.metadata, name=name)
-        found = msgspec.structs.replace(other, metadata=metadata, spec=spec)
-        waits.caches.workload_versions.store.put(f"prod/{name}", found)
+        spec = msgspec.structs.replace(original.spec, workload_name=f"shop-other-{number}")
+        metadata = msgspec.structs.replace(original.metadata, name=name)
+        copy = msgspec.structs.replace(original, metadata=metadata, spec=spec)
+        waits.caches.workload_versions.store.put(f"prod/{name}", copy)
         waits.wait(f"other-{number}", annotations=keptn(f"other-{number}"))
         keys.append(f"prod/{name}")
     await waits.run(60, *keys)

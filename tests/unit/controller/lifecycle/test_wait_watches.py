@@ -41,9 +41,9 @@ def _staged(monkeypatch):
 def waiter(name, *items, namespace=PROD, **options):
     """A pod without checks that waits for items."""
     annotations = {"gates.harbourmaster.dev/checks": "none", WAIT_FOR: ",".join(items)}
-    found = pod(name, annotations, owners=[], **options)
-    found["metadata"]["namespace"] = namespace
-    return found
+    waiting_pod = pod(name, annotations, owners=[], **options)
+    waiting_pod["metadata"]["namespace"] = namespace
+    return waiting_pod
 
 
 def make(api, *pods):
@@ -76,11 +76,12 @@ class World:
         self.changes.tell()
 
     def states(self, namespace=PROD):
-        return {one.text: found.state for one, found in self.waits.reports(namespace).items()}
+        reports = self.waits.reports(namespace)
+        return {item.text: report.state for item, report in reports.items()}
 
     def text(self, item):
-        found = self.waits.reports(PROD).items()
-        return next((report.text for one, report in found if one.text == item), None)
+        texts = {wanted.text: report.text for wanted, report in self.waits.reports(PROD).items()}
+        return texts.get(item)
 
     async def until_states(self, expected, namespace=PROD):
         await self.changes.until(lambda: self.states(namespace) == expected)
@@ -97,17 +98,17 @@ class World:
 
 @pytest.fixture
 async def world(api, client):
-    async with started(api, client) as found:
-        yield found
+    async with started(api, client) as running_world:
+        yield running_world
 
 
 @contextlib.asynccontextmanager
 async def started(api, client, kinds=KINDS):
-    found = World(api, client, kinds)
-    tasks = [asyncio.create_task(each.run()) for each in (found.caches.pods, found.waits)]
+    watched = World(api, client, kinds)
+    tasks = [asyncio.create_task(part.run()) for part in (watched.caches.pods, watched.waits)]
     try:
-        await found.caches.pods.synced.wait()
-        yield found
+        await watched.caches.pods.synced.wait()
+        yield watched
     finally:
         for task in tasks:
             task.cancel()
@@ -249,7 +250,7 @@ async def test_config_maps_are_watched_without_their_content_unless_a_field_is_a
     make(api, waiter("one", "cm/settings"))
     await world.until_states({"cm/settings": "Met"})
     wanted = "PartialObjectMetadata"
-    assert all(wanted in one.headers["Accept"] for one in api.seen("*", "/configmaps"))
+    assert all(wanted in request.headers["Accept"] for request in api.seen("*", "/configmaps"))
     make(api, waiter("two", "cm/settings#field=data.ready:yes"))
     await world.until_states({"cm/settings": "Met", "cm/settings#field=data.ready:yes": "Met"})
 
@@ -258,15 +259,15 @@ async def test_a_service_is_met_by_a_ready_endpoint_alone(api, world):
     api.put(SERVICES, named("db"))
     make(api, waiter("one", "svc/db"))
     await world.until_text("svc/db", "has no ready endpoint")
-    found = named("db-1", endpoints=[{"conditions": {"ready": False}}])
-    found["metadata"]["labels"] = {"kubernetes.io/service-name": "db"}
-    api.put(SLICES, found)
+    stored = named("db-1", endpoints=[{"conditions": {"ready": False}}])
+    stored["metadata"]["labels"] = {"kubernetes.io/service-name": "db"}
+    api.put(SLICES, stored)
     api.put(SLICES, named("other", endpoints=[{"conditions": {"ready": True}}]))
     make(api, waiter("two", "svc/other"))
     await world.until_text("svc/other", "does not exist")
     assert world.states()["svc/db"] == "Pending"
-    found = api.get(SLICES, "db-1", PROD)
-    api.put(SLICES, {**found, "endpoints": [{"conditions": {"ready": True}}]})
+    stored = api.get(SLICES, "db-1", PROD)
+    api.put(SLICES, {**stored, "endpoints": [{"conditions": {"ready": True}}]})
     await world.until_states({"svc/db": "Met", "svc/other": "Pending"})
 
 
@@ -326,10 +327,10 @@ async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, w
     await world.until_text("pod/two", "does not exist")
     make(api, waiter("two", "pod/one"))
     await world.changes.until(lambda: f"{PROD}/two" in world.caches.pods.store)
-    found = world.caches.pods.store.get(f"{PROD}/two")
+    waiting_pod = world.caches.pods.store.get(f"{PROD}/two")
     # As between a change of the store and the call of its listeners.
     reports = world.waits._reports.pop(PROD)
-    cycles = world.waits.cycles(found.namespace)
+    cycles = world.waits.cycles(waiting_pod.namespace)
     assert cycles["pod", "two"] == "a cycle of waits: pod/two -> pod/one -> pod/two"
     world.waits._reports[PROD] = reports
 
@@ -351,13 +352,13 @@ async def test_thousands_of_pods_on_one_item_cost_one_report_by_change(api, worl
     await world.until_text("deployment/db", "is not observed yet")
     monkeypatch.setattr(wait_watches, "report_on", counted)
     world.told.clear()
-    found = api.get(DEPLOYMENTS, "db", PROD)
+    stored = api.get(DEPLOYMENTS, "db", PROD)
     ready = {
-        "observedGeneration": found["metadata"]["generation"],
+        "observedGeneration": stored["metadata"]["generation"],
         "availableReplicas": 1,
         "conditions": [{"type": "Available", "status": "True"}],
     }
-    api.put(DEPLOYMENTS, {**found, "status": ready})
+    api.put(DEPLOYMENTS, {**stored, "status": ready})
     await world.until_states({"deployment/db": "Met"})
     assert looks == ["deployment/db"]
     assert [len(keys) for keys in world.told] == [MANY]

@@ -202,8 +202,8 @@ def test_a_definition_wakes_the_tasks_of_those_that_refer_to_it_however_far(cach
 def test_a_config_map_wakes_the_definition_with_its_code_and_its_tasks(caches):
     caches.put("tasks", task(status=TaskStatus(status="Pending")))
     caches.put("task_definitions", definition("entry", deno={"configMapRef": {"name": "code"}}))
-    found = read(decode_function_map, {"metadata": metadata("code")})
-    caches.put("config_maps", found)
+    config_map = read(decode_function_map, {"metadata": metadata("code")})
+    caches.put("config_maps", config_map)
     woken = caches.change("config_maps", "prod/code")
     assert woken == {
         watches.TASK_DEFINITIONS: {"prod/entry"},
@@ -227,9 +227,9 @@ def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(caches):
 
 
 def gated(name, **annotations):
-    found = {"keptn.sh/workload": "front", "keptn.sh/version": "7", "keptn.sh/app": "shop"}
+    keys = {"keptn.sh/workload": "front", "keptn.sh/version": "7", "keptn.sh/app": "shop"}
     obj = {
-        "metadata": metadata(name, annotations={**found, **annotations}),
+        "metadata": metadata(name, annotations={**keys, **annotations}),
         "spec": {"schedulingGates": [{"name": "keptn-prechecks-gate"}]},
     }
     return read(decode_pod, obj)
@@ -286,15 +286,15 @@ def test_an_app_version_wakes_the_workloads_that_wait_for_it(caches):
     ],
 )
 def test_the_owner_of_pods_wakes_the_version_that_is_deployed(caches, mirror, kind):
-    found = workload_in_progress()
-    reference = msgspec.structs.replace(found.spec.resource_reference, kind=kind)
-    spec = msgspec.structs.replace(found.spec, resource_reference=reference)
-    caches.put("workload_versions", msgspec.structs.replace(found, spec=spec))
+    in_progress = workload_in_progress()
+    reference = msgspec.structs.replace(in_progress.spec.resource_reference, kind=kind)
+    spec = msgspec.structs.replace(in_progress.spec, resource_reference=reference)
+    caches.put("workload_versions", msgspec.structs.replace(in_progress, spec=spec))
     assert caches.change(mirror, "prod/front-abc") == {
         watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"}
     }
-    others = {"replica_sets", "stateful_sets", "daemon_sets"} - {mirror}
-    assert [caches.change(each, "prod/front-abc") for each in others] == [{}, {}]
+    remaining = {"replica_sets", "stateful_sets", "daemon_sets"} - {mirror}
+    assert [caches.change(name, "prod/front-abc") for name in remaining] == [{}, {}]
 
 
 def test_a_rollout_wakes_the_version_of_its_replica_set(caches):
@@ -371,10 +371,10 @@ def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):
     version = workload_version()
     assert asked.change("workload_versions", key(version))[watches.FAILED_NODES] == {key(version)}
     reference = controlled("KeptnWorkloadVersion", version)
-    found = task()
-    owned = msgspec.structs.replace(found.metadata, owner_references=(reference,))
-    asked.put("tasks", msgspec.structs.replace(found, metadata=owned))
-    assert asked.change("tasks", key(found))[watches.FAILED_NODES] == {key(version)}
+    failed_task = task()
+    owned = msgspec.structs.replace(failed_task.metadata, owner_references=(reference,))
+    asked.put("tasks", msgspec.structs.replace(failed_task, metadata=owned))
+    assert asked.change("tasks", key(failed_task))[watches.FAILED_NODES] == {key(version)}
     annotations = gated("one").annotations
     owner = {"kind": "ReplicaSet", "name": "front-abc", "uid": "rs-1"}
     obj = {

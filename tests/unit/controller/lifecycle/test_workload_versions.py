@@ -49,10 +49,10 @@ class Clock:
 
 @pytest.fixture
 def server():
-    found = Server()
-    for each in ("migrate", "announce"):
-        found.put(TASK_DEFINITIONS, task_definition(each))
-    return found
+    fake_server = Server()
+    for name in ("migrate", "announce"):
+        fake_server.put(TASK_DEFINITIONS, task_definition(name))
+    return fake_server
 
 
 @pytest.fixture
@@ -158,10 +158,10 @@ async def test_it_goes_on_with_the_trace_of_its_app(begin, server):
     an_app(server, status=status)
     life = begin(workload_version(), signals=RecordedSignals(tracing=True))
     await life.sweep()
-    found = life.workload_version(NAME)
-    assert found.spec.trace_id == carrier
-    for each in found.status.phase_trace_ids.values():
-        assert each["traceparent"].split("-")[1] == carrier["traceparent"].split("-")[1]
+    version = life.workload_version(NAME)
+    assert version.spec.trace_id == carrier
+    for phase_carrier in version.status.phase_trace_ids.values():
+        assert phase_carrier["traceparent"].split("-")[1] == carrier["traceparent"].split("-")[1]
 
 
 async def test_without_traces_its_spec_is_left_alone(begin, server):
@@ -197,7 +197,9 @@ async def test_an_owner_that_is_missing_is_waited_for_and_told_once(begin, serve
     life = begin(workload_version())
     for _ in range(3):
         await life.sweep()
-    (told,) = [each for each in life.signals.kept if each.reason == "WorkloadDeployReconcileError"]
+    (told,) = [
+        signal for signal in life.signals.kept if signal.reason == "WorkloadDeployReconcileError"
+    ]
     assert told.text == "ReplicaSet cart-1 not found; waiting for it to be created"
     assert server.seen("get") == ["cart-1"]
     assert status_of(life).deployment_status == "Progressing"
@@ -231,7 +233,9 @@ async def test_an_owner_that_can_t_be_followed_is_told_once(begin, server, clock
     life = begin(owned_by("Deployment", "cart"))
     for _ in range(3):
         await life.sweep()
-    (told,) = [each for each in life.signals.kept if each.reason == "WorkloadDeployReconcileError"]
+    (told,) = [
+        signal for signal in life.signals.kept if signal.reason == "WorkloadDeployReconcileError"
+    ]
     assert told.text == (
         "Deployment cart owns the pods, and only these kinds can be followed: "
         "ReplicaSet, StatefulSet, DaemonSet"
@@ -275,8 +279,8 @@ async def test_a_replica_set_is_deployed_when_all_its_pods_are_available(
     begin, server, sets, is_deployed
 ):
     an_app(server)
-    for each in sets:
-        server.put(REPLICA_SETS, each)
+    for replica_set in sets:
+        server.put(REPLICA_SETS, replica_set)
     life = begin(workload_version())
     await life.sweep()
     assert (status_of(life).deployment_status == "Succeeded") is is_deployed
@@ -385,7 +389,9 @@ async def test_the_event_of_a_failed_task_says_why(begin, server, message):
     server.change(TASKS, task["metadata"]["name"], status=status)
     life.sync()
     await life.sweep()
-    told = [each.text for each in life.signals.kept if each.reason == "ReconcileTaskStatusChanged"]
+    told = [
+        signal.text for signal in life.signals.kept if signal.reason == "ReconcileTaskStatusChanged"
+    ]
     cause = f": {message}" if message else ""
     assert told[-1] == f"task status changed from Pending to Failed{cause}"
 
@@ -416,8 +422,8 @@ async def test_it_begins_with_the_failed_nodes_of_the_one_before_where_that_is_w
     )
     before = workload_version("shop-cart-1.0", WorkloadVersionStatus(failed_nodes=nodes))
     server.put(WORKLOAD_VERSIONS, replace(before, spec=replace(before.spec, version="1.0")))
-    other = workload_version("shop-cart-0.9", WorkloadVersionStatus(failed_nodes=nodes[:1]))
-    server.put(WORKLOAD_VERSIONS, replace(other, spec=replace(other.spec, version="0.9")))
+    version = workload_version("shop-cart-0.9", WorkloadVersionStatus(failed_nodes=nodes[:1]))
+    server.put(WORKLOAD_VERSIONS, replace(version, spec=replace(version.spec, version="0.9")))
     an_app(server)
     life = begin(workload_version(previous_version="1.0"), scheduler=scheduler)
     await life.sweep()

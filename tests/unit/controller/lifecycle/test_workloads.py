@@ -34,8 +34,8 @@ def workload(name="shop-waiter", version="1.0", uid="w-1", owner="rs-1", **spec)
 
 
 def change(api, name="shop-waiter", **spec):
-    found = workload_of(api, name)
-    api.put(WORKLOADS, {**found, "spec": {**found["spec"], **spec}})
+    changed = workload_of(api, name)
+    api.put(WORKLOADS, {**changed, "spec": {**changed["spec"], **spec}})
 
 
 async def current(world, api, text, name="shop-waiter"):
@@ -163,9 +163,9 @@ async def test_a_workload_that_ends_is_left_alone(api, client):
 
 @pytest.mark.claim("O20")
 async def test_a_workload_made_by_hand_gets_a_version_that_is_not_generated(api, client):
-    found = workload()
-    del found["metadata"]["ownerReferences"]
-    put(api, WORKLOADS, found)
+    by_hand = workload()
+    del by_hand["metadata"]["ownerReferences"]
+    put(api, WORKLOADS, by_hand)
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
     (owner,) = version_of(api)["metadata"]["ownerReferences"]
@@ -174,9 +174,9 @@ async def test_a_workload_made_by_hand_gets_a_version_that_is_not_generated(api,
 
 @pytest.mark.claim("O20")
 async def test_the_version_of_a_workload_made_by_hand_is_replaced_once_it_has_pods(api, client):
-    found = workload()
-    owners = found["metadata"].pop("ownerReferences")
-    put(api, WORKLOADS, found)
+    by_hand = workload()
+    owners = by_hand["metadata"].pop("ownerReferences")
+    put(api, WORKLOADS, by_hand)
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
         before = version_of(api)["metadata"]["uid"]
@@ -184,8 +184,8 @@ async def test_the_version_of_a_workload_made_by_hand_is_replaced_once_it_has_po
         api.put(WORKLOADS, {**made, "metadata": {**made["metadata"], "ownerReferences": owners}})
 
         def is_replaced():
-            found = names(api, WORKLOAD_VERSIONS) and version_of(api)["metadata"]
-            return found and found["uid"] != before and found["ownerReferences"]
+            by_hand = names(api, WORKLOAD_VERSIONS) and version_of(api)["metadata"]
+            return by_hand and by_hand["uid"] != before and by_hand["ownerReferences"]
 
         (owner,) = await world.until(is_replaced)
     assert owner["controller"] is True
@@ -199,9 +199,9 @@ async def test_a_spec_is_not_handed_on_from_or_to_what_lost_its_owner(api, clien
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
         resource = WORKLOADS if lost == "workload" else WORKLOAD_VERSIONS
-        found = workload_of(api, "shop-waiter") if lost == "workload" else version_of(api)
-        orphan = {**found["metadata"], "ownerReferences": []}
-        api.put(resource, {**found, "metadata": orphan})
+        orphan = workload_of(api, "shop-waiter") if lost == "workload" else version_of(api)
+        metadata = {**orphan["metadata"], "ownerReferences": []}
+        api.put(resource, {**orphan, "metadata": metadata})
         change(api, preDeploymentTasks=[])
         put(api, WORKLOADS, workload("shop-other"))
         await current(world, api, "1.0", "shop-other")

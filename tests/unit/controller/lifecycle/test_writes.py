@@ -88,7 +88,7 @@ async def test_a_watch_that_is_behind_lets_nothing_be_made_twice(api, client, mo
     pods = reconciler_of("gates")(context, lambda _key: None)
     for number in range(5):
         stored = put(api, PODS, pod(f"waiter-{number}"))
-        found = decode_pod(msgspec.json.encode(stored))
-        context.caches.pods.store.put(found.key, found)
+        decoded = decode_pod(msgspec.json.encode(stored))
+        context.caches.pods.store.put(decoded.key, decoded)
     await asyncio.gather(*(pods.reconcile(key) for key in pods.map_changes(None)))
     assert len(api.seen("create")) == 2
