@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 set_admission: Final = partial(set_command, settings=AdmissionSettings, of_file=WebhookSettings)
-"""The same as ``set_command``, for a command that admits as the webhook does."""
+"""Sets a command that admits as the webhook does."""
 
 
 def add_serve(serve: ArgumentParser) -> None:

@@ -63,7 +63,7 @@ def set_command(
 
 
 def add_connection(parser: ArgumentParser) -> None:
-    """Which cluster is read."""
+    """Add the arguments that choose a cluster."""
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="kubeconfig file [$KUBECONFIG, then ~/.kube/config]"
     )
@@ -82,7 +82,7 @@ class Subjects(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: S
 
     @staticmethod
     def example_of(value: str) -> str:
-        """What may be meant by a name without a type."""
+        """Return the hint for a name without a type."""
         return f"expected TYPE NAME, such as pod {value} or deployment {value}"
 
     def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
@@ -103,7 +103,7 @@ class _Deprecated(argparse.Action):
 
 
 def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
-    """Which cluster is read, and where in it we are installed; ``deprecated`` flags say it too."""
+    """Add the arguments for the cluster and our namespace in it, which ``deprecated`` flags set."""
     add_connection(parser)
     flag = "--installed-in"
     parser.add_argument(
@@ -124,7 +124,7 @@ def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
 
 
 def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
-    """Whose namespace an object's is; None is that of the connection, and empty stands for all."""
+    """Add the namespace of an object: None is that of the connection, "" stands for all."""
     parser.add_argument(
         "-n",
         "--namespace",
@@ -187,7 +187,7 @@ def names_of(resource: Resource, *short: str) -> list[str]:
 
 
 def add_output(parser: ArgumentParser, *forms: str, more: str = "") -> None:
-    """How to print it; the first form is the default one."""
+    """Add the output format; the first of ``forms`` is the default."""
     forms = forms or ("text", "json", "yaml")
     text = f"output format{more} [{forms[0]}]"
     parser.add_argument(

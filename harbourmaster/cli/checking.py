@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.engine import Engine
 
     Results: TypeAlias = dict[tuple[str, str], list["Finding"]]
-    "By file and object, each that was checked; without an object, of the file as a whole."
+    "Findings by file and object, for all that were checked; the object is '' for a whole file."
 
 _KINDS: Final = {
     r"(pre|post)-?deployment-?tasks|promotiontasks|functionref": "KeptnTaskDefinition",
@@ -65,7 +65,7 @@ _KINDS: Final = {
     "metrics": "GlobalMetric",
     "provider": "KeptnMetricsProvider",
 }
-"""By the fields of our kinds, and by Keptn's keys of workloads, in small letters."""
+"""The kinds that fields of our kinds, and Keptn's keys of workloads, name, in small letters."""
 _PROVIDERS: Final = {"Metric": "MetricsProvider", "GlobalMetric": "GlobalMetricsProvider"}
 
 
@@ -73,20 +73,20 @@ Severity: TypeAlias = Literal["error", "warning"]
 _FIELD: Final = re.compile(r"(?:(.*?): )?((?:apiVersion|kind|metadata|spec|status)\b[^\s:]*): (.*)")
 
 _TOLD: Final = re.compile(r'(\w+ value: (?:"(?:\\.|[^"\\])*"|[^":]*)|.*?): (.*)')
-"""What is wrong, with the value, and what to do."""
+"""Matches a fault with its value, and what to do."""
 
 
 class Finding(Struct, frozen=True):
-    """What is wrong with an object, or with a file whose objects cannot be read."""
+    """A fault of an object, or of a file whose objects cannot be read."""
 
     severity: Severity
     file: str
     line: int
-    """Where the object begins."""
+    """The line at which the object begins."""
     object: str
     """``Kind namespace/name``; empty for a file."""
     field: str
-    """Its path, where one field is to blame."""
+    """The path of the field at fault, or ""."""
     message: str
     remedy: str = ""
     diff: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ def _manifests_to_create(items: Iterable[Document | Problem]) -> list[Document |
 
 
 def _build_kustomization(folder: str) -> bytes:
-    """What kubectl builds from a kustomization. Raises StartError."""
+    """Return the output of ``kubectl kustomize``. Raises StartError."""
     command = ("kubectl", "kustomize", folder)
     result = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - the user's own
     if result.returncode:
@@ -211,7 +211,7 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
 
 
 def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bool, str]]:
-    """What is warned of, and what is refused: that is an error."""
+    """Yield the warnings and refusals of admission, each with True for an error."""
     manifest = reviewable(manifest)
     kind = kind_of(manifest)
     if kind == NAMESPACE and (namespace := engine.snapshot.namespace(name_of(manifest) or "")):
@@ -263,7 +263,7 @@ FILE: Final = "harbourmaster-test.yaml"
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What admission makes of one object."""
+    """The result of admission for one object."""
 
     fields: dict[str, Any] = {}
     """Those that it adds or changes, with their values."""
@@ -283,7 +283,7 @@ class Declared(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """With the Namespaces that have gates or labels."""
     policies: list[str] = []
     expect: dict[str, Expected] = {}
-    """By ``Kind namespace/name``; other objects stay as they are."""
+    """Expected results by ``Kind namespace/name``; other objects stay unchanged."""
 
 
 def test(arguments: Arguments) -> int:
@@ -360,7 +360,7 @@ def _admit(manifest: dict[str, Any], engine: Engine) -> Expected:
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """What merges into the one to become the other; admission removes nothing."""
+    """Return the fields that differ, with their new values; admission removes none."""
     both = {key: (before.get(key), value) for key, value in after.items()}
     return {
         key: _changes(old, new) if isinstance(old, dict) and isinstance(new, dict) else new

@@ -48,12 +48,12 @@ class Check(NamedTuple):
 
 
 def fault(subject: str, text: str, remedy: str) -> Finding:
-    """Something does not work."""
+    """Make a finding about something that does not work."""
     return Finding("", "fault", subject, text, remedy)
 
 
 def warning(subject: str, text: str, remedy: str) -> Finding:
-    """It works, but may soon fail or behave differently than intended."""
+    """Make a finding about something that may soon fail or behave differently than intended."""
     return Finding("", "warning", subject, text, remedy)
 
 
@@ -64,17 +64,17 @@ def mistake(subject: str, line: str) -> Finding:
 
 
 def note(subject: str, text: str, remedy: str = "") -> Finding:
-    """Worth knowing."""
+    """Make a finding that is worth knowing."""
     return Finding("", "note", subject, text, remedy)
 
 
 def unknown(subject: str, text: str, remedy: str) -> Finding:
-    """It could not be read, so nobody can tell."""
+    """Make a finding about something that could not be read."""
     return Finding("", "unknown", subject, text, remedy)
 
 
 def ok(text: str) -> Finding:
-    """As it should be."""
+    """Make the finding of a check without faults."""
     return Finding("", "ok", "", text)
 
 
@@ -84,7 +84,7 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 async def run_checks(checks: Sequence[Check], installation: Installation) -> tuple[Finding, ...]:
-    """What all the checks find, the gravest first. Raises UnreachableError, UnauthorizedError."""
+    """Run all checks and sort their findings. Raises UnreachableError, UnauthorizedError."""
     results = await run_together(*(_run_check(check, installation) for check in checks))
     return sort_findings(
         msgspec.structs.replace(finding, check=check.name)
@@ -94,7 +94,7 @@ async def run_checks(checks: Sequence[Check], installation: Installation) -> tup
 
 
 async def _run_check(check: Check, installation: Installation) -> list[Finding]:
-    """What a check finds; one that can't be done, or breaks, keeps no other from it."""
+    """Return the findings of a check; an error in it becomes a finding."""
     findings: list[Finding] = []
     skipped: list[str] = []
     kinds: list[Resource] = []
@@ -112,7 +112,7 @@ async def _run_check(check: Check, installation: Installation) -> list[Finding]:
             remedy = f"{remedy}: kubectl auth can-i {right}{'' if '--' in right else ' -A'}"
         findings.append(unknown("you", f"missing permission: {error.message}", remedy))
     except (TimeoutError, UnreachableError) as error:
-        # Unless it answers nobody any more.
+        # This raises if the API server does not answer at all.
         await greet(installation.client)
         why = str(error) or f"no result after {PATIENCE:.0f} s"
         findings.append(unknown("API server", why, "the API server is slow: try again later"))

@@ -31,7 +31,7 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 NAME_LABEL: Final = "app.kubernetes.io/name"
 _LABELS: Final = (NAME_LABEL, "app.kubernetes.io/part-of", MANAGED_BY)
 _UNLABELLED: Final = frozenset((NAME, CONTROLLER, WEBHOOK, CERTIFICATE))
-"""What is made at run time may lack our labels."""
+"""Names of objects that are created at run time and may lack our labels."""
 OUR_DOMAIN: Final = "harbourmaster.dev"
 PROTECTED_NAMESPACES: Final = frozenset(
     ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -116,7 +116,7 @@ HELD_BY_USERS: Final = (
         if placement_resource.namespaced
     ),
 )
-"""What of somebody else's keeps our namespace from being deleted."""
+"""Kinds whose objects of users keep our namespace from being deleted."""
 OF_EVERY_NAMESPACE: Final = frozenset(
     ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
 )
@@ -161,7 +161,7 @@ def is_our_namespace(metadata: Metadata) -> bool:
 
 
 def foreign_objects(resource: Resource, objects: Iterable[Metadata]) -> list[str]:
-    """Which of the objects in our namespace are somebody else's, as ``kind name``."""
+    """Return the objects in our namespace that are not ours, as ``kind name``."""
     return [
         f"{resource.kind} {metadata.name}"
         for metadata in objects

@@ -54,7 +54,7 @@ _COMMANDS: Final = {
     "help": "print the help of a command",
     "completion": "print a completion script for a shell, or for kubectl harbourmaster",
 }
-"""What each command does; a function ``add_NAME`` adds the arguments of NAME to its parser."""
+"""Help texts by command; a function ``add_NAME`` adds the arguments of NAME to its parser."""
 _MODULES: Final = {
     **dict.fromkeys(("serve", "webhook"), "admission"),
     "controller": "overview",
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def plugin(argv: Sequence[str] | None = None) -> int:
-    """The same for ``kubectl harbourmaster``: kubectl runs kubectl-harbourmaster of the path."""
+    """Run one command as ``kubectl harbourmaster``: kubectl finds kubectl-harbourmaster on PATH."""
     program.name.set(program.PLUGIN)
     return main(argv)
 
@@ -134,7 +134,7 @@ def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
 
 @cache
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """Return the parser for all calls by a name, which nobody may change."""
+    """Return the parser for all calls by a name; callers must not change it."""
     return create_parser(name)
 
 

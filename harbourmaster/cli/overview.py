@@ -42,7 +42,7 @@ def show_help(arguments: argparse.Namespace) -> int:
 
 
 def overview(parser: argparse.ArgumentParser, settings: type[Struct]) -> str:
-    """What each controller does, the general options, and each subject of the settings."""
+    """Return the help: all controllers, the general options, and the subjects of the settings."""
     subjects = [
         (field.encode_name, str(field.type.__doc__).partition("\n")[0])
         for field in fields(settings)

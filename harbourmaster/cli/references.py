@@ -101,7 +101,7 @@ def references_in(raw: msgspec.Raw | bytes, resource: Resource) -> tuple[Referen
 async def list_unconsented(
     live: Installation, mode: ReferenceMode, versions: Mapping[str, Resource] | None = None
 ) -> list[Unconsented]:
-    """What lacks consent, of objects that exist; ``Open`` asks for the default. Raises an ApiError.
+    """Return objects without consent to a reference. Raises an ApiError.
 
     ``versions`` are kinds by plural, where a cluster has other versions of them.
     """

@@ -45,7 +45,7 @@ def object_in(manifest: Json, name: str) -> Json:
 
 
 def name_of(manifest: Json) -> str | None:
-    """Its name, if it has one."""
+    """Return the name of a manifest, or None."""
     name = object_in(manifest, "metadata").get("name")
     return name if isinstance(name, str) else None
 
@@ -133,7 +133,7 @@ def refusals(verdict: Verdict, manifest: Json) -> list[str]:
 
 
 def warnings(verdict: Verdict) -> list[str]:
-    """What users are told besides, without the name that stands before it in an answer."""
+    """Return the warnings of an answer, without our name before them."""
     notes = [note.text for note in verdict.warnings]
     return notes or [
         warning.removeprefix("harbourmaster: ") for warning in verdict.response.warnings

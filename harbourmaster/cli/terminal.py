@@ -1,4 +1,4 @@
-"""What people read at a terminal: colours where they are wanted, columns, and lines that fit.
+"""Output at a terminal: colours where they are wanted, columns, and lines that fit.
 
 Text of strangers goes through ``clean`` before any of our own controls are put around it.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 Tone: TypeAlias = Literal["", "good", "bad", "waiting", "dim", "strong"]
-"""How a line is shown; colour is never the only sign."""
+"""The tone of a line; colour is never the only sign."""
 _CODES: Final[dict[str, str]] = {
     "good": "32",
     "bad": "31",
@@ -40,7 +40,7 @@ def json_text(value: object) -> bytes:
 
 
 def yaml_text(value: object) -> bytes:
-    """The same as YAML, which escapes such characters."""
+    """Return YAML for programs, which escapes characters that control a terminal."""
     # Only those who ask for it wait for its import.
     from harbourmaster.cli.live.files import dump  # noqa: PLC0415
 
@@ -48,11 +48,11 @@ def yaml_text(value: object) -> bytes:
 
 
 FORMATS: Final = {"json": json_text, "yaml": yaml_text}
-"""How a report is printed for programs."""
+"""Encoders of reports for programs, by format."""
 
 
 def printable(data: bytes) -> bytes:
-    """The same JSON, without characters that control a terminal.
+    """Escape characters in JSON that control a terminal.
 
     JSON itself escapes only what is below a blank; U+009B, say, begins a control sequence as well.
     """
@@ -65,7 +65,7 @@ def printable(data: bytes) -> bytes:
 
 
 class Terminal:
-    """How lines are written to one stream."""
+    """Formats lines for one stream."""
 
     def __init__(self, *, has_colours: bool = False, width: int = 0) -> None:
         """``width`` 0 is for output that is not a terminal: nothing is folded."""
@@ -74,7 +74,7 @@ class Terminal:
 
     @staticmethod
     def of(stream: TextIO) -> Terminal:
-        """As the stream and the environment ask: NO_COLOR, and TERM=dumb, want no colours."""
+        """Return the terminal of a stream: NO_COLOR and TERM=dumb switch colours off."""
         if not stream.isatty():
             return Terminal()
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TRIES: Final = 5
 """Times that a configuration is read again after a conflict."""
 _PLACE: Final = "default"
-"""Where the API wants events of cluster-scoped objects."""
+"""The namespace for events about cluster-scoped objects."""
 _MEANWHILE: Final = (
     "until --break-glass off, objects are admitted when no webhook answers: pods of namespaces "
     "with gates start without their checks, and policies and definitions are not checked; "

@@ -44,7 +44,7 @@ _TONES: Final[dict[str, Tone]] = {
     "unknown": "waiting",
     "ok": "good",
 }
-"""By the first word of a line."""
+"""Tones by the first word of a line."""
 _LABEL: Final = 9
 _CHECK: Final = 15
 _MOST: Final = 10
@@ -52,13 +52,13 @@ _MOST: Final = 10
 
 
 class DoctorReport(Struct, frozen=True):
-    """What ``-o json`` prints."""
+    """The output of ``-o json``."""
 
     healthy: bool
     """No fault, no warning, and all of it could be read."""
     summary: str
     version: str
-    """Of the command."""
+    """The version of the command."""
     findings: tuple[Finding, ...]
     """The most severe first; a check that finds nothing has one that is ok."""
 

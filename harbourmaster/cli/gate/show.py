@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     _WaitsByPlace = dict[str, WaitFacts]
 
 TRIES: Final = 3
-"""How often a pod is tried again after it was changed by somebody else."""
+"""Attempts to patch a pod that other clients change meanwhile."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60}
 
@@ -197,7 +197,7 @@ def table(pods: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
 
 
 def short_age(seconds: int) -> str:
-    """As kubectl shows ages: one or two units."""
+    """Format an age as kubectl does: ``40s``, ``14m``, ``3h``."""
     unit = next((name for name in _UNITS if seconds >= 2 * _UNITS[name]), "s")
     return f"{seconds // _UNITS.get(unit, 1)}{unit}"
 

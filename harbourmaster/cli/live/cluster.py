@@ -1,4 +1,4 @@
-"""What the commands for a live cluster share: the connection, whole lists, waiting, one line each.
+"""Parts of all commands for a live cluster: the connection, whole lists, waiting, and messages.
 
 They work with the rights of the caller, and need nothing of ours to run in the cluster.
 """
@@ -131,7 +131,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
     metadata_only: bool = False,
     unread: Callable[[str], object] = complain,
 ) -> list[Decoded]:
-    """What ``pick`` makes of every object, page by page; None is left out.
+    """Return the results of ``pick`` for all objects, page by page, without None.
 
     Only what was picked is kept, however many objects there are. An object that cannot be read is
     skipped, and ``unread`` gets a line that names it. Raises an ApiError.
@@ -178,7 +178,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
 
 
 async def count(client: Client, resource: Resource, namespace: str | None = None) -> int:
-    """How many objects there are, by one request. Raises an ApiError."""
+    """Count the objects of a kind by one request. Raises an ApiError."""
     answer = await client.request("GET", resource.path(namespace), query={"limit": "1"})
     page = decode_anything(answer)
     return len(page.get("items") or ()) + (page["metadata"].get("remainingItemCount") or 0)

@@ -66,7 +66,7 @@ def read_paths(paths: list[Path], *, arrays: bool = False) -> Iterator[Document 
 
 
 def manifests_in(items: Iterable[Document | Problem]) -> Iterator[Document | Problem]:
-    """The same of objects to create; one that no cluster can create is a problem."""
+    """Yield the documents; one that no cluster can create becomes a problem."""
     for item in items:
         fault = "" if isinstance(item, Problem) else _not_created(item.value)
         yield item.problem(fault) if isinstance(item, Document) and fault else item
@@ -85,7 +85,7 @@ def _not_created(manifest: dict[str, Any]) -> str:
 
 
 class Dump:
-    """What kubectl printed of a cluster: objects of some kinds, in the place of a ``Reader``."""
+    """Objects that kubectl has printed of a cluster, with the interface of ``ClusterReader``."""
 
     def __init__(self, file: Path, resources: Collection[Resource]) -> None:
         """Raises UnreadableError."""

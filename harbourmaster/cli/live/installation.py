@@ -54,7 +54,7 @@ class Installation(ClusterReader):
         self.namespace = namespace
         """The one in which we are installed."""
         self.canary_namespace = canary_namespace
-        """Where a pod is tried by a dry run; empty for any that webhooks select."""
+        """The namespace for a dry run of a pod; "" for any that webhooks select."""
 
     async def namespaces(self) -> list[Metadata]:
         """The metadata of all namespaces."""
@@ -92,7 +92,7 @@ class Installation(ClusterReader):
         return await self._settings(WEBHOOK, WebhookSettings)
 
     async def none_if_unreadable(self, settings: Awaitable[T | None]) -> T | None:
-        """What these are; None also where what is stated can't be read."""
+        """Return the settings, or None if those of the Deployment are invalid."""
         try:
             return await settings
         except UnknownSettingsError:
@@ -124,7 +124,6 @@ class Installation(ClusterReader):
             return kind(), f"{where}: {error}; {_ASSUMED}"
 
     async def _absent(self, where: str) -> str:
-        """What is said of a Deployment that is not there; the same of both where neither is."""
         if any(
             [
                 await self.find(resources.DEPLOYMENTS, name, self.namespace)
@@ -142,13 +141,13 @@ class Installation(ClusterReader):
             return ControllerSettings()
 
     async def secret(self) -> dict[str, bytes] | None:
-        """What the Secret of the certificates holds; None where there is none."""
+        """Return the data of the Secret with certificates, or None if it does not exist."""
         name = (await self.known_settings()).certificates.secret_name
         stored = await self.read(resources.SECRETS, name, decode_secret, self.namespace)
         return (stored.data or {}) if stored is not None else None
 
     async def lease(self) -> Lease | None:
-        """Who leads."""
+        """Return the Lease of the controller, or None if it does not exist."""
         name = (await self.known_settings()).leader_election.lease_name
         return await self.read(resources.LEASES, name, decode_lease, self.namespace)
 
@@ -161,7 +160,7 @@ class Installation(ClusterReader):
         return lease is not None and bool(lease.holder) and await self.overdue(lease) is None
 
     async def overdue(self, lease: Lease) -> timedelta | None:
-        """How old a Lease is that has run out; None where it has not, or nobody tells."""
+        """Return the age of an expired Lease, or None if it is valid or its age is unknown."""
         renewed = moment(lease.spec.renew_time)
         myself = await self.caller()
         if renewed is None or not myself.is_known:

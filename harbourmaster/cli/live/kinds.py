@@ -166,7 +166,7 @@ class Workload(_Kind, frozen=True):
 
     @property
     def why_not_ready(self) -> str:
-        """What keeps a pod from being ready, as the kubelet or the scheduler says it."""
+        """Why a pod is not ready, in the words of the kubelet or the scheduler."""
         for status in self.status.container_statuses or ():
             if status.state.waiting and status.state.waiting.reason:
                 return f"{status.state.waiting.reason} {status.state.waiting.message}".strip()
@@ -190,7 +190,7 @@ class Workload(_Kind, frozen=True):
 
     @property
     def image(self) -> str:
-        """Of our process."""
+        """The image of our process."""
         return self._container.image
 
     @property
@@ -271,7 +271,7 @@ class Binding(_Kind, frozen=True):
         )
 
     def is_only_for(self, namespace: str, account: str) -> bool:
-        """Whether it gives rights to this ServiceAccount and to nobody else."""
+        """Whether it gives rights to this ServiceAccount only."""
         subject = _Subject("ServiceAccount", account, namespace)
         return bool(self.subjects) and set(self.subjects or ()) == {subject}
 
@@ -285,7 +285,7 @@ _decode_metadata: Final = msgspec.json.Decoder(Metadated).decode
 
 
 def written_at(raw: msgspec.Raw | bytes, *path: str) -> list[str]:
-    """When those who own a field wrote anything last, as the API server keeps it; sorted.
+    """Return the times at which the managers of a field wrote last, sorted.
 
     ``path`` is that of ``managedFields``: ``f:metadata``, ``f:annotations`` and so on.
     """

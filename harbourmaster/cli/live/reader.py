@@ -54,7 +54,7 @@ on_missing_kind: ContextVar[Callable[[Resource], object]] = ContextVar(
 
 
 async def run_together(*doing: Coroutine[Any, Any, T]) -> list[T]:
-    """What all of them give, in their order; where one fails the others are ended."""
+    """Return the results of all coroutines in their order; if one fails, cancel the others."""
     tasks = [asyncio.create_task(coroutine) for coroutine in doing]
     try:
         return await asyncio.gather(*tasks)
@@ -114,10 +114,10 @@ class ClusterReader:
         await asyncio.gather(*self._known.values(), return_exceptions=True)
 
     async def once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What ``make`` gives, made once; an error is raised to all that ask."""
+        """Return the result of the first ``make`` for a key; its error is raised to all callers."""
         if key not in self._known:
             self._known[key] = task = asyncio.create_task(make())
-            # It may fail when nobody waits for it any more.
+            # It may fail when no caller waits for it any more.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         result: T = await asyncio.shield(self._known[key])
         return result
@@ -134,7 +134,7 @@ class ClusterReader:
     async def find(
         self, resource: Resource, name: str, namespace: str | None = None
     ) -> bytes | None:
-        """The same, None where there is none."""
+        """Return one object's JSON, or None if it does not exist. Raises an ApiError."""
         try:
             return await self.get(resource, name, namespace)
         except NotFoundError:
@@ -147,7 +147,7 @@ class ClusterReader:
         decode: Callable[[bytes], T],
         namespace: str | None = None,
     ) -> T | None:
-        """The same, decoded."""
+        """Return one object, decoded, or None if it does not exist. Raises an ApiError."""
         raw = await self.find(resource, name, namespace)
         return decode(raw) if raw is not None else None
 
@@ -160,7 +160,7 @@ class ClusterReader:
         skipped: Callable[[str], object] | None = None,
         **options: Any,  # noqa: ANN401 - those of ``collect``
     ) -> list[T]:
-        """What ``pick`` makes of every object.
+        """Return the results of ``pick`` for all objects of a kind.
 
         ``skipped``, by default ``unread``, gets a line for each that it can't read. Raises an
         ApiError.
@@ -193,7 +193,7 @@ class ClusterReader:
         namespace: str | None = None,
         **options: Any,  # noqa: ANN401 - those of ``collect``
     ) -> list[T]:
-        """The same, nothing of a kind that is not there."""
+        """Return the results of ``pick`` for all objects; none for a kind that is not installed."""
         try:
             return await self.list_all(resource, pick, namespace, **options)
         except (ForbiddenError, NotFoundError) as error:
@@ -224,7 +224,7 @@ class ClusterReader:
     async def not_found(
         self, error: NotFoundError, resource: Resource, name: str, namespace: str
     ) -> str:
-        """What to say of an object that is not there: which one may be meant, or where to look."""
+        """Return the message for a missing object, with a similar name if there is one."""
         if is_kind_missing(error):
             return f"the cluster does not know the kind {resource.kind}"
         try:
@@ -235,7 +235,7 @@ class ClusterReader:
         return f"{resource.kind} {namespace}/{name} not found: {did_you_mean(name, known) or look}"
 
     async def count(self, resource: Resource, namespace: str | None = None) -> int:
-        """How many objects there are. Raises an ApiError."""
+        """Count the objects of a kind. Raises an ApiError."""
 
         async def ask() -> int:
             async with self._width:
@@ -259,7 +259,7 @@ class ClusterReader:
             return default
 
     async def caller(self) -> Caller:
-        """Who we are, and what time the API server has."""
+        """Return the user of this command, and the API server's time."""
         return await self.once("caller", lambda: caller(self.client))
 
 

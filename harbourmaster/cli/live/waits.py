@@ -1,4 +1,4 @@
-"""How the objects stand for which pods wait: as the caller may read them, or as files have them."""
+"""Reports on the objects for which pods wait, from a cluster or from files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Objects:
     def __init__(self, manifests: Iterable[dict[str, Any]] = (), namespace: str = "") -> None:
         self._found: defaultdict[Resource, dict[str, Target]] = defaultdict(dict)
         self.kinds = dict(KINDS)
-        """As items name them; those of the manifests, too."""
+        """Resources by the names that items use, with those of the manifests."""
         names = {(known.group, known.kind): name for name, known in KINDS.items()}
         for manifest in manifests:
             group, version, kind = kind_of(manifest)
@@ -71,11 +71,11 @@ class Objects:
         return [target for target in self.all(resource) if target.labels.get(key) == value]
 
     def obstacle(self, _resource: Resource) -> None:
-        """Of what cannot be read nobody asks for a report."""
+        """Return None: objects that cannot be read get no report."""
 
 
 class WaitFacts(NamedTuple):
-    """What is known of the waits of a namespace's pods."""
+    """The reports on the waits of a namespace's pods."""
 
     items: dict[WaitItem, ItemReport]
     cycles: dict[tuple[str, str], str]
@@ -86,7 +86,7 @@ class WaitFacts(NamedTuple):
 
 
 def waits_in_files(pods: Collection[Pod], objects: Objects) -> WaitFacts:
-    """As far as the files have the objects; ``pods`` are those that they make."""
+    """Return the waits of pods that files make, judged by the objects in these files."""
     for pod in pods:
         objects.take(PODS, Target(name=pod.name, labels=pod.labels, is_ready=False))
     reports = {}
@@ -107,7 +107,7 @@ def waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
 async def live_waits(
     live: Installation, namespace: str, pods: Iterable[Pod], files: Objects | None = None
 ) -> WaitFacts:
-    """As the cluster has the objects, or ``files``, which are created with the pods.
+    """Return the waits of pods, judged by the cluster and by ``files`` created with them.
 
     ``pods`` are all that wait there, and may be others. What cannot be read is among the faults of
     ``live``. Raises the ApiError by which no cluster can be read at all.

@@ -90,7 +90,7 @@ class Configuration(Struct, frozen=True, rename="camel"):
 
     @property
     def entries(self) -> tuple[Webhook, ...]:
-        """Its webhooks."""
+        """The webhooks of the configuration."""
         return self.webhooks or ()
 
     @property
@@ -161,7 +161,7 @@ class Definition(Struct, frozen=True, rename="camel"):
 
     @property
     def conversion(self) -> _Client:
-        """What is called to convert its versions."""
+        """The address that the API server calls to convert versions."""
         webhook = self.spec.conversion.webhook if self.is_converted else None
         return webhook.client_config if webhook is not None else _Client()
 
@@ -193,7 +193,7 @@ class ApiService(Struct, frozen=True, rename="camel"):
 
     @property
     def client(self) -> _Client:
-        """What the API server calls."""
+        """The address that the API server calls for the group."""
         return _Client(self.spec.service, self.spec.ca_bundle)
 
     @property

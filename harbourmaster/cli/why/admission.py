@@ -1,4 +1,4 @@
-"""What the server decides about one object, and why: its own engine is asked, and observed.
+"""Explains the decision of admission about one object: runs the server's engine and observes it.
 
 It decides by what admission knows, as far as it matters to one object: policies, the namespace,
 owners and the settings; what can't be read is a line of ``problems``.
@@ -64,11 +64,11 @@ class DatedPolicy(ExplainedPolicy, frozen=True):
     created: str = ""
     generation: int = 0
     changed: str = ""
-    """When anybody who owns its spec wrote last."""
+    """The time of the last write to its spec."""
 
 
 class AdmissionInputs(Struct, frozen=True):
-    """What the server would decide by, and what of it could not be read."""
+    """Everything that decides about a review, and what of it could not be read."""
 
     snapshot: Snapshot = Snapshot()
     settings: AdmissionSettings = DEFAULTS
@@ -151,14 +151,14 @@ async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:
 
 
 class ExplainedReview(Struct, frozen=True):
-    """What was decided, and what led to it."""
+    """A decision about a review, and what led to it."""
 
     request: RequestHead
     verdict: Verdict
     explanation: Explanation | None
     """None where no policy was looked at."""
     waits: str
-    """Where a pod has to wait for its checks: ``gate``, ``scheduler`` or empty."""
+    """The place where a pod has to wait for its checks: ``gate``, ``scheduler`` or ""."""
     left_alone: str
     """Why no policy was looked at."""
     is_off: bool = False
@@ -252,16 +252,16 @@ def _why_left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapsho
 
 
 class ReviewedObject(Struct, frozen=True):
-    """What is reviewed in place of an object."""
+    """The manifest that is reviewed in place of an object."""
 
     manifest: dict[str, Any]
     whose: str
-    """How the lines call it."""
+    """The words for it in lines: "the pod", "the template"."""
     remarks: tuple[str, ...] = ()
 
 
 def reviewed_object(manifest: dict[str, Any]) -> ReviewedObject:
-    """The object itself; for a Rollout, which nobody changes, the pod that it makes."""
+    """Return the object itself, or the pod of a Rollout, which admission does not change."""
     kind = manifest.get("kind")
     if kind != ROLLOUT:
         return ReviewedObject(manifest, "the pod" if kind == "Pod" else "the template")

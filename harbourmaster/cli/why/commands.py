@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _FILES: Final = "instead of a cluster"
 _UNSET: Final = argparse.SUPPRESS
-"""What is given before stays."""
+"""The default that keeps the value of an earlier argument."""
 _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster why deployment/cart
@@ -66,7 +66,7 @@ RESOURCES: Final = {
     ROLLOUTS: "ro",
     REPLICATION_CONTROLLERS: "rc",
 }
-"""What can be asked about, and its short name if it has one."""
+"""Kinds that have pods, each with its short name or ""."""
 REFERRING: Final = (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
@@ -74,7 +74,7 @@ REFERRING: Final = (
     EVALUATION_DEFINITIONS,
     MAGNUM_CLUSTERS,
 )
-"""What can be asked about for its references to other namespaces."""
+"""Kinds that are explained by their references to other namespaces."""
 _HELP: Final = {
     PODS: "a pod",
     DEPLOYMENTS: "a workload, by its current pod template",

@@ -31,7 +31,7 @@ class Event(Struct, frozen=True, rename="camel"):
 
 
 async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -> tuple[Event, ...]:
-    """The newest events of ours about the object, the newest first; none where nobody may ask.
+    """Return our newest events about the object, the newest first; none without permission.
 
     ``of`` is the part of the controller that wrote them: ``lifecycle``, ``rescheduler``.
     """
@@ -50,7 +50,7 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
         if str(event.get("reportingComponent")).startswith(f"{_OURS}{of}"):
             last = (event.get("series") or {}).get("lastObservedTime")
             times = (last, event.get("eventTime"), event.get("lastTimestamp"))
-            # Without what names the object once more.
+            # The end of the message repeats the name of the object.
             text = (event.get("message") or "").partition(" / Namespace: ")[0]
             is_warning = event.get("type") == "Warning"
             time = next(filter(None, times), "")

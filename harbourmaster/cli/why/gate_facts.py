@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import ItemStatus, MetricReference, Version
 
 MOST: Final = 100
-"""Checks of one kind, and metrics, that are asked for: nobody reads more."""
+"""Maximum number of checks of one kind, and of metrics, that are read."""
 
 D = TypeVar("D", bound=HasMetadata)
 T = TypeVar("T")
@@ -70,7 +70,7 @@ _decode_app: Final = Decoder(AppVersion).decode
 
 
 class GateFactsReader:
-    """Asks as the caller may; what can't be read stands in ``notes``, one line a kind."""
+    """Reads facts with the caller's rights; ``notes`` has a line for each kind it cannot read."""
 
     def __init__(self, live: Installation, namespace: str, places: Sequence[str]) -> None:
         """``places`` are namespaces in which definitions are looked up, in their order."""
@@ -80,7 +80,7 @@ class GateFactsReader:
         self.notes: dict[str, str] = {}
 
     async def of(self, pod: Pod) -> Facts:
-        """What is known of a pod's checks. Raises ApiError where its version can't be read."""
+        """Return the facts about a pod's checks. Raises ApiError if its version cannot be read."""
         described = workload_of(pod.annotations, pod.labels)
         if described is None or not pod.has_checks:
             return Facts()
@@ -189,7 +189,7 @@ class GateFactsReader:
     async def _each(
         self, resource: Resource, wanted: Iterable[K], read: Callable[[K], Awaitable[T | None]]
     ) -> dict[K, T]:
-        """What ``read`` gives for each key, as far as there is something.
+        """Return the results of ``read`` by key, without None.
 
         A note says if there are too many keys, so that none is called missing.
         """
@@ -247,7 +247,7 @@ def template_of(subject: Subject) -> Template:
 def template_pod(
     subject: Subject, owners: Sequence[Subject] = (), *, version_from_tag: bool
 ) -> Pod | None:
-    """The pod; that of a template has no name. None where nobody would gate it.
+    """Return the pod of a subject, without a name for a template; None if it needs no gate.
 
     Raises DecodeError.
     """

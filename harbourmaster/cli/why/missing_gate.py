@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
 
 Reason: TypeAlias = tuple[str, State, str]
-"""Its code, how urgent it is, and a text."""
+"""A code, its urgency, and a text."""
 _OURS: Final = f".{OUR_DOMAIN}"
 _NO_WEBHOOK: Final = "no webhook of ours is registered"
 _EVERYTHING: Final = LabelSelector()
@@ -54,7 +54,7 @@ _OPT_IN: Final = ("f:metadata", "f:annotations", f"f:{OPT_IN_KEY}")
 def planned_gate(
     subject: Subject, wanted: Pod | None, inputs: AdmissionInputs, given: frozenset[str]
 ) -> Reason:
-    """What admission would do now; ``wanted`` is the pod that asks for a gate."""
+    """Return what admission would do now; ``wanted`` is the pod, None if it needs no gate."""
     namespace, snapshot = subject.namespace, inputs.snapshot
     if namespace in snapshot.excluded or not inputs.settings.gate_rules().apply_in(namespace):
         text = f"the webhook's settings allow no gates in namespace {namespace}"
@@ -128,7 +128,7 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
 
 
 async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
-    """Of which other image the checks passed that let the subject go; None for its own."""
+    """Return the reason if the checks passed with another image than the subject has, else None."""
     live, namespace = context.live, context.subject.namespace
     described = workload_of(pod.annotations, pod.labels)
     if described is None or pod.annotations.get(RELEASED_KEY):

@@ -1,4 +1,4 @@
-"""What ``why`` knows while it looks, and what each of its sections says.
+"""The context of one question to ``why``, and its report with sections.
 
 A section is one coroutine: ``async def section(context: WhyContext) -> Section | None``; None where
 it has nothing to do with the subject. What it is not allowed to read, or is not installed,
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 State: TypeAlias = Literal["fault", "waits", "unknown", "note", "fine"]
-"""The most urgent one first. ``fault``: somebody has to act; ``waits``: for something that will
+"""The most urgent one first. ``fault``: a person has to act; ``waits``: for something that will
 come; ``unknown``: it cannot be read; ``note``: neither good nor bad; ``fine``: nothing to do."""
 
 
 class Line(Struct, frozen=True):
-    """One line for people; ``depth`` is how far below the heading it stands.
+    """One line for people; ``depth`` counts the levels below the heading.
 
-    ``label`` stands in a column of its own before the text, where lines are to be aligned.
+    ``label`` is in a column of its own before the text.
     """
 
     text: str
@@ -44,7 +44,7 @@ def from_text(lines: Iterable[str]) -> Iterator[Line]:
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """What one subject has to say."""
+    """The explanation of one aspect of the subject."""
 
     name: str
     """Such as ``policies``; for people it is the heading."""
@@ -54,11 +54,11 @@ class Section(Struct, frozen=True, kw_only=True):
     code: str = ""
     """The reason in a closed set; ``steps`` has what to do next for each."""
     step: str = ""
-    """What to do next, where that is more than the code says."""
+    """The next step; "" for the one that belongs to the code."""
     lines: tuple[Line, ...] = ()
-    """What people read below the summary."""
+    """Lines below the summary, for people."""
     detail: Struct | None = None
-    """What programs read; its fields depend on the name."""
+    """Details for programs; the fields depend on the name of the section."""
 
 
 class Subject(Struct, frozen=True):
@@ -69,11 +69,11 @@ class Subject(Struct, frozen=True):
     namespace: str
     name: str
     raw: bytes
-    """Its JSON; all of it."""
+    """The whole object as JSON."""
 
     @property
     def reference(self) -> str:
-        """As people name it."""
+        """The subject in words: ``Kind namespace/name``."""
         return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
 
@@ -86,13 +86,13 @@ class WhyContext(Struct, frozen=True):
     """Asks the API server once for each object."""
     now: datetime
     owners: tuple[Subject, ...] = ()
-    """Of the subject, the nearest first: a ReplicaSet, its Deployment."""
+    """The owners of the subject, the nearest first: a ReplicaSet, its Deployment."""
     has_all: bool = False
     """Whether lists are printed to their ends."""
     created_with: frozenset[str] | None = None
-    """Of a manifest: kinds and names of what is created with it; of Namespaces, with gates."""
+    """For a manifest, kinds and names of all objects that are created with it; None for others."""
     files: Objects | None = None
-    """The same objects, of its namespace."""
+    """The objects that are created with a manifest, of its namespace."""
 
     @property
     def is_pod(self) -> bool:

@@ -77,13 +77,13 @@ class _Question(Struct, frozen=True):
     summary: str
     manifest: Subject | None = None
     created_with: frozenset[str] = frozenset()
-    """As in ``WhyContext``."""
+    """The kinds and names of all objects that are created with the manifest."""
     files: tuple[dict[str, Any], ...] = ()
-    """What is created with it."""
+    """The objects that are created with the manifest."""
 
 
 def manifests(arguments: Arguments) -> int:
-    """Explain what would become of manifests that are created now."""
+    """Explain the result of creating manifests now."""
     namespace = arguments.namespace or (
         FALLBACK_NAMESPACE if arguments.policies else context_namespace(arguments)
     )
@@ -217,7 +217,7 @@ def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
 
 
 def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
-    """What the pods of a manifest wait for, as far as files say."""
+    """Return the section on what the pods of a manifest wait for, judged by files."""
     subject, known = question.manifest, question.created_with
     if subject is None:
         return None

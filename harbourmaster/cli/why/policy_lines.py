@@ -1,4 +1,4 @@
-"""What policies did to an object, as lines for people."""
+"""Lines for people about the changes that policies made to an object."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _OF_DAEMONS: Final = frozenset(
 
 
 class Background(Struct, frozen=True, kw_only=True):
-    """What is known besides the server's answer."""
+    """Facts about an object besides the server's answer."""
 
     whose: str
     """``the pod``, ``the template``."""
@@ -69,13 +69,13 @@ class Background(Struct, frozen=True, kw_only=True):
     unsent: str = ""
     """Why the API server never asks the webhook about it; empty where it does."""
     hints: dict[str, str] = {}
-    """By reference of a policy: why it would change what it should have changed before."""
+    """For policies by reference, why it would change what it should have changed before."""
     template: dict[str, Any] | None = None
     """The fields of the owner's template."""
     applied: dict[str, Any] | None = None
     """The fields that a user applied, where kubectl has recorded them."""
     owner: str = ""
-    """Whose template that is: kind and name."""
+    """Kind and name of the object that has the template."""
     has_all: bool = False
     """Whether lists are printed to their ends."""
 
@@ -100,13 +100,12 @@ class PolicyLines:
         )
 
     def _sources(self, sources: Sequence[str]) -> str:
-        """Who set a field."""
         return " and ".join(
             f"{self._whose}'s own" if source == OWN else short_name(source) for source in sources
         )
 
     def _contribution(self, contribution: Contribution) -> Line:
-        """One line of what became of one thing that a policy asks for."""
+        """Return the line about the result of one request of a policy."""
         value = format_value(contribution.path, contribution.value)
         short = self._short_path(contribution.path)
         text = f"{short} = {value}"
@@ -129,7 +128,7 @@ class PolicyLines:
                     if contribution.present is None
                     else f" {format_value(contribution.path, contribution.present)}"
                 )
-                # Of what is read long after nobody knows that it is the object's own.
+                # Long after admission, it is unknown whether the value is the object's own.
                 own = "what is there:" if self._is_live else f"{self._whose}'s own value"
                 winner = (
                     f"{own}{stays}"
@@ -148,7 +147,7 @@ class PolicyLines:
         return Line(text, 1, tone, verb)
 
     def policies(self, explanation: Explanation) -> Iterator[Line]:
-        """What each matching policy did."""
+        """Yield lines about the changes of each matching policy."""
         self._origins = self.origins(explanation.fields)
         for report in explanation.policies:
             if not report.matched:
@@ -185,7 +184,7 @@ class PolicyLines:
             yield Line(f"and {len(unmatched) - len(near)} of other namespaces", 1, "dim")
 
     def fields(self, fields: Sequence[FieldReport]) -> Iterator[Line]:
-        """Who set each field."""
+        """Yield lines about the origin of each field."""
         shown_fields = [field for field in fields if self._is_shown(field)]
         if not shown_fields:
             return
@@ -201,7 +200,7 @@ class PolicyLines:
             yield Line(text, 1, "", self._short_path(field.path))
 
     def origins(self, fields: Sequence[FieldReport]) -> dict[str, str]:
-        """Who set each field, by its path below the pod spec."""
+        """Return the origin of each field by its path below the pod spec."""
         return {field.path.removeprefix(self._prefix): self._origin(field) for field in fields}
 
     def _is_shown(self, field: FieldReport) -> bool:
@@ -261,7 +260,6 @@ def _group_mismatches(reports: Sequence[PolicyReport]) -> list[list[PolicyReport
 
 
 def _mismatch_of(group: Sequence[PolicyReport]) -> tuple[str, str]:
-    """Which policies, and why they don't match; of many that want different things, where."""
     first, *rest = group
     name = short_name(first.reference)
     if not rest or first.mismatch is None:

@@ -1,4 +1,4 @@
-"""What to do next, by the code of a section: for people and in every format for programs."""
+"""The next step by the code of a section, for people and for programs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _STEPS: Final = {
     "unread": "ask for the permission that it names, or use an administrator's --context",
 }
 STEPS: Final = {code: step for codes, step in _STEPS.items() for code in codes.split()}
-"""By code; in braces what is known of the object."""
+"""The steps by code; braces hold names of the object."""
 
 
 def step_of(section: Section, report: Report) -> str:
@@ -85,7 +85,7 @@ def step_of(section: Section, report: Report) -> str:
 
 
 def renewal(kind: str, namespace: str, name: str) -> str:
-    """What replaces the pods of a workload, or a pod without one, by new ones."""
+    """Return the command that replaces the pods of a workload, or a pod, by new ones."""
     if kind in {"Deployment", "StatefulSet", "DaemonSet"}:
         return f"kubectl -n {namespace} rollout restart {kind.lower()}/{name}"
     if kind == ROLLOUT:

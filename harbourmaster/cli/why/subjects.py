@@ -58,7 +58,7 @@ async def owners_of(live: ClusterReader, subject: Subject) -> tuple[tuple[Subjec
 
 
 def summarize(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> str:
-    """What it looks like: its phase, its age, where it runs and whose it is."""
+    """Return a line with the phase, the age, the node and the owner of an object."""
     workload = decode_workload(subject.raw)
     parts: list[str] = []
     if workload.status.phase:

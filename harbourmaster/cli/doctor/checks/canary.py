@@ -1,4 +1,4 @@
-"""Whether the API server asks us about a pod that is only tried, and nobody undoes our answer."""
+"""Tries a pod by a dry run: the API server must ask us, and no webhook undoes our answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OWNED: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolera
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
-    """Try a pod, and say who answered or why nobody did."""
+    """Report which version answered about a tried pod, or why none did."""
     finding = await _find_answer(live)
     if finding is not None:
         yield finding
@@ -127,7 +127,7 @@ def _remedy_for(why: str, *, is_open: bool = False) -> str:
 
 
 async def check_others(live: Installation) -> AsyncIterator[Finding]:
-    """Which other webhooks change pods after us, and whether the two ever agree."""
+    """Report other webhooks that change pods after us, and whether both agree."""
     first = await try_canary(live)
     if first is not None and first.error is None and first.version:
         yield await _compare_reviews(live, first, await _others(live, first))
@@ -175,7 +175,7 @@ class CanaryResult(Struct, frozen=True):
     version: str = ""
     error: ApiError | None = None
     pod: dict[str, Any] | None = None
-    """As the API server would have stored it."""
+    """The pod that the API server would have stored."""
     is_marked: bool = False
     """Whether all of what we gave it is still there."""
 
@@ -193,7 +193,7 @@ async def try_canary(live: Installation) -> CanaryResult | None:
 
 
 async def try_again(live: Installation, before: CanaryResult) -> CanaryResult:
-    """Try the result once more: what changes it now would change it every time."""
+    """Try the result again: a webhook that changes it now would change it every time."""
     stored = before.pod or {}
     metadata = stored.get("metadata") or {}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}

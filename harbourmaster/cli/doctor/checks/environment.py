@@ -63,7 +63,7 @@ async def check_versions(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
-    """What kupid and Keptn left; ``migrate`` lists in which order to remove it."""
+    """Report leftovers of kupid and Keptn; ``migrate`` lists the order in which to remove them."""
     observed = await observe(live)
     # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
     # gated pods belong to it, and policies are not leftovers.

@@ -105,7 +105,6 @@ async def _compiled_leftovers(live: Installation) -> list[Finding]:
 def _policy_finding(
     raw: msgspec.Raw, kind: str, namespaces: list[Metadata], excluded: set[str]
 ) -> Finding | None:
-    """What is to be said of a policy; None for nothing."""
     metadata = metadata_in(raw)
     reference = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
     skipped = "is skipped, with a warning on each pod that it would have selected: "
@@ -144,7 +143,6 @@ def _policy_finding(
 def _annotation_finding(
     reference: str, annotations: Mapping[str, str], raw: msgspec.Raw
 ) -> Finding | None:
-    """What is to be said of a policy's annotations."""
     for key, supported in SUPPORTED_VALUES.items():
         value, default = annotations.get(key), supported[-1]
         if value is not None and value not in supported:
@@ -189,7 +187,7 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
         metadata_only=True,
     )
     places = {stop.namespace for stop in stops if stop.name == settings.kill_switch}
-    # Where the right one is there as well, the others mislead nobody.
+    # Beside one in our namespace, the others mislead no user.
     for place in sorted(places) if live.namespace not in places else ():
         text = f"stops no eviction: only one in namespace {live.namespace} counts"
         options = (

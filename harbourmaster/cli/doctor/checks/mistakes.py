@@ -1,4 +1,4 @@
-"""What was meant for gates and evaluations and has no effect, so that checks are skipped (D19)."""
+"""Keys, targets and references of gates and evaluations that have no effect (D19)."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ _DEFINITIONS: Final = (
     (resources.EVALUATION_DEFINITIONS, "evaluations"),
 )
 To: TypeAlias = tuple[resources.Resource, str, str]
-"""What is referred to: kind, name, and namespace where that is given."""
+"""The object of a reference: kind, name, and namespace, or "" if the reference has none."""
 Wanted: TypeAlias = dict[tuple[str, To], str]
-"""Who refers first to an object, by the namespace of the reference."""
+"""The first object that refers to another one, by the namespace of the reference and its object."""
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
@@ -126,7 +126,7 @@ async def _keys(
 
 
 def _faults(resource: resources.Resource, raw: msgspec.Raw) -> tuple[str, list[str]] | None:
-    """What admission would say of a stored object; None for nothing."""
+    """Return the name of a stored object and why admission would refuse it, or None."""
     faults = faults_of(resource.group, resource.kind, raw)
     return (f"{resource.kind} {metadata_in(raw).key}", [*map(str, faults)]) if faults else None
 
@@ -139,7 +139,7 @@ def _checks_of(spec: Any) -> Iterator[To]:  # noqa: ANN401 - of any kind that na
 
 
 def _references_of(obj: Any) -> Iterator[To]:  # noqa: ANN401 - of a kind in _REFERRING
-    """What an object refers to; versions that have ended refer to nothing any more."""
+    """Yield the references of an object; a version that has ended has none."""
     spec, own = obj.spec, obj.metadata
     if isinstance(obj, EvaluationDefinition):
         for to in (objective.keptn_metric_ref for objective in obj.spec.objectives):

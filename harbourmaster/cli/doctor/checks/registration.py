@@ -51,7 +51,7 @@ _SETTING: Final = "see webhook.excludedNamespaces and webhook.namespaceSelector"
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
-    """What is missing, what differs, and break-glass mode."""
+    """Report missing configurations, drift, break-glass mode, and duplicates."""
     settings = await live.none_if_unreadable(live.controller_settings())
     home = await live.home()
     place = Home(live.namespace, home.uid if home else None)
@@ -71,7 +71,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             observed, expected = with_open_webhooks(observed), with_open_webhooks(expected)
         for repair in compare(observed, expected):
             if settings is None and repair.field.startswith(_SERVICE):
-                # Where a process outside of the cluster listens is known to nobody here.
+                # The address of a process outside of the cluster is unknown here.
                 continue
             if settings is None and repair.setting:
                 unknown[repair.setting] = repair

@@ -48,7 +48,7 @@ class Right(Struct, frozen=True, order=True):
     namespace: str = ""
 
     def __str__(self) -> str:
-        """As people say it: ``list pods``."""
+        """The verb and the resource: ``list pods``."""
         what = "/".join(filter(None, (self.resource, self.subresource)))
         of_group = f"{what}.{self.group}" if self.group else what
         return f"{self.verb} {of_group}{f' {self.name}' if self.name else ''}"
@@ -67,7 +67,7 @@ OWN: Final = (
     Right("", "create", "authorization.k8s.io", "subjectaccessreviews"),
     Right("", "list", "kupid.gardener.cloud", "clusterpodschedulingpolicies"),
 )
-"""What the caller needs to read everything, where we are installed in the default namespace."""
+"""The rights with which a caller can read all, for an installation in the default namespace."""
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
@@ -88,7 +88,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         async with width:
             return await _may(live, right)
 
-    # One first: where nobody may ask, one refusal is enough.
+    # One first: without permission to ask, one refusal is enough.
     try:
         first = await ask(wanted[0])
     except ForbiddenError:
@@ -105,7 +105,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def missing_own_rights(live: Installation) -> list[str]:
-    """Which of OWN the caller lacks."""
+    """Return those of OWN that the caller lacks, as "verb resource"."""
 
     async def ask() -> list[str]:
         try:
@@ -148,7 +148,7 @@ def _place(namespace: str, ours: str) -> str:
 
 
 def required_rights(settings: ControllerSettings, namespace: str) -> set[Right]:
-    """What the manifests grant, as far as these settings need it, and what pods wait for."""
+    """Return the rights that the manifests grant and these settings need, and those for waits."""
     files = sorted(DEPLOY.glob("rbac/*.yaml"))
     if REGISTRATION in settings.running:
         files += sorted(DEPLOY.glob("rbac/registration/*.yaml"))

@@ -127,7 +127,7 @@ def _late_renewals(subject: str, bundle: Bundle, now: datetime) -> Iterator[Find
 
 
 async def _carriers(live: Installation) -> AsyncIterator[tuple[str, bytes]]:
-    """What holds a caBundle for us: a title, and its PEM."""
+    """Yield a title and the PEM of each caBundle that is ours."""
     for resource in CONFIGURATIONS:
         configuration = await live.configuration(resource)
         for entry in configuration.entries if configuration else ():

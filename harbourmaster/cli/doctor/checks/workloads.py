@@ -97,7 +97,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def check_waits(live: Installation) -> AsyncIterator[Finding]:
-    """Of pods that wait for objects that will not come without a person, one of each namespace."""
+    """Report pods that wait for objects that will not come, one for each namespace and reason."""
     scheduler = (await live.known_settings()).scheduler.of_pods
     waiting = await waiting_in(live, scheduler, "", None, [])
     alike = {(pod.namespace, pod.waits_for): pod for pod in waiting if pod.code == "wait-blocked"}
@@ -120,7 +120,7 @@ def _parent(raw: msgspec.Raw) -> tuple[str, Any]:
 
 
 class _PodReviews(NamedTuple):
-    """What pods of one namespace are judged by, and the policies whose conflicts were told."""
+    """The reviews of one namespace's pods; ``told`` has policies whose conflicts are reported."""
 
     inputs: AdmissionInputs
     engine: Engine
@@ -128,7 +128,7 @@ class _PodReviews(NamedTuple):
     told: set[tuple[str, ...]]
 
     def findings(self, pods: list[Json]) -> Iterator[Finding]:
-        """What is to be said of pods that are alike."""
+        """Yield the findings about pods that are alike."""
         pod: Json = {"apiVersion": "v1", "kind": "Pod", **pods[0]}
         own = msgspec.convert(pod["metadata"], Metadata)
         if (pod.get("status") or {}).get("phase") in _ENDED:
@@ -163,7 +163,6 @@ class _PodReviews(NamedTuple):
         return answer(_review(pod, *without), self.engine)[1].verdict
 
     def _lacks(self, pod: Json, own: Metadata) -> Iterator[str]:
-        """What a review would give the pod now, and would have when it was created."""
         gates = [gate.get("name") for gate in pod["spec"].get("schedulingGates") or ()]
         is_asked = pod["spec"].get("schedulerName") == self.inputs.settings.gate_scheduler_name
         is_held = is_asked or GATE in gates or HELD_BY_KEY in own.annotations

@@ -1,4 +1,4 @@
-"""What ``why`` looks at, one subject a module: ``async def section(context) -> Section | None``."""
+"""The sections of ``why``, a module each: ``async def section(context) -> Section | None``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECTIONS: Final = ("gate", "checks", "scheduling", "policies", "placement", "res
 
 
 async def section_of(name: str, context: WhyContext) -> Section | None:
-    """What one section says; what it could not read is its summary."""
+    """Return one section; its summary is the error if the section could not be read."""
     try:
         module = import_module(f"harbourmaster.cli.why.sections.{name}")
         section: Section | None = await module.section(context)

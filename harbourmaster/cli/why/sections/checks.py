@@ -1,4 +1,4 @@
-"""What was meant for gates and has no effect here, and whether any check is named (D19)."""
+"""Keys and targets for gates that have no effect, and workloads without a check (D19)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class ChecksDetail(Struct, frozen=True):
-    """What programs read: the mistakes, one line each."""
+    """The mistakes for programs, one line each."""
 
     mistakes: tuple[str, ...]
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Of a pod, a workload or a KeptnEvaluationDefinition; None where nothing is wrong."""
+    """Explain mistakes in a pod, a workload or a KeptnEvaluationDefinition; None without one."""
     subject = context.subject
     if subject.kind == EVALUATION_DEFINITIONS.kind:
         definition = Decoder(EvaluationDefinition).decode(subject.raw)
@@ -88,7 +88,6 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
 
 
 def _section_without_checks(context: WhyContext) -> Section | None:
-    """Where a workload is named, and no check of it."""
     subject, own = context.subject, metadata_in(context.subject.raw)
     template = template_of(subject).keys
     described = workload_of(template.annotations, template.labels)

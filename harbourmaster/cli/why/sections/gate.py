@@ -48,7 +48,7 @@ _TONES: Final[dict[str, Tone]] = {
 
 
 class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
-    """What programs read."""
+    """The details of a gate for programs."""
 
     report: GateReport
     deadline_unknown: str = ""
@@ -57,13 +57,13 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
     missing: tuple[str, ...] = ()
     """Definitions of checks that are to come."""
     events: tuple[Event, ...] = ()
-    """Of ours about the pod, the newest first."""
+    """Our events about the pod, the newest first."""
     elsewhere: str = ""
     """The scheduler that the pod names, where by its keys it may wait there for its checks."""
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Of a pod in the cluster, or of a workload there whose pods have a KeptnWorkloadVersion."""
+    """Explain what a pod, or the pods of a workload, wait for; None if gates do not concern it."""
     live, raw = context.live, context.subject.raw
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     lifecycle = settings.lifecycle
@@ -143,7 +143,6 @@ def gate_section(
 
 
 def _state_of(report: GateReport, *, is_pod: bool) -> Reason:
-    """Of a pod, or of the pods that a template makes."""
     state: State = "fine"
     if report.code in BLOCKED:
         state = "fault"
@@ -165,7 +164,6 @@ def _state_of(report: GateReport, *, is_pod: bool) -> Reason:
 
 
 def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
-    """What stands below the summary."""
     report = detail.report
     if report.is_waiting and report.workload:
         of_app = f" of the app {report.app}" if report.app else ""

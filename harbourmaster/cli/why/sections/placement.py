@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
-    """What programs read."""
+    """The details of a placement for programs."""
 
     application: str
     """``namespace/name``, as the labels of the placed object say it."""
@@ -33,7 +33,7 @@ class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Of what an Application put into this cluster, and what that made in turn."""
+    """Explain the placement of an object that an Application created, or of its dependents."""
     for placed in (context.subject, *context.owners):
         metadata = metadata_in(placed.raw)
         if metadata.labels.get(UID_LABEL):

@@ -1,4 +1,4 @@
-"""Which policies select the subject, what each did or would do, and who set each field."""
+"""Policies that select the subject, the changes of each, and the origin of each field."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ _THERE: Final = frozenset(("already-there", "as-affinity"))
 
 
 class Policies(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What programs read: the server's answer to the object's creation, and why it is that."""
+    """The server's answer to the object's creation and its explanation, for programs."""
 
     outcome: str
-    """As in the server's log and metrics: mutated, gated, unchanged, unmatched, skipped, ..."""
+    """The outcome in the server's log and metrics: mutated, gated, unchanged, and so on."""
     left_alone: str
     """Why no policy was looked at; empty where they were."""
     waits: str
-    """Where a pod has to wait for its checks: ``gate``, ``scheduler`` or empty."""
+    """The place where a pod has to wait for its checks: ``gate``, ``scheduler`` or ""."""
     patch: tuple[Operation, ...]
     """All operations of the answer, gates' too."""
     warnings: tuple[str, ...]
     policies: tuple[PolicyReport, ...]
     fields: tuple[FieldReport, ...]
     problems: tuple[str, ...]
-    """What could not be read, so that the answer may be another one."""
+    """Objects that could not be read, so that the answer may differ."""
     remarks: tuple[str, ...]
-    """What else is to be known about it."""
+    """Further remarks about the answer."""
 
 
 def policies_section(answered: ExplainedReview, known: Background) -> Section:
@@ -150,7 +150,6 @@ def _summary(answered: ExplainedReview, known: Background) -> tuple[State, str]:
 
 
 def _summary_without_policies(answered: ExplainedReview) -> tuple[State, str]:
-    """Where no policy was looked at."""
     verdict = answered.verdict
     if verdict.outcome in {MALFORMED, INVALID, DENIED}:
         return "fault", verdict.response.reason or answered.left_alone
@@ -186,12 +185,12 @@ def _count_matches(matched: int, total: int) -> str:
 
 
 async def section(context: WhyContext) -> Section:
-    """Which policies select the subject, and what they do or did."""
+    """Explain the policies that select the subject."""
     return policies_section(*await _explain(context))
 
 
 async def origins_in(context: WhyContext) -> dict[str, str]:
-    """Who set the fields of a pod, by their paths below its spec."""
+    """Return the origins of a pod's fields by their paths below its spec."""
     answered, background = await _explain(context)
     explanation = answered.explanation
     return (
@@ -236,7 +235,7 @@ async def _explain_now(context: WhyContext) -> tuple[ExplainedReview, Background
 
 
 def _without_end(manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The object as it was before somebody deleted it; what is being deleted is never changed."""
+    """Return the object as it was before its deletion began, and a remark on that, or ""."""
     metadata = dict(object_in(manifest, "metadata"))
     if metadata.pop("deletionTimestamp", None) is None:
         return manifest, ""

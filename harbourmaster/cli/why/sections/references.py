@@ -1,4 +1,4 @@
-"""Which references across namespaces an object depends on, and which of them are refused."""
+"""References across namespaces on which an object depends, and those that are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS: Final = {resource.kind: resource for resource in KINDS}
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Of an object that may refer to others, and of those that it refers to."""
+    """Explain the references of an object, and those of the objects to which it refers."""
     subject, live = context.subject, context.live
     settings, doubt = await live.assumed_settings(CONTROLLER, ControllerSettings)
     mode = settings.cross_namespace_references
@@ -60,7 +60,6 @@ async def section(context: WhyContext) -> Section | None:
 
 
 def _reported_refusals(subject: Subject) -> Iterator[str]:
-    """What the controller has written about it."""
     if subject.kind == ANALYSES.kind:
         values = msgspec.json.decode(subject.raw, type=Analysis).status.stored_values
         yield from (value.err_msg for value in values.values() if value.err_msg)

@@ -1,4 +1,4 @@
-"""What the rescheduler has to do with a pod: nodes kept for it, or for others at its cost."""
+"""Nodes that are reserved for a pod, or for critical add-ons at its cost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ReservedNode(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
-    """What programs read."""
+    """The details of rescheduling for programs."""
 
     is_critical: bool
     is_pending: bool
@@ -62,7 +62,7 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
     moves_for: tuple[ReservedNode, ...] = ()
     """Those for which this pod is to make room."""
     kept_for_others: tuple[ReservedNode, ...] = ()
-    """Of the nodes that it is on, or might have been on."""
+    """Reservations for others on its node, or on nodes that it could have had."""
     plan: ShownPlan | None = None
     unplanned: str = ""
     """Why there is no plan; empty where there is one, or none is needed."""
@@ -72,7 +72,7 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Of a pod in the cluster that is critical, or that others are moved or kept away for."""
+    """Explain the reservations and the plan that concern a pod; None if there are none."""
     if not context.is_pod:
         return None
     live = context.live
@@ -147,7 +147,7 @@ async def _read_reservations(
 async def _make_plan(
     live: Installation, rules: ReschedulingSettings, pod: Pod
 ) -> tuple[ShownPlan | None, str]:
-    """What ``reschedule plan`` says, if that is to be had soon; or why there is no plan."""
+    """Return the report of ``reschedule plan``, or None and why there is none in time."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
     from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
     from harbourmaster.cli.reschedule.state import ObservedCluster, survey  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What its scheduler says of a pod that has no node, and whether one has looked at all."""
+"""The scheduler's message about a pod without a node, or that no scheduler has looked at it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GATED: Final = "SchedulingGated"
 
 
 class Scheduling(Struct, frozen=True):
-    """What programs read."""
+    """The scheduler's condition of a pod, for programs."""
 
     scheduler: str
     reason: str = ""
