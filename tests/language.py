@@ -87,7 +87,6 @@ VAGUE: Final = {"each", "found", "one", "other"}
 """Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
-    "harbourmaster/cli/",
     "harbourmaster/gates/",
     "harbourmaster/registration/",
     "policies/",
