@@ -97,7 +97,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/helpers/",
     "tests/property/",
     "tests/security/",
-    "tests/simulation/",
     "tests/unit/cli/",
     "tests/unit/controller/",
     "tests/unit/dashboard/",

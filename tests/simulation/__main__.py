@@ -1,4 +1,4 @@
-"""``python -m simulation --seed=7``: simulate; exits with 1 where an invariant is broken."""
+"""Runs simulations, as ``python -m simulation --seed=7``; exits with 1 if an invariant breaks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ cpu_time = time.process_time
 
 
 def main():
-    """Run the seeds and print what became of each."""
+    """Run the seeds, and print the outcome of each."""
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--seed", default="1", help="a number, or a range as 1-20")
     parser.add_argument("--steps", type=int, default=60, help="what users do, one after the other")
@@ -34,18 +34,18 @@ def main():
     gc.disable()
     with Path(options.trace).open("w") if options.trace else nullcontext() as trace:
         for seed in range(int(first), int(last or first) + 1):
-            begun = cpu_time()
-            found = run(seed, options.steps, trace)
+            start = cpu_time()
+            outcome = run(seed, options.steps, trace)
             gc.collect()
             print(
-                f"seed {seed}: {found.requests} requests, {found.released} pods released, "
-                f"{found.seconds:.0f} s simulated in {cpu_time() - begun:.1f} s, "
-                f"trace {found.digest}",
+                f"seed {seed}: {outcome.requests} requests, {outcome.released} pods released, "
+                f"{outcome.seconds:.0f} s simulated in {cpu_time() - start:.1f} s, "
+                f"trace {outcome.digest}",
                 flush=True,
             )
-            if found.violation:
-                print("\n".join(found.tail))
-                print(f"\nseed {seed} breaks an invariant: {found.violation}")
+            if outcome.violation:
+                print("\n".join(outcome.tail))
+                print(f"\nseed {seed} breaks an invariant: {outcome.violation}")
                 print(f"again: make simulate SEED={seed} STEPS={options.steps}")
                 return 1
             if options.minutes is not None and cpu_time() > 60 * options.minutes:

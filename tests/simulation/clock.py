@@ -1,6 +1,6 @@
-"""Virtual time and seeded chance for a whole process: the same seed gives the same run anywhere.
+"""Virtual time and seeded randomness of a process, so that a seed always gives the same run.
 
-``install`` comes before anything of the product is imported, for defaults are bound then.
+``install`` must run before the import of the product, which binds defaults.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _loop: list[SimulationLoop] = []
 
 
 class SerialTask(asyncio.Task):
-    """A task whose place in a set follows from its number and not from its address."""
+    """A task whose place in a set depends on its number instead of its address."""
 
     def __init__(self, *arguments, **options):
         self.serial = next(_serials)
@@ -35,7 +35,7 @@ class SerialTask(asyncio.Task):
 
 
 class SerialFuture(asyncio.Future):
-    """The same of a future."""
+    """A future whose place in a set depends on its number instead of its address."""
 
     def __init__(self, **options):
         self.serial = next(_serials)
@@ -46,11 +46,11 @@ class SerialFuture(asyncio.Future):
 
 
 class SimulationLoop(LoopbackLoop):
-    """A loop in virtual time; ``made`` is told of each task."""
+    """A loop in virtual time; ``on_task`` is called with each new task."""
 
     def __init__(self):
         super().__init__()
-        self.made = lambda _task: None
+        self.on_task = lambda _task: None
         self.set_task_factory(self._task)
         _loop[:] = [self]
 
@@ -60,22 +60,22 @@ class SimulationLoop(LoopbackLoop):
     @staticmethod
     def _task(loop, coroutine, **options):
         task = SerialTask(coroutine, loop=loop, **options)
-        loop.made(task)
+        loop.on_task(task)
         return task
 
 
-def elapsed():
-    """Seconds since the beginning."""
+def elapsed_seconds():
+    """Return the seconds since the beginning."""
     return _loop[0].time() if _loop else 0.0
 
 
 def now(_zone=UTC):
-    """The date."""
-    return EPOCH + timedelta(seconds=elapsed())
+    """Return the simulated date."""
+    return EPOCH + timedelta(seconds=elapsed_seconds())
 
 
 class _Dates(type):
-    """What a module finds as ``datetime`` that asks for the date."""
+    """The type of the replacement for ``datetime`` in modules of the product."""
 
     def __getattr__(cls, name):
         return getattr(datetime, name)
@@ -87,20 +87,20 @@ class _Datetime(metaclass=_Dates):
 
 def install():
     """Replace the clocks of the process."""
-    time.time = lambda: EPOCH.timestamp() + elapsed()
-    time.monotonic = time.perf_counter = elapsed
-    time.clock_gettime = lambda _clock: elapsed()
+    time.time = lambda: EPOCH.timestamp() + elapsed_seconds()
+    time.monotonic = time.perf_counter = elapsed_seconds
+    time.clock_gettime = lambda _clock: elapsed_seconds()
     asyncio.to_thread = _in_this_thread
 
 
 async def _in_this_thread(function, *arguments):
-    """A thread of its own would end at a time of its own."""
+    """Run without a thread, whose end would not be deterministic."""
     await asyncio.sleep(0)
     return function(*arguments)
 
 
 def seed(number):
-    """Begin anew with all that is chance in the product."""
+    """Seed all randomness of the product."""
     global _serials  # noqa: PLW0603 - it is that of the process
     _serials = itertools.count()
     _loop.clear()
@@ -111,22 +111,22 @@ def seed(number):
         is_ours = name.startswith("harbourmaster.") and hasattr(module, "datetime")
         if is_ours and "datetime.now(" in inspect.getsource(module):
             module.datetime = _Datetime
-    # That of a struct follows from the address of its class; it chooses who sends an event.
+    # The hash of a struct depends on the address of its class, and selects the sender of an event.
     importlib.import_module("harbourmaster.kube.events").hash = lambda obj: crc32(
         repr(obj).encode()
     )
 
 
 class Watchdog:
-    """Stands in for the thread that ends a process: ``stuck`` is called at that time."""
+    """Replaces the thread that ends a process: calls ``end_process`` at that time."""
 
-    def __init__(self, stuck):
-        self._stuck = stuck
+    def __init__(self, end_process):
+        self._end_process = end_process
         self._timer = None
 
     def arm(self, end):
         self.disarm()
-        self._timer = asyncio.get_running_loop().call_at(end, self._stuck)
+        self._timer = asyncio.get_running_loop().call_at(end, self._end_process)
 
     def disarm(self):
         if self._timer is not None:

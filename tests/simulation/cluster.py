@@ -1,7 +1,7 @@
-"""What else there is in a cluster: its controllers, a scheduler, a kubelet, and admission.
+"""The other parts of a cluster: controllers, a scheduler, a kubelet, and admission.
 
-They act on the API server's objects directly, each a seeded moment after what it reacts to. How a
-Job ends is said by the name of its definition, so that the truth about checks is known here.
+They change the API server's objects directly, a seeded time after the change to which they react.
+The name of a definition determines how its Jobs end.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from simulation.server import KINDS, is_of, name_of, namespace_of
 
 GATE = "keptn-prechecks-gate"
 HOLD = "example.com/hold"
-"""A gate of somebody else, who takes it away after a while."""
+"""A gate of another owner, which removes it after some time."""
 GATES_LABEL = "gates.harbourmaster.dev/enabled"
 SLOW, FAILS = "slow", "fail"
-"""How the names of definitions begin whose Jobs take minutes, or fail."""
+"""Prefixes of definitions whose Jobs take minutes, or fail."""
 
 
 class Cluster:
-    """The parts of a cluster, and what they know: ``passed`` has the checks whose Jobs succeeded.
+    """The parts of a cluster.
 
-    Each of them is (uid of the version, when, definition).
+    ``passed`` has the checks whose Jobs succeeded as (uid of the version, check type, definition).
     """
 
     def __init__(self, simulation, server, chance):
@@ -43,19 +43,19 @@ class Cluster:
         self._uids = {}
         self.passed = set()
         self.expired = set()
-        """Uids of Jobs that went after their time."""
+        """The UIDs of Jobs that were deleted after their TTL."""
         self.ended = {}
-        """By the uid of a Job, whether it succeeded."""
+        """The UIDs of ended Jobs, with whether they succeeded."""
         self._syncs = {
             **self.owners.syncs,
             kinds.JOBS: self._sync_job,
             kinds.NAMESPACES: self._sync_namespace,
         }
-        server.listeners.append(self._changed)
+        server.listeners.append(self._handle_change)
 
-    # What wakes whom
+    # Reactions to changes
 
-    def _changed(self, change):
+    def _handle_change(self, change):
         resource, obj = change.resource, change.after or change.before
         metadata = obj["metadata"]
         if change.after is None:
@@ -71,20 +71,20 @@ class Cluster:
             of_kind = KINDS.get((owner["apiVersion"], owner["kind"]))
             if of_kind in self._syncs:
                 key = (metadata.get("namespace", ""), owner["name"])
-                found = self._server.find_object(of_kind, key)
-                if found is not None:
-                    self.wake(of_kind, found)
+                owner_obj = self._server.find_object(of_kind, key)
+                if owner_obj is not None:
+                    self.wake(of_kind, owner_obj)
         if resource == kinds.PODS and change.after is not None:
-            self._pod_changed(change.after)
+            self._handle_pod(change.after)
 
     def wake(self, resource, obj):
-        """Have the controller of a kind look at an object soon."""
+        """Have the controller of a kind reconcile an object soon."""
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         self._soon(partial(self._sync, resource, key), (resource.kind, *key), 0.5)
 
     def _soon(self, act, mark, most):
-        """Act once within ``most`` seconds, however often that is asked for meanwhile."""
+        """Act once within ``most`` seconds, however often it is requested meanwhile."""
         if mark in self._planned:
             return
         self._planned.add(mark)
@@ -93,22 +93,22 @@ class Cluster:
         def run():
             self._planned.discard(mark)
             try:
-                found = act()
+                coroutine = act()
             except StatusError:
                 return
-            if found is not None:
-                self._simulation.background(found)
+            if coroutine is not None:
+                self._simulation.background(coroutine)
 
         asyncio.get_running_loop().call_later(delay, run)
 
     def _sync(self, resource, key):
-        found = self._server.find_object(resource, key)
-        return self._syncs[resource](found) if found is not None else None
+        obj = self._server.find_object(resource, key)
+        return self._syncs[resource](obj) if obj is not None else None
 
     # Pods
 
-    async def admitted(self, pod):
-        """A pod as the webhook would have it. Raises StatusError."""
+    async def admit(self, pod):
+        """Return the pod after admission by the webhook. Raises StatusError."""
         metadata = pod["metadata"]
         namespace = self._server.objects.get(kinds.NAMESPACES, "", metadata["namespace"])
         if metadata["namespace"] in self._simulation.excluded:
@@ -136,13 +136,13 @@ class Cluster:
         if not answer["allowed"]:
             raise StatusError(403, "denied by the webhook")
         if "patch" not in answer:
-            self._simulation.invariants.reviewed(pod, [], webhook)
+            self._simulation.invariants.check_review(pod, [], webhook)
             return pod
         operations = json.loads(base64.b64decode(answer["patch"]))
-        self._simulation.invariants.reviewed(pod, operations, webhook)
+        self._simulation.invariants.check_review(pod, operations, webhook)
         return jsonpatch.apply_patch(pod, operations)
 
-    def _pod_changed(self, pod):
+    def _handle_pod(self, pod):
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         if "deletionTimestamp" in pod["metadata"]:
             return
@@ -156,70 +156,70 @@ class Cluster:
             self._soon(partial(self._run, pod), ("run", uid), 5)
 
     def _unhold(self, pod):
-        def remove(found):
-            gates = [gate for gate in found["spec"]["schedulingGates"] if gate["name"] != HOLD]
-            found["spec"]["schedulingGates"] = gates
+        def remove(current):
+            gates = [gate for gate in current["spec"]["schedulingGates"] if gate["name"] != HOLD]
+            current["spec"]["schedulingGates"] = gates
 
         self._server.change(kinds.PODS, pod, remove)
 
     def _bind(self, pod):
-        def bind(found):
-            if gate_names(found["spec"]):
+        def bind(current):
+            if gate_names(current["spec"]):
                 raise StatusError(409, "the pod has scheduling gates")
-            found["spec"]["nodeName"] = f"node-{self._chance.randint(1, 5)}"
+            current["spec"]["nodeName"] = f"node-{self._chance.randint(1, 5)}"
 
-        # As the binding does, which no rule for updates is for.
-        found = self._server.find_object(kinds.PODS, (namespace_of(pod), name_of(pod)))
-        if found is None or found["metadata"]["uid"] != pod["metadata"]["uid"]:
+        # Like a Binding, which skips the rules for updates.
+        current = self._server.find_object(kinds.PODS, (namespace_of(pod), name_of(pod)))
+        if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
             return
-        changed = json.loads(json.dumps(found))
+        changed = json.loads(json.dumps(current))
         bind(changed)
-        self._server.objects._keep(kinds.PODS, (namespace_of(pod), name_of(pod)), found, changed)
+        self._server.objects._keep(kinds.PODS, (namespace_of(pod), name_of(pod)), current, changed)
 
     def _run(self, pod):
         ready = [{"type": "Ready", "status": "True"}]
 
-        def run(found):
-            found["status"] = {"phase": "Running", "conditions": ready}
+        def run(current):
+            current["status"] = {"phase": "Running", "conditions": ready}
 
         self._server.change(kinds.PODS, pod, run, "status")
 
     def delete_pod(self, pod):
-        """Delete a pod as its kubelet and its owner do."""
+        """Delete a pod, as its kubelet and its owner do."""
         self._server.objects.delete(kinds.PODS, namespace_of(pod), name_of(pod))
 
     # Jobs
 
-    def _sync_job(self, found):
-        metadata = found["metadata"]
+    def _sync_job(self, job):
+        metadata = job["metadata"]
         uid = metadata["uid"]
         if uid in self.ended:
-            ttl = found["spec"].get("ttlSecondsAfterFinished")
+            ttl = job["spec"].get("ttlSecondsAfterFinished")
             if ttl is not None and ("ttl", uid) not in self._planned:
                 self._planned.add(("ttl", uid))
-                asyncio.get_running_loop().call_later(ttl, self._expire, found)
+                asyncio.get_running_loop().call_later(ttl, self._expire, job)
             return
         mark = ("job", uid)
         if mark not in self._planned:
             self._planned.add(mark)
-            task = self._task_of(found)
+            task = self._task_of(job)
             name = task["spec"]["taskDefinition"] if task is not None else ""
             least, most = (60, 200) if name.startswith(SLOW) else (0.5, 8)
             loop = asyncio.get_running_loop()
-            loop.call_later(self._chance.uniform(least, most), self._end_job, found, name)
+            loop.call_later(self._chance.uniform(least, most), self._end_job, job, name)
 
     def _end_job(self, job, definition):
         succeeded = not definition.startswith(FAILS)
         task = self._task_of(job)
         condition = {"type": "Complete" if succeeded else "Failed", "status": "True"}
 
-        def end(found):
-            found["status"] = {"conditions": [condition]}
+        def end(current):
+            current["status"] = {"conditions": [condition]}
 
-        # Before anybody can know.
+        # Before any watcher can know.
         uid = job["metadata"]["uid"]
-        found = self._server.find_object(kinds.JOBS, (namespace_of(job), name_of(job)))
-        if found is None or found["metadata"]["uid"] != uid:
+        current = self._server.find_object(kinds.JOBS, (namespace_of(job), name_of(job)))
+        if current is None or current["metadata"]["uid"] != uid:
             return
         self.ended[uid] = succeeded
         if succeeded and task is not None:
@@ -229,35 +229,35 @@ class Cluster:
         self._server.change(kinds.JOBS, job, end, "status")
 
     def _expire(self, job):
-        found = self._server.find_object(kinds.JOBS, (namespace_of(job), name_of(job)))
-        if found is not None and found["metadata"]["uid"] == job["metadata"]["uid"]:
+        current = self._server.find_object(kinds.JOBS, (namespace_of(job), name_of(job)))
+        if current is not None and current["metadata"]["uid"] == job["metadata"]["uid"]:
             self.expired.add(job["metadata"]["uid"])
             self._server.objects.delete(kinds.JOBS, namespace_of(job), name_of(job))
 
     def _task_of(self, job):
         for owner in job["metadata"].get("ownerReferences", ()):
-            found = self._server.find_object(kinds.TASKS, (namespace_of(job), owner["name"]))
-            if found is not None and found["metadata"]["uid"] == owner["uid"]:
-                return found
+            task = self._server.find_object(kinds.TASKS, (namespace_of(job), owner["name"]))
+            if task is not None and task["metadata"]["uid"] == owner["uid"]:
+                return task
         return None
 
     # Garbage
 
     def _collect(self, uid):
-        """Delete what an object owned that is gone."""
+        """Delete the objects whose owner ``uid`` was deleted."""
         for resource in list(KINDS.values()):
-            for each in self._server.every(resource):
-                if is_of(each, uid, any_owner=True) and not self._has_owner(each):
-                    key = (each["metadata"].get("namespace", ""), each["metadata"]["name"])
+            for obj in self._server.every(resource):
+                if is_of(obj, uid, any_owner=True) and not self._has_owner(obj):
+                    key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
                     self._server.objects.delete(resource, *key)
 
     def _orphan(self, resource, obj):
-        """Delete what was created for an owner that was gone by then."""
+        """Delete an object that was created after the deletion of its owner."""
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        found = self._server.find_object(resource, key)
-        if found is not None and found["metadata"]["uid"] == obj["metadata"]["uid"]:
-            owners = found["metadata"].get("ownerReferences")
-            if owners and not self._has_owner(found):
+        current = self._server.find_object(resource, key)
+        if current is not None and current["metadata"]["uid"] == obj["metadata"]["uid"]:
+            owners = current["metadata"].get("ownerReferences")
+            if owners and not self._has_owner(current):
                 self._server.objects.delete(resource, *key)
 
     def _has_owner(self, obj):
@@ -266,12 +266,14 @@ class Cluster:
             for reference in obj["metadata"].get("ownerReferences", ())
         )
 
-    def _sync_namespace(self, found):
-        if "deletionTimestamp" not in found["metadata"]:
+    def _sync_namespace(self, namespace):
+        if "deletionTimestamp" not in namespace["metadata"]:
             return
-        name = found["metadata"]["name"]
+        name = namespace["metadata"]["name"]
         for resource in list(KINDS.values()):
             if resource.namespaced:
-                for each in self._server.every(resource, name):
-                    self._server.objects.delete(resource, name, each["metadata"]["name"])
-        self._server.change(kinds.NAMESPACES, found, lambda one: one["metadata"].pop("finalizers"))
+                for obj in self._server.every(resource, name):
+                    self._server.objects.delete(resource, name, obj["metadata"]["name"])
+        self._server.change(
+            kinds.NAMESPACES, namespace, lambda obj: obj["metadata"].pop("finalizers")
+        )

@@ -1,6 +1,6 @@
-"""The network between our processes and the simulated API server: slow, lossy, and in one process.
+"""The slow and lossy network between our processes and the simulated API server.
 
-All of the product's client runs (``helpers.in_process``).
+The product's client runs completely (``helpers.in_process``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REFUSED = aiohttp.ClientConnectorError(
 
 
 class SimulatedClient(InProcessClient):
-    """The product's client in a replica."""
+    """The product's client in a simulated process."""
 
     def __init__(self, network, replica, **options):
         super().__init__(partial(network.request, replica), **options)
 
 
 class Network:
-    """Carries requests. ``faults`` says what goes wrong with each, ``on_answer`` is told of it."""
+    """Carries requests, with a fault of ``faults`` each; ``on_answer`` gets each answer."""
 
     def __init__(self, server, faults, on_answer):
         self._server = server
@@ -43,13 +43,13 @@ class Network:
         seconds = timeouts.total if timeouts.sock_read is None else None
         try:
             async with asyncio.timeout(seconds):
-                return await self._carried(replica, seen, timeouts, loop)
+                return await self._carry(replica, seen, timeouts, loop)
         finally:
-            # A process that is dead hears of nothing.
+            # A dead process gets no answer.
             if replica.is_dead:
                 await asyncio.Event().wait()
 
-    async def _carried(self, replica, seen, timeouts, loop):
+    async def _carry(self, replica, seen, timeouts, loop):
         fault = self._faults.of(replica, seen)
         await replica.while_alive(asyncio.sleep(self._faults.latency()))
         if self._faults.is_cut_off(replica):
@@ -66,22 +66,22 @@ class Network:
             return Response(answer)
         self._server.actor = replica
         try:
-            found = self._server.answer(seen)
+            result = self._server.answer(seen)
         finally:
             self._server.actor = None
-        is_watch = not isinstance(found, Answer)
-        self._on_answer(replica, seen, 200 if is_watch else found.status, fault or "")
+        is_watch = not isinstance(result, Answer)
+        self._on_answer(replica, seen, 200 if is_watch else result.status, fault or "")
         if fault == "crash after":
             await replica.crash(f"after {seen.verb} {seen.path}")
         if is_watch:
-            chunks = self._stream(replica, found, timeouts, loop)
+            chunks = self._stream(replica, result, timeouts, loop)
             return Response(Answer(200, b""), chunks)
         if fault == "hangs after":
             await asyncio.Event().wait()
         await replica.while_alive(asyncio.sleep(self._faults.latency()))
         if fault == "lost after":
             raise aiohttp.ServerDisconnectedError
-        return Response(found)
+        return Response(result)
 
     async def _stream(self, replica, watch, timeouts, loop):
         end = loop.time() + float(watch.query.get("timeoutSeconds") or 1800)
@@ -95,12 +95,12 @@ class Network:
                     if loop.time() >= end:
                         return
                     raise aiohttp.SocketTimeoutError from None
-                # What comes meanwhile comes with it.
+                # Later events of the meantime come together.
                 await asyncio.sleep(self._faults.watch_delay(replica, watch.resource))
                 items += [watch.queue.get_nowait() for _ in range(watch.queue.qsize())]
                 if self._faults.is_cut_off(replica):
                     raise aiohttp.ClientPayloadError
-                ends = [number for number, each in enumerate(items) if each in (CLOSE, TEAR)]
+                ends = [number for number, item in enumerate(items) if item in (CLOSE, TEAR)]
                 if lines := items[: min(ends, default=None)]:
                     yield b"".join(lines)
                 if CLOSE in items:
@@ -114,11 +114,11 @@ class Network:
 
 def _refusal(code, faults):
     headers = {"Content-Type": "application/json"}
-    if code == 429 or faults.says_when():
+    if code == 429 or faults.sends_retry_after():
         headers["Retry-After"] = "1"
     return Answer(code, encode(status(code, "on demand")), headers)
 
 
-def decoded(body):
-    """The JSON of a request's body, or None."""
+def decode_body(body):
+    """Decode the JSON of a request's body; None if it is empty."""
     return msgspec.json.decode(body) if body else None

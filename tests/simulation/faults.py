@@ -1,4 +1,4 @@
-"""What goes wrong, by the seed: how often, with whom and when."""
+"""The faults of a simulation: their kinds, rates and times depend on the seed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from simulation.connection import WRITES
 
 _KINDS = ("lost before", "lost after", "hangs before", "hangs after")
 _ROUTINE = ("/events", "/leases")
-"""Writes at which nobody dies, for there are so many."""
+"""Frequent writes, at which no process crashes."""
 _CODES = (429, 500, 503)
 
 
 class Faults:
-    """Decides on every request and every event of a watch."""
+    """Decides on a fault for each request and each event of a watch."""
 
     def __init__(self, simulation, chance):
         self._simulation = simulation
         self._chance = chance
-        # Some seeds are calm in one way or another, so that others can be seen.
+        # Some seeds leave out a kind of fault, so that others have an effect.
         self._broken = chance.choice((0.0, 0.01, 0.05))
         self._refused = chance.choice((0.0, 0.01, 0.05))
         self._deadly = chance.choice((0.0, 0.005, 0.02, 0.05))
@@ -28,22 +28,22 @@ class Faults:
         self._stalls = {}
         self.is_over = False
         self._events = (
-            (3, self._cut_one_off),
-            (2, self._crash_one),
-            (2, self._stop_one),
+            (3, self._cut_off_replica),
+            (2, self._crash_controller),
+            (2, self._stop_controller),
             (2, self._compact),
             (2, self._end_watches),
             (1, self._tear_watches),
             (1, self._crash_webhook),
-            (0.5, self._cut_all_off),
+            (0.5, self._cut_off_all),
         )
         self._severity = chance.choice((0.0, 0.1, 0.5))
 
     def of(self, replica, seen):
-        """What goes wrong with a request: None, the code of a refusal, or what happens."""
+        """Return the fault of a request: None, the code of a refusal, or the kind of a failure."""
         if self.is_over:
             return None
-        is_mortal = seen.verb in WRITES and not any(each in seen.path for each in _ROUTINE)
+        is_mortal = seen.verb in WRITES and not any(part in seen.path for part in _ROUTINE)
         if is_mortal and self._chance.random() < self._deadly:
             return self._chance.choice(("crash before", "crash after"))
         roll = self._chance.random()
@@ -53,14 +53,14 @@ class Faults:
             return self._chance.choice(_CODES)
         return None
 
-    def says_when(self):
+    def sends_retry_after(self):
         return self._chance.random() < 0.3
 
     def latency(self):
         return self._chance.uniform(0.001, 0.01 if self.is_over else self._slowest)
 
     def watch_delay(self, replica, resource):
-        """Seconds that events of a kind take to a process; at times it hears nothing for long."""
+        """Return the seconds until a process gets events of a kind, at times very many."""
         key, now = (replica.identity, resource), asyncio.get_running_loop().time()
         if not self.is_over and self._chance.random() < self._stalled / 10:
             self._stalls[key] = now + self._chance.uniform(1, 90)
@@ -71,35 +71,35 @@ class Faults:
         return asyncio.get_running_loop().time() < until
 
     def strike(self):
-        """Perhaps let something larger happen."""
+        """Cause a larger fault, by chance."""
         if self._chance.random() < self._severity:
             weights = [weight for weight, _ in self._events]
             self._chance.choices(self._events, weights)[0][1]()
 
     def end(self):
-        """From now on all is well."""
+        """End all faults."""
         self.is_over = True
         self._cut_off.clear()
         self._stalls.clear()
 
-    def _cut_one_off(self):
+    def _cut_off_replica(self):
         replica = self._chance.choice(self._simulation.replicas)
         self._cut(replica.name, self._chance.uniform(1, 60))
 
-    def _cut_all_off(self):
+    def _cut_off_all(self):
         self._cut("all", self._chance.uniform(1, 30))
 
     def _cut(self, name, seconds):
         self._cut_off[name] = asyncio.get_running_loop().time() + seconds
         self._simulation.note(name, "is cut off", f"{seconds:.0f} s")
 
-    def _crash_one(self):
+    def _crash_controller(self):
         self._chance.choice(self._simulation.controllers).die("at any time")
 
     def _crash_webhook(self):
         self._simulation.webhook.die("at any time")
 
-    def _stop_one(self):
+    def _stop_controller(self):
         replica = self._chance.choice(self._simulation.controllers)
         if not replica.is_dead and not replica.is_stopping:
             replica.stop()

@@ -1,4 +1,4 @@
-"""What must hold after each write, and what must have come to an end when all is quiet."""
+"""The invariants: what is true after each write, and when all has come to rest."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ GENERATED = {
     kinds.WORKLOAD_VERSIONS,
     kinds.WORKLOADS,
 }
-"""Kinds whose objects are the controller's."""
+"""Kinds that only the controller creates."""
 STATUS_ONLY = {kinds.KEPTN_METRICS, kinds.METRICS_PROVIDERS, kinds.TASK_DEFINITIONS}
 FREE = {kinds.EVENTS, kinds.LEASES}
-"""Kinds that are written whoever leads."""
+"""Kinds that any replica writes."""
 UNAWARE = 10.0
-"""Seconds for which a leader works on whose Lease was deleted and made anew."""
+"""Seconds for which a leader continues whose Lease was deleted and recreated."""
 OWN_PREFIXES = ("keptn.sh/", "gates.harbourmaster.dev/")
 PATCHED_PATHS = (
     "/metadata/annotations",
@@ -46,12 +46,12 @@ PATCHED_PATHS = (
     "/spec/schedulingGates",
     "/spec/tolerations",
 )
-"""What admission may set."""
+"""The paths that admission may patch."""
 FINAL = {"Succeeded", "Failed", "Warning", "Deprecated"}
 
 
 class Invariants:
-    """Told of each change; ``violation`` is called with what is broken."""
+    """Checks each change, and reports a broken invariant to the simulation."""
 
     def __init__(self, simulation, server, cluster):
         self._server = server
@@ -60,30 +60,30 @@ class Invariants:
         self._now = simulation.now
         self._children = {}
         self._jobs = {}
-        self._made = {}
+        self._created = {}
         self._leader = ""
         self._excused = 0.0
         self.met = {}
-        """By namespace and metric, when it met its target for the last time; now where it does."""
+        """The last time at which a (namespace, metric) met its target; inf if it does."""
         self.missed = set()
-        """Metrics that missed it once."""
+        """Metrics that have missed their target, as (namespace, metric)."""
         self.released = 0
-        server.listeners.append(self._changed)
+        server.listeners.append(self._check_change)
 
-    # At every write
+    # After each write
 
-    def _changed(self, change):
+    def _check_change(self, change):
         resource, before, after = change.resource, change.before, change.after
         actor = self._server.actor
         if resource == kinds.LEASES and after is not None:
-            # A Lease that somebody deletes is still a promise, but not to who never saw it.
+            # A deleted Lease still binds processes that have seen it.
             self._leader = after["spec"].get("holderIdentity") or ""
             if before is None and not actor.has_seen_lease:
                 self._excused = self._now() + UNAWARE
         if after is None:
             self._forget(resource, before)
         elif before is None:
-            self._made[after["metadata"]["uid"]] = self._now()
+            self._created[after["metadata"]["uid"]] = self._now()
             self._note_child(resource, after)
         if actor is None:
             return
@@ -106,7 +106,7 @@ class Invariants:
             )
 
     def _note_child(self, resource, obj):
-        """No task and no Job is made twice while the first one is there."""
+        """Check that no task and no Job is created again while the first one exists."""
         if resource in {kinds.TASKS, kinds.EVALUATIONS}:
             spec = obj["spec"]
             name = spec.get("taskDefinition") or spec.get("evaluationDefinition")
@@ -124,9 +124,9 @@ class Invariants:
                 self._jobs[owner["uid"]] = obj["metadata"]["uid"]
 
     def _forget(self, resource, obj):
-        """What somebody deleted may be made anew; not so a Job that was told to go in time."""
+        """Allow to recreate a deleted object, except a Job that its TTL deleted."""
         uid = obj["metadata"]["uid"]
-        for mark in [mark for mark, found in self._children.items() if found == uid]:
+        for mark in [mark for mark, child in self._children.items() if child == uid]:
             del self._children[mark]
         if resource == kinds.JOBS:
             for owner in obj["metadata"].get("ownerReferences", ()):
@@ -157,7 +157,7 @@ class Invariants:
 
     def _check_pod(self, before, after):
         changed = _changed_paths(before, after)
-        other = {
+        foreign = {
             path
             for path in changed
             if not path.startswith(
@@ -170,12 +170,12 @@ class Invariants:
             after["metadata"].get("annotations") or {}
         ).items()
         gone = {key for key, _ in kept if not key.startswith(OWN_PREFIXES)}
-        if other or lost or gone:
-            what = sorted(other | lost | gone)
+        if foreign or lost or gone:
+            what = sorted(foreign | lost | gone)
             self._violation(f"{_what(kinds.PODS, after)}: {what} is not ours")
 
-    def reviewed(self, pod, operations, webhook):
-        """Admission answered for a pod, which is as it was sent."""
+    def check_review(self, pod, operations, webhook):
+        """Check the patch of a pod, which is as it was sent."""
         metadata = pod["metadata"]
         paths = [operation["path"] for operation in operations]
         foreign = [
@@ -203,7 +203,7 @@ class Invariants:
         if wants and not is_gated:
             self._violation(f"admission lets pod {metadata['name']} pass without a gate")
 
-    # A gate is removed
+    # After the release of a pod
 
     def _check_release(self, pod):
         metadata = pod["metadata"]
@@ -226,9 +226,9 @@ class Invariants:
         wanted = (described.pre_deployment_tasks, described.pre_deployment_evaluations)
         missing = self._unmet(version, "pre", *wanted)
         apps = [
-            each
-            for each in self._server.every(kinds.APP_VERSIONS, namespace)
-            if each["spec"]["appName"] == names.app
+            app
+            for app in self._server.every(kinds.APP_VERSIONS, namespace)
+            if app["spec"]["appName"] == names.app
         ]
         if not any(not self._unmet_of_app(app) for app in apps):
             missing.append(f"the checks of app {names.app}")
@@ -241,10 +241,10 @@ class Invariants:
         return self._unmet(version, "pre", tasks or (), checks or ())
 
     def _unmet(self, version, when, tasks, evaluations):
-        """The checks of a version that have not passed."""
+        """Return the checks of a version that have not passed."""
         uid, namespace = version["metadata"]["uid"], version["metadata"]["namespace"]
         missing = [task for task in tasks if (uid, when, task) not in self._cluster.passed]
-        since = self._made.get(uid, 0) - 60
+        since = self._created.get(uid, 0) - 60
         late = [
             evaluation
             for evaluation in evaluations
@@ -253,21 +253,23 @@ class Invariants:
         return missing + late
 
     def _is_described(self, metadata):
-        """Whether the owner of a pod says of a workload."""
+        """Return whether an owner of a pod describes a workload."""
         for owner in metadata.get("ownerReferences", ()):
             for resource in (kinds.REPLICA_SETS, kinds.STATEFUL_SETS, kinds.DEPLOYMENTS):
-                found = self._server.find_object(resource, (metadata["namespace"], owner["name"]))
-                if found is not None and found["metadata"]["uid"] == owner["uid"]:
-                    texts = {**(found["metadata"].get("annotations") or {}),
-                             **(found["metadata"].get("labels") or {})}  # fmt: skip
+                owner_obj = self._server.find_object(
+                    resource, (metadata["namespace"], owner["name"])
+                )
+                if owner_obj is not None and owner_obj["metadata"]["uid"] == owner["uid"]:
+                    texts = {**(owner_obj["metadata"].get("annotations") or {}),
+                             **(owner_obj["metadata"].get("labels") or {})}  # fmt: skip
                     if READ_KEYS & texts.keys() and REMOVED_KEY not in texts:
                         return True
         return False
 
-    # At the end
+    # When all has come to rest
 
     def check_quiet(self, replicas):
-        """Nothing waits but for what failed, is missing, or is a person's to do."""
+        """Check that pods wait only for failed or missing checks."""
         for pod in self._server.every(kinds.PODS):
             if _is_gated(pod) and not self._may_wait(pod):
                 self._violation(f"{_what(kinds.PODS, pod)} keeps its gate for ever")
@@ -316,9 +318,9 @@ class Invariants:
         if self._is_blocked(version):
             return True
         apps = [
-            each
-            for each in self._server.every(kinds.APP_VERSIONS, namespace)
-            if app_version_of(*_typed(version, each)) is not None
+            app
+            for app in self._server.every(kinds.APP_VERSIONS, namespace)
+            if app_version_of(*_decode_version(version, app)) is not None
         ]
         return bool(apps) and all(self._is_blocked(app) for app in apps)
 
@@ -328,7 +330,7 @@ class Invariants:
             if task.startswith(FAILS) or not self._exists(kinds.TASK_DEFINITIONS, version, task):
                 return True
         for evaluation in spec.get("preDeploymentEvaluations") or ():
-            # One whose metric had no value in time has failed as well.
+            # An evaluation whose metric had no value in time has failed as well.
             state = (version.get("status") or {}).get("preDeploymentEvaluationStatus")
             if (namespace, evaluation) in self.missed or state == "Failed":
                 return True
@@ -341,7 +343,7 @@ def _is_gated(pod):
     return GATE in gate_names(pod["spec"])
 
 
-def _typed(version, app):
+def _decode_version(version, app):
     return msgspec.convert(version, WorkloadVersion), [msgspec.convert(app, AppVersion)]
 
 
@@ -352,18 +354,18 @@ def _what(resource, obj):
 
 
 def _changed_paths(before, after, prefix=""):
-    """The paths of what differs, down to single annotations and labels; versions aside."""
-    found = set()
+    """Return the paths that differ, down to annotations and labels, except versions."""
+    changed = set()
     for key in before.keys() | after.keys():
         path = f"{prefix}{key}"
         if path in {"metadata/resourceVersion", "metadata/generation"}:
             continue
-        one, other = before.get(key), after.get(key)
-        if one == other:
+        old, new = before.get(key), after.get(key)
+        if old == new:
             continue
-        is_map = isinstance(one or {}, dict) and isinstance(other or {}, dict)
+        is_map = isinstance(old or {}, dict) and isinstance(new or {}, dict)
         if is_map and path.count("/") < 2 and not path.startswith("status"):
-            found |= _changed_paths(one or {}, other or {}, f"{path}/")
+            changed |= _changed_paths(old or {}, new or {}, f"{path}/")
         else:
-            found.add(path)
-    return found
+            changed.add(path)
+    return changed

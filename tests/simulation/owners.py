@@ -1,4 +1,4 @@
-"""The controllers of a cluster that own pods: of Deployments, ReplicaSets and StatefulSets."""
+"""The controllers of Deployments, ReplicaSets and StatefulSets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REVISION_HASH = "controller-revision-hash"
 
 
 class PodOwners:
-    """``syncs`` brings the pods of an object to what it wants, by kind."""
+    """Creates and deletes pods; ``syncs`` has the function that reconciles each kind."""
 
     def __init__(self, cluster, server, chance):
         self._cluster = cluster
@@ -38,16 +38,16 @@ class PodOwners:
             kinds.STATEFUL_SETS: self._sync_stateful_set,
         }
 
-    def _sync_deployment(self, found):
-        metadata, spec = found["metadata"], found["spec"]
+    def _sync_deployment(self, deployment):
+        metadata, spec = deployment["metadata"], deployment["spec"]
         if "deletionTimestamp" in metadata:
             return
         server, namespace = self._server, metadata["namespace"]
         name = f"{metadata['name']}-{digest(spec['template'])}"
-        owned = [each for each in server.every(kinds.REPLICA_SETS, namespace)
-                 if is_of(each, metadata["uid"])]  # fmt: skip
-        newest = max((revision_of(each) for each in owned), default=0)
-        current = next((each for each in owned if each["metadata"]["name"] == name), None)
+        replica_sets = server.every(kinds.REPLICA_SETS, namespace)
+        owned = [obj for obj in replica_sets if is_of(obj, metadata["uid"])]
+        newest = max(map(revision_of, owned), default=0)
+        current = next((obj for obj in owned if name_of(obj) == name), None)
         if current is None:
             current = self._server.make(
                 kinds.REPLICA_SETS,
@@ -60,7 +60,7 @@ class PodOwners:
                             **(metadata.get("annotations") or {}),
                             REVISION: str(newest + 1),
                         },
-                        "ownerReferences": [reference(found)],
+                        "ownerReferences": [reference(deployment)],
                     },
                     "spec": {**spec, "replicas": spec["replicas"]},
                 },
@@ -72,55 +72,55 @@ class PodOwners:
         if current["spec"]["replicas"] != spec["replicas"]:
             server.change(kinds.REPLICA_SETS, current, partial(_scale, spec["replicas"]))
         available = current.get("status", {}).get("availableReplicas", 0)
-        for each in owned:
-            # Of those from before, what never got ready goes first.
-            is_idle = not each.get("status", {}).get("availableReplicas", 0)
+        for replica_set in owned:
+            # Former ReplicaSets that never became available are scaled down first.
+            is_idle = not replica_set.get("status", {}).get("availableReplicas", 0)
             is_over = is_idle or available >= spec["replicas"]
-            if each["metadata"]["name"] != name and each["spec"]["replicas"] and is_over:
-                server.change(kinds.REPLICA_SETS, each, partial(_scale, 0))
+            if name_of(replica_set) != name and replica_set["spec"]["replicas"] and is_over:
+                server.change(kinds.REPLICA_SETS, replica_set, partial(_scale, 0))
         if (metadata.get("annotations") or {}).get(REVISION) != str(newest):
-            server.change(kinds.DEPLOYMENTS, found, partial(_annotate, REVISION, str(newest)))
-        self._server.set_status(kinds.DEPLOYMENTS, found, availableReplicas=available)
+            server.change(kinds.DEPLOYMENTS, deployment, partial(_annotate, REVISION, str(newest)))
+        self._server.set_status(kinds.DEPLOYMENTS, deployment, availableReplicas=available)
 
-    def _sync_replica_set(self, found):
-        metadata, spec = found["metadata"], found["spec"]
+    def _sync_replica_set(self, replica_set):
+        metadata, spec = replica_set["metadata"], replica_set["spec"]
         if "deletionTimestamp" in metadata:
             return None
-        pods = self._pods_of(found)
+        pods = self._pods_of(replica_set)
         surplus = len(pods) - spec["replicas"]
         if surplus > 0:
-            # Those that wait first, as the real one does.
-            for each in sorted(pods, key=lambda pod: (is_ready(pod), name_of(pod)))[:surplus]:
-                self._cluster.delete_pod(each)
+            # Waiting pods first, like Kubernetes.
+            for pod in sorted(pods, key=lambda pod: (is_ready(pod), name_of(pod)))[:surplus]:
+                self._cluster.delete_pod(pod)
         self._server.set_status(
             kinds.REPLICA_SETS,
-            found,
+            replica_set,
             replicas=len(pods),
             readyReplicas=sum(map(is_ready, pods)),
             availableReplicas=sum(map(is_ready, pods)),
         )
-        return self._fill(found, -surplus) if surplus < 0 else None
+        return self._fill(replica_set, -surplus) if surplus < 0 else None
 
-    async def _fill(self, found, count):
-        metadata = found["metadata"]
+    async def _fill(self, replica_set, count):
+        metadata = replica_set["metadata"]
         for _ in range(count):
-            if not await self._make_pod(found, f"{metadata['name']}-{self._number()}", {}):
-                self._later(kinds.REPLICA_SETS, found)
+            if not await self._make_pod(replica_set, f"{metadata['name']}-{self._number()}", {}):
+                self._later(kinds.REPLICA_SETS, replica_set)
                 return
 
-    def _sync_stateful_set(self, found):
-        metadata, spec = found["metadata"], found["spec"]
+    def _sync_stateful_set(self, stateful_set):
+        metadata, spec = stateful_set["metadata"], stateful_set["spec"]
         if "deletionTimestamp" in metadata:
             return None
         revision = f"{metadata['name']}-{digest(spec['template'])}"
-        pods = {name_of(each): each for each in self._pods_of(found)}
+        pods = {name_of(pod): pod for pod in self._pods_of(stateful_set)}
         wanted = [f"{metadata['name']}-{number}" for number in range(spec["replicas"])]
         for name in sorted(set(pods) - set(wanted)):
             self._cluster.delete_pod(pods.pop(name))
         updated = [name for name in pods if labels_of(pods[name]).get(REVISION_HASH) == revision]
         self._server.set_status(
             kinds.STATEFUL_SETS,
-            found,
+            stateful_set,
             replicas=len(pods),
             readyReplicas=sum(map(is_ready, pods.values())),
             availableReplicas=sum(map(is_ready, pods.values())),
@@ -130,7 +130,7 @@ class PodOwners:
         )
         missing = [name for name in wanted if name not in pods]
         if missing:
-            return self._fill_set(found, missing, revision)
+            return self._fill_set(stateful_set, missing, revision)
         if all(is_ready(pods[name]) for name in updated):
             for name in reversed(wanted):
                 if name not in updated:
@@ -138,20 +138,20 @@ class PodOwners:
                     break
         return None
 
-    async def _fill_set(self, found, names, revision):
+    async def _fill_set(self, stateful_set, names, revision):
         for name in names:
-            if not await self._make_pod(found, name, {REVISION_HASH: revision}):
-                self._later(kinds.STATEFUL_SETS, found)
+            if not await self._make_pod(stateful_set, name, {REVISION_HASH: revision}):
+                self._later(kinds.STATEFUL_SETS, stateful_set)
                 return
 
     def _later(self, resource, obj):
-        """Look again, as who was refused does."""
+        """Reconcile again later, after a refusal."""
         asyncio.get_running_loop().call_later(
             self._chance.uniform(1, 10), partial(self._cluster.wake, resource, obj)
         )
 
     async def _make_pod(self, owner, name, labels):
-        """Create a pod of an owner's template through admission; whether that was possible."""
+        """Create a pod of an owner's template through admission; return whether it was possible."""
         metadata = owner["metadata"]
         key = (metadata["namespace"], name)
         template = owner["spec"]["template"]
@@ -173,7 +173,7 @@ class PodOwners:
         }
         try:
             self._server.check_namespace(key[0])
-            pod = await self._cluster.admitted(pod)
+            pod = await self._cluster.admit(pod)
             present = self._server.find_object(resource_of(owner), (key[0], metadata["name"]))
             if present is None or present["metadata"]["uid"] != metadata["uid"]:
                 return True
@@ -187,22 +187,22 @@ class PodOwners:
 
     def _pods_of(self, owner):
         uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
-        return [each for each in self._server.every(kinds.PODS, namespace) if is_of(each, uid)]
+        return [pod for pod in self._server.every(kinds.PODS, namespace) if is_of(pod, uid)]
 
     def is_outdated(self, pod):
-        """Whether a pod's owner is about to replace it, once its newer ones are ready."""
+        """Return whether the owner of a pod replaces it when newer pods are ready."""
         owner = pod["metadata"]["ownerReferences"][0]
         key = (namespace_of(pod), owner["name"])
         if owner["kind"] == "StatefulSet":
-            found = self._server.find_object(kinds.STATEFUL_SETS, key)
+            stateful_set = self._server.find_object(kinds.STATEFUL_SETS, key)
             return (
                 labels_of(pod).get(REVISION_HASH)
-                != f"{name_of(found)}-{digest(found['spec']['template'])}"
+                != f"{name_of(stateful_set)}-{digest(stateful_set['spec']['template'])}"
             )
-        found = self._server.find_object(kinds.REPLICA_SETS, key)
-        above = found["metadata"]["ownerReferences"][0]["name"]
+        replica_set = self._server.find_object(kinds.REPLICA_SETS, key)
+        above = replica_set["metadata"]["ownerReferences"][0]["name"]
         deployment = self._server.find_object(kinds.DEPLOYMENTS, (key[0], above))
-        return revision_of(found) < revision_of(deployment)
+        return revision_of(replica_set) < revision_of(deployment)
 
     def _number(self):
         self._numbers += 1

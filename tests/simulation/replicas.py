@@ -1,4 +1,4 @@
-"""Processes of ours in one event loop: each can stop, or die at any moment, and comes back."""
+"""Our processes in one event loop: each can stop or die at any time, and is restarted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simulation.connection import SimulatedClient
 OWN_NAMESPACE = "harbourmaster-system"
 LEASE = "harbourmaster-controller"
 REPLICA = contextvars.ContextVar("replica", default=None)
-"""In whose process a task runs."""
+"""The replica whose process runs the task."""
 _CONTROLLER = {
     "controllers": ["namespaces", "metrics", "lifecycle"],
     "registerWebhooks": False,
@@ -34,7 +34,7 @@ _MOST_TURNS = 1000
 
 
 class Replica:
-    """One process: from each start to its end it has a name of its own, ``name.number``."""
+    """A process, which has a new identity ``name.number`` after each start."""
 
     def __init__(self, simulation, name):
         self.simulation = simulation
@@ -52,7 +52,7 @@ class Replica:
         return f"{self.name}.{self.number}"
 
     def start(self):
-        """Begin a life."""
+        """Start the process with a new identity."""
         self.number += 1
         self.is_dead = self.is_stopping = self.has_seen_lease = False
         self._tasks = []
@@ -64,10 +64,10 @@ class Replica:
         self.simulation.note(self.identity, "starts")
 
     def adopt(self, task):
-        """Take note of a task of this process."""
+        """Add a task to those of this process."""
         self._tasks.append(task)
         if len(self._tasks) > 2000:
-            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks = [task for task in self._tasks if not task.done()]
 
     async def _live(self):
         try:
@@ -81,7 +81,7 @@ class Replica:
             self.simulation.restart(self)
 
     async def work(self):
-        """What the process does."""
+        """Do the work of the process."""
         raise NotImplementedError
 
     async def until_stopped(self):
@@ -89,27 +89,27 @@ class Replica:
         return "SIGTERM"
 
     def stop(self):
-        """As SIGTERM does."""
+        """Stop the process as SIGTERM does."""
         self.is_stopping = True
         self._stop.set()
 
     async def crash(self, when):
-        """Die here: this returns in no life."""
+        """Die and never return."""
         self.die(when)
         await asyncio.Event().wait()
 
     def die(self, when):
-        """End at once: nothing more is sent, and nothing is heard."""
+        """End at once, without further requests and answers."""
         if self.is_dead:
             return
         self.is_dead = True
         self.simulation.note(self.identity, "dies", when)
-        self.simulation.background(self._buried())
+        self.simulation.background(self._cancel_tasks())
         self.simulation.restart(self)
 
-    async def _buried(self):
+    async def _cancel_tasks(self):
         for _ in range(_MOST_TURNS):
-            alive = [each for each in self._tasks if not each.done()]
+            alive = [task for task in self._tasks if not task.done()]
             if not alive:
                 return
             for task in alive:
@@ -164,7 +164,7 @@ class WebhookReplica(Replica):
 
     @property
     def is_ready(self):
-        """Whether the API server finds it."""
+        """Whether the API server can reach the webhook."""
         return not (
             self.is_dead
             or self.is_stopping
@@ -173,26 +173,26 @@ class WebhookReplica(Replica):
         )
 
     async def review(self, body):
-        """The answer to an AdmissionReview."""
-        found, decision = answer(body, self._holder.current)
+        """Return the answer to an AdmissionReview."""
+        response, decision = answer(body, self._holder.current)
         if NAMESPACE_UNKNOWN in decision.verdict.codes:
             deadline = asyncio.get_running_loop().time() + 2.5
             if await self._state.arrival(decision.request.namespace or "", deadline):
-                found, _ = answer(body, self._holder.current)
-        return found
+                response, _ = answer(body, self._holder.current)
+        return response
 
 
 class _NoSite:
     url = "none"
 
     async def start(self):
-        """Nobody asks."""
+        """Serve nothing."""
 
     stop = start
 
 
 class _NoHeartbeat:
-    """No lag is there to be measured."""
+    """Replaces the measurement of lag, which virtual time does not have."""
 
     def start(self):
         """Measure nothing."""
@@ -203,12 +203,12 @@ class _NoHeartbeat:
 def _watchdog(*_arguments, **_options):
     replica = REPLICA.get()
 
-    def stuck():
+    def end_process():
         if not replica.is_dead:
             replica.simulation.note(replica.identity, "is ended by its watchdog")
             replica.die("work of a leader did not end in time")
 
-    return Watchdog(stuck)
+    return Watchdog(end_process)
 
 
 election.Watchdog = _watchdog

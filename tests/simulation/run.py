@@ -1,4 +1,4 @@
-"""One simulation: the cluster, our processes and what befalls them, all from one seed."""
+"""A simulation: the cluster, our processes, their users and faults, all from one seed."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from simulation.server import SimulatedServer
 from simulation.users import Users
 
 QUIET = 300.0
-"""Seconds without a change after which nothing more is to come."""
+"""Seconds without a change after which no more changes are expected."""
 LONGEST = 4 * 3600.0
-"""Seconds for all to come to an end."""
+"""Seconds within which all changes must end."""
 TAIL = 60
 ROUTINE = (
     "update /apis/coordination.k8s.io/",
     "patch /apis/metrics.keptn.sh/",
 )
-"""How lines begin of what goes on all the time."""
+"""Prefixes of trace lines that are too frequent for the tail."""
 UNCOUNTED = {"Event", "KeptnMetric", "Lease"}
-"""Kinds that change for ever."""
+"""Kinds that change forever."""
 
 
 class ViolationError(AssertionError):
-    """What must hold does not."""
+    """An invariant is broken."""
 
 
 class Outcome(msgspec.Struct):
-    """How a simulation ended; ``digest`` is the same for the same trace."""
+    """The outcome of a simulation; ``digest`` is a hash of its trace."""
 
     seed: int
     violation: str
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct):
 
 
 class Simulation:
-    """See ``run``."""
+    """A cluster with our processes, users and faults; see ``run``."""
 
     def __init__(self, seed, steps, trace=None):
         self.seed = seed
@@ -75,21 +75,21 @@ class Simulation:
         self.invariants = Invariants(self, self.server, self.cluster)
         self.faults = Faults(self, self.dice("faults"))
         self.users = Users(self, self.server, self.dice("users"))
-        self.network = Network(self.server, self.faults, self._answered)
+        self.network = Network(self.server, self.faults, self._note_answer)
         self.controllers = [ControllerReplica(self, f"controller-{n}") for n in range(2)]
         self.webhook = WebhookReplica(self, "webhook-0")
         self.replicas = [*self.controllers, self.webhook]
         self._pauses = self.dice("pauses")
         self._rate = 1 / self._pauses.choice((2, 5, 15))
-        self.server.listeners.append(self._changed)
+        self.server.listeners.append(self._note_change)
 
     def dice(self, purpose):
-        """Chance for one purpose, so that a change in one leaves the others as they are."""
+        """Return random numbers for one purpose, which do not depend on those of others."""
         return random.Random(f"{self.seed}/{purpose}")  # noqa: S311 - no secret
 
     async def run(self):
-        """Run to the end; raises ViolationError."""
-        asyncio.get_running_loop().made = _adopt
+        """Run to the end. Raises ViolationError."""
+        asyncio.get_running_loop().on_task = _adopt
         self.background(self._bookmarks())
         self.users.prepare()
         for replica in self.replicas:
@@ -97,11 +97,11 @@ class Simulation:
         acting = asyncio.ensure_future(self._act())
         failing = asyncio.ensure_future(self._failed.wait())
         await asyncio.wait({acting, failing}, return_when=asyncio.FIRST_COMPLETED)
-        for each in (acting, failing):
-            each.cancel()
+        for task in (acting, failing):
+            task.cancel()
         await asyncio.gather(acting, failing, return_exceptions=True)
-        for each in self.replicas:
-            each.is_dead = True
+        for replica in self.replicas:
+            replica.is_dead = True
         if self._violation:
             raise ViolationError(self._violation)
         acting.result()
@@ -115,9 +115,9 @@ class Simulation:
         self.faults.end()
         self.note("server", "is well from now on")
         self.users.finish()
-        begun = self._last_change = self.now()
+        start = self._last_change = self.now()
         while self.now() - self._last_change < QUIET:
-            if self.now() - begun > LONGEST:
+            if self.now() - start > LONGEST:
                 self.violation("objects change for ever")
                 return
             await asyncio.sleep(20)
@@ -128,11 +128,11 @@ class Simulation:
             await asyncio.sleep(55)
             self.server.bookmark()
 
-    # What the parts need
+    # For the parts of the simulation
 
     def now(self):
-        """Seconds since the beginning."""
-        return clock.elapsed()
+        """Return the seconds since the beginning."""
+        return clock.elapsed_seconds()
 
     def note(self, who, what, more=""):
         """Write a line of the trace."""
@@ -146,29 +146,29 @@ class Simulation:
             self._trace.write(f"{line}\n")
 
     def violation(self, text):
-        """Note what is broken, and end."""
+        """Report a broken invariant, and end the simulation."""
         if not self._violation:
             self._violation = text
             self._tail.append(f"{self.now():12.6f} INVARIANT      {text}")
         self._failed.set()
 
     def background(self, coroutine):
-        """Run something of the simulation itself."""
+        """Run a coroutine of the simulation itself."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._background = [each for each in self._background if not each.done()]
+        self._background = [task for task in self._background if not task.done()]
         self._background.append(task)
         task.add_done_callback(self._note_end)
 
     def later(self, seconds, act, *arguments):
-        """Do something later."""
+        """Call a function after some seconds."""
         asyncio.get_running_loop().call_later(seconds, act, *arguments)
 
     def restart(self, replica):
-        """Have a process come back, as its Deployment does."""
+        """Start a process again after some seconds, as its Deployment does."""
         self.later(self._pauses.uniform(0.5, 30), replica.start)
 
     def outcome(self):
-        """How it ended."""
+        """Return the outcome."""
         return Outcome(
             self.seed,
             self._violation,
@@ -180,27 +180,27 @@ class Simulation:
         )
 
     def log(self, line):
-        """A line of our processes' logs."""
-        found = json.loads(line)
+        """Add a line of our processes' logs to the trace; a traceback is a violation."""
+        entry = json.loads(line)
         replica = REPLICA.get()
         who = replica.identity if replica is not None else "?"
-        text = {key: value for key, value in found.items() if key not in {"timestamp", "exception"}}
+        text = {key: value for key, value in entry.items() if key not in {"timestamp", "exception"}}
         self.note(who, "logs", json.dumps(text, sort_keys=True))
-        if "exception" in found and (replica is None or not replica.is_dead):
-            self._tail.extend(found["exception"].splitlines()[-12:])
-            self.violation(f"{who} logs a traceback: {found['event']}")
+        if "exception" in entry and (replica is None or not replica.is_dead):
+            self._tail.extend(entry["exception"].splitlines()[-12:])
+            self.violation(f"{who} logs a traceback: {entry['event']}")
 
-    def _answered(self, replica, seen, code, more):
+    def _note_answer(self, replica, seen, code, more):
         self._requests += 1
         if "/leases/" in seen.path and code == 200:
             replica.has_seen_lease = True
         if seen.verb in WRITES and "/events" not in seen.path:
-            said = digest(seen.body)
-            self.note(replica.identity, f"{seen.verb} {seen.path} {said}", f"{code} {more}")
+            body_digest = digest(seen.body)
+            self.note(replica.identity, f"{seen.verb} {seen.path} {body_digest}", f"{code} {more}")
         elif more or code >= 400:
             self.note(replica.identity, f"{seen.verb} {seen.path}", f"{code} {more}")
 
-    def _changed(self, change):
+    def _note_change(self, change):
         if change.resource.kind not in UNCOUNTED:
             self._last_change = self.now()
 
@@ -211,7 +211,7 @@ class Simulation:
 
 
 class _Log(io.RawIOBase):
-    """Takes the product's log lines."""
+    """Passes the log lines of the product to the simulation."""
 
     def __init__(self, simulation):
         self._simulation = simulation
@@ -221,11 +221,11 @@ class _Log(io.RawIOBase):
         return len(line)
 
     def flush(self):
-        """Nothing is held."""
+        """Do nothing: no line is buffered."""
 
 
 def digest(body):
-    """A few digits of a body."""
+    """Return a short hash of a body."""
     return hashlib.sha256(body).hexdigest()[:6]
 
 
@@ -252,19 +252,19 @@ def run(seed, steps, trace=None):
     except ViolationError:
         pass
     finally:
-        found = made[0].outcome()
+        outcome = made[0].outcome()
         _end(loop)
-    return found
+    return outcome
 
 
 def _end(loop):
-    """End what still runs; nothing of it counts."""
+    """Cancel all tasks, and close the loop."""
     tasks = sorted(asyncio.all_tasks(loop), key=hash)
 
     async def end():
         while alive := [task for task in tasks if not task.done()]:
-            for each in alive:
-                each.cancel()
+            for task in alive:
+                task.cancel()
             await asyncio.sleep(0)
 
     loop.run_until_complete(end())

@@ -1,4 +1,4 @@
-"""The simulated API server, which also tells whose request it answers, and what objects say."""
+"""The simulated API server, and functions about its objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {(variable.api_version, variable.kind): variable for variable in vars(ki
 
 
 class SimulatedServer(ApiServer):
-    """The API server; ``actor`` is the replica whose request is being answered, if it is one's."""
+    """The API server; ``actor`` is the replica whose request it answers, or None."""
 
     def __init__(self, **options):
         self.listeners = []
@@ -36,7 +36,7 @@ class SimulatedServer(ApiServer):
         return super()._do(seen, resource, namespace, name, subresource)
 
     def check_namespace(self, namespace):
-        """Raise StatusError where nothing can be created in it."""
+        """Raise StatusError if the namespace is missing or being deleted."""
         obj = self.objects.get(kinds.NAMESPACES, "", namespace)
         if "deletionTimestamp" in obj["metadata"]:
             details = {"causes": [{"reason": "NamespaceTerminating", "message": "is terminating"}]}
@@ -44,57 +44,57 @@ class SimulatedServer(ApiServer):
             raise StatusError(403, text, details=details)
 
     def find_object(self, resource, key):
-        """An object by (namespace, name), or None."""
+        """Return an object by (namespace, name), or None."""
         return self.objects.all(resource).get(key)
 
     def every(self, resource, namespace=None):
-        """The objects of a kind."""
+        """Return the objects of a kind, by default of all namespaces."""
         return [
-            each
-            for (place, _), each in list(self.objects.all(resource).items())
+            obj
+            for (place, _), obj in list(self.objects.all(resource).items())
             if namespace is None or place == namespace
         ]
 
     def change(self, resource, obj, change, subresource=None):
-        """Have ``change`` called with a copy of an object as it is now, and store what it made."""
+        """Call ``change`` with a copy of the current object, and store it."""
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
-        found = self.find_object(resource, key)
-        if found is None or found["metadata"]["uid"] != metadata["uid"]:
+        current = self.find_object(resource, key)
+        if current is None or current["metadata"]["uid"] != metadata["uid"]:
             return None
-        copied = json.loads(json.dumps(found))
+        copied = json.loads(json.dumps(current))
         change(copied)
         return self.objects.replace(resource, *key, copied, subresource=subresource)
 
     def make(self, resource, obj):
-        """Create an object; returns what is stored."""
+        """Create an object, and return it as it is stored."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         return self.objects.create(resource, obj["metadata"].get("namespace", ""), body)
 
-    def set_status(self, resource, found, **status):
-        """Write a status for the present generation, unless it is there."""
-        status["observedGeneration"] = found["metadata"]["generation"]
-        if found.get("status") != status:
+    def set_status(self, resource, obj, **status):
+        """Write a status for the current generation, if it differs."""
+        status["observedGeneration"] = obj["metadata"]["generation"]
+        if obj.get("status") != status:
 
-            def write(one):
-                one["status"] = status
+            def write(current):
+                current["status"] = status
 
-            self.change(resource, found, write, "status")
+            self.change(resource, obj, write, "status")
 
 
 def opted_in(namespace):
-    """Whether a namespace asks for gates."""
+    """Return whether a namespace opts in to gates."""
     annotations = (namespace or {}).get("metadata", {}).get("annotations") or {}
     return annotations.get(OPT_IN_KEY) == OPT_IN
 
 
 def digest(value):
-    """A few digits that follow from a value."""
+    """Return a short hash of a value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def reference(obj):
-    """The owner reference to an object."""
+    """Return the owner reference to an object."""
     return {
         "apiVersion": obj["apiVersion"],
         "kind": obj["kind"],

@@ -1,4 +1,4 @@
-"""Webhook and controllers among faults keep what must hold, whatever the seed."""
+"""Webhook and controllers keep the invariants in spite of faults, with any seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 SEEDS = os.environ.get("HARBOURMASTER_SIMULATION_SEEDS", "1-4")
-"""What make mutants asks more of."""
+"""The seeds; ``make mutants`` runs more of them."""
 pytestmark = pytest.mark.timeout(900)
 
 
 def simulate(*arguments, **environment):
-    """Run ``make simulate``; return its exit code and what it printed."""
+    """Run a simulation; return its exit code and its output."""
     done = subprocess.run(
         [sys.executable, "-m", "simulation", *arguments],
         env={**os.environ, "PYTHONPATH": str(TESTS), **environment},
@@ -29,22 +29,22 @@ def simulate(*arguments, **environment):
 
 
 @pytest.mark.gate
-def test_what_must_hold_holds():
-    code, said = simulate(f"--seed={SEEDS}")
-    assert code == 0, said
+def test_invariants_hold():
+    code, output = simulate(f"--seed={SEEDS}")
+    assert code == 0, output
 
 
 @pytest.mark.gate
 def test_the_same_seed_gives_the_same_trace_in_every_process():
     first = simulate("--seed=7", "--steps=20", PYTHONHASHSEED="1")
     second = simulate("--seed=6-7", "--steps=20", PYTHONHASHSEED="2")
-    traces = [re.findall(r"^seed 7: .*", said, re.MULTILINE) for _, said in (first, second)]
+    traces = [re.findall(r"^seed 7: .*", output, re.MULTILINE) for _, output in (first, second)]
     digests = [re.findall(r"trace \w+", line[0]) for line in traces]
     assert digests[0] == digests[1]
     assert len(digests[0]) == 1
 
 
 @pytest.mark.full
-def test_what_must_hold_holds_for_many_seeds():
-    code, said = simulate("--seed=1000-1200")
-    assert code == 0, said
+def test_invariants_hold_for_many_seeds():
+    code, output = simulate("--seed=1000-1200")
+    assert code == 0, output

@@ -1,4 +1,4 @@
-"""People who use the cluster: random valid objects and changes, by the seed."""
+"""The users of the cluster: random valid objects and changes, by the seed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAMESPACES = ("shop", "bank")
 TASKS = ("pass-1", "pass-2", "pass-3", "slow-1", "fail-1")
 EVALUATIONS = ("latency", "errors")
 WORKLOADS = {"cart": "Deployment", "ledger": "Deployment", "till": "StatefulSet"}
-"""Two owners that say they are one workload would be at odds for ever."""
+"""The kind of each workload: two owners of one workload would conflict forever."""
 APPS = ("store", "")
 TARGET = 10
 
 
 class Users:
-    """Do one thing after the other; ``act`` does one."""
+    """Users that create, change and delete objects, one at a time by ``act``."""
 
     def __init__(self, simulation, server, chance):
         self._simulation = simulation
@@ -46,14 +46,14 @@ class Users:
         )
 
     def prepare(self):
-        """What is there before anything of ours runs."""
+        """Create the objects that exist before our processes start."""
         for name in ("harbourmaster-system", "keptn-system"):
             self._make(kinds.NAMESPACES, {"metadata": {"name": name, "finalizers": ["kubernetes"]}})
         for name in NAMESPACES:
             self._make_namespace(name, enabled=self._chance.random() < 0.9)
 
     def act(self):
-        """One thing that somebody does."""
+        """Do a random action."""
         weights = [weight for weight, _ in self._actions]
         (_, action) = self._chance.choices(self._actions, weights)[0]
         try:
@@ -62,7 +62,7 @@ class Users:
             self._simulation.note("user", "is refused", str(error))
 
     def finish(self):
-        """Perhaps make what was left out, so that all can come to an end."""
+        """Create missing task definitions, by chance, so that waiting checks can run."""
         if self._chance.random() < 0.7:
             for task in TASKS:
                 if self._server.find_object(kinds.TASK_DEFINITIONS, ("keptn-system", task)) is None:
@@ -77,13 +77,14 @@ class Users:
         self._make(kinds.NAMESPACES, {"metadata": metadata})
         self._values[name] = {evaluation: self._value() for evaluation in EVALUATIONS}
         self._make(kinds.METRICS_PROVIDERS, self._provider(name))
-        for each in EVALUATIONS:
-            self._note_value(name, each)
-            metric = manifests.metric(each)
+        for evaluation in EVALUATIONS:
+            self._note_value(name, evaluation)
+            metric = manifests.metric(evaluation)
             metric["spec"]["fetchIntervalSeconds"] = 10
             self._place(kinds.KEPTN_METRICS, metric, name)
+            retries = self._chance.randint(1, 5)
             definition = manifests.evaluation_definition(
-                each, each, f"<{TARGET}", retries=self._chance.randint(1, 5), retryInterval="5s"
+                evaluation, evaluation, f"<{TARGET}", retries=retries, retryInterval="5s"
             )
             self._place(kinds.EVALUATION_DEFINITIONS, definition, name)
         for task in TASKS:
@@ -108,9 +109,9 @@ class Users:
                 invariants.met[key] = self._simulation.now()
 
     def _opt(self):
-        def toggle(found):
-            annotations = found["metadata"].setdefault("annotations", {})
-            if opted_in(found):
+        def toggle(obj):
+            annotations = obj["metadata"].setdefault("annotations", {})
+            if opted_in(obj):
                 annotations.pop(OPT_IN_KEY)
             else:
                 annotations[OPT_IN_KEY] = OPT_IN
@@ -118,8 +119,8 @@ class Users:
         self._change(kinds.NAMESPACES, self._namespace(), toggle)
 
     def _delete_namespace(self):
-        found = self._namespace()
-        name = found["metadata"]["name"]
+        namespace = self._namespace()
+        name = namespace["metadata"]["name"]
         self._server.objects.delete(kinds.NAMESPACES, "", name)
         self._simulation.note("user", "deletes", f"namespace {name}")
         self._simulation.later(self._chance.uniform(10, 60), self._remake, name)
@@ -132,10 +133,10 @@ class Users:
 
     def _namespace(self):
         name = self._chance.choice(NAMESPACES)
-        found = self._server.find_object(kinds.NAMESPACES, ("", name))
-        if found is None or "deletionTimestamp" in found["metadata"]:
+        namespace = self._server.find_object(kinds.NAMESPACES, ("", name))
+        if namespace is None or "deletionTimestamp" in namespace["metadata"]:
             raise StatusError(404, f"namespace {name} is not there")
-        return found
+        return namespace
 
     # Workloads
 
@@ -144,49 +145,49 @@ class Users:
         name, kind = self._chance.choice(list(WORKLOADS.items()))
         resource = kinds.DEPLOYMENTS if kind == "Deployment" else kinds.STATEFUL_SETS
         version = self._chance.choice(("1.0", "1.1", "2.0"))
-        found = manifests.owner(kind, name, replicas=self._chance.randint(1, 3))
-        self._annotate(found, name, version, by_owner=self._chance.random() < 0.2)
+        owner = manifests.owner(kind, name, replicas=self._chance.randint(1, 3))
+        self._annotate(owner, name, version, by_owner=self._chance.random() < 0.2)
         if self._chance.random() < 0.3:
-            found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": HOLD}]
-        self._place(resource, found, namespace)
+            owner["spec"]["template"]["spec"]["schedulingGates"] = [{"name": HOLD}]
+        self._place(resource, owner, namespace)
 
-    def _annotate(self, found, name, version, *, by_owner=False):
-        """The same workload in the same version always asks for the same checks."""
+    def _annotate(self, owner, name, version, *, by_owner=False):
+        """Set the annotations, whose checks depend only on the workload and its version."""
         dice = self._simulation.dice(f"{name}/{version}")
         app = dice.choice(APPS)
         given = manifests.keptn(
             name,
             version,
             **({"app": app} if app else {}),
-            pre_deployment_tasks=_some(dice, TASKS[:4] if dice.random() < 0.8 else TASKS),
-            pre_deployment_evaluations=_some(dice, EVALUATIONS[: dice.randint(0, 2)]),
-            post_deployment_tasks=_some(dice, TASKS),
+            pre_deployment_tasks=_sample(dice, TASKS[:4] if dice.random() < 0.8 else TASKS),
+            pre_deployment_evaluations=_sample(dice, EVALUATIONS[: dice.randint(0, 2)]),
+            post_deployment_tasks=_sample(dice, TASKS),
         )
-        template = found["spec"]["template"]["metadata"]
+        template = owner["spec"]["template"]["metadata"]
         if by_owner:
             template["annotations"] = {}
-            found["metadata"]["annotations"] = {**found["metadata"].get("annotations", {}), **given}
+            owner["metadata"]["annotations"] = {**owner["metadata"].get("annotations", {}), **given}
         else:
             template["annotations"] = given
 
     def _roll_out(self):
-        resource, found = self._workload()
+        resource, workload = self._workload()
         version = self._chance.choice(("1.0", "1.1", "1.2", "2.0", "2.1"))
-        name = found["metadata"]["name"]
-        self._change(resource, found, lambda one: self._annotate(one, name, version))
+        name = workload["metadata"]["name"]
+        self._change(resource, workload, lambda obj: self._annotate(obj, name, version))
 
     def _scale(self):
-        resource, found = self._workload()
+        resource, workload = self._workload()
         replicas = self._chance.randint(0, 4)
 
-        def scale(one):
-            one["spec"]["replicas"] = replicas
+        def scale(obj):
+            obj["spec"]["replicas"] = replicas
 
-        self._change(resource, found, scale)
+        self._change(resource, workload, scale)
 
     def _delete_workload(self):
-        resource, found = self._workload()
-        self._delete(resource, found)
+        resource, workload = self._workload()
+        self._delete(resource, workload)
 
     def _workload(self):
         return self._any((kinds.DEPLOYMENTS, kinds.STATEFUL_SETS))
@@ -195,23 +196,23 @@ class Users:
         self._delete(*self._any((kinds.PODS,)))
 
     def _delete_child(self):
-        """Somebody tidies up what is ours: checks may run again, and nothing may hang."""
+        """Delete an object of the controller: checks may run again, and no pod may wait forever."""
         self._delete(*self._any((kinds.TASKS, kinds.EVALUATIONS, kinds.JOBS, kinds.WORKLOADS)))
 
     def _meddle(self):
-        """Change an object in a way that matters to nobody but makes it another version."""
-        resource, found = self._any(
+        """Change an object without effect except a new version."""
+        resource, obj = self._any(
             (kinds.PODS, kinds.WORKLOAD_VERSIONS, kinds.TASKS, kinds.NAMESPACES, kinds.APPS)
         )
         number = str(self._chance.randint(1, 99))
 
-        def touch(one):
-            one["metadata"].setdefault("annotations", {})["example.com/touched"] = number
+        def touch(obj):
+            obj["metadata"].setdefault("annotations", {})["example.com/touched"] = number
 
-        self._change(resource, found, touch)
+        self._change(resource, obj, touch)
 
     def _add_empty_workload(self):
-        """One that says nothing, which its schema allows."""
+        """Create a KeptnWorkload without a spec, which its schema allows."""
         namespace = self._namespace()["metadata"]["name"]
         self._place(kinds.WORKLOADS, {"metadata": {"name": "empty"}}, namespace)
 
@@ -235,8 +236,8 @@ class Users:
         metric = self._chance.choice(EVALUATIONS)
         values = self._values[namespace] = {**self._values[namespace], metric: self._value()}
 
-        def change(one):
-            one["spec"]["static"]["metrics"] = values
+        def change(obj):
+            obj["spec"]["static"]["metrics"] = values
 
         key = (namespace, manifests.PROVIDER)
         self._change(
@@ -260,19 +261,19 @@ class Users:
         context = manifests.app_context(APPS[0], preDeploymentTasks=tasks)
         self._place(kinds.APP_CONTEXTS, context, namespace)
 
-    # How they do it
+    # Requests
 
     def _any(self, resources):
-        found = [
-            (resource, each)
+        candidates = [
+            (resource, obj)
             for resource in resources
-            for each in self._server.every(resource)
-            if "deletionTimestamp" not in each["metadata"]
-            and not each["metadata"]["name"].endswith("-system")
+            for obj in self._server.every(resource)
+            if "deletionTimestamp" not in obj["metadata"]
+            and not obj["metadata"]["name"].endswith("-system")
         ]
-        if not found:
+        if not candidates:
             raise StatusError(404, "there is none")
-        return self._chance.choice(found)
+        return self._chance.choice(candidates)
 
     def _place(self, resource, obj, namespace):
         self._server.check_namespace(namespace)
@@ -286,21 +287,21 @@ class Users:
         self._server.objects.create(resource, metadata.get("namespace", ""), body)
         self._simulation.note("user", "creates", place)
 
-    def _change(self, resource, found, change):
-        metadata = found["metadata"]
-        self._server.change(resource, found, change)
+    def _change(self, resource, obj, change):
+        metadata = obj["metadata"]
+        self._server.change(resource, obj, change)
         self._simulation.note(
             "user", "changes", f"{resource.kind} {metadata.get('namespace', '')}/{metadata['name']}"
         )
 
-    def _delete(self, resource, found):
-        metadata = found["metadata"]
+    def _delete(self, resource, obj):
+        metadata = obj["metadata"]
         self._server.objects.delete(resource, metadata["namespace"], metadata["name"])
         self._simulation.note(
             "user", "deletes", f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
         )
 
 
-def _some(dice, names):
-    """A few of the names, for an annotation; None for none."""
+def _sample(dice, names):
+    """Return up to two of the names for an annotation; None without one."""
     return ",".join(dice.sample(names, dice.randint(0, min(2, len(names))))) or None
