@@ -87,8 +87,8 @@ async def test_what_the_policy_forbids_is_told(browser, change):
     body = GOOD.replace("<p>", f"{change}<p>")
     async with served(body) as origin, visited(browser, origin) as visit:
         await visit.go()
-        for each in await visit.page.query_selector_all("[onclick]"):
-            await each.click()
+        for element in await visit.page.query_selector_all("[onclick]"):
+            await element.click()
         assert len(visit.faults) == 1
         assert "Content Security Policy" in visit.faults[0]
 
@@ -108,9 +108,9 @@ async def test_the_keyboard_goes_through_what_can_have_the_focus_once(browser):
     body = GOOD.replace("<p>", f"{LINKS}<p>")
     async with served(body, {}) as origin, visited(browser, origin) as visit:
         await visit.go()
-        found = await visit.tab_through()
-    assert [each["text"] for each in found] == ["one", "two", "three", "away"]
-    assert [each["visible"] for each in found] == [True, True, True, False]
+        stops = await visit.tab_through()
+    assert [stop["text"] for stop in stops] == ["one", "two", "three", "away"]
+    assert [stop["visible"] for stop in stops] == [True, True, True, False]
 
 
 async def test_a_focus_that_nobody_sees_is_told(browser):

@@ -48,14 +48,14 @@ async def dashboard(size):
 
 @pytest_asyncio.fixture(params=SIZES, ids=lambda size: f"of-{size}", loop_scope="session")
 async def site(request):
-    async with dashboard(request.param) as found:
-        yield found
+    async with dashboard(request.param) as site:
+        yield site
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def small():
-    async with dashboard(10) as found:
-        yield found
+    async with dashboard(10) as site:
+        yield site
 
 
 LOOKS = {
@@ -122,9 +122,9 @@ async def test_a_list_of_a_thousand_is_cut_into_pages_of_a_hundred(browser, name
         await visit.page.fill("input[name=q]", last.strip())
         await visit.page.press("input[name=q]", "Enter")
         await visit.page.wait_for_url(re.compile(r"[?&]q="))
-        found = await visit.page.locator("tbody tr").all_text_contents()
-        assert 1 <= len(found) < ROWS
-        assert all(last.strip() in row for row in found)
+        rows = await visit.page.locator("tbody tr").all_text_contents()
+        assert 1 <= len(rows) < ROWS
+        assert all(last.strip() in row for row in rows)
         assert visit.faults == []
 
 
@@ -139,11 +139,11 @@ async def test_the_first_byte_comes_soon(browser, site):
             took, answer = await first_byte(site.origin + path, bearer())
             assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
             times.append((took, time.process_time() - began))
-        waited, worked = (round(min(each) * 1000, 1) for each in zip(*times[1:], strict=True))
+        waited, worked = (round(min(seconds) * 1000, 1) for seconds in zip(*times[1:], strict=True))
         table[name] = {"ms": waited, "ms of CPU": worked}
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     (SCREENSHOTS / f"first-byte-ms-{site.size}.json").write_text(json.dumps(table, indent=1))
-    assert max(each["ms"] for each in table.values()) < 10 * LIMIT * 1000, table
+    assert max(row["ms"] for row in table.values()) < 10 * LIMIT * 1000, table
 
 
 @pytest.mark.parametrize("name", [name for name in PATHS if name != "login"])
@@ -154,12 +154,12 @@ async def test_a_page_is_gone_through_by_keyboard(browser, small, name):
             "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select,"
             " summary')].filter(each => each.checkVisibility()).length"
         )
-        found = await visit.tab_through()
-        assert len(found) == expected
-        assert found[0]["text"] == "Skip to the content"
-        assert [each for each in found if not each["visible"]] == []
+        stops = await visit.tab_through()
+        assert len(stops) == expected
+        assert stops[0]["text"] == "Skip to the content"
+        assert [stop for stop in stops if not stop["visible"]] == []
         await visit.go(PATHS[name])
-        for _ in found:
+        for _ in stops:
             await visit.page.keyboard.press("Tab")
             at = await visit.page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
             assert await visit.focus_shows(), at
@@ -192,8 +192,8 @@ async def press_until(visit, text):
     """Tab to what has this text, and press Enter."""
     for _ in range(200):
         await visit.page.keyboard.press("Tab")
-        found = await visit.page.evaluate("document.activeElement.textContent.trim()")
-        if found == text:
+        focused = await visit.page.evaluate("document.activeElement.textContent.trim()")
+        if focused == text:
             await visit.page.keyboard.press("Enter")
             return
     raise AssertionError(f"nothing with the text {text} can have the focus")

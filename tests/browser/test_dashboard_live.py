@@ -39,8 +39,8 @@ async def filled():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(filled):
-    async with served(filled, StubAccess(sailor=["shop"])) as found:
-        yield found
+    async with served(filled, StubAccess(sailor=["shop"])) as site:
+        yield site
 
 
 async def live(visit):
@@ -193,8 +193,8 @@ async def test_hostile_names_are_text_and_nothing_else(browser, look):
             # What we wrote: one script of ours, and no handler in any attribute.
             assert await visit.page.evaluate(_FOREIGN) == []
             body = await answer.text()
-            for each in "\u202e\u2066\u200b\x1b\x07\x00":
-                assert each not in body
+            for character in "\u202e\u2066\u200b\x1b\x07\x00":
+                assert character not in body
         await visit.go("/applications")
         await visit.shoot(f"hostile-{'phone' if look else 'wide'}")
         shown = await visit.page.inner_text("#list")

@@ -17,8 +17,8 @@ TOLERATION = {"key": "pool", "operator": "Equal", "value": "etcd", "effect": "No
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site():
     filled = Filled(max_age=3600)
-    for each in ("shop", "mail"):
-        filled.namespace(each)
+    for namespace in ("shop", "mail"):
+        filled.namespace(namespace)
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart", 0, name="cart-web-1")
     filled.app("shop", "ledger", 5, "1.4.1")
@@ -30,8 +30,8 @@ async def site():
     spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
     filled.pod("shop", {"app": "cart"}, "cart-7d9", changed, **spec)
     filled.placed("shop", "cart", 1)
-    async with served(filled) as found:
-        yield found.url
+    async with served(filled) as site:
+        yield site.url
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -56,7 +56,7 @@ class Person:
         await self.page.wait_for_url(lambda url: url != before)
 
     async def row(self, name):
-        """What is to be read of one row."""
+        """The text of one row."""
         assert self.clicks <= MOST
         row = self.page.locator("tbody tr", has_text=name)
         return " ".join((await row.first.inner_text()).split())

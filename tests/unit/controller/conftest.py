@@ -32,7 +32,7 @@ def pytest_asyncio_loop_factories(item):
 
 
 class RecordedEvents:
-    """In place of the recorder: what would be sent."""
+    """A stand-in for the recorder that keeps the events."""
 
     def __init__(self):
         self.sent = []
@@ -44,7 +44,7 @@ class RecordedEvents:
 
     def of(self, reason):
         """The texts with a reason."""
-        return [note for *_, found, note in self.sent if found == reason]
+        return [note for *_, sent_reason, note in self.sent if sent_reason == reason]
 
     async def until(self, reason, count=1):
         """Wait for the ``count``th event of a reason; return the text."""
@@ -63,8 +63,8 @@ async def api():
 
 @pytest.fixture
 async def client(api):
-    async with api.client() as found:
-        yield found
+    async with api.client() as client:
+        yield client
 
 
 @pytest.fixture

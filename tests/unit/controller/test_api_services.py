@@ -73,7 +73,7 @@ async def test_it_goes_by_a_patch_that_tests_where_the_api_service_leads(setting
     setting.start()
     await setting.until(lambda: setting.carries(FIRST))
     (seen,) = setting.patches()
-    tests = [each for each in msgspec.json.decode(seen.body) if each["op"] == "test"]
+    tests = [operation for operation in msgspec.json.decode(seen.body) if operation["op"] == "test"]
     assert {test["path"]: test["value"] for test in tests} == {
         "/spec/service/namespace": HOME,
         "/spec/service/name": "harbourmaster-metrics",

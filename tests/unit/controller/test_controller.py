@@ -48,9 +48,9 @@ def job(recorder, metrics):
 
 @pytest.fixture
 def reflector(client, job):
-    found = Reflector(client, SECRETS, json_of, on_change=job.enqueue)
-    job.reflectors = (found,)
-    return found
+    reflector = Reflector(client, SECRETS, json_of, on_change=job.enqueue)
+    job.reflectors = (reflector,)
+    return reflector
 
 
 def json_of(raw):
@@ -99,13 +99,13 @@ async def test_what_a_reconciler_has_under_way_ends_with_its_term(metrics, backg
             await asyncio.sleep(0)
             self.closed = True
 
-    found = Closing()
-    leading = background(Controller("tested", lambda _queue: found, metrics).lead())
-    await found.until(1)
-    assert not found.closed
+    reconciler = Closing()
+    leading = background(Controller("tested", lambda _queue: reconciler, metrics).lead())
+    await reconciler.until(1)
+    assert not reconciler.closed
     leading.cancel()
     await asyncio.wait([leading])
-    assert found.closed
+    assert reconciler.closed
 
 
 async def test_nothing_is_reconciled_before_the_caches_are_filled(

@@ -154,8 +154,10 @@ async def test_a_foreign_authority_is_trusted_nowhere(setting, api):
     api.put(DEFINITIONS, definition(caBundle=FOREIGN))
     setting.start()
     await setting.until(lambda: setting.carries(APPS))
-    for each in CONFIGURATIONS:
-        for bundle in bundles_of(await setting.until(lambda each=each: stored(api, each))):
+    for resource in CONFIGURATIONS:
+        for bundle in bundles_of(
+            await setting.until(lambda resource=resource: stored(api, resource))
+        ):
             assert base64.b64decode(FOREIGN) not in bundle
 
 
@@ -191,8 +193,8 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     await setting.until(
         lambda: all(
             upcoming in bundle
-            for each in CONFIGURATIONS
-            for bundle in bundles_of(stored(api, each))
+            for resource in CONFIGURATIONS
+            for bundle in bundles_of(stored(api, resource))
         )
     )
     for _ in range(3):
@@ -250,6 +252,6 @@ async def test_one_that_leads_elsewhere_meanwhile_is_not_written(setting, api):
 
 
 def test_schemas_are_not_kept():
-    found = decode_definition(msgspec.json.encode({**definition(), "status": {}}))
-    assert (found.service.namespace, found.service.name) == (HOME, "harbourmaster-webhook")
-    assert len(msgspec.json.encode(found)) < 400
+    decoded = decode_definition(msgspec.json.encode({**definition(), "status": {}}))
+    assert (decoded.service.namespace, decoded.service.name) == (HOME, "harbourmaster-webhook")
+    assert len(msgspec.json.encode(decoded)) < 400

@@ -80,10 +80,10 @@ def test_it_costs_nothing_where_it_is_off():
         "wrong = ('jinja2', 'harbourmaster.dashboard.'); has = 'harbourmaster.dashboard.settings';"
         "print([each for each in sys.modules if each.startswith(wrong) and each != has])"
     )
-    found = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", loads], capture_output=True, text=True, check=True, timeout=100
     )
-    assert found.stdout.strip() == "[]"
+    assert ended.stdout.strip() == "[]"
     assert not ControllerSettings().dashboard.enabled
 
 
@@ -122,9 +122,9 @@ async def test_elsewhere_it_has_tls_by_our_certificate(start, api):
 
 
 def test_the_certificate_has_its_name_where_others_reach_it():
-    assert not [each for each in names_of(settings_of(), HOME) if "dashboard" in each]
+    assert not [name for name in names_of(settings_of(), HOME) if "dashboard" in name]
     local = settings_of(dashboard={"enabled": True})
-    assert not [each for each in names_of(local, HOME) if "dashboard" in each]
+    assert not [name for name in names_of(local, HOME) if "dashboard" in name]
     public = settings_of(dashboard={"enabled": True, "host": "::"})
     assert f"harbourmaster-dashboard.{HOME}.svc" in names_of(public, HOME)
 
@@ -154,7 +154,7 @@ def test_trusted_proxies_are_networks():
 
 def test_no_port_that_others_reach_is_without_a_certificate(client):
     settings = settings_of(registerWebhooks=False, dashboard={"enabled": True, "host": "::"})
-    assert [each.path for each in validate(settings)] == ["metrics.customMetricsCertDir"]
+    assert [fault.path for fault in validate(settings)] == ["metrics.customMetricsCertDir"]
     assert not validate(settings_of(registerWebhooks=False, dashboard={"enabled": True}))
     with pytest.raises(ValueError, match="without a certificate"):
         DashboardServer(
@@ -179,22 +179,22 @@ async def test_it_mirrors_policies_pods_and_namespaces(api, client, background):
     api.put(PODS, {"metadata": {"name": "a", "namespace": "shop", "labels": {"app": "cart"}}})
     api.put(POLICIES, {"metadata": {"name": "p", "namespace": "shop"}, "spec": {"podSelector": {}}})
     api.put(CLUSTER_POLICIES, {"metadata": {"name": "c"}, "spec": {"tolerations": 7}})
-    mirrors = DashboardCaches(client)
-    told = []
-    mirrors.on_change.append(lambda name, keys: told.append((name, sorted(keys))))
-    for each in mirrors.reflectors:
-        background(each.run())
-    await until_true(lambda: all(reflector.synced.is_set() for reflector in mirrors.reflectors))
-    world = await mirrors.sources(counts=True)
-    assert world.counts.by_policy["PodSchedulingPolicy shop/p"] == {"shop": 1}
+    caches = DashboardCaches(client)
+    changes = []
+    caches.on_change.append(lambda name, keys: changes.append((name, sorted(keys))))
+    for reflector in caches.reflectors:
+        background(reflector.run())
+    await until_true(lambda: all(reflector.synced.is_set() for reflector in caches.reflectors))
+    sources = await caches.sources(counts=True)
+    assert sources.counts.by_policy["PodSchedulingPolicy shop/p"] == {"shop": 1}
     # What can't be read selects all that it could reach, as at admission.
-    assert world.counts.by_policy["ClusterPodSchedulingPolicy c"] == {"shop": 1}
-    (broken,) = world.cluster_policies.store.values()
+    assert sources.counts.by_policy["ClusterPodSchedulingPolicy c"] == {"shop": 1}
+    (broken,) = sources.cluster_policies.store.values()
     assert "tolerations" in broken.compiled.fault
-    assert ("policies", ["shop/p"]) in told
-    assert not (await mirrors.sources(counts=False)).counts.pods
-    assert world.app_versions is None
-    assert (await mirrors.sources(counts=False)).nodes is None
+    assert ("policies", ["shop/p"]) in changes
+    assert not (await caches.sources(counts=False)).counts.pods
+    assert sources.app_versions is None
+    assert (await caches.sources(counts=False)).nodes is None
 
 
 async def test_mirrors_of_the_controllers_are_shared(start, api):
@@ -206,15 +206,15 @@ async def test_mirrors_of_the_controllers_are_shared(start, api):
     )
     async with asyncio.timeout(PATIENCE):
         await server_of(manager, DashboardServer).listening.wait()
-    mirrors = server_of(manager, DashboardServer)._caches
-    world = await mirrors.sources(counts=False)
-    assert world.gated_pods is not None
-    assert world.clusters is not None
-    assert world.nodes is not None
-    told = []
-    mirrors.on_change.append(lambda name, keys: told.append((name, sorted(keys))))
+    caches = server_of(manager, DashboardServer)._caches
+    sources = await caches.sources(counts=False)
+    assert sources.gated_pods is not None
+    assert sources.clusters is not None
+    assert sources.nodes is not None
+    changes = []
+    caches.on_change.append(lambda name, keys: changes.append((name, sorted(keys))))
     api.put(NODES, {"metadata": {"name": "n1"}})
     version = {"appName": "cart", "version": "1"}
     api.put(APP_VERSIONS, {"metadata": {"name": "cart-1", "namespace": "shop"}, "spec": version})
-    await until_true(lambda: {"nodes", "app_versions"} <= {name for name, _ in told})
+    await until_true(lambda: {"nodes", "app_versions"} <= {name for name, _ in changes})
     assert len(api.seen("list", "/nodes")) == 1

@@ -19,8 +19,8 @@ def stored(enforcement="APIServer", **condition):
     metadata = {**manifest["metadata"], "generation": 3, "resourceVersion": "7"}
     if enforcement:
         metadata["annotations"] = {ENFORCEMENT_KEY: enforcement}
-    found = {"type": CONDITION, "lastTransitionTime": BEFORE, **condition}
-    status = {"status": {"conditions": [found]}} if condition else {}
+    stored_condition = {"type": CONDITION, "lastTransitionTime": BEFORE, **condition}
+    status = {"status": {"conditions": [stored_condition]}} if condition else {}
     return decode(msgspec.json.encode({**manifest, "metadata": metadata, **status}))
 
 
@@ -34,9 +34,9 @@ def test_a_policy_that_never_asked_gets_no_condition():
 
 
 def test_a_policy_that_no_longer_asks_is_told_that_the_webhook_enforces_it():
-    found = decide(stored("", status="True", reason="Enforced"), Known(""), NOW)
-    assert (found["status"], found["reason"]) == ("False", "ModeIsWebhook")
-    assert found["lastTransitionTime"] == NOW
+    decided = decide(stored("", status="True", reason="Enforced"), Known(""), NOW)
+    assert (decided["status"], decided["reason"]) == ("False", "ModeIsWebhook")
+    assert decided["lastTransitionTime"] == NOW
 
 
 def test_it_waits_for_the_webhooks_and_is_then_enforced():
@@ -54,8 +54,8 @@ def test_a_controller_that_starts_again_does_not_take_it_back():
 
 
 def test_the_time_of_the_last_transition_stays_while_the_status_does():
-    found = decide(stored(status="False", reason="NotBound"), Known(UNSUPPORTED), NOW)
-    assert (found["reason"], found["lastTransitionTime"]) == ("Unsupported", BEFORE)
+    decided = decide(stored(status="False", reason="NotBound"), Known(UNSUPPORTED), NOW)
+    assert (decided["reason"], decided["lastTransitionTime"]) == ("Unsupported", BEFORE)
 
 
 @pytest.mark.parametrize("enforcement", ["Webhook", "APIServer", "Both"])

@@ -90,16 +90,16 @@ async def start(api, client):
             {"leaseDurationSeconds": 300, "renewDeadlineSeconds": 200, "retryPeriodSeconds": 1},
         )
         settings = msgspec.convert(values, ControllerSettings)
-        found = Started(
+        process = Started(
             Manager(settings, client, HOME, create_controller_metrics("0", settings.running))
         )
-        started.append(found)
-        await found.listening()
-        return found
+        started.append(process)
+        await process.listening()
+        return process
 
     yield run
-    for each in started:
-        await each.end()
+    for process in started:
+        await process.end()
 
 
 async def until_registered(api):
@@ -118,9 +118,9 @@ def lease(api):
 
 
 async def test_it_leads_and_registers(start, api):
-    found = await start()
+    process = await start()
     await until_registered(api)
-    status, metrics = await found.get("/metrics")
+    status, metrics = await process.get("/metrics")
     assert status == 200
     assert "harbourmaster_leader 1.0" in metrics
     assert 'harbourmaster_certificate_expiry_seconds{role="leaf"} 604' in metrics
@@ -129,10 +129,10 @@ async def test_it_leads_and_registers(start, api):
 
 
 async def test_it_gives_the_lease_back_at_the_end(start, api):
-    found = await start()
+    process = await start()
     await until_registered(api)
     assert lease(api)["holderIdentity"]
-    await found.end()
+    await process.end()
     assert lease(api)["holderIdentity"] == ""
     await api.until_watched(0)
 
@@ -151,19 +151,19 @@ async def test_only_the_leader_writes_and_the_next_one_takes_over(start, api):
 
 async def test_ready_is_about_caches_and_not_about_leading(start, api):
     api.fail_next("*", "/leases", None, status=500)
-    found = await start()
-    await found.until_ready()
+    process = await start()
+    await process.until_ready()
     assert api.seen("create", "/secrets") == []
 
 
 async def test_a_cache_that_cannot_be_filled_is_named_and_not_ready(start, api):
     api.forbid("list", SECRETS)
-    found = await start()
+    process = await start()
     await api.until_seen("list", "/secrets")
-    status, text = await found.get("/readyz")
+    status, text = await process.get("/readyz")
     assert status == 503
     assert text.startswith("caches: waiting for secrets (")
-    assert (await found.get("/healthz"))[0] == 200
+    assert (await process.get("/healthz"))[0] == 200
 
 
 async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api, monkeypatch):
@@ -177,11 +177,11 @@ async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, mon
     monkeypatch.setattr(
         "harbourmaster.controller.namespaces.NamespaceReconciler.map_changes", lambda *_: 1 / 0
     )
-    found = await start()
+    process = await start()
     await until_registered(api)
     zero = 'harbourmaster_controller_restarts_total{controller="namespaces"} 0.0'
-    await found.until("/metrics", lambda answer: zero not in answer[1])
-    assert not found.task.done()
+    await process.until("/metrics", lambda answer: zero not in answer[1])
+    assert not process.task.done()
 
 
 async def test_without_an_election_it_works_at_once(start, api):
@@ -192,28 +192,28 @@ async def test_without_an_election_it_works_at_once(start, api):
 
 async def test_the_lease_says_since_when_placement_is_on(start, api):
     async def led(**values):
-        found = await start(**values)
-        await found.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
+        process = await start(**values)
+        await process.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
         marks = api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}
-        since = found.manager._runtime.placement_since
-        await found.end()
+        since = process.manager._runtime.placement_since
+        await process.end()
         return marks.get(PLACEMENT_SINCE, ""), since
 
     on = {"controllers": ["placement"], "placement": {"enabled": True}}
     mark, since = await led(**on)
     assert since == mark != ""
-    found = api.get(LEASES, LEASE, HOME)
+    stored = api.get(LEASES, LEASE, HOME)
     early = {PLACEMENT_SINCE: "2026-03-01T12:00:00Z"}
-    api.put(LEASES, {**found, "metadata": {**found["metadata"], "annotations": early}})
+    api.put(LEASES, {**stored, "metadata": {**stored["metadata"], "annotations": early}})
     assert await led(**on) == ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z")
     assert await led(controllers=["namespaces"]) == ("", "")
 
 
 async def test_without_an_election_placement_counts_from_the_start_of_the_process(start):
     on = {"controllers": ["placement"], "placement": {"enabled": True}}
-    found = await start(leaderElection={"enabled": False}, **on)
-    await found.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
-    assert moment(found.manager._runtime.placement_since) is not None
+    process = await start(leaderElection={"enabled": False}, **on)
+    await process.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
+    assert moment(process.manager._runtime.placement_since) is not None
 
 
 async def test_placement_without_the_metrics_controller_can_ask_providers(
@@ -246,8 +246,8 @@ async def test_placement_without_the_metrics_controller_can_ask_providers(
 
 
 async def test_without_registration_nothing_of_it_is_read_or_written(start, api):
-    found = await start(registerWebhooks=False)
-    await found.until_ready()
+    process = await start(registerWebhooks=False)
+    await process.until_ready()
     await api.until_seen("create", "/leases")
     annotated = {"name": "prod", "annotations": {"keptn.sh/lifecycle-toolkit": "enabled"}}
     api.put(NAMESPACES, {"metadata": annotated})
@@ -269,8 +269,8 @@ SELECTORS = {"fieldSelector", "labelSelector"}
 
 
 async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start, api):
-    found = await start(controllers=["lifecycle"], leaderElection={"enabled": False})
-    await found.until_ready()
+    process = await start(controllers=["lifecycle"], leaderElection={"enabled": False})
+    await process.until_ready()
     for resource in ("keptnapps", "keptnworkloadversions", "keptntasks", "jobs"):
         # Ten reconcilers share it.
         assert len(api.seen("list", f"/{resource}$")) == 1
@@ -282,17 +282,17 @@ async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start, api
 
 
 async def test_without_the_lifecycle_nothing_of_it_is_asked_for(start, api):
-    found = await start(controllers=["namespaces"])
-    await found.until_ready()
+    process = await start(controllers=["namespaces"])
+    await process.until_ready()
     assert api.seen("*", "keptn") == []
     assert api.seen("*", "/jobs") == []
-    assert "keptn_" not in (await found.get("/metrics"))[1]
+    assert "keptn_" not in (await process.get("/metrics"))[1]
 
 
 SCHEDULING = {"enabled": True, "extenderPort": 0}
 
 
-async def asked(manager, authority, annotations):
+async def ask_extender(manager, authority, annotations):
     """Ask the extender about a pod, by the name that its scheduler uses."""
     site = server_of(manager, Extender).site
     connector = aiohttp.TCPConnector(ssl=strict_client(authority))
@@ -312,21 +312,21 @@ async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_web
     first = await start(scheduler=SCHEDULING)
     second = await start(scheduler=SCHEDULING)
     async with asyncio.timeout(PATIENCE):
-        for each in (first, second):
-            await server_of(each.manager, Extender).listening.wait()
+        for process in (first, second):
+            await server_of(process.manager, Extender).listening.wait()
     authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
-    for each in (first, second):
-        assert await asked(each.manager, authority, {}) == {"NodeNames": list(NODES)}
-        assert "harbourmaster_extender_answers_total" in (await each.get("/metrics"))[1]
+    for process in (first, second):
+        assert await ask_extender(process.manager, authority, {}) == {"NodeNames": list(NODES)}
+        assert "harbourmaster_extender_answers_total" in (await process.get("/metrics"))[1]
 
 
 async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
-    found = await start(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
-    await found.until_ready()
+    process = await start(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
+    await process.until_ready()
     async with asyncio.timeout(PATIENCE):
-        await server_of(found.manager, Extender).listening.wait()
+        await server_of(process.manager, Extender).listening.wait()
     authority = b64decode(api.get(SECRETS, SECRET, HOME)["data"]["ca.crt"])
-    answer = await asked(found.manager, authority, TRACKED)
+    answer = await ask_extender(process.manager, authority, TRACKED)
     (text,) = set(answer["FailedAndUnresolvableNodes"].values())
     assert text.startswith(
         "waits in keptn-scheduler, but the controller handles pods of gatekeeper"
@@ -337,8 +337,8 @@ async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
     "values", [{}, {"scheduler": SCHEDULING, "controllers": ["registration", "namespaces"]}]
 )
 async def test_no_scheduler_is_answered_where_nobody_asks_for_it(start, values):
-    found = await start(**values)
-    assert server_of(found.manager, Extender) is None
+    process = await start(**values)
+    assert server_of(process.manager, Extender) is None
 
 
 async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start, api):
@@ -359,36 +359,36 @@ async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start, api):
 
 
 async def test_every_cache_of_a_custom_resource_is_woken_by_its_definition(start):
-    found = await start(
+    process = await start(
         controllers=["policies", "placement"],
         placement={"enabled": True},
         dashboard={"enabled": True, "port": 0},
     )
-    reflectors = server_of(found.manager, DefinitionWatch)._reflectors
+    reflectors = server_of(process.manager, DefinitionWatch)._reflectors
     # Those that decide and those that deploy; those of the controller and of the dashboard.
     assert len(reflectors[CLUSTERS.name]) == len(reflectors[POLICIES.name]) == 2
 
 
 @pytest.mark.parametrize("controllers", [["policies"], ["registration", "namespaces"]])
 async def test_definitions_are_not_read_without_the_right_to_it(start, controllers):
-    found = await start(controllers=controllers)
-    assert server_of(found.manager, DefinitionWatch) is None
+    process = await start(controllers=controllers)
+    assert server_of(process.manager, DefinitionWatch) is None
 
 
 async def test_kinds_that_are_absent_hold_nothing_up(start, api):
     api.undefine(APPS)
-    found = await start(controllers=["lifecycle", "namespaces"])
-    await found.until_ready()
-    text = (await found.get("/metrics"))[1]
+    process = await start(controllers=["lifecycle", "namespaces"])
+    await process.until_ready()
+    text = (await process.get("/metrics"))[1]
     assert 'harbourmaster_resource_absent{resource="keptnapps"} 1.0' in text
     assert 'harbourmaster_resource_absent{resource="keptntasks"} 0.0' in text
 
 
 async def test_it_tells_how_late_its_event_loop_is(start, monkeypatch):
     monkeypatch.setattr("harbourmaster.controller.manager.HEARTBEAT", 0.01)
-    found = await start()
+    process = await start()
     never = "harbourmaster_event_loop_lag_seconds 0.0\n"
-    await found.until("/metrics", lambda answer: never not in answer[1])
+    await process.until("/metrics", lambda answer: never not in answer[1])
 
 
 async def test_what_is_traced_is_sent_before_the_end(client):
@@ -410,6 +410,6 @@ async def test_what_is_traced_is_sent_before_the_end(client):
 
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(start, api):
     api.fail_next("*", "", 6, kind="reset")
-    found = await start()
+    process = await start()
     await until_registered(api)
-    await found.until_ready()
+    await process.until_ready()

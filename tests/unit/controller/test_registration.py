@@ -1,4 +1,4 @@
-"""What a registration creates and keeps: its Secret, its configurations, and break-glass mode."""
+"""The objects of a registration: its Secret, its configurations, and break-glass mode."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ async def test_a_watch_that_is_behind_makes_no_second_secret(setting, api):
     api.release()
     await setting.settled()
     assert len({seen.body for seen in api.seen("create", SECRETS_PATH)}) >= 2
-    written = [one for one in api.objects.history if one.resource == SECRETS]
+    written = [obj for obj in api.objects.history if obj.resource == SECRETS]
     assert len(written) == 1
 
 

@@ -1,4 +1,4 @@
-"""What others change in the configurations is repaired; a fight about it ends."""
+"""Changes of the configurations by others are repaired, and fights about them end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.registering import CONFIGURATIONS_PATH, SECRETS_PATH
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda resource: resource.kind)
 async def test_a_deleted_configuration_comes_back(setting, api, events, resource):
     setting.start()
     await setting.settled()
@@ -41,9 +41,9 @@ async def test_a_hand_edit_is_undone_and_the_event_names_the_setting(setting, ev
         "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
         "change the setting webhook.failurePolicy instead"
     )
-    found = setting.get(MUTATING_WEBHOOKS)
-    assert entry(found)["failurePolicy"] == "Ignore"
-    assert found["metadata"]["annotations"] == {"example.com/note": "theirs"}
+    configuration = setting.get(MUTATING_WEBHOOKS)
+    assert entry(configuration)["failurePolicy"] == "Ignore"
+    assert configuration["metadata"]["annotations"] == {"example.com/note": "theirs"}
     repairs = metrics.registration.repairs.labels(MUTATING_WEBHOOKS.kind, "failurePolicy")
     assert repairs._value.get() == 1
 
@@ -74,9 +74,9 @@ async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics
 
     async def other():
         while True:
-            found = setting.get(MUTATING_WEBHOOKS)
-            if found and entry(found)["failurePolicy"] != "Fail":
-                changed = copy.deepcopy(found)
+            configuration = setting.get(MUTATING_WEBHOOKS)
+            if configuration and entry(configuration)["failurePolicy"] != "Fail":
+                changed = copy.deepcopy(configuration)
                 entry(changed)["failurePolicy"] = "Fail"
                 setting.put(MUTATING_WEBHOOKS, changed)
             await asyncio.sleep(0.005)
@@ -118,9 +118,11 @@ async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events
 
     async def other():
         while True:
-            found = setting.get(MUTATING_WEBHOOKS)
-            if found and not any("example.com" in webhook["name"] for webhook in found["webhooks"]):
-                changed = copy.deepcopy(found)
+            configuration = setting.get(MUTATING_WEBHOOKS)
+            if configuration and not any(
+                "example.com" in webhook["name"] for webhook in configuration["webhooks"]
+            ):
+                changed = copy.deepcopy(configuration)
                 changed["webhooks"].append({**entry(changed), "name": next(names)})
                 setting.put(MUTATING_WEBHOOKS, changed)
             await asyncio.sleep(0.005)
@@ -160,9 +162,9 @@ async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
     await setting.settled()
     api.remove(NAMESPACES, HOME)
     uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
-    for each in CONFIGURATIONS:
+    for resource in CONFIGURATIONS:
         # As the garbage collector does.
-        api.remove(each, NAME)
+        api.remove(resource, NAME)
     configurations = await setting.settled()
     assert len(configurations) == 2
     for configuration in configurations.values():

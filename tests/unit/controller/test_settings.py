@@ -148,9 +148,9 @@ def test_what_runs_is_chosen(values, running):
     ],
 )
 def test_a_fault_names_its_key(values, fault):
-    found = faults(**values)
-    assert len(found) == 1
-    assert found[0].startswith(fault)
+    read = faults(**values)
+    assert len(read) == 1
+    assert read[0].startswith(fault)
 
 
 @pytest.mark.parametrize(
@@ -175,21 +175,21 @@ def test_a_value_of_the_wrong_type_names_its_flag(flags, key):
 
 
 def test_lists_and_selectors_are_flags_too():
-    found = from_flags(
+    read = from_flags(
         "--controllers=registration",
         "--webhook-kinds=pods,jobs",
         "--webhook-object-selector={matchLabels: {a: b}}",
         "--register-webhooks=true",
     )
-    assert found.controllers == ("registration",)
-    assert found.webhook.kinds == ("pods", "jobs")
-    assert found.webhook.object_selector == {"matchLabels": {"a": "b"}}
+    assert read.controllers == ("registration",)
+    assert read.webhook.kinds == ("pods", "jobs")
+    assert read.webhook.object_selector == {"matchLabels": {"a": "b"}}
 
 
 def test_the_flags_of_kupid_keep_their_names():
     flags = ("--webhook-timeout-seconds=15", "--webhook-failure-policy=Fail")
-    found = from_flags(*flags).webhook
-    assert (found.timeout_seconds, found.failure_policy) == (15, "Fail")
+    read = from_flags(*flags).webhook
+    assert (read.timeout_seconds, read.failure_policy) == (15, "Fail")
 
 
 def test_what_functions_may_use_is_a_flag_too_and_has_a_default_of_its_own():

@@ -20,7 +20,7 @@ JANE = {
 
 
 class Api:
-    """In place of the API server: knows one token, and who may list what."""
+    """A stand-in for the API server that knows one token, and who may list what."""
 
     def __init__(self):
         self.asked = []
@@ -59,8 +59,8 @@ def access(api, clock):
 
 
 async def test_the_api_server_says_who_somebody_is(access, api):
-    found = await access.user("token")
-    assert found == User("jane", ("crew",), "7", (("node", ("n",)), ("scopes", ("a", "b"))))
+    user = await access.user("token")
+    assert user == User("jane", ("crew",), "7", (("node", ("n",)), ("scopes", ("a", "b"))))
     assert api.asked == [("tokenreviews", {"token": "token"})]
 
 

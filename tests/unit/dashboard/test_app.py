@@ -1,4 +1,4 @@
-"""Who gets in, what they see, and what every answer says (S31, S34)."""
+"""Logins, what users see, and what every answer has (S31, S34)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helpers.patience import PATIENCE
 
 ROLE = "--clusterrole=harbourmaster-dashboard-viewer"
 VERSIONS = "versions.lifecycle.keptn.sh"
-PATHS = [each.path for each in PAGES]
+PATHS = [page.path for page in PAGES]
 STRANGE = (
     "<script>alert(1)</script>",
     "\"onmouseover='x'",
@@ -209,7 +209,7 @@ async def test_other_namespaces_can_not_be_seen(place):
         whole = await place.page(path)
         assert "payments" in whole, path
         text = await place.page(path, "sailor")
-        assert not {each for each in hidden if each in text}, path
+        assert not {text_of_others for text_of_others in hidden if text_of_others in text}, path
         assert "shop" in text
     await place.page("/reservations", "sailor", status=403)
     await place.page("/applications?namespace=payments", "sailor", status=403)
@@ -529,23 +529,23 @@ async def test_a_form_that_comes_too_slowly_is_refused(place, monkeypatch):
 
 
 async def raw(place, text):
-    """What is answered to bytes that no client sends."""
+    """Return the head of the answer to bytes that no client sends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", place.site.port)
     writer.write(text.replace(b"HOST", f"127.0.0.1:{place.site.port}".encode()))
     async with asyncio.timeout(PATIENCE):
-        found = await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
     writer.close()
     await writer.wait_closed()
-    return found.decode()
+    return head.decode()
 
 
 @pytest.mark.parametrize("token", [b"\xff\xfe", "tök".encode(), b"two words", b"a\x00b"])
 async def test_a_token_of_strange_bytes_is_none(place, token):
-    found = await raw(
+    head = await raw(
         place, b"GET / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
     )
     # A null byte is none of HTTP.
-    assert re.match(r"HTTP/1\.[01] 40[01] ", found), found
+    assert re.match(r"HTTP/1\.[01] 40[01] ", head), head
     assert not place.access.tokens
 
 
@@ -618,6 +618,6 @@ async def test_no_two_rows_are_one_to_the_script(place):
     for number, pod in enumerate(("a/b-c", "a-b/c")):
         filled.reserved(number, pod=pod)
     for path in (*PATHS, "/clusters?view=placed"):
-        found = re.findall(r'\sid="([^"]*)"', await place.page(path))
-        assert len(found) == len(set(found)), path
-        assert path == "/" or sum(each.startswith("row-") for each in found) == 2
+        ids = re.findall(r'\sid="([^"]*)"', await place.page(path))
+        assert len(ids) == len(set(ids)), path
+        assert path == "/" or sum(row.startswith("row-") for row in ids) == 2

@@ -38,14 +38,14 @@ POLICIES = [
 
 
 def counter(pods=None, policies=None):
-    found = PODS if pods is None else pods
-    return PodCounter(lambda: policies or POLICIES, lambda: found, SPACES.get)
+    listed = PODS if pods is None else pods
+    return PodCounter(lambda: policies or POLICIES, lambda: listed, SPACES.get)
 
 
 async def test_each_policy_is_counted_by_namespace():
-    found = await counter().counts()
-    assert found.pods == {"prod": 2, "dev": 1, "unknown": 1}
-    assert found.by_policy == {
+    result = await counter().counts()
+    assert result.pods == {"prod": 2, "dev": 1, "unknown": 1}
+    assert result.by_policy == {
         "ClusterPodSchedulingPolicy all": {"prod": 2, "dev": 1, "unknown": 1},
         "ClusterPodSchedulingPolicy of-prod": {"prod": 2},
         "PodSchedulingPolicy dev/web": {"dev": 1},
@@ -53,13 +53,15 @@ async def test_each_policy_is_counted_by_namespace():
 
 
 async def test_it_counts_what_admission_would_match():
-    found = await counter().counts()
+    result = await counter().counts()
     chosen = policy_set(POLICIES)
     expected = {}
     for pod in PODS:
-        for each in chosen.match(pod.namespace, SPACES.get(pod.namespace) or {}, pod.labels):
-            expected[each.reference] = expected.get(each.reference, 0) + 1
-    assert {name: sum(each.values()) for name, each in found.by_policy.items()} == expected
+        for policy in chosen.match(pod.namespace, SPACES.get(pod.namespace) or {}, pod.labels):
+            expected[policy.reference] = expected.get(policy.reference, 0) + 1
+    assert {
+        name: sum(by_namespace.values()) for name, by_namespace in result.by_policy.items()
+    } == expected
 
 
 async def test_nothing_is_counted_twice_until_something_changes(monkeypatch):
@@ -113,6 +115,6 @@ async def test_what_was_counted_too_early_is_counted_again(monkeypatch):
     assert not (await counted.counts()).is_whole
     pods += PODS
     known.append(True)
-    found = await counted.counts()
-    assert found.is_whole
-    assert found.pods["prod"] == 2
+    result = await counted.counts()
+    assert result.is_whole
+    assert result.pods["prod"] == 2

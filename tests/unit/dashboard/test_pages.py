@@ -1,4 +1,4 @@
-"""What stands on pages, of objects in all states."""
+"""The content of pages, for objects in all states."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ async def test_an_empty_world_has_empty_pages(filled):
     assert reservations.reservations(world, ALL, PageQuery(), NOW).listing.rows == ()
     assert clusters.clusters(world, ALL, PageQuery(), NOW).clusters.rows == ()
     assert clusters.clusters(world, ALL, PageQuery(view="placed"), NOW).placements.rows == ()
-    found = await run_sliced(overview.overview(world, ALL, PageQuery(), NOW))
-    assert found.notices == ()
-    assert not any(tally.is_off or tally.is_refused for tally in found.tallies)
+    page = await run_sliced(overview.overview(world, ALL, PageQuery(), NOW))
+    assert page.notices == ()
+    assert not any(tally.is_off or tally.is_refused for tally in page.tallies)
     assert application(world, ALL, CART, NOW) is None
 
 
 async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
-    found = await run_sliced(overview.overview(PageSources(), Visibility(), PageQuery(), NOW))
-    assert found.tallies
-    assert all(tally.is_off and tally.is_refused for tally in found.tallies)
+    page = await run_sliced(overview.overview(PageSources(), Visibility(), PageQuery(), NOW))
+    assert page.tallies
+    assert all(tally.is_off and tally.is_refused for tally in page.tallies)
 
 
 async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(filled):
     filled.app("shop", "cart", 0)
     filled.app("shop", "ledger", 2)
-    found = applications.applications(await filled.world(), ALL, PageQuery(), NOW)
-    failed, done = found.listing.rows
+    page = applications.applications(await filled.world(), ALL, PageQuery(), NOW)
+    failed, done = page.listing.rows
     assert (failed.name, failed.state.word, failed.state.tone) == ("ledger", "Failed", "bad")
     assert failed.phase == "Pre-deployment evaluations"
     assert [state.tone for _, state in failed.steps][:3] == ["good", "bad", "idle"]
     assert (done.name, done.took, done.finished, done.workloads) == ("cart", "1 m 30 s", 2, 2)
-    assert [(part.label, part.count) for part in found.parts] == [("failed", 1), ("succeeded", 1)]
+    assert [(part.label, part.count) for part in page.parts] == [("failed", 1), ("succeeded", 1)]
     only = applications.applications(await filled.world(), ALL, PageQuery(state="Failed"), NOW)
     assert [row.name for row in only.listing.rows] == ["ledger"]
 
@@ -73,7 +73,7 @@ async def test_the_newest_version_of_an_application_counts_and_the_failed_come_f
 async def test_phases_stand_on_one_time_line(filled):
     filled.app("shop", "cart", 1)
     page = application(await filled.world(), ALL, CART, NOW)
-    assert [(each.kind, each.name) for each in page.lanes] == [
+    assert [(lane.kind, lane.name) for lane in page.lanes] == [
         ("Application", "cart"),
         ("Workload", "web"),
         ("Workload", "worker"),
@@ -83,7 +83,7 @@ async def test_phases_stand_on_one_time_line(filled):
     assert tasks.bar.x == 0
     assert tasks.bar.x + tasks.bar.width == pytest.approx(evaluations.bar.x, abs=2)
     assert deployment.bar.x + deployment.bar.width == pytest.approx(WIDTH, abs=2)
-    assert all(each.bar is None for each in later)
+    assert all(phase.bar is None for phase in later)
     assert (tasks.took, evaluations.took) == ("20 s", "15 s")
     assert [check.name for check in web.phases[1].checks] == ["latency"]
     # A workload begins when its app's checks have passed.
@@ -142,10 +142,12 @@ async def test_a_release_that_failed_in_a_workload_names_the_workload_once(fille
     ended = replace(workload.status, deployment_status="Failed", status="Failed")
     filled.put("workload_versions", replace(workload, status=ended))
     page = application(await filled.world(), ALL, CART, NOW)
-    assert [(each.where, each.check) for each in page.shown.failed] == [("web: Deployment", None)]
+    assert [(failure.where, failure.check) for failure in page.shown.failed] == [
+        ("web: Deployment", None)
+    ]
     hidden = Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})
     page = application(await filled.world(), hidden, CART, NOW)
-    assert [each.where for each in page.shown.failed] == ["Deployment"]
+    assert [failure.where for failure in page.shown.failed] == ["Deployment"]
 
 
 async def test_of_a_release_with_many_failures_the_first_are_shown(filled):
@@ -164,23 +166,23 @@ async def test_of_a_release_with_many_failures_the_first_are_shown(filled):
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart", 0)
-    found = await run_sliced(gates.gates(await filled.world(), ALL, PageQuery(), NOW))
-    (row,) = found.listing.rows
+    page = await run_sliced(gates.gates(await filled.world(), ALL, PageQuery(), NOW))
+    (row,) = page.listing.rows
     report = row.report
     assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
-    (check,) = [each for each in report.checks if each.name == "latency"]
+    (check,) = [check for check in report.checks if check.name == "latency"]
     assert (check.value, check.threshold, check.state) == ("412.5", "<200", "Progressing")
     assert check.next_try
     assert report.deadline > report.since
-    assert found.is_bounded
+    assert page.is_bounded
 
 
 async def test_a_missing_definition_needs_attention_once(filled):
     for name, number in (("cart", 1), ("ledger", 3), ("done", 0)):
         filled.app("shop", name, number)
     filled.remove("evaluation_definitions", "shop/latency")
-    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-    (notice,) = [each for each in found.notices if each.what == "Definition"]
+    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    (notice,) = [notice for notice in page.notices if notice.what == "Definition"]
     assert (notice.name, notice.tone) == ("shop/latency", "bad")
     assert notice.text == (
         "KeptnEvaluationDefinition latency not found; waiting for it to be created"
@@ -189,14 +191,14 @@ async def test_a_missing_definition_needs_attention_once(filled):
     # What may not be listed is not called missing.
     kinds = ALL.scopes.keys() - {"keptnevaluationdefinitions.lifecycle.keptn.sh"}
     some = Visibility(dict.fromkeys(kinds, EVERYWHERE))
-    found = await run_sliced(overview.overview(await filled.world(), some, PageQuery(), NOW))
-    assert [each for each in found.notices if each.what == "Definition"] == []
+    page = await run_sliced(overview.overview(await filled.world(), some, PageQuery(), NOW))
+    assert [notice for notice in page.notices if notice.what == "Definition"] == []
 
 
 async def test_a_provider_without_any_answer_needs_attention_until_it_answers(filled):
     async def notices():
-        found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-        return [(notice.name, notice.text) for notice in found.notices if notice.what == "Provider"]
+        page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+        return [(notice.name, notice.text) for notice in page.notices if notice.what == "Provider"]
 
     for name in ("p95", "p99"):
         filled.metric("shop", name, value="", errMsg="connection refused")
@@ -209,8 +211,8 @@ async def test_a_provider_without_any_answer_needs_attention_until_it_answers(fi
 
 async def test_a_metric_that_nobody_has_asked_for_yet_needs_no_attention(filled):
     filled.metric("shop", "p95", value="")
-    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-    assert found.notices == ()
+    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    assert page.notices == ()
 
 
 async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
@@ -220,8 +222,8 @@ async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
     filled.gated("shop", "late", 499 * 4)
     world = await filled.world()
     filled.rules = type(filled.rules)(max_age_seconds=60)
-    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-    pods = [notice for notice in found.notices if notice.what == "Pod"]
+    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    pods = [notice for notice in page.notices if notice.what == "Pod"]
     assert [pod.tone for pod in pods] == ["bad", "warn"]
     only = await run_sliced(gates.gates(world, ALL, PageQuery(q="LATE"), NOW))
     assert only.listing.matching == 1
@@ -235,14 +237,14 @@ async def test_a_policy_shows_what_it_selects_and_sets(filled):
     filled.policy("shop", "keep-broken", 4)
     filled.pod("shop", {"app": "cart"})
     page = policies.policies(await filled.world(), ALL, PageQuery(), NOW)
-    rows = {each.name: each for each in page.listing.rows}
+    rows = {row.name: row for row in page.listing.rows}
     assert next(iter(rows)) == "keep-broken"
     assert "spec.nodeSelector" in rows["keep-broken"].fault
     cart = rows["keep-cart"]
     assert [select.terms for select in cart.selects] == [("app=cart",)]
     assert cart.sets == ("nodeSelector: disk=ssd", "toleration: pool=etcd:NoExecute")
     assert (cart.pods, rows["keep-all"].pods, rows["keep-none"].pods) == (1, 1, 0)
-    assert [each.what for each in rows["keep-all"].selects] == ["namespaces", "pods"]
+    assert [selector.what for selector in rows["keep-all"].selects] == ["namespaces", "pods"]
     assert rows["keep-none"].selects[0].is_absent
     unused = policies.policies(await filled.world(), ALL, PageQuery(state="unused"), NOW)
     assert [row.name for row in unused.listing.rows] == ["keep-broken", "keep-none"]
@@ -258,13 +260,13 @@ async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
     world = await filled.world()
     page = policies.policies(world, ALL, PageQuery(state="conflicting"), NOW)
     assert [row.name for row in page.listing.rows] == ["a", "b"]
-    first, second = (each.conflicts for each in page.listing.rows)
+    first, second = (row.conflicts for row in page.listing.rows)
     (conflict,) = first
     assert first == second
     assert conflict.policies == ("PodSchedulingPolicy shop/b", "PodSchedulingPolicy shop/a")
     assert conflict.text == 'spec.nodeSelector["disk"] stays ssd, not hdd'
-    found = await run_sliced(overview.overview(world, ALL, PageQuery(), NOW))
-    (notice,) = [each for each in found.notices if each.what == "Policies"]
+    page = await run_sliced(overview.overview(world, ALL, PageQuery(), NOW))
+    (notice,) = [notice for notice in page.notices if notice.what == "Policies"]
     assert notice.text == conflict.text
     assert notice.link == "/policies?state=conflicting"
 
@@ -348,11 +350,11 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
     page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
     policy = "PodSchedulingPolicy shop/keep-cart"
     assert page.policies == (policy,)
-    found = {
+    rows_by_state = {
         field.report.path: (field.report.asked_by, field.manager and field.manager["manager"])
         for field in page.fields
     }
-    assert found == {
+    assert rows_by_state == {
         'spec.nodeSelector["disk"]': ((policy,), None),
         "spec.tolerations[0]": ((policy,), "kubectl-edit"),
         "spec.tolerations[1]": ((), "kubectl-edit"),
@@ -367,10 +369,10 @@ async def test_a_field_manager_without_a_time_is_the_oldest(filled):
     raw = msgspec.json.decode(filled.raw_pods["shop/cart-1"])
     del raw["metadata"]["managedFields"][0]["time"]
     query = PageQuery(namespace="shop", name="cart-1")
-    for found in ("dated", "unknown"):
+    for state in ("dated", "unknown"):
         filled.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
         page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
-        assert [field.manager["manager"] for field in page.fields] == [found]
+        assert [field.manager["manager"] for field in page.fields] == [state]
         del raw["metadata"]["managedFields"][1:]
 
 
@@ -390,15 +392,15 @@ async def test_clusters_and_what_they_run(filled):
     filled.placed("shop", "ledger", 2, 6)
     page = clusters.clusters(await filled.world(), ALL, PageQuery(), NOW)
     rows = page.clusters.rows
-    assert [each.state.word for each in rows[:2]] == ["Offline", "NotReady"]
+    assert [row.state.word for row in rows[:2]] == ["Offline", "NotReady"]
     assert rows[0].faults == ("Reachable: connect to member.example.com:6443: timed out",)
     assert {row.name: row.applications for row in rows}["amsterdam-0"] == 1
     assert [part.label for part in page.parts] == ["offline", "not ready", "online"]
     placed = clusters.clusters(await filled.world(), ALL, PageQuery(view="placed"), NOW)
     moving, running = placed.placements.rows
     there = PageQuery(view="placed", q="dublin-3")
-    found = clusters.clusters(await filled.world(), ALL, there, NOW)
-    assert [each.name for each in found.placements.rows] == ["ledger"]
+    page = clusters.clusters(await filled.world(), ALL, there, NOW)
+    assert [row.name for row in page.placements.rows] == ["ledger"]
     assert (moving.target, moving.running_on) == ("cadiz-2", "dublin-3")
     assert (running.decision.matched, running.decision.candidates[0].score) == (2, 0.526)
     assert running.decision.chosen == running.decision.candidates[0].cluster
@@ -416,8 +418,8 @@ async def test_reservations_end(filled):
     late = datetime(2026, 3, 1, 13, tzinfo=UTC)
     over = reservations.reservations(await filled.world(), ALL, PageQuery(state="overdue"), late)
     assert len(over.listing.rows) == 2
-    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), late))
-    assert [notice.what for notice in found.notices] == ["Reservation"] * 2
+    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), late))
+    assert [notice.what for notice in page.notices] == ["Reservation"] * 2
 
 
 @pytest.mark.parametrize("page", [gates.gates, overview.overview])

@@ -96,7 +96,7 @@ PROXIES = parse_networks(["10.0.0.0/8", "fd00::/16"])
 )
 @pytest.mark.claim("D8")
 def test_the_client_is_the_last_address_that_is_no_trusted_proxy(remote, forwarded, client):
-    headers = CIMultiDict(("X-Forwarded-For", each) for each in forwarded)
+    headers = CIMultiDict(("X-Forwarded-For", address) for address in forwarded)
     request = make_mocked_request("GET", "/", headers=headers).clone(remote=remote)
     assert client_of(request, PROXIES) == client
 
@@ -172,8 +172,8 @@ def test_a_query_is_read_whatever_it_says():
 
 def test_a_link_keeps_the_filter_and_begins_at_the_first_page():
     query = PageQuery(namespace="a&b", q="'\"<", state="Failed", page=7)
-    found = parse_qs(query.link(state="")[1:])
-    assert found == {"namespace": ["a&b"], "q": ["'\"<"]}
+    parameters = parse_qs(query.link(state="")[1:])
+    assert parameters == {"namespace": ["a&b"], "q": ["'\"<"]}
     assert parse_qs(query.link(page=8)[1:])["page"] == ["8"]
     assert PageQuery().link() == "?"
 
@@ -182,11 +182,11 @@ def rows_of(items, query):
     return select_page(
         items,
         query,
-        namespace=lambda each: each[0],
-        texts=lambda each: each,
-        key=lambda each: each,
-        row=lambda each: each[1],
-        holds=lambda each: each[1] != "hidden",
+        namespace=lambda item: item[0],
+        texts=lambda item: item,
+        key=lambda item: item,
+        row=lambda item: item[1],
+        holds=lambda item: item[1] != "hidden",
     )
 
 
@@ -230,9 +230,9 @@ def test_ages_of_stamps():
 
 
 def test_nothing_on_a_page_is_invisible_or_turns_other_text():
-    for each in "\x00\x07\x1b\x7f\x9b\u200b\u202e\u2066\u2028\ufeff\ud800\U000e0041":
-        shown = escape_invisible(f"a{each}b")
-        assert each not in shown
+    for character in "\x00\x07\x1b\x7f\x9b\u200b\u202e\u2066\u2028\ufeff\ud800\U000e0041":
+        shown = escape_invisible(f"a{character}b")
+        assert character not in shown
         assert shown.startswith("a\\")
     assert escape_invisible("Straße → 東京 😀\n") == "Straße → 東京 😀\n"
 
@@ -246,8 +246,8 @@ def test_what_templates_put_out_is_made_visible_but_for_our_own_markup():
 
 def test_the_style_sheet_serves_those_who_have_colours_letters_and_paper_of_their_own():
     sheet = read_assets()["dashboard.css"].body.decode()
-    for each in ("forced-colors: active", "prefers-reduced-motion", "@media print"):
-        assert each in sheet
+    for feature in ("forced-colors: active", "prefers-reduced-motion", "@media print"):
+        assert feature in sheet
     assert re.search(r"html \{ font-size: [\d.]+%", sheet)
     (letters,) = re.findall(r"font: 1rem/[\d.]+ ([^;]+);", sheet)
     # Chromium without a desktop takes a serif for system-ui.

@@ -1,4 +1,4 @@
-"""How the phases of a version are shown."""
+"""The phases of a version as they are shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSED = dict.fromkeys(
 def words(version):
     rows = phase_rows(version, NOW, NOW, NOW)
     assert [row.state for row in rows] == [state for _, state in steps(version)]
-    return [(each.state.word, each.state.tone) for each in rows]
+    return [(row.state.word, row.state.tone) for row in rows]
 
 
 NONE, GOOD = ("No checks", "idle"), ("Succeeded", "good")

@@ -1,4 +1,4 @@
-"""Where somebody who may list in a few namespaces is asked about, and what is said of the rest."""
+"""The namespaces that are checked for a user with few permissions, and notes about the rest."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HOME = "harbour"
 
 async def test_pods_are_counted_where_none_waits(place):
     filled = place.filled
-    for each in ("shop", "payments"):
-        filled.namespace(each)
-        filled.policy(each, "keep-all", 0, podSelector={}, schedulerName="other")
-        filled.pod(each, {"app": "cart"})
+    for namespace in ("shop", "payments"):
+        filled.namespace(namespace)
+        filled.policy(namespace, "keep-all", 0, podSelector={}, schedulerName="other")
+        filled.pod(namespace, {"app": "cart"})
     filled.app("payments", "checkout", 1)
     filled.gated("payments", "checkout")
     place.access.namespaces["sailor"] = frozenset(("shop", "payments"))
@@ -27,8 +27,8 @@ async def test_pods_are_counted_where_none_waits(place):
 
 async def test_a_pod_is_seen_that_waits_where_nothing_else_is_yet(place):
     filled = place.filled
-    for each in ("shop", "payments"):
-        filled.namespace(each)
+    for namespace in ("shop", "payments"):
+        filled.namespace(namespace)
     filled.app("payments", "checkout", 1)
     filled.gated("payments", "checkout")
     filled.gated("shop", "newcomer")
@@ -42,9 +42,9 @@ async def test_what_is_missing_is_told_to_who_may_list_it_and_to_nobody_else(pla
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart")
     definitions = filled.sources["evaluation_definitions"]
-    found = definitions.store.get("shop/latency")
-    for each in ("latency", "errors"):
-        filled.remove("evaluation_definitions", f"shop/{each}")
+    definition = definitions.store.get("shop/latency")
+    for name in ("latency", "errors"):
+        filled.remove("evaluation_definitions", f"shop/{name}")
     missing = "KeptnEvaluationDefinition latency not found"
     assert missing in await place.page("/gates")
     assert missing in await place.page("/gates", "sailor")
@@ -57,7 +57,7 @@ async def test_what_is_missing_is_told_to_who_may_list_it_and_to_nobody_else(pla
         return made
 
     monkeypatch.setattr(place.filled.dashboard, "_read_sources", at_home)
-    definitions.store.put(f"{HOME}/latency", found)
+    definitions.store.put(f"{HOME}/latency", definition)
     for path in ("/gates", "/gates?namespace=shop"):
         assert missing not in await place.page(path, "sailor")
         assert "&lt;200" not in await place.page(path, "sailor")

@@ -49,8 +49,8 @@ def test_a_session_ends(sealer, clock):
 def test_every_replica_with_the_key_opens_it(sealer, clock):
     other = Sealer(clock)
     assert other.open(sealer.seal(TOKEN)) is None
-    for each in (sealer, other):
-        each.renew(b"key of the leaf")
+    for replica in (sealer, other):
+        replica.renew(b"key of the leaf")
     assert other.open(sealer.seal(TOKEN)) == TOKEN
 
 
@@ -68,8 +68,8 @@ def test_a_renewed_key_opens_what_the_last_one_sealed_and_not_the_one_before(sea
 def test_any_other_cookie_is_none(sealer):
     cookie = sealer.seal(TOKEN)
     strange = ["", "=", "a", "ab", "é", "\x00", "A" * 16, "A" * 5000, cookie[:-2], f"A{cookie}"]
-    for each in strange:
-        assert sealer.open(each) is None
+    for value in strange:
+        assert sealer.open(value) is None
     chosen = random.Random(7)  # noqa: S311 - a test's
     raw = bytearray(base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4)))
     for _ in range(200):

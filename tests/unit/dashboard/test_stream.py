@@ -18,7 +18,7 @@ def quick(monkeypatch):
 
 
 @contextlib.asynccontextmanager
-async def opened(place, path, token="captain"):  # noqa: S107 - of a stub
+async def open_stream(place, path, token="captain"):  # noqa: S107 - of a stub
     async with place.ask(path, token, headers={"Accept": "text/event-stream"}) as answer:
         assert answer.status == 200
         assert answer.content_type == "text/event-stream"
@@ -36,7 +36,7 @@ async def opened(place, path, token="captain"):  # noqa: S107 - of a stub
 
 
 async def test_a_page_is_told_that_it_is_outdated(place):
-    async with opened(place, "/stream?view=gates") as next_event:
+    async with open_stream(place, "/stream?view=gates") as next_event:
         place.filled.gated("shop", "cart")
         assert await next_event() == "changed"
         place.filled.gated("shop", "ledger", 1)
@@ -44,22 +44,22 @@ async def test_a_page_is_told_that_it_is_outdated(place):
 
 
 async def test_a_page_is_told_of_what_it_shows_and_may_be_seen_only(place):
-    for each in ("shop", "mail"):
-        place.filled.namespace(each)
-    async with opened(place, "/stream?view=applications", "sailor") as next_event:
+    for namespace in ("shop", "mail"):
+        place.filled.namespace(namespace)
+    async with open_stream(place, "/stream?view=applications", "sailor") as next_event:
         place.filled.gated("shop", "cart")
         place.filled.app("mail", "mailer")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.4):
                 await next_event()
-    async with opened(place, "/stream?view=applications", "sailor") as next_event:
+    async with open_stream(place, "/stream?view=applications", "sailor") as next_event:
         place.filled.app("shop", "cart")
         assert await next_event() == "changed"
 
 
 async def test_many_changes_are_few_events(place, monkeypatch):
     monkeypatch.setattr(stream, "PAUSE", 0.3)
-    async with opened(place, "/stream?view=applications") as next_event:
+    async with open_stream(place, "/stream?view=applications") as next_event:
         for number in range(200):
             place.filled.app("shop", f"cart-{number}", number)
         assert await next_event() == "changed"
@@ -71,10 +71,10 @@ async def test_many_changes_are_few_events(place, monkeypatch):
 async def test_a_stream_ends_when_its_reader_may_not_read_any_more(place, monkeypatch):
     monkeypatch.setattr(stream, "RECHECK", 0.05)
     place.filled.namespace("shop")
-    async with opened(place, "/stream?view=gates", "sailor") as next_event:
+    async with open_stream(place, "/stream?view=gates", "sailor") as next_event:
         place.access.namespaces["sailor"] = frozenset()
         assert await next_event() == "end"
-    async with opened(place, "/stream?view=gates") as next_event:
+    async with open_stream(place, "/stream?view=gates") as next_event:
         del place.access.namespaces["captain"]
         assert await next_event() == "end"
 
@@ -82,7 +82,7 @@ async def test_a_stream_ends_when_its_reader_may_not_read_any_more(place, monkey
 async def test_streams_are_bounded(place):
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(MOST_OF_USER):
-            await stack.enter_async_context(opened(place, "/stream?view=gates"))
+            await stack.enter_async_context(open_stream(place, "/stream?view=gates"))
         async with place.ask("/stream?view=gates") as answer:
             assert answer.status == 503
             assert "Retry-After" in answer.headers
@@ -95,7 +95,7 @@ async def test_streams_are_bounded(place):
     async with asyncio.timeout(PATIENCE):
         while hub._readers:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-    async with opened(place, "/stream?view=gates"):
+    async with open_stream(place, "/stream?view=gates"):
         pass
 
 
@@ -104,11 +104,11 @@ async def test_few_users_with_many_streams_do_not_keep_out_another(place):
     crew = [f"sailor-{number}" for number in range(MOST // MOST_OF_USER)]
     place.access.namespaces |= dict.fromkeys(crew, frozenset("*"))
     async with contextlib.AsyncExitStack() as stack:
-        first = await stack.enter_async_context(opened(place, "/stream?view=gates", crew[0]))
+        first = await stack.enter_async_context(open_stream(place, "/stream?view=gates", crew[0]))
         for name in [*crew * (MOST_OF_USER - 1), *crew[1:]]:
-            await stack.enter_async_context(opened(place, "/stream?view=gates", name))
+            await stack.enter_async_context(open_stream(place, "/stream?view=gates", name))
         for _ in range(2):
-            await stack.enter_async_context(opened(place, "/stream?view=gates"))
+            await stack.enter_async_context(open_stream(place, "/stream?view=gates"))
         assert await first() == "end"
         # Who has most gets no more, and takes from nobody.
         async with place.ask("/stream?view=gates", crew[-1]) as answer:
@@ -116,7 +116,7 @@ async def test_few_users_with_many_streams_do_not_keep_out_another(place):
 
 
 async def test_a_server_that_stops_ends_its_streams(place):
-    async with opened(place, "/stream?view=gates") as next_event:
+    async with open_stream(place, "/stream?view=gates") as next_event:
         stopping = asyncio.create_task(place.site.stop())
         assert await next_event() == "end"
         async with asyncio.timeout(PATIENCE):

@@ -10,41 +10,41 @@ SAILOR = User("sailor")
 
 async def test_who_may_list_everywhere_is_asked_about_once():
     access = StubAccess()
-    sight = await find_visibility(access, User("captain"), {PODS: {"a", "b"}}, {"c"})
-    assert sight.of(PODS).everywhere
-    assert sight.sees(PODS, "whatever")
+    visible = await find_visibility(access, User("captain"), {PODS: {"a", "b"}}, {"c"})
+    assert visible.of(PODS).everywhere
+    assert visible.sees(PODS, "whatever")
     assert access.asked == [("captain", "pods", "")]
 
 
 async def test_others_see_the_namespaces_in_which_they_may_list():
     access = StubAccess(sailor=["a"])
-    sight = await find_visibility(
+    visible = await find_visibility(
         access, SAILOR, {PODS: {"a", "b"}, APP_VERSIONS: {"b"}}, {"a", "b", "c"}
     )
-    assert sight.sees(PODS, "a")
-    assert not sight.sees(PODS, "b")
-    assert not sight.sees(PODS, "")
+    assert visible.sees(PODS, "a")
+    assert not visible.sees(PODS, "b")
+    assert not visible.sees(PODS, "")
     # Nothing is there where it may be listed, which is no refusal.
-    assert not sight.of(APP_VERSIONS).is_empty
+    assert not visible.of(APP_VERSIONS).is_empty
 
 
 async def test_a_kind_that_was_not_asked_about_is_not_seen():
-    sight = await find_visibility(StubAccess(), User("captain"), {PODS: ()})
-    assert not sight.sees(APP_VERSIONS, "a")
+    visible = await find_visibility(StubAccess(), User("captain"), {PODS: ()})
+    assert not visible.sees(APP_VERSIONS, "a")
 
 
 async def test_what_has_no_namespace_may_be_listed_whole_or_not_at_all():
     access = StubAccess(sailor=["a", "b"])
-    sight = await find_visibility(access, SAILOR, {NODES: {""}}, {"a", "b"})
-    assert sight.of(NODES).is_empty
+    visible = await find_visibility(access, SAILOR, {NODES: {""}}, {"a", "b"})
+    assert visible.of(NODES).is_empty
     assert access.asked == [("sailor", "nodes", "")]
 
 
 async def test_one_namespace_is_asked_about_alone():
     access = StubAccess(sailor=["a"])
-    sight = await find_visibility(access, SAILOR, {PODS: {"a", "b", "c"}}, {"d"}, "a")
-    assert sight.sees(PODS, "a")
-    assert [each[2] for each in access.asked] == ["", "a"]
+    visible = await find_visibility(access, SAILOR, {PODS: {"a", "b", "c"}}, {"d"}, "a")
+    assert visible.sees(PODS, "a")
+    assert [question[2] for question in access.asked] == ["", "a"]
     assert (await find_visibility(access, SAILOR, {PODS: {"a", "b"}}, (), "b")).of(PODS).is_empty
 
 

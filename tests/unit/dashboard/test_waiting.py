@@ -26,16 +26,16 @@ class Stage:
 
     async def start(self, *addresses):
         tasks = [asyncio.create_task(self.ask(address)) for address in addresses]
-        await settled()
+        await settle()
         return tasks
 
     async def let_go(self, count):
         for _ in range(count):
             self.free.release()
-            await settled()
+            await settle()
 
 
-async def settled():
+async def settle():
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -60,7 +60,7 @@ async def test_a_newcomer_finds_room_where_one_address_has_taken_all():
     assert raised.value.retry_after
     (newcomer,) = await stage.start("b")
     assert not newcomer.done()
-    assert sum(each.done() for each in crowd) == 1
+    assert sum(task.done() for task in crowd) == 1
     with pytest.raises(PageRefused):
         await crowd[-1]
     await stage.let_go(2)
@@ -73,9 +73,9 @@ async def test_who_leaves_gives_the_turn_back():
     stage = Stage()
     holders = await stage.start(*["a"] * AT_ONCE)
     waiting = await stage.start("b", "c")
-    for each in (waiting[0], *holders[:2]):
-        each.cancel()
-    await settled()
+    for task in (waiting[0], *holders[:2]):
+        task.cancel()
+    await settle()
     assert stage.held[AT_ONCE:] == ["c"]
     await stage.start("d")
     assert stage.held[AT_ONCE:] == ["c", "d"]
@@ -85,8 +85,8 @@ async def test_who_leaves_keeps_no_place():
     stage = Stage()
     await stage.start(*["a"] * AT_ONCE)
     crowd = await stage.start(*["b"] * MOST_WAITING)
-    for each in crowd:
-        each.cancel()
+    for task in crowd:
+        task.cancel()
     await asyncio.gather(*crowd, return_exceptions=True)
     (last,) = await stage.start("b")
     assert not last.done()

@@ -53,14 +53,14 @@ async def test_blocked_pods_come_first_and_need_attention(filled):
         ("wait-blocked", 1),
         ("waits-for-objects", 1),
     ]
-    found = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-    (notice,) = found.notices
+    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    (notice,) = page.notices
     assert (notice.name, notice.text) == (
         "shop/b",
         "Blocked: job/migrate: failed: BackoffLimitExceeded",
     )
-    (tally,) = [each for each in found.tallies if each.title == "Gates"]
-    assert [each.label for each in tally.parts] == ["blocked", "waits for objects"]
+    (tally,) = [tally for tally in page.tallies if tally.title == "Gates"]
+    assert [part.label for part in tally.parts] == ["blocked", "waits for objects"]
 
 
 async def test_a_pod_in_a_cycle_of_waits_is_blocked(filled):

@@ -85,12 +85,12 @@ def test_whatever_the_names_the_text_is_valid_and_holds_every_value_once():
         name = f"x{name}x" if name[0] in ".-" or name[-1] in ".-" else name
         namespace = chosen.choice(["prod", "dev"])
         made[namespace, name] = metric(name, str(number), namespace=namespace)
-    found = samples(rendered(*made.values()))
-    assert sorted(found.values()) == sorted(
-        float(each["status"]["value"]) for each in made.values()
+    by_name = samples(rendered(*made.values()))
+    assert sorted(by_name.values()) == sorted(
+        float(obj["status"]["value"]) for obj in made.values()
     )
 
 
 def test_the_order_of_the_mirror_makes_no_difference():
-    metrics = [metric(name, "1", namespace=each) for name in "abc" for each in ("x", "y")]
+    metrics = [metric(name, "1", namespace=namespace) for name in "abc" for namespace in ("x", "y")]
     assert rendered(*metrics) == rendered(*reversed(metrics))

@@ -77,10 +77,10 @@ class RunningExposure:
         """Ask until the answer is that; nobody tells when the ConfigMap was read."""
         while True:
             try:
-                found = (await self.get(**client))[0]
+                answered = (await self.get(**client))[0]
             except (aiohttp.ClientError, OSError):
-                found = None
-            if found == status:
+                answered = None
+            if answered == status:
                 return
             await asyncio.sleep(0.02)
 
@@ -133,9 +133,9 @@ async def presented(site):
         )
     except ssl.SSLCertVerificationError:
         return None  # It is the one before, of another authority.
-    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
-    return found
+    return certificate
 
 
 async def test_a_new_leaf_is_served_without_a_restart(site):

@@ -37,7 +37,7 @@ VALUES = (
 
 
 class Reviews:
-    """In place of the API server: says who may, and remembers what it was asked."""
+    """A stand-in for the API server that decides about access, and remembers the reviews."""
 
     def __init__(self):
         self.specs = []
@@ -95,10 +95,10 @@ async def site(tmp_path):
 
 
 def status_of(body):
-    found = msgspec.json.decode(body)
-    assert (found["kind"], found["apiVersion"], found["status"]) == ("Status", "v1", "Failure")
-    assert "\n" not in found["message"]
-    return found["code"], found["reason"]
+    status = msgspec.json.decode(body)
+    assert (status["kind"], status["apiVersion"], status["status"]) == ("Status", "v1", "Failure")
+    assert "\n" not in status["message"]
+    return status["code"], status["reason"]
 
 
 DESCRIBED = {
@@ -129,8 +129,8 @@ async def test_one_value_in_v1beta1(site):
 
 
 async def test_one_value_in_v1beta2(site):
-    (found,) = await site.items(CPU)
-    assert found == {
+    (item,) = await site.items(CPU)
+    assert item == {
         "describedObject": DESCRIBED,
         "metric": {"name": "cpu", "selector": None},
         "timestamp": since(3),
@@ -155,8 +155,8 @@ async def test_one_value_in_v1beta2(site):
     ],
 )
 async def test_stars_and_selectors(site, path, expected):
-    found = await site.items(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
-    assert {each["describedObject"]["name"]: each["value"] for each in found} == expected
+    items = await site.items(f"{BASE}/v1beta2/namespaces/prod/{KIND}/{path}")
+    assert {item["describedObject"]["name"]: item["value"] for item in items} == expected
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ async def test_discovery(site):
     status, body = await site.get("/apis")
     (group,) = msgspec.json.decode(body)["groups"]
     assert (status, group["name"]) == (200, GROUP)
-    found = msgspec.json.decode((await site.get(BASE))[1])
-    assert found == {"kind": "APIGroup", "apiVersion": "v1", **group}
-    assert [each["version"] for each in found["versions"]] == ["v1beta2", "v1beta1"]
+    group = msgspec.json.decode((await site.get(BASE))[1])
+    assert group == {"kind": "APIGroup", "apiVersion": "v1", **group}
+    assert [version["version"] for version in group["versions"]] == ["v1beta2", "v1beta1"]
     for version in ("v1beta1", "v1beta2"):
-        found = msgspec.json.decode((await site.get(f"{BASE}/{version}"))[1])
-        assert (found["kind"], found["groupVersion"]) == ("APIResourceList", f"{GROUP}/{version}")
-        (resource,) = found["resources"]
+        listed = msgspec.json.decode((await site.get(f"{BASE}/{version}"))[1])
+        assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", f"{GROUP}/{version}")
+        (resource,) = listed["resources"]
         assert (resource["name"], resource["namespaced"]) == (f"{KIND}/*", True)
         assert resource["verbs"] == ["get"]
     assert site.reviews.specs == []
@@ -188,8 +188,8 @@ async def test_openapi_is_valid_and_adds_nothing_to_the_cluster_s(site):
     assert msgspec.json.decode((await site.get("/openapi/v2"))[1])["paths"] == {}
     index = msgspec.json.decode((await site.get("/openapi/v3"))[1])["paths"]
     assert set(index) == {f"apis/{GROUP}/v1beta1", f"apis/{GROUP}/v1beta2"}
-    for each in index.values():
-        status, body = await site.get(each["serverRelativeURL"])
+    for entry in index.values():
+        status, body = await site.get(entry["serverRelativeURL"])
         assert (status, msgspec.json.decode(body)["openapi"]) == (200, "3.0.0")
 
 

@@ -34,34 +34,34 @@ async def ask():
         return get
 
     yield start
-    for each in connections:
-        await each.gone()
-    for each in sites:
-        await each.stop()
+    for connection in connections:
+        await connection.gone()
+    for site in sites:
+        await site.stop()
 
 
 async def test_the_values_are_a_page_for_prometheus(ask):
     get = await ask(metric("cpu", "10"))
-    found = await get("/metrics")
-    assert found.status == 200
-    assert found.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert found.body == b"# HELP cpu cpu\n# TYPE cpu gauge\ncpu 10\n"
-    assert "server" not in found.headers
+    answer = await get("/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert answer.body == b"# HELP cpu cpu\n# TYPE cpu gauge\ncpu 10\n"
+    assert "server" not in answer.headers
 
 
 async def test_a_value_is_told_as_keptn_tells_it(ask):
     get = await ask(metric("cpu", "10"))
-    found = await get("/api/v1/metrics/prod/cpu")
-    assert found.status == 200
-    assert found.headers["content-type"] == "application/json"
-    assert json.loads(found.body) == {"metric": "cpu", "namespace": "prod", "value": "10"}
+    answer = await get("/api/v1/metrics/prod/cpu")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert json.loads(answer.body) == {"metric": "cpu", "namespace": "prod", "value": "10"}
 
 
 @pytest.mark.parametrize("path", ["prod/other", "dev/cpu", "prod/none", "prod/old", "prod/c%2Fpu"])
 async def test_what_has_no_value_is_404_with_nothing_in_it(ask, path):
     get = await ask(metric("cpu", "10"), metric("none"), metric("old", "10", age=999))
-    found = await get(f"/api/v1/metrics/{path}")
-    assert (found.status, found.body) == (404, b"")
+    answer = await get(f"/api/v1/metrics/{path}")
+    assert (answer.status, answer.body) == (404, b"")
 
 
 @pytest.mark.parametrize(
@@ -84,29 +84,29 @@ async def test_what_has_no_value_is_404_with_nothing_in_it(ask, path):
 )
 async def test_other_paths_are_refused(ask, path):
     get = await ask(metric("cpu", "10"))
-    found = await get(path)
-    assert found.status == 404
-    assert found.body.startswith(b"404: ")
-    assert found.body.count(b"\n") == 1
+    answer = await get(path)
+    assert answer.status == 404
+    assert answer.body.startswith(b"404: ")
+    assert answer.body.count(b"\n") == 1
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 @pytest.mark.parametrize("path", ["/metrics", "/api/v1/metrics/prod/cpu"])
 async def test_other_methods_are_refused(ask, path, method):
     get = await ask(metric("cpu", "10"))
-    found = await Connection.open(get.site)
-    found.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    answer = await found.closed()
+    connection = await Connection.open(get.site)
+    connection.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await connection.closed()
     assert answer.startswith(b"HTTP/1.1 405 ")
     assert b"\r\nAllow: GET\r\n" in answer
-    await found.gone()
+    await connection.gone()
 
 
 async def test_a_body_that_never_comes_is_not_waited_for(ask):
     get = await ask(metric("cpu", "10"))
     connection = await Connection.open(get.site)
-    found = await connection.ask(post(b"", length=10**9, path="/metrics"))
-    assert found.status == 405
+    answer = await connection.ask(post(b"", length=10**9, path="/metrics"))
+    assert answer.status == 405
     await connection.gone()
 
 
@@ -128,7 +128,7 @@ async def test_many_who_ask_are_given_one_page(monkeypatch, ask):
     rendered = []
     original = plain.render
     monkeypatch.setattr(plain, "HELD", 60.0)
-    monkeypatch.setattr(plain, "render", lambda found: rendered.append(1) or original(found))
+    monkeypatch.setattr(plain, "render", lambda metrics: rendered.append(1) or original(metrics))
     get = await ask(metric("cpu", "10"))
     pages = {(await get("/metrics")).body for _ in range(20)}
     assert len(pages) == len(rendered) == 1

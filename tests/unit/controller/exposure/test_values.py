@@ -33,7 +33,7 @@ def test_of_stored_results_the_newest_counts():
 
 
 def test_a_namespace_has_its_own_values_by_name():
-    found = values(
+    exposed = values(
         metric("b", "1"), metric("a", "2"), metric("c"), metric("a", "3", namespace="dev")
     )
-    assert [each.text for each in found.within("prod")] == ["2", "1"]
+    assert [value.text for value in exposed.within("prod")] == ["2", "1"]

@@ -38,10 +38,10 @@ BEFORE, AFTER = bundle(), bundle()
 
 
 class ServingCertificate:
-    """In place of the one of the Secret."""
+    """A stand-in for the certificate of the Secret."""
 
-    def __init__(self, found):
-        self.found = found
+    def __init__(self, bundle):
+        self.found = bundle
         self.on_change = []
 
     def bundle(self):
@@ -49,10 +49,10 @@ class ServingCertificate:
             raise UnreadableError("tls.crt is missing")
         return self.found
 
-    def become(self, found):
-        self.found = found
-        for each in self.on_change:
-            each()
+    def become(self, bundle):
+        self.found = bundle
+        for listener in self.on_change:
+            listener()
 
 
 @pytest.fixture
@@ -173,11 +173,11 @@ async def test_a_mounted_certificate_calls_too(api, runtime, events, lead, backg
     assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
 
 
-def mount(directory, found):
+def mount(directory, bundle):
     """Replace all files at once, as the kubelet does."""
-    generation = directory / f"..{mark_of(found)}"
+    generation = directory / f"..{mark_of(bundle)}"
     generation.mkdir()
-    files = found.files
+    files = bundle.files
     for name, content in (
         ("ca.crt", files.ca_crt),
         ("tls.crt", files.tls_crt),
