@@ -96,12 +96,15 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
 def _exceeded_limits(value: Any, schema: Schema) -> Iterator[str]:  # noqa: ANN401
     """Yield the names of the limits that a value exceeds."""
     size = len(value) if isinstance(value, str | list | dict) else value
-    lowest, highest = {"minimum", "minLength", "minItems"}, {"maximum", "maxLength", "maxItems"}
+    lowest = {"minimum", "minLength", "minItems", "minProperties"}
+    highest = {"maximum", "maxLength", "maxItems", "maxProperties"}
     yield from (name for name in lowest & schema.keys() if size < schema[name])
     yield from (name for name in highest & schema.keys() if size > schema[name])
     if value not in schema.get("enum", (value,)):
         yield "enum"
-    if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
+    # In RE2, $ does not match before a line end.
+    pattern = re.sub(r"\$$", r"\\Z", schema.get("pattern", ""))
+    if isinstance(value, str) and not re.search(pattern, value):
         yield "pattern"
 
 

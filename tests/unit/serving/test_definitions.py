@@ -6,7 +6,7 @@ import pytest
 from kubernetes_asyncio.client import models
 
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
-from harbourmaster.serving.definitions import unknown_fields
+from harbourmaster.serving.definitions import schema_errors, unknown_fields
 from helpers.schemas import definition
 
 PLURALS = {POLICY: "podschedulingpolicies", CLUSTER_POLICY: "clusterpodschedulingpolicies"}
@@ -62,3 +62,17 @@ def test_all_fields_of_the_metadata_are_known():
 )
 def test_each_is_named_by_its_path(kind, spec, unknown):
     assert unknown_fields({"apiVersion": API_VERSION, "kind": kind, "spec": spec}) == unknown
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "limit"),
+    [
+        ("a\n", {"type": "string", "pattern": "^a$"}, "pattern"),
+        ({"a": 1, "b": 1}, {"type": "object", "maxProperties": 1}, "maxProperties"),
+        ({}, {"type": "object", "minProperties": 1}, "minProperties"),
+    ],
+)
+def test_a_limit_holds_as_in_the_api_server(value, schema, limit):
+    schema = {**schema, "additionalProperties": {"type": "integer"}}
+    ((_, text),) = schema_errors(value, schema)
+    assert f": {limit} is " in text
