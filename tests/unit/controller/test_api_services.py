@@ -81,15 +81,15 @@ async def test_it_goes_by_a_patch_that_tests_where_the_api_service_leads(setting
 
 
 @pytest.mark.parametrize(
-    "other",
+    "service",
     [
         {"service": "prometheus-adapter", "namespace": "monitoring"},
         {"service": "metrics-operator-service", "namespace": "keptn-system"},
         {"namespace": "elsewhere"},
     ],
 )
-async def test_what_leads_to_somebody_else_is_left_alone(setting, api, other):
-    before = api.put(API_SERVICES, api_service(**other, caBundle=FOREIGN))
+async def test_what_leads_to_somebody_else_is_left_alone(setting, api, service):
+    before = api.put(API_SERVICES, api_service(**service, caBundle=FOREIGN))
     api.put(API_SERVICES, api_service(SERVED[1]))
     setting.start()
     await setting.until(lambda: setting.carries(SERVED[1]))

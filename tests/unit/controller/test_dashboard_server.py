@@ -170,7 +170,7 @@ def test_no_port_that_others_reach_is_without_a_certificate(client):
 
 async def until_true(holds):
     async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - nobody tells
+        while not holds():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
 
 

@@ -65,7 +65,7 @@ class Started:
         await self.until("/readyz", lambda answer: answer[0] == 200)
 
     async def until(self, path, is_right):
-        """Ask until the answer is right; nobody tells when it changes."""
+        """Ask until the answer is right; there is no event for a change."""
         while not is_right(await self.get(path)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

@@ -22,7 +22,7 @@ users: [{name: x, user: {}}]
 
 @pytest.fixture
 def started(monkeypatch, capsys, tmp_path):
-    """Return a function that runs the process with flags: its exit code and what it says."""
+    """Return a function that runs the process with flags: its exit code and its message."""
     monkeypatch.setattr("harbourmaster.controller.process.disable_core_dumps", lambda: None)
     monkeypatch.setattr("harbourmaster.controller.process.configure_logging", lambda *_: None)
     monkeypatch.setenv("HOME", str(tmp_path))

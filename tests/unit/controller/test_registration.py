@@ -407,20 +407,20 @@ async def test_in_break_glass_mode_webhooks_fail_open_and_the_rest_is_kept(
         "fire: all webhooks fail open and failurePolicy is not repaired: to end it, run "
         "harbourmaster doctor --break-glass off"
     )
-    found = await setting.until(
+    opened = await setting.until(
         lambda: (
             policies_of(setting.get(MUTATING_WEBHOOKS)) == {"Ignore"}
             and setting.get(MUTATING_WEBHOOKS)
         )
     )
-    assert entry(found)["timeoutSeconds"] == entry(before)["timeoutSeconds"]
+    assert entry(opened)["timeoutSeconds"] == entry(before)["timeoutSeconds"]
     gauge = metrics.registration.break_glass
     assert gauge.labels(MUTATING_WEBHOOKS.kind)._value.get() == 1
     assert gauge.labels(VALIDATING_WEBHOOKS.kind)._value.get() == 0
     assert policies_of(setting.get(VALIDATING_WEBHOOKS)) == {"Fail", "Ignore"}
-    found = copy.deepcopy(found)
-    del found["metadata"]["annotations"]
-    setting.put(MUTATING_WEBHOOKS, found)
+    closed = copy.deepcopy(opened)
+    del closed["metadata"]["annotations"]
+    setting.put(MUTATING_WEBHOOKS, closed)
     await events.until("BreakGlassEnded")
     await setting.until(lambda: setting.get(MUTATING_WEBHOOKS)["webhooks"] == before["webhooks"])
     assert gauge.labels(MUTATING_WEBHOOKS.kind)._value.get() == 0

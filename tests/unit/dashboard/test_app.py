@@ -403,7 +403,7 @@ async def test_a_good_token_gets_in_while_others_guess(place):
 
     guessing = [asyncio.create_task(guess(number)) for number in range(40)]
     async with asyncio.timeout(PATIENCE):
-        while len(place.access.tokens) < WRONG_TOKENS.single.burst:  # noqa: ASYNC110 - nobody tells
+        while len(place.access.tokens) < WRONG_TOKENS.single.burst:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
     async with await log_in(place, "captain") as answer:
         assert answer.status == 303
@@ -544,7 +544,7 @@ async def test_a_token_of_strange_bytes_is_none(place, token):
     head = await raw(
         place, b"GET / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
     )
-    # A null byte is none of HTTP.
+    # HTTP allows no null byte.
     assert re.match(r"HTTP/1\.[01] 40[01] ", head), head
     assert not place.access.tokens
 
@@ -570,7 +570,7 @@ async def test_tokens_can_not_be_guessed_all_at_once(place):
     place.access.pause = asyncio.Event()
     asked = asyncio.create_task(guessed(place, 50))
     async with asyncio.timeout(PATIENCE):
-        while len(place.access.tokens) < AT_ONCE:  # noqa: ASYNC110 - nobody tells
+        while len(place.access.tokens) < AT_ONCE:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
     async with await log_in(place, "") as answer:
         assert answer.status == 400
@@ -584,11 +584,11 @@ async def test_who_has_a_good_token_does_not_wait_for_those_who_guess(place):
     place.access.pause = asyncio.Event()
     asked = asyncio.create_task(guessed(place, AT_ONCE + 1))
     async with asyncio.timeout(PATIENCE):
-        while len(place.access.tokens) <= AT_ONCE:  # noqa: ASYNC110 - nobody tells
+        while len(place.access.tokens) <= AT_ONCE:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
     seen = asyncio.create_task(place.page("/reservations"))
     async with asyncio.timeout(PATIENCE):
-        while place.access.tokens[-1] != "captain":  # noqa: ASYNC110 - nobody tells
+        while place.access.tokens[-1] != "captain":  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
     place.access.pause.set()
     assert "<main" in await seen

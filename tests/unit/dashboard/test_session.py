@@ -7,7 +7,7 @@ import pytest
 
 from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN, Sealer
 
-TOKEN = "eyJhbGciOiJSUzI1NiJ9.e30.c2ln"  # noqa: S105 - of nobody
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.e30.c2ln"  # noqa: S105 - of no user
 
 
 class Clock:
@@ -47,11 +47,11 @@ def test_a_session_ends(sealer, clock):
 
 
 def test_every_replica_with_the_key_opens_it(sealer, clock):
-    other = Sealer(clock)
-    assert other.open(sealer.seal(TOKEN)) is None
-    for replica in (sealer, other):
+    second = Sealer(clock)
+    assert second.open(sealer.seal(TOKEN)) is None
+    for replica in (sealer, second):
         replica.renew(b"key of the leaf")
-    assert other.open(sealer.seal(TOKEN)) == TOKEN
+    assert second.open(sealer.seal(TOKEN)) == TOKEN
 
 
 def test_a_renewed_key_opens_what_the_last_one_sealed_and_not_the_one_before(sealer):

@@ -93,7 +93,7 @@ async def test_streams_are_bounded(place):
         assert len(place.access.asked) == asked
     hub = place.filled.dashboard.hub
     async with asyncio.timeout(PATIENCE):
-        while hub._readers:  # noqa: ASYNC110 - nobody tells
+        while hub._readers:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
     async with open_stream(place, "/stream?view=gates"):
         pass
@@ -110,7 +110,7 @@ async def test_few_users_with_many_streams_do_not_keep_out_another(place):
         for _ in range(2):
             await stack.enter_async_context(open_stream(place, "/stream?view=gates"))
         assert await first() == "end"
-        # Who has most gets no more, and takes from nobody.
+        # Who has most gets no more, and takes none from others.
         async with place.ask("/stream?view=gates", crew[-1]) as answer:
             assert answer.status == 503
 

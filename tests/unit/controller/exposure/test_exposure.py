@@ -74,7 +74,7 @@ class RunningExposure:
         return await fronting.get(self.exposure.api, PATH, context, headers_of())
 
     async def until(self, status, **client):
-        """Ask until the answer is that; nobody tells when the ConfigMap was read."""
+        """Ask until the answer is that; there is no event for the ConfigMap."""
         while True:
             try:
                 answered = (await self.get(**client))[0]
@@ -224,7 +224,7 @@ async def test_a_mounted_certificate_is_read_again_when_it_changes(site, tmp_pat
     second = site.issue()
     write_files(mount, msgspec.structs.replace(second.files, ca_key=None))
     async with asyncio.timeout(PATIENCE):
-        while await presented(site) != second.serving_der:  # noqa: ASYNC110 - nobody tells
+        while await presented(site) != second.serving_der:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)
 
 

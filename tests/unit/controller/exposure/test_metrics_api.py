@@ -309,7 +309,7 @@ async def test_one_who_goes_away_takes_no_decision_from_the_others(site):
     asked = Decisions(site.reviews, lambda: 0.0)
     wish = Attributes("get", GROUP, "v1beta2", KIND, "prod", "cpu", "cpu")
     first, second = (asyncio.create_task(asked.is_allowed(User("jane"), wish)) for _ in range(2))
-    while not site.reviews.specs:  # noqa: ASYNC110 - nobody tells
+    while not site.reviews.specs:  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
