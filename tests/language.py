@@ -95,7 +95,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/conformance/",
     "tests/helpers/",
     "tests/property/",
-    "tests/security/",
     "tests/unit/cli/",
     "tests/unit/controller/lifecycle/",
     "tests/unit/controller/placement/",

@@ -1,9 +1,8 @@
-"""Bad input over and over, from a process of its own.
+"""Sends bad input again and again, in a process of its own.
 
 ``attacker.py PORT FILE tls|plain PAUSE``: FILE is a JSON array of requests as Latin-1 text. Sends
-them in turn, ``PAUSE`` seconds apart, and reads one answer or the end after each; a connection that
-is kept is used again. Writes one line when the first answer is there. When standard input ends it
-writes the number of answers, and ends.
+them in turn, ``PAUSE`` seconds apart, and reads one answer or the end of the connection after each.
+Prints a line after the first answer. When standard input ends, prints the number of answers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def connect(port, *, tls):
 
 
 def read_answer(connection):
-    """Read one answer; whether the connection may be used again."""
+    """Read one answer; return whether the connection can be used again."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65536)
@@ -51,21 +50,21 @@ def attack(port, requests, *, tls, pause):
     answers = 0
     connection = None
     for request in itertools.cycle(requests):
-        kept = False
+        is_open = False
         try:
             connection = connection or connect(port, tls=tls)
             connection.sendall(request)
-            kept = read_answer(connection)
+            is_open = read_answer(connection)
         except OSError:
-            # A server that hangs up before it has read everything has answered too.
+            # A server that closes the connection early has answered, too.
             pass
-        if not kept and connection is not None:
+        if not is_open and connection is not None:
             connection.close()
             connection = None
         answers += 1
         if answers == 1:
             print("begun", flush=True)  # noqa: T201
-        # The second follows at once, so that an attack is under way when the first was answered.
+        # The second request follows at once, so that the attack runs after the first answer.
         if answers > 1 and select.select([sys.stdin], [], [], pause)[0]:
             break
     print(answers, flush=True)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Bad input to a real server: the answer it gets, and that nobody else notices."""
+"""Bad input to a real server: its answer, and that other clients notice nothing."""
 
 from __future__ import annotations
 
@@ -228,24 +228,24 @@ async def test_wrong_types_leave_others_served(assert_harmless):
     )
 
 
-def crowded(index):
-    """A pod that all of the crowd select; no two alike, so that each is worked out anew."""
+def pod_of_crowd(index):
+    """Return a pod that all policies of the crowd select; different pods have no cached answer."""
     return workload("Pod", {"app": "crowd"}, nodeSelector={"number": str(index)})
 
 
 async def test_20_policies_of_3_terms_each_on_one_pod(ask, assert_harmless):
-    document = crowded(0)
+    document = pod_of_crowd(0)
     response = response_of(await ask(mutate(body(document))))
     assert response["allowed"] is True
     assert "affinity-too-large" in response["auditAnnotations"]
     after = patched(document, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED]
     # All 20 would have made 2 times 3 to the power of 20 terms.
     assert 3 < len(after["nodeSelectorTerms"]) < 10_000
-    await assert_harmless(*(mutate(body(crowded(index))) for index in range(1, 500)))
+    await assert_harmless(*(mutate(body(pod_of_crowd(index))) for index in range(1, 500)))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("document", [large_pod(), crowded(0)], ids=["large", "crowded"])
+@pytest.mark.parametrize("document", [large_pod(), pod_of_crowd(0)], ids=["large", "pod_of_crowd"])
 async def test_much_to_do_is_done_within_a_second(ask, document):
     request = mutate(body(document))
     begun = time.perf_counter()
@@ -335,9 +335,9 @@ def callers():
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory, callers):
+def mtls_server(tmp_path_factory, callers):
     """A server that wants to know its clients."""
-    folder = tmp_path_factory.mktemp("guarded")
+    folder = tmp_path_factory.mktemp("mtls_server")
     authority = folder / "callers.crt"
     authority.write_bytes(callers.cert_pem.bytes())
     options = (f"--client-ca={authority}", f"--client-cn={CALLER}")
@@ -346,21 +346,21 @@ def guarded(tmp_path_factory, callers):
 
 
 @pytest.fixture
-def caller(guarded, callers, tmp_path):
+def caller(mtls_server, callers, tmp_path):
     """Make a client with a certificate: ``caller(name, authority)``."""
 
     def make(name=CALLER, authority=callers):
         pair = authority.issue_cert("client.example", common_name=name)
-        context = strict_client(guarded.bundle)
+        context = strict_client(mtls_server.bundle)
         return with_certificate(context, pair.private_key_and_cert_chain_pem.bytes(), tmp_path)
 
     return make
 
 
-async def test_s1_a_client_without_the_certificate_asked_for_gets_no_answer(guarded, caller):
-    for context in (strict_client(guarded.bundle), caller(authority=trustme.CA())):
+async def test_s1_a_client_without_the_certificate_asked_for_gets_no_answer(mtls_server, caller):
+    for context in (strict_client(mtls_server.bundle), caller(authority=trustme.CA())):
         try:
-            wire = await Connection.open(guarded, context)
+            wire = await Connection.open(mtls_server, context)
         except (ssl.SSLError, ConnectionError):
             continue
         # With TLS 1.3 the client learns of its refusal only when it reads.
@@ -370,14 +370,14 @@ async def test_s1_a_client_without_the_certificate_asked_for_gets_no_answer(guar
         await wire.gone()
 
 
-async def test_s1_a_client_of_another_name_is_refused_with_its_body_unread(guarded, caller):
+async def test_s1_a_client_of_another_name_is_refused_with_its_body_unread(mtls_server, caller):
     data = mutate(b"", length=100)
-    assert (await guarded.ask(data, caller("somebody"))).status == 403
+    assert (await mtls_server.ask(data, caller("somebody"))).status == 403
 
 
-async def test_clients_without_the_certificate_leave_others_served(guarded, caller, attacking):
-    memory = guarded.memory()
-    wire = await Connection.open(guarded, caller())
-    with attacking(guarded, mutate(body(workload()))):
-        await Bystander(guarded, wire).assert_served(memory)
+async def test_clients_without_the_certificate_leave_others_served(mtls_server, caller, attacking):
+    memory = mtls_server.memory()
+    wire = await Connection.open(mtls_server, caller())
+    with attacking(mtls_server, mutate(body(workload()))):
+        await Bystander(mtls_server, wire).assert_served(memory)
     await wire.gone()

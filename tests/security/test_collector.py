@@ -17,7 +17,7 @@ POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 REVIEWS = 200
 
 
-def traced(headers=(f"Traceparent: {SAMPLED}",), **options):
+def traced_review(headers=(f"Traceparent: {SAMPLED}",), **options):
     question = body(workload(), **options)
     return post(question, "Content-Type: application/json", *headers, path="/mutate")
 
@@ -26,7 +26,7 @@ async def ask_often(server):
     """Send reviews on one connection."""
     wire = await Connection.open(server, strict_client(server.bundle))
     for number in range(REVIEWS):
-        assert (await wire.ask(traced(uid=f"u-{number}"))).status == 200
+        assert (await wire.ask(traced_review(uid=f"u-{number}"))).status == 200
     await wire.gone()
 
 
@@ -79,10 +79,10 @@ async def test_s25_hostile_headers_are_answered_and_neither_logged_nor_sent(tmp_
         with await serving(tmp_path, collector.url) as server:
             tls = strict_client(server.bundle)
             for value in HOSTILE.values():
-                data = traced((f"Traceparent: {value}", "Tracestate: canary=canary-value"))
+                data = traced_review((f"Traceparent: {value}", "Tracestate: canary=canary-value"))
                 assert (await server.ask(data, tls)).status in {200, 400}
             state = f"Tracestate: {'canary-value' * 300}"
-            answer = await server.ask(traced((f"Traceparent: {SAMPLED}", state)), tls)
+            answer = await server.ask(traced_review((f"Traceparent: {SAMPLED}", state)), tls)
             assert answer.status == 200
             span, _ = await collector.until(lambda span: span.trace_id.hex() == TRACE)
             await asyncio.to_thread(server.stop)

@@ -1,4 +1,4 @@
-"""Connections by the hundred on a real server: it stays small, and others lose nothing."""
+"""Hundreds of connections to a real server: its memory stays small, other clients are served."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def assert_harmless(server, attack, count, *, growth, is_enough=lambda: Tr
                 await assert_served(old, large)
             assert server.memory("VmHWM") <= before + growth
         async with asyncio.timeout(PATIENCE):
-            while server.memory() > before + LEFT:  # noqa: ASYNC110 - nobody tells of it
+            while server.memory() > before + LEFT:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""S30 on a real server: whatever lies among the policies, later changes still count."""
+"""S30 on a real server: later changes count in spite of bad documents among the policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S5 to S7 on a real server: too much, and what takes too long elsewhere."""
+"""S5 to S7 on a real server: inputs that are too large, or slow with other libraries."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_s6_large_pods_that_differ_are_not_kept(alone):
 SELECTS_ALL = policy(nodeSelector={"disk": "ssd"})
 BASE = 2_500
 FEW = 250
-"""Of these even four times as many are within all limits on what is worked out."""
+"""A number of items of which four times as many are within all limits of evaluation."""
 
 
 def engine(*policies):

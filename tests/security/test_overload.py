@@ -1,4 +1,4 @@
-"""S40 on a real server: what is too much is refused at once, and soon forgotten."""
+"""S40 on a real server: requests beyond the limit are refused at once, and soon freed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACES = 8
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"}, tolerations=[{"operator": "Exists"}])
 GOOD = post(body(workload()), path="/mutate")
 HALF = post(body(workload()), "Content-Type: application/json", "X-Slow: 1", path="/mutate")[:-1]
-"""Its unusual header makes it take its place once; a plain request takes it anew after 50 ms."""
+"""A request that takes its place once; one without unusual header takes it again after 50 ms."""
 TOLERATIONS = [{"key": f"key-{index}", "operator": "Exists"} for index in range(10_000)]
 CROWD = 40
 
@@ -39,9 +39,9 @@ async def wires(small):
 
     async def connect(count):
         context = strict_client(small.bundle)
-        found = [await Connection.open(small, context) for _ in range(count)]
-        opened.extend(found)
-        return found
+        connections = [await Connection.open(small, context) for _ in range(count)]
+        opened.extend(connections)
+        return connections
 
     yield connect
     await asyncio.gather(*(wire.gone() for wire in opened))
@@ -50,14 +50,14 @@ async def wires(small):
 @pytest.fixture
 async def full(small, wires):
     """Connections whose requests take all places until their last byte comes."""
-    found = await wires(PLACES)
-    for wire in found:
+    connections = await wires(PLACES)
+    for wire in connections:
         wire.send(HALF)
     (probe,) = await wires(1)
     async with asyncio.timeout(PATIENCE):
         while (answer := await probe.ask(GOOD)).status == 200 or is_behind(answer):
             pass
-    return found
+    return connections
 
 
 @pytest.mark.claim("W7")

@@ -30,7 +30,7 @@ CROWD = 60
 """Policies that nothing happens to."""
 TERMS = 43_000
 CHANGES = 3
-"""Of each kind, before a change of the bystander's own policy takes effect."""
+"""Changes of each kind before one of the bystander's own policy takes effect."""
 
 
 def labelled(number):
@@ -56,7 +56,7 @@ def own(number):
 
 
 def patch(number):
-    """What it makes of a pod."""
+    """Return the patch of a pod."""
     return [{"op": "add", "path": "/spec/nodeSelector", "value": {"round": str(number)}}]
 
 
@@ -103,8 +103,8 @@ async def api():
 @pytest.fixture
 async def asking(api, tmp_path):
     """Return a function that asks as the API server does, and gives the patch."""
-    found = await asyncio.to_thread(Webhook, tmp_path, api)
-    wire = await Connection.open(found, found.tls)
+    webhook = await asyncio.to_thread(Webhook, tmp_path, api)
+    wire = await Connection.open(webhook, webhook.tls)
 
     request = post(body(workload("Pod"), namespace="ns1"), path="/mutate")
 
@@ -118,18 +118,18 @@ async def asking(api, tmp_path):
 
     yield ask
     await wire.gone()
-    await asyncio.to_thread(found.kill)
-    assert found.errors == []
+    await asyncio.to_thread(webhook.kill)
+    assert webhook.errors == []
 
 
 @pytest.mark.claim("W11")
 async def test_changes_of_policies_delay_no_review_of_another_tenant(api, asking):
     for number, changed in enumerate((labelled, small, large) * 2, 1):
-        for each in range(CHANGES):
-            api.put(POLICIES, changed(number * CHANGES + each))
+        for change in range(CHANGES):
+            api.put(POLICIES, changed(number * CHANGES + change))
         api.put(POLICIES, own(number))
         # A change of their own takes effect, and until then each review is answered as before.
         seen = [await asking()]
         while seen[-1] != patch(number):
             seen.append(await asking())
-        assert all(found in (patch(number - 1), patch(number)) for found in seen)
+        assert all(answer in (patch(number - 1), patch(number)) for answer in seen)

@@ -1,4 +1,4 @@
-"""Providers are other people's servers, named by whoever may make a provider (S24 to S27)."""
+"""Servers of providers, which users that can create providers choose (S24 to S27)."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def answer(*values, kind="vector"):
     return {"status": "success", "data": {"resultType": kind, "result": series(*values)}}
 
 
-async def asked(server, *, kind="prometheus", query="up", patience=PATIENCE, http=None, **options):
-    """The answer or the error."""
+async def ask(server, *, kind="prometheus", query="up", patience=PATIENCE, http=None, **options):
+    """Return the answer or the error."""
     target = Target(kind, server, secret=SECRET, **options)
     async with http or HttpClient(LOOPBACK) as client:
         try:
@@ -63,7 +63,7 @@ async def asked(server, *, kind="prometheus", query="up", patience=PATIENCE, htt
             return error
 
 
-# S24: servers that are not for the asking.
+# S24: servers that are not allowed.
 @pytest.mark.parametrize("kind", FAMILY)
 @pytest.mark.parametrize(
     ("host", "error"),
@@ -106,11 +106,9 @@ async def test_a_forbidden_server_never_hears_of_us(kind, host, error):
         mapped_example_com="::ffff:127.0.0.1",
     )
     async with ProviderServer(http_answer(answer("4"))) as server:
-        found = await asked(
-            f"http://{host}:{server.port}", kind=kind, http=HttpClient(lookup=names)
-        )
-    assert type(found) is error
-    assert not found.helps_to_wait
+        result = await ask(f"http://{host}:{server.port}", kind=kind, http=HttpClient(lookup=names))
+    assert type(result) is error
+    assert not result.helps_to_wait
     assert server.connections == 0
 
 
@@ -118,16 +116,16 @@ async def test_a_forbidden_server_never_hears_of_us(kind, host, error):
     "url", ["file:///etc/passwd", "gopher://prom:70/", "unix:///var/run/docker.sock", "ftp://prom/"]
 )
 async def test_other_schemes_are_none_of_ours(url):
-    assert type(await asked(url)) is BadProviderError
+    assert type(await ask(url)) is BadProviderError
 
 
 async def test_a_name_is_not_looked_up_again_after_it_was_checked():
     names = Names(prom_example_com=["127.0.0.1", "169.254.169.254"])
     async with ProviderServer(http_answer(answer("4"))) as server:
-        found = await asked(
+        result = await ask(
             f"http://prom.example.com:{server.port}", http=HttpClient(LOOPBACK, lookup=names)
         )
-    assert found.value == "4"
+    assert result.value == "4"
     assert names.asked == ["prom.example.com"]
 
 
@@ -138,9 +136,9 @@ async def test_a_provider_leads_nobody_to_the_api_server(kind, status):
         path = "/api/v1/namespaces/default/secrets"
         answer = http_answer(b"", f"{status} X", f"Location: {api_server.url}{path}")
         async with ProviderServer(answer) as server:
-            found = await asked(server.url, kind=kind)
-    assert type(found) is RedirectedError
-    assert path not in str(found)
+            result = await ask(server.url, kind=kind)
+    assert type(result) is RedirectedError
+    assert path not in str(result)
     assert api_server.connections == 0
     assert len(server.requests) == 1
 
@@ -247,7 +245,7 @@ async def test_a_password_is_for_the_server_it_is_for():
         False,
         True,
     ]
-    assert ["authorization" in each.headers for each in provider_server.requests] == [False]
+    assert ["authorization" in request.headers for request in provider_server.requests] == [False]
 
 
 async def test_who_has_no_password_gets_no_answer_of_one_who_has():
@@ -260,13 +258,13 @@ async def test_who_has_no_password_gets_no_answer_of_one_who_has():
 
     async with ProviderServer(protected) as server, HttpClient(LOOPBACK) as http:
         client = QueryClient(http, timeout=PATIENCE, per_target=4)
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             client.ask(Target("prometheus", server.url, secret=SECRET), Question("up")),
             client.ask(Target("prometheus", server.url), Question("up")),
             return_exceptions=True,
         )
-    assert found[0].value == "4"
-    assert type(found[1]) is UnauthorizedError
+    assert result[0].value == "4"
+    assert type(result[1]) is UnauthorizedError
 
 
 # S26: whatever it answers, it is an answer or an error, and soon.
@@ -344,10 +342,10 @@ async def test_a_bad_answer_is_an_error_in_one_short_line(case):
     # Only who says too little for ever is waited for in vain.
     is_slow = TimedOutError in (kind if isinstance(kind, tuple) else (kind,))
     async with ProviderServer(answered) as server:
-        found = await asked(server.url, patience=0.5 if is_slow else PATIENCE)
-    assert isinstance(found, kind), found
-    assert str(found).isprintable()
-    assert len(str(found)) < 300
+        result = await ask(server.url, patience=0.5 if is_slow else PATIENCE)
+    assert isinstance(result, kind), result
+    assert str(result).isprintable()
+    assert len(str(result)) < 300
 
 
 async def test_bad_answers_do_not_add_up():
@@ -366,9 +364,9 @@ async def test_bad_answers_do_not_add_up():
 
         await many(8)
         before = peak()
-        found = await many(100)
+        result = await many(100)
         assert peak() - before < 32 * MIB
-        assert {type(error) for error in found} == {TooLargeError}
+        assert {type(error) for error in result} == {TooLargeError}
         assert client._limit.is_idle
         assert not http._session.connector._acquired
 
@@ -395,8 +393,8 @@ async def test_a_query_stays_one_query(query, refuses_forms):
             yield http_answer(answer("4"))
 
     async with ProviderServer(answered) as server:
-        found = await asked(server.url, query=query)
-    assert found.value == "4"
+        result = await ask(server.url, query=query)
+    assert result.value == "4"
     request = server.requests[-1]
     method, target, version = request.line.split(" ")
     path, _, parameters = target.partition("?")

@@ -1,4 +1,4 @@
-"""S25, S31 on a real server: what it records gives no secret away, and is its owner's alone."""
+"""S25, S31 on a real server: recordings have no secret, and only their owner can read them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recording(tmp_path):
         yield server
 
 
-async def written(server, count):
+async def until_written(server, count):
     async with asyncio.timeout(PATIENCE):
         while await asyncio.to_thread(server.metric, WRITTEN) < count:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
@@ -63,7 +63,7 @@ async def test_no_secret_reaches_a_recording_or_the_log_and_every_answer_is_give
         answer = await recording.ask(post(data, path="/mutate"), tls)
         answers[f"uid-{number}"] = answer.body.partition(b'"response":')[2][:-1]
     await recording.ask(post(b'{"secret": "' + CANARY.encode() + b'"', path="/mutate"), tls)
-    await written(recording, len(documents))
+    await until_written(recording, len(documents))
 
     folder = tmp_path / "records"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -74,8 +74,8 @@ async def test_no_secret_reaches_a_recording_or_the_log_and_every_answer_is_give
     lines = text.splitlines()
     assert {json.loads(line)["id"] for line in lines} == answers.keys()
     for line in lines:
-        found = replay_case(line)
-        assert bytes(found.response) == answers[found.id]
+        case = replay_case(line)
+        assert bytes(case.response) == answers[case.id]
     assert CANARY not in "".join(recording.lines)
     assert CANARY not in await asyncio.to_thread(recording.get, "/metrics")
 

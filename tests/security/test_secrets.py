@@ -1,4 +1,4 @@
-"""S3 on a real server: the keys stay where they are."""
+"""S3 on a real server: the keys do not leave their files."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ REQUESTS = (
 
 
 def pieces(certificates):
-    """All that would give a key away."""
-    found = {"PRIVATE KEY"}
+    """Return the texts that reveal a key."""
+    revealing = {"PRIVATE KEY"}
     for name in KEYS:
         lines = (certificates / name).read_text().splitlines()
         text = "".join(line for line in lines if not line.startswith("-"))
-        found |= {text[at : at + PIECE] for at in range(len(text) - PIECE + 1)}
-    return found
+        revealing |= {text[at : at + PIECE] for at in range(len(text) - PIECE + 1)}
+    return revealing
 
 
 def holds_none(text, secrets):
@@ -75,7 +75,7 @@ async def test_s3_no_key_is_in_what_a_whole_run_logs_counts_or_answers(tmp_path)
     key = certificates / "tls.key"
     secrets = pieces(certificates)
     text = (certificates / "ca.key").read_text()
-    # Without the authority's key the certificates are somebody else's, and never made anew.
+    # Without the authority's key, the certificates are foreign, and never renewed.
     (certificates / "ca.key").unlink()
     with WatchedServer(tmp_path, POLICY, options=("--log-level=debug",)) as server:
         trusting = strict_client(server.bundle)

@@ -1,4 +1,4 @@
-"""S16, S17 and S19: what is left alone, what is skipped visibly, and matching that fools nobody."""
+"""S16, S17 and S19: objects that are left alone or skipped visibly, and strict matching."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ANY = cluster_policy(
 
 def engine(*policies, namespaces=("web", OWN)):
     known = {name: Namespace({"kubernetes.io/metadata.name": name}) for name in namespaces}
-    found = policy_set(read_policy(policy)[0] for policy in policies)
-    return Engine(Snapshot(found, known, frozenset((OWN,))), AdmissionSettings())
+    compiled = policy_set(read_policy(policy)[0] for policy in policies)
+    return Engine(Snapshot(compiled, known, frozenset((OWN,))), AdmissionSettings())
 
 
 def respond(document, *policies, namespace="web", **request):

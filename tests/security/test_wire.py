@@ -20,7 +20,7 @@ HEAD = b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
 SMUGGLED = post(body(workload(), uid="smuggled"), path="/mutate")
 
 
-async def ended(wire):
+async def until_closed(wire):
     """Wait for the end of a connection."""
     with suppress(ssl.SSLError, ConnectionError):
         async with asyncio.timeout(PATIENCE):
@@ -42,7 +42,7 @@ async def test_s8_dripping_heads_and_stalled_handshakes_end_unnoticed(server, tr
             await asyncio.sleep(0.5)
 
     drips = asyncio.create_task(drip())
-    ends = [asyncio.create_task(ended(wire)) for wire in dripping + stalled]
+    ends = [asyncio.create_task(until_closed(wire)) for wire in dripping + stalled]
     await bystander.assert_served(memory)
     await asyncio.gather(*ends)
     assert not drips.done()
