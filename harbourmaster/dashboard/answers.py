@@ -52,15 +52,17 @@ def check_rate(limit: RateLimit, user: str, text: str) -> None:
         raise PageRefused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=delay)
 
 
-def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageRefused:
+def forbidden(page: Page, user: User, namespace: str, unchecked_namespaces: int = 0) -> PageRefused:
     """Return the answer to a user that may list nothing of a page.
 
-    ``unasked`` is that of the Visibility.
+    ``unchecked_namespaces`` is that of the Visibility.
     """
     places = _places(namespace)
     advice, command = _grant(user, namespace, page.needed_kinds)
-    if unasked:
-        places[True] = f"in the namespaces that were asked about; {unasked} were too many"
+    if unchecked_namespaces:
+        places[True] = (
+            f"in the namespaces that were asked about; {unchecked_namespaces} were too many"
+        )
         advice = f"Name yours in the address: {page.path}?namespace=NAME. Or {advice.lower()}"
     kinds = "; or list ".join(
         f"{' and '.join(kind.name for kind in group)} {places[group[0].namespaced]}"
@@ -124,9 +126,10 @@ def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]
         shown.append((PODS, sources.gated_pods))
     texts = (_note(page, kind, source) for kind, source in shown if not visible.of(kind).is_empty)
     notes = list(dict.fromkeys(filter(None, texts)))
-    if visible.unasked:
+    if visible.unchecked_namespaces:
         notes.append(
-            f"There are {visible.unasked} more namespaces than one page asks about: choose one."
+            f"There are {visible.unchecked_namespaces} more namespaces than one page asks about: "
+            "choose one."
         )
     return notes
 

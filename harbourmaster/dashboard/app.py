@@ -286,7 +286,7 @@ class Dashboard:
         sources = await self._read_sources(counts=page.counts)
         visible = await self._find_visible(user, page.kinds, sources, namespace, whole=False)
         if page.is_refused(visible):
-            raise forbidden(page, user, namespace, visible.unasked)
+            raise forbidden(page, user, namespace, visible.unchecked_namespaces)
         return sources, visible
 
     def _note_page(self, user: User) -> None:
@@ -410,7 +410,7 @@ class Dashboard:
 
         first = await find_visible()
         if page.is_refused(first):
-            raise forbidden(page, user, only, first.unasked)
+            raise forbidden(page, user, only, first.unchecked_namespaces)
         return await self.hub.serve(request, user.name, StreamReader(page.kinds, first), recheck)
 
     async def _static(self, request: web.Request) -> web.Response:

@@ -106,7 +106,7 @@ class ListScope(Struct, frozen=True):
 
     everywhere: bool = False
     namespaces: frozenset[str] = frozenset()
-    unasked: int = 0
+    unchecked_namespaces: int = 0
     """The number of namespaces that were not asked about, because they were too many."""
 
     @property
@@ -142,9 +142,9 @@ class Visibility(Struct, frozen=True):
         return all(any(self.of(kind).is_empty for kind in group) for group in needed)
 
     @property
-    def unasked(self) -> int:
+    def unchecked_namespaces(self) -> int:
         """The number of namespaces that were not asked about, because they were too many."""
-        return max((scope.unasked for scope in self.scopes.values()), default=0)
+        return max((scope.unchecked_namespaces for scope in self.scopes.values()), default=0)
 
 
 async def find_visibility(
@@ -194,12 +194,12 @@ class _Asker:
             return ListScope(namespaces=await self._among(resource, sorted(only)))
         wanted = sorted(namespaces)
         allowed = await self._among(resource, wanted[:MOST_NAMESPACES])
-        unasked = max(len(wanted) - MOST_NAMESPACES, 0)
-        if not allowed and not unasked:
+        unchecked_namespaces = max(len(wanted) - MOST_NAMESPACES, 0)
+        if not allowed and not unchecked_namespaces:
             rest = sorted(set(others).difference(wanted))
             allowed = await self._first(resource, rest[:MOST_NAMESPACES])
-            unasked = 0 if allowed else max(len(rest) - MOST_NAMESPACES, 0)
-        return ListScope(namespaces=allowed, unasked=unasked)
+            unchecked_namespaces = 0 if allowed else max(len(rest) - MOST_NAMESPACES, 0)
+        return ListScope(namespaces=allowed, unchecked_namespaces=unchecked_namespaces)
 
     async def _among(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:
         answers = await asyncio.gather(

@@ -26,7 +26,7 @@ from harbourmaster.rescheduling.decoding import decode_node
 from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
 from harbourmaster.rescheduling.reservation import taint_value
 from harbourmaster.serving.site import Site
-from helpers.dashboard_lifecycle import LifecycleStores
+from helpers.dashboard_stores import LifecycleStores
 
 TOKEN = "captain"  # noqa: S105 - of a stub
 ALL = frozenset(("*",))

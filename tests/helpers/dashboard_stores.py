@@ -1,4 +1,4 @@
-"""The stores that the dashboard shows, without a watch behind them."""
+"""Stores with the objects that the dashboard shows, without watches behind them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,24 @@ import msgspec
 from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.dashboard.caches import PodCounter
 from harbourmaster.dashboard.sources import MatchCounts, PageSources
+from harbourmaster.evaluation.model import Metric
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.release import CHECKS_KEY
+from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+from harbourmaster.lifecycle.gated_pods import decode_pod
+from harbourmaster.lifecycle.model import (
+    AppVersion,
+    Evaluation,
+    EvaluationDefinition,
+    Task,
+    TaskDefinition,
+    Workload,
+    WorkloadVersion,
+)
+from harbourmaster.lifecycle.wait_items import ItemReport
+from harbourmaster.lifecycle.workloads import names_of
 from helpers.generated_by import owners
 
 
@@ -116,3 +132,218 @@ class Stores:
             **owners(uid=f"uid-{namespace}-{parts.get('spec', {}).get('workloadName')}"),
         }
         return msgspec.convert({"metadata": metadata, **parts}, kind)
+
+
+class LifecycleStores(Stores):
+    """Stores to be filled with objects of the lifecycle."""
+
+    def app(self, namespace, name, number=0, release="1.4.2"):
+        """An application in a version, with two workloads, in one of five states."""
+        case = number % 5
+        begun = 120 + 37 * (number % 400)
+        workloads = [("web", release), ("worker", release)]
+        states = ("Succeeded", "Progressing", "Failed", "Pending", "Succeeded")
+        status = {"status": states[case], "startTime": self.ago(begun)}
+        checks = {"preDeploymentTasks": ["backup"], "preDeploymentEvaluations": ["errors"]}
+        if case == 3:
+            status = {"status": "Pending"}
+        else:
+            status |= self._done("preDeployment", "backup", begun, begun - 20)
+        if case in {0, 4}:
+            status |= self._done("preDeploymentEvaluation", "errors", begun - 20, begun - 35)
+            status |= {
+                "workloadOverallStatus": "Succeeded",
+                "postDeploymentStatus": "Succeeded",
+                "postDeploymentEvaluationStatus": "Succeeded",
+                "currentPhase": "Completed",
+                "endTime": self.ago(begun - 90),
+                "workloadStatus": [
+                    {"workload": {"name": workload, "version": of}, "status": "Succeeded"}
+                    for workload, of in workloads
+                ],
+            }
+        elif case == 1:
+            status |= self._done("preDeploymentEvaluation", "errors", begun - 20, begun - 35)
+            status |= {"workloadOverallStatus": "Progressing", "currentPhase": "AppDeploy"}
+        elif case == 2:
+            status |= self._done(
+                "preDeploymentEvaluation", "errors", begun - 20, begun - 60, "Failed"
+            )
+            status |= {"currentPhase": "AppPreDeployEvaluations", "endTime": self.ago(begun - 60)}
+            # All failed ones of a namespace share it.
+            self._evaluation(namespace, "pre-errors-81724", "errors", begun - 20, "Failed")
+        self.put(
+            "app_versions",
+            self._made(
+                AppVersion,
+                f"{name}-{release}-6b86b273",
+                namespace,
+                begun,
+                spec={
+                    "appName": name,
+                    "version": release,
+                    "previousVersion": "1.4.1",
+                    "workloads": [{"name": workload, "version": of} for workload, of in workloads],
+                    **checks,
+                },
+                status=status,
+            ),
+        )
+        for workload, version in workloads:
+            self._workload(namespace, name, workload, version, case, begun - 35)
+
+    def _workload(self, namespace, app, name, version, case, begun):
+        names = names_of(app, name, version)
+        status = {"status": "Pending"}
+        if case in {0, 4}:
+            status = {
+                "status": "Succeeded",
+                "startTime": self.ago(begun),
+                "endTime": self.ago(begun - 50),
+                "deploymentStartTime": self.ago(begun - 12),
+                "deploymentStatus": "Succeeded",
+                "preDeploymentEvaluationStatus": "Succeeded",
+                "postDeploymentStatus": "Succeeded",
+                "postDeploymentEvaluationStatus": "Succeeded",
+                "currentPhase": "Completed",
+                **self._done("preDeployment", "migrate", begun, begun - 12),
+            }
+        elif case == 1:
+            status = {
+                "status": "Progressing",
+                "startTime": self.ago(begun),
+                "currentPhase": "WorkloadPreDeployEvaluations",
+                "preDeploymentEvaluationStatus": "Progressing",
+                "preDeploymentEvaluationTaskStatus": [
+                    {
+                        "definitionName": "latency",
+                        "name": f"pre-eval-latency-{app}",
+                        "status": "Progressing",
+                        "startTime": self.ago(begun - 12),
+                    }
+                ],
+                **self._done("preDeployment", "migrate", begun, begun - 12),
+            }
+            self._evaluation(namespace, f"pre-eval-latency-{app}", "latency", begun - 12)
+        spec = {
+            "app": app,
+            "version": version,
+            "resourceReference": {"uid": f"uid-{app}", "kind": "ReplicaSet", "name": f"{app}-6f"},
+            "preDeploymentTasks": ["migrate"],
+            "preDeploymentEvaluations": ["latency"],
+        }
+        self.put(
+            "workload_versions",
+            self._made(
+                WorkloadVersion,
+                names.version,
+                namespace,
+                begun,
+                spec={**spec, "workloadName": names.workload},
+                status=status,
+            ),
+        )
+        self.put("workloads", self._made(Workload, names.workload, namespace, begun, spec=spec))
+        for task in ("backup", "migrate"):
+            made = self._made(TaskDefinition, task, namespace, 9999, spec={})
+            self.put("task_definitions", made)
+        for task in ("errors", "latency"):
+            reference = {"keptnMetricRef": {"name": "p95"}, "evaluationTarget": "<200"}
+            made = self._made(
+                EvaluationDefinition, task, namespace, 9999, spec={"objectives": [reference]}
+            )
+            self.put("evaluation_definitions", made)
+
+    def _evaluation(self, namespace, name, definition, begun, state="Progressing"):
+        message = "value '412.5' did not meet objective '<200'" if state == "Failed" else ""
+        self.put(
+            "evaluations",
+            self._made(
+                Evaluation,
+                name,
+                namespace,
+                begun,
+                spec={"evaluationDefinition": definition, "retries": 10, "retryInterval": "30s"},
+                status={
+                    "retryCount": 3,
+                    "overallStatus": state,
+                    "startTime": self.ago(begun),
+                    "evaluationStatus": {
+                        "p95": {"value": "412.5", "status": state, "message": message}
+                    },
+                },
+            ),
+        )
+        self.metric(namespace, "p95")
+
+    def metric(self, namespace, name, value="398.1", **status):
+        """A KeptnMetric that was fetched a moment ago."""
+        status = {"value": value, "rawValue": "MQ==", "lastUpdated": self.ago(4), **status}
+        spec = {
+            "provider": {"name": "prometheus"},
+            "query": "histogram_quantile(0.95, rate(latency_bucket[5m]))",
+            "fetchIntervalSeconds": 10,
+        }
+        self.put("metrics", self._made(Metric, name, namespace, 9999, spec=spec, status=status))
+
+    def waiting(self, namespace, name, wait_for, **states):
+        """A pod without checks at its gate; ``states`` are of the objects, by their names."""
+        self.gated(namespace, "shop", name=name, wait_for=wait_for, checks="none")
+        for item in waits_of({WAIT_FOR_KEY: wait_for}).items:
+            state, text = states.get(item.name, ("Pending", "does not exist"))
+            report = ItemReport(item.text, state, text)
+            self.waits.items.setdefault(namespace, {})[item] = report
+
+    def gated(self, namespace, app, number=0, name=None, wait_for="", checks=""):
+        """A pod at its gate, of a workload of the app."""
+        workload = ("web", "worker")[number % 2]
+        waits = {WAIT_FOR_KEY: wait_for, CHECKS_KEY: checks}
+        raw = {
+            "metadata": {
+                "name": name or f"{app}-{workload}-6f{number:04x}",
+                "namespace": namespace,
+                "uid": f"uid-pod-{number}",
+                "creationTimestamp": self.ago(40 + 31 * (number % 500)),
+                "annotations": {
+                    "keptn.sh/app": app,
+                    "keptn.sh/workload": workload,
+                    "keptn.sh/version": "1.4.2",
+                    **{key: value for key, value in waits.items() if value},
+                },
+                "ownerReferences": [
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": "ReplicaSet",
+                        "name": f"{app}-6f",
+                        "uid": f"uid-{app}" if number % 11 else "uid-other",
+                        "controller": True,
+                    }
+                ],
+            },
+            "spec": {
+                "schedulingGates": [
+                    {"name": GATE},
+                    *([{"name": "example.com/quota"}] if number % 7 == 3 else []),
+                ]
+            },
+            "status": {},
+        }
+        pod = decode_pod(msgspec.json.encode(raw))
+        self.put("gated_pods", pod, pod.key)
+
+    def task(self, namespace, name, **status):
+        """A KeptnTask."""
+        spec = {"taskDefinition": name}
+        self.put("tasks", self._made(Task, name, namespace, 60, spec=spec, status=status))
+
+    def _done(self, phase, name, begun, ended, state="Succeeded"):
+        """The fields of a phase with one item that is over."""
+        item = {
+            "definitionName": name,
+            "name": f"pre-{name}-81724",
+            "status": state,
+            "startTime": self.ago(begun),
+            "endTime": self.ago(ended),
+        }
+        items = "TaskStatus" if phase.endswith(("Deployment", "Evaluation")) else ""
+        return {f"{phase}Status": state, f"{phase}{items}": [item]}

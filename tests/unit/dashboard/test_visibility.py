@@ -53,7 +53,7 @@ async def test_no_page_asks_about_any_number_of_namespaces():
     access = StubAccess(sailor=names)
     scope = (await find_visibility(access, SAILOR, {PODS: names}, names)).of(PODS)
     assert len(scope.namespaces) == MOST_NAMESPACES
-    assert scope.unasked == 1000 - MOST_NAMESPACES
+    assert scope.unchecked_namespaces == 1000 - MOST_NAMESPACES
     assert len(access.asked) == MOST_NAMESPACES + 1
 
 
