@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.cli.gitops import argocd, flux
-from harbourmaster.cli.gitops.rules import HANDLED, scopes
+from harbourmaster.cli.gitops.rules import HANDLED, jq_expressions, json_pointers, scopes
 from harbourmaster.cli.render import render_manifest
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
@@ -51,11 +50,9 @@ def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
 
     for some in (scopes(compiled, "ns1"), scopes(compiled, apart=False)):
         injected = [scope.injected for scope in some]
-        said = [
-            expression for one in injected for expression in argocd.expressions(kind.pointer, one)
-        ]
+        said = [expression for one in injected for expression in jq_expressions(kind.pointer, one)]
         assert forget(after, said) == forget(before, said)
-        said = [pointer for one in injected for pointer in flux.pointers(kind.pointer, one)]
+        said = [pointer for one in injected for pointer in json_pointers(kind.pointer, one)]
         assert forget_pointers(after, said) == forget_pointers(before, said)
 
 
@@ -68,7 +65,7 @@ def test_what_git_sets_and_no_policy_does_is_compared(spec, found):
     said = [
         expression
         for scope in scopes(compiled, apart=False)
-        for expression in argocd.expressions(kind.pointer, scope.injected)
+        for expression in jq_expressions(kind.pointer, scope.injected)
     ]
     changed = manifest(kind, {**spec, "tolerations": [{"key": "only", "operator": "Exists"}]})
     changed["spec"]["template"]["spec"]["nodeSelector"] = {"only": "here"}
