@@ -90,7 +90,6 @@ PENDING: Final[tuple[str, ...]] = (
     "harbourmaster/gates/",
     "harbourmaster/registration/",
     "policies/",
-    "tests/chaos/",
     "tests/cluster/",
     "tests/conformance/",
     "tests/helpers/",

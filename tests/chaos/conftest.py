@@ -96,13 +96,13 @@ def harbour(throwaway_control_plane):
             installation = Installation(
                 plane, webhooks=webhooks, service_port=balancer.port, arguments=flags
             )
-            found = Harbour(plane, installation, balancer)
-            balancer.backends += found.backends.values()
+            installed = Harbour(plane, installation, balancer)
+            balancer.backends += installed.backends.values()
             try:
                 await asyncio.to_thread(installation.start)
                 plane.kubectl("apply", "-f=-", stdin=json.dumps(POLICY))
-                await found.all_ready()
-                yield found
+                await installed.all_ready()
+                yield installed
             finally:
                 await asyncio.to_thread(installation.stop)
 

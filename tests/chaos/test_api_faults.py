@@ -1,7 +1,7 @@
-"""Whatever happens to the API server, admission answers, and knows all that changed afterwards.
+"""Admission answers during all faults of the API server, and knows all changes afterwards.
 
-Every case ends in the state of the first one, in which nothing goes wrong. The processes are those
-of an installation, each behind a proxy of its own that counts what it asks for.
+Every case ends in the state of the first one, which has no fault. The processes are those of an
+installation, each behind its own proxy, which counts its requests.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ LABELLED_AFTER = {"north": "true", "south": None}
 
 @pytest.fixture(scope="module")
 def harbour(request, tmp_path_factory):
-    with proxied_installation(request, tmp_path_factory, controllers=2) as found:
-        stored = found.stored
+    with proxied_installation(request, tmp_path_factory, controllers=2) as installed:
+        stored = installed.stored
         tier = {"namespaces": {TIER: "gold"}, "nodeSelector": {TIER: "gold"}}
         stored.put(f"{POLICIES}/clusterpodschedulingpolicies/tier", cluster_policy("tier", **tier))
         spared = {"pods": {"app": "spared"}, "nodeSelector": {"example.com/spared": "yes"}}
         spared = cluster_policy("spared", **spared)
         stored.put(f"{POLICIES}/clusterpodschedulingpolicies/spared", spared)
-        yield found
+        yield installed
 
 
 @pytest.fixture
@@ -102,16 +102,16 @@ def begun(harbour, reviews):
     stored.remove(f"{POLICIES}/namespaces/north/podschedulingpolicies/made")
     given = policy("deleted", "south", nodeSelector={"example.com/south": "yes"})
     stored.put(f"{POLICIES}/namespaces/south/podschedulingpolicies/deleted", given)
-    until(lambda: all(registered(harbour)))
+    until(lambda: all(registered_webhooks(harbour)))
     touch(stored, (SECRET, MUTATING, VALIDATING))
     until(lambda: state(harbour, reviews), equals((BEFORE, LABELLED_BEFORE)))
-    return registered(harbour)
+    return registered_webhooks(harbour)
 
 
-def registered(harbour):
-    """What both configurations hold; None for one that is not there."""
-    found = [harbour.stored.find(path) for path in (MUTATING, VALIDATING)]
-    return [one and one["webhooks"] for one in found]
+def registered_webhooks(harbour):
+    """Return the webhooks of both configurations; None for a missing one."""
+    configurations = [harbour.stored.find(path) for path in (MUTATING, VALIDATING)]
+    return [configuration and configuration["webhooks"] for configuration in configurations]
 
 
 def touch(stored, paths):
@@ -141,7 +141,7 @@ def change(harbour):
 
 
 def state(harbour, reviews):
-    """What the webhook decides, and what the controller has written."""
+    """Return the decisions of the webhook, and the objects that the controller has written."""
     labels = {
         name: harbour.stored.find(f"/api/v1/namespaces/{name}")["metadata"]["labels"].get(LABEL)
         for name in LABELLED_BEFORE
@@ -150,13 +150,13 @@ def state(harbour, reviews):
 
 
 def by_dry_run(harbour):
-    """What a pod gets through the API server, where its namespace is there."""
+    """Return the patches of pods by dry runs, in the namespaces that exist."""
     names = [name for name, selector in AFTER.items() if selector is not None]
     return {name: harbour.stored.tried_pod(name, POD) for name in names}
 
 
 def hold(harbour):
-    """Let a fault last; nobody is turned away from a webhook that knows all it needs."""
+    """Let a fault last; no review is refused by a webhook whose caches are filled."""
     end = time.monotonic() + FAULT_SECONDS
     while time.monotonic() < end:
         for name in harbour.proxies:
@@ -236,7 +236,7 @@ FAULTS = {
 
 
 def test_a_replica_that_hears_nothing_is_not_ready_and_still_answers(harbour, reviews, begun):
-    # Without gates, whose owners nobody touches here, so that their watches stay silent by right.
+    # Without gates: no owner changes here, so that their watches are silent without a fault.
     flags = ["--watch-stale-after-seconds=2", "--features=policies"]
     harbour.installation.restart("webhook", flags)
     try:
@@ -270,7 +270,7 @@ def test_after_a_fault_all_is_as_without_it(harbour, reviews, begun, fault, take
         fault(harbour)
         _, seconds = until(lambda: state(harbour, reviews), equals((AFTER, LABELLED_AFTER)))
         until(lambda: by_dry_run(harbour), equals({name: it for name, it in AFTER.items() if it}))
-        _, more = until(lambda: registered(harbour), equals(begun))
+        _, more = until(lambda: registered_webhooks(harbour), equals(begun))
     assert steady.failures == []
     assert steady.slowest < PATIENCE_OF_A_REVIEW
     until(harbour.leader)

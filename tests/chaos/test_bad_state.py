@@ -1,6 +1,6 @@
-"""What people and accidents leave behind: it heals, and admission goes on meanwhile.
+"""Bad states that users and accidents leave: they are repaired, and admission continues meanwhile.
 
-Configurations fail closed here, so a review that nobody answers is a pod that is refused.
+Configurations fail closed here, so a review without an answer is a refused pod.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ FLAGS = {
 
 @pytest.fixture(scope="module")
 def harbour(request, tmp_path_factory):
-    with proxied_installation(request, tmp_path_factory, arguments=FLAGS) as found:
+    with proxied_installation(request, tmp_path_factory, arguments=FLAGS) as installed:
         policy = cluster_policy("pool", pods={"app": "web"}, nodeSelector=SELECTOR)
-        found.stored.put(f"{POLICIES}/clusterpodschedulingpolicies/pool", policy)
-        found.stored.put("/api/v1/namespaces/home", namespace("home"))
-        yield found
+        installed.stored.put(f"{POLICIES}/clusterpodschedulingpolicies/pool", policy)
+        installed.stored.put("/api/v1/namespaces/home", namespace("home"))
+        yield installed
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_without_the_right_to_list_it_says_so_and_is_ready_soon_after(harbour):
         wanted = [f'User "{ACCOUNT}" cannot list resource "{name}" in' for name in resources]
         status, text = until(
             lambda: harbour.health("webhook", "readyz"),
-            lambda answer: all(each in answer[1] for each in wanted),
+            lambda answer: all(text in answer[1] for text in wanted),
         )[0]
         assert status == 503
         assert len(text.splitlines()) == len({line.partition(":")[0] for line in text.splitlines()})

@@ -1,4 +1,4 @@
-"""Who enforces a policy changes under load: no pod is missed, and none is changed twice."""
+"""A change of the enforcing component under load: no pod is missed or changed twice."""
 
 from __future__ import annotations
 
@@ -79,17 +79,17 @@ class Modes:
         await self.kubectl("wait", "clusterpodschedulingpolicy/moded", told, WAIT)
 
 
-def matches(found):
-    """How many reviews the policy has selected in all webhooks."""
-    texts = [api.ask(f"{webhook.health}/metrics")[1] for webhook in found.installation.webhooks]
+def count_matches(installed):
+    """Return the number of reviews that the policy has selected in all webhooks."""
+    texts = [api.ask(f"{webhook.health}/metrics")[1] for webhook in installed.installation.webhooks]
     lines = [line for text in texts for line in text.splitlines() if REFERENCE in line]
     return sum(float(line.rpartition(" ")[2]) for line in lines if "matches" in line)
 
 
 async def test_no_pod_is_missed_or_changed_twice_while_the_mode_changes(harbour):
     hashes = {REFERENCE: hash_of(POLICY)}
-    async with harbour(webhooks=2) as found, connected(found.plane.kubeconfig) as client:
-        modes, load = Modes(found.plane), Creations(client)
+    async with harbour(webhooks=2) as installed, connected(installed.plane.kubeconfig) as client:
+        modes, load = Modes(installed.plane), Creations(client)
         await modes.kubectl("apply", "-f=-", objects=[POLICY])
         first = await client.create(PODS, POD, "default", dry_run=True)
         assert RULES["nodeSelector"] == msgspec.json.decode(first)["spec"]["nodeSelector"]
@@ -105,13 +105,14 @@ async def test_no_pod_is_missed_or_changed_twice_while_the_mode_changes(harbour)
 
         load.phase = "APIServer"
         await asyncio.sleep(5.0)
-        before, name = await asyncio.to_thread(matches, found), found.installation.webhooks[0].name
+        before = await asyncio.to_thread(count_matches, installed)
+        name = installed.installation.webhooks[0].name
         await asyncio.sleep(5.0)
-        assert await asyncio.to_thread(matches, found) == before
+        assert await asyncio.to_thread(count_matches, installed) == before
         # One that starts again knows nothing of the past 30 s.
-        await asyncio.to_thread(found.installation.kill, name)
-        await asyncio.to_thread(found.installation.launch, name)
-        await found.all_ready()
+        await asyncio.to_thread(installed.installation.kill, name)
+        await asyncio.to_thread(installed.installation.launch, name)
+        await installed.all_ready()
 
         load.phase = "a new set"
         await modes.kubectl("apply", "-f=-", objects=[mutation(hashes, SECOND)])

@@ -67,7 +67,7 @@ PASSING = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
     (re.compile(r"-\d{5}\b"), "-DIGITS"),
 )
-"""What differs from one run to the next."""
+"""Texts that differ between runs."""
 
 
 def manifests():
@@ -109,17 +109,17 @@ def manifests():
 
 
 def of_everyone():
-    """What lies in our own namespace, for everybody's tasks."""
+    """Return the task definition of our namespace, which all namespaces use."""
     return task_definition("migrate", deno={"inline": {"code": "console.log(1)"}})
 
 
 def outcome(flow):
-    """What there is, without what differs from one run to the next; a line for each object."""
+    """Return a line for each object, without texts that differ between runs."""
     lines = [
-        f"{resource.kind} {one['metadata']['name']} "
-        + json.dumps([one.get("spec"), one.get("status")], sort_keys=True)
+        f"{resource.kind} {obj['metadata']['name']} "
+        + json.dumps([obj.get("spec"), obj.get("status")], sort_keys=True)
         for resource in COMPARED
-        for one in flow.all(resource)
+        for obj in flow.all(resource)
     ]
     for job in flow.all(JOBS):
         spec = job["spec"]
@@ -127,9 +127,9 @@ def outcome(flow):
         left = [spec.get("ttlSecondsAfterFinished"), ended, _containers(spec)]
         lines.append(f"Job {job['metadata']['name']} {json.dumps(left)}")
     lines += [
-        f"ConfigMap {one['metadata']['name']} {json.dumps(one['data'])}"
-        for one in flow.all(CONFIG_MAPS)
-        if one["metadata"]["name"].startswith("keptnfn-")
+        f"ConfigMap {config_map['metadata']['name']} {json.dumps(config_map['data'])}"
+        for config_map in flow.all(CONFIG_MAPS)
+        if config_map["metadata"]["name"].startswith("keptnfn-")
     ]
     lines += [f"{part}: {len(pods)} of {PARTS[part]} let go" for part, pods in released(flow)]
     return sorted(_same(line.replace(flow.namespace, "NAMESPACE")) for line in lines)
@@ -168,7 +168,7 @@ def has_ended(flow):
 
 
 def reasons(flow):
-    """How often we told each; those above come last of their objects."""
+    """Return how often each event was emitted; parents come after their objects."""
     ours = (
         event
         for event in flow.events()
@@ -230,13 +230,13 @@ async def test_a_controller_that_dies_at_every_write_does_the_same(throwaway_con
 
 
 def kinds(writes):
-    """What was written, by verb, resource and subresource."""
-    found = (write.split(" ", 2)[:2] for write in writes if "/leases" not in write)
-    return {(verb, *path.split("/namespaces/")[-1].split("/")[1::2]) for verb, path in found}
+    """Return the distinct writes as verb, resource and subresource."""
+    requests = (write.split(" ", 2)[:2] for write in writes if "/leases" not in write)
+    return {(verb, *path.split("/namespaces/")[-1].split("/")[1::2]) for verb, path in requests}
 
 
 def assert_once(flow):
-    """Nothing was made twice, be it that one of them is gone again."""
+    """Check that no object was created twice, not even after a deletion."""
     for resource in (TASKS, EVALUATIONS, JOBS, APP_VERSIONS, WORKLOAD_VERSIONS, WORKLOADS, APPS):
         made = {
             (version["metadata"]["uid"], name)
@@ -248,12 +248,12 @@ def assert_once(flow):
 
 
 def assert_in_order(flow):
-    """No pod was ever without its gate before the checks of its workload had passed."""
+    """Check that no pod lost its gate before the checks of its workload had passed."""
     for part in PARTS:
         (version,) = (
-            one
-            for one in flow.all(WORKLOAD_VERSIONS)
-            if one["metadata"]["name"].endswith(f"-{part}-1.0")
+            candidate
+            for candidate in flow.all(WORKLOAD_VERSIONS)
+            if candidate["metadata"]["name"].endswith(f"-{part}-1.0")
         )
         passed = first(flow.history(WORKLOAD_VERSIONS, version["metadata"]["name"]), has_passed)
         for pod in flow.pods(part):

@@ -36,34 +36,34 @@ async def test_gated_pods_go_at_once_and_versions_that_wait_ask_for_nothing(
     throwaway_control_plane,
 ):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
-    found = await measure_release(plane, VERSIONS, QUIET)
-    print(f"\n{found}")  # noqa: T201 - figures to note
-    assert found.idle <= REQUESTS
-    assert found.p99 <= RELEASE_SECONDS * GUARD
-    assert found.drained <= DRAIN_SECONDS * found.pods * GUARD
-    assert found.memory_mb <= MEMORY_MB
+    result = await measure_release(plane, VERSIONS, QUIET)
+    print(f"\n{result}")  # noqa: T201 - figures to note
+    assert result.idle <= REQUESTS
+    assert result.p99 <= RELEASE_SECONDS * GUARD
+    assert result.drained <= DRAIN_SECONDS * result.pods * GUARD
+    assert result.memory_mb <= MEMORY_MB
 
 
 async def test_applications_of_five_workloads_are_reconciled(throwaway_control_plane):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
-    found = await measure_apps(plane, APPS)
-    print(f"\n{found}")  # noqa: T201 - figures to note
-    assert found.seconds <= RECONCILE_SECONDS * APPS * GUARD
-    assert found.memory_mb <= MEMORY_MB
+    result = await measure_apps(plane, APPS)
+    print(f"\n{result}")  # noqa: T201 - figures to note
+    assert result.seconds <= RECONCILE_SECONDS * APPS * GUARD
+    assert result.memory_mb <= MEMORY_MB
 
 
 async def test_pods_that_wait_for_jobs_are_bound_soon_after_their_end(throwaway_control_plane):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=BOUND_BY)
-    found = await measure_jobs(plane, WAITING, SINGLE)
-    print(f"\n{found}")  # noqa: T201 - figures to note
-    assert found.bound_p99 <= RELEASE_SECONDS * GUARD
-    assert found.memory_mb <= MEMORY_MB
+    result = await measure_jobs(plane, WAITING, SINGLE)
+    print(f"\n{result}")  # noqa: T201 - figures to note
+    assert result.bound_p99 <= RELEASE_SECONDS * GUARD
+    assert result.memory_mb <= MEMORY_MB
 
 
 async def test_pods_that_wait_for_one_deployment_go_together(throwaway_control_plane):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
-    found = await measure_availability(plane, FOR_ONE)
-    print(f"\n{found}")  # noqa: T201 - figures to note
-    assert found.seconds <= AVAILABLE_SECONDS * found.pods * GUARD
-    assert found.requests_each <= REQUESTS_EACH
-    assert found.memory_mb <= MEMORY_MB
+    result = await measure_availability(plane, FOR_ONE)
+    print(f"\n{result}")  # noqa: T201 - figures to note
+    assert result.seconds <= AVAILABLE_SECONDS * result.pods * GUARD
+    assert result.requests_each <= REQUESTS_EACH
+    assert result.memory_mb <= MEMORY_MB

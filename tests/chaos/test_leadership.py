@@ -1,4 +1,4 @@
-"""Of two controllers one works, whatever is done to it; read from the API server's audit log.
+"""Only one of two controllers works, in spite of faults; the evidence is the audit log.
 
 Namespaces change all the time, and a registration is deleted each time, so that a controller which
 should not work any more has work to do.
@@ -31,10 +31,10 @@ PAUSE = 0.05
 
 @pytest.fixture(scope="module")
 def harbour(request, tmp_path_factory):
-    with proxied_installation(request, tmp_path_factory, controllers=2) as found:
+    with proxied_installation(request, tmp_path_factory, controllers=2) as installed:
         for name in RESTLESS:
-            found.stored.put(_path(name), namespace(name))
-        yield found
+            installed.stored.put(_path(name), namespace(name))
+        yield installed
 
 
 class Unrest:
@@ -73,38 +73,38 @@ def _path(name):
 
 def disagreeing(stored):
     """The namespaces whose label does not follow their annotation."""
-    found = {name: stored.find(_path(name))["metadata"] for name in RESTLESS}
+    metadata_by_name = {name: stored.find(_path(name))["metadata"] for name in RESTLESS}
     return [
         name
-        for name, metadata in found.items()
+        for name, metadata in metadata_by_name.items()
         if (OPT_IN in metadata.get("annotations", {})) != (LABEL in metadata["labels"])
     ]
 
 
-def killed(harbour, leader, other):
+def killed(harbour, leader, follower):
     harbour.installation.kill(leader)
-    until(lambda: harbour.leader(among=[other]))
+    until(lambda: harbour.leader(among=[follower]))
     harbour.installation.launch(leader)
 
 
-def standing_still(harbour, leader, other):
-    """As in a machine that is suspended: what it was about to do, it is about to do afterwards."""
+def standing_still(harbour, leader, follower):
+    """Suspend the process, as a suspended machine does: it continues its work afterwards."""
     pid = harbour.installation.pid(leader)
     os.kill(pid, signal.SIGSTOP)
     try:
-        until(lambda: harbour.leader(among=[other]))
+        until(lambda: harbour.leader(among=[follower]))
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
-def standing_still_amid_work(harbour, leader, other):
+def standing_still_amid_work(harbour, leader, follower):
     """The answer that it waits for lies there when it goes on, and much more is to be written."""
     pid = harbour.installation.pid(leader)
     try:
         with harbour.failing(Fault.HOLD, "/namespaces/restless", names=[leader]):
             until(lambda: len(disagreeing(harbour.stored)) > 1)
             os.kill(pid, signal.SIGSTOP)
-            until(lambda: harbour.leader(among=[other]))
+            until(lambda: harbour.leader(among=[follower]))
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -112,9 +112,9 @@ def standing_still_amid_work(harbour, leader, other):
 def failing(fault, concerned=""):
     """Alone, while the other one is well."""
 
-    def harm(harbour, leader, other):
+    def harm(harbour, leader, follower):
         with harbour.failing(fault, concerned, names=[leader]):
-            until(lambda: harbour.leader(among=[other]))
+            until(lambda: harbour.leader(among=[follower]))
 
     return harm
 
@@ -135,13 +135,13 @@ HARMS = {
 def test_two_never_work_at_once(harbour, harm):
     harbour.installation.await_ready(*harbour.controllers)
     leader, _ = until(harbour.leader)
-    (other,) = {*harbour.controllers} - {leader}
+    (follower,) = {*harbour.controllers} - {leader}
     with Unrest(harbour.plane):
         until(news(harbour, leader, work))
         beginning = time.time()
         harbour.stored.remove(VALIDATING)
-        harm(harbour, leader, other)
-        until(news(harbour, other, work))
+        harm(harbour, leader, follower)
+        until(news(harbour, follower, work))
         assert_one_at_a_time(harbour, beginning)
         # It stands for the Lease again, and brings no work along.
         until(news(harbour, leader, asking))
@@ -149,12 +149,12 @@ def test_two_never_work_at_once(harbour, harm):
     until(lambda: harbour.stored.find(VALIDATING))
 
     deeds = assert_one_at_a_time(harbour, beginning)
-    ages = {name: [0.0] for name in (leader, other)}
+    ages = {name: [0.0] for name in (leader, follower)}
     for deed, age in staleness(deeds):
         if deed.begun > beginning:
             ages[deed.who].append(age)
     assert max(map(max, ages.values())) < LEASE.lease_duration
-    taken = next(it for it in terms(deeds) if it.who == other and it.begun > beginning)
+    taken = next(it for it in terms(deeds) if it.who == follower and it.begun > beginning)
     ended = max(it.ended for it in work(deeds) if it.who == leader and it.ended < taken.begun)
     note(
         taken_after=taken.begun - beginning, oldest_work=max(ages[leader]), idle=taken.begun - ended

@@ -148,15 +148,15 @@ def _figures(load, seen, asked, window, others):
         times = seen.at[name]
         slot = theirs.next(begin)
         while slot < end:
-            found = next((time for time in times if time >= slot - 0.005), None)
-            if found is None or found > slot + load.interval:
+            sent = next((time for time in times if time >= slot - 0.005), None)
+            if sent is None or sent > slot + load.interval:
                 missed += 1
             else:
-                late.append(max(found - slot, 0.0))
+                late.append(max(sent - slot, 0.0))
             slot += load.interval
     late.sort()
     of_window = {
-        query: [each for each in times if begin <= each < end]
+        query: [time for time in times if begin <= time < end]
         for query, times in asked.items()
         if not query.startswith(HUNG)
     }
@@ -209,7 +209,7 @@ async def _asked(url):
 
 
 def cpu_seconds(pid):
-    """What a process has used of the processors."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -242,16 +242,16 @@ MEMORY_MB = 300
 
 async def test_each_metric_is_on_time_though_one_provider_hangs(throwaway_control_plane):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
-    found = await measure(plane, LOAD, SECONDS)
-    print(f"\n{found}")  # noqa: T201 - figures to note
+    result = await measure(plane, LOAD, SECONDS)
+    print(f"\n{result}")  # noqa: T201 - figures to note
     slots = LOAD.metrics * SECONDS / LOAD.interval
-    assert found.missed == 0
-    assert abs(found.fetches - slots) <= 0.02 * slots
+    assert result.missed == 0
+    assert abs(result.fetches - slots) <= 0.02 * slots
     # One question for all that share it.
-    assert found.asked_twice == 0 or found.worst > LOAD.interval / 2
-    assert abs(found.asked - slots / LOAD.of_each) <= LOAD.questions
-    assert found.hung_asked
-    assert found.worst <= LATE_SECONDS * GUARD
-    assert found.memory_mb <= MEMORY_MB
+    assert result.asked_twice == 0 or result.worst > LOAD.interval / 2
+    assert abs(result.asked - slots / LOAD.of_each) <= LOAD.questions
+    assert result.hung_asked
+    assert result.worst <= LATE_SECONDS * GUARD
+    assert result.memory_mb <= MEMORY_MB
     if IS_LONG:
-        assert found.cores <= CORES
+        assert result.cores <= CORES

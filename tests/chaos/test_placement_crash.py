@@ -48,8 +48,8 @@ def planes(control_plane, request, tmp_path_factory):
 
 @pytest.fixture
 async def members(planes):
-    async with members_of(planes) as found:
-        yield found
+    async with members_of(planes) as connected:
+        yield connected
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
 
     monkeypatch.setattr(session, "Client", client)
     names = {"first", "second", "theirs"}
-    # One of them is on the first cluster already, and is nobody's to delete.
+    # One of them is on the first cluster already, and must not be deleted.
     theirs = ApplyPatch(config_map("theirs", first.namespace, a="precious"), "somebody")
     await first.client.patch(CONFIG_MAPS, "theirs", theirs, first.namespace)
     manifests = [config_map(name, first.namespace, b="ours") for name in sorted(names)]

@@ -1,4 +1,4 @@
-"""A rescheduler that dies before and after every write takes nobody twice, and leaves no taint."""
+"""A rescheduler that dies before and after every write evicts no pod twice, and leaves no taint."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ FLAGS = {"controllers": ["rescheduling"], "rescheduling": {**SETTINGS, "attempts
 
 
 class Scene:
-    """Nodes on which room has to be made, each in another way, and what is to come of it."""
+    """Nodes that need room in different ways, and the expected results."""
 
     def __init__(self, field, name):
         self._field = field
         self._name = name
         self.places = []
         self.wanted = {}
-        """By the uid of a critical pod: its place, its node, and who has to go."""
+        """The expected place, node and evicted pods of each critical pod, by its UID."""
 
     async def build(self):
-        """Make all of it; nobody works on it yet."""
+        """Create all objects, before the rescheduler starts."""
         plain = await self._place("plain")
         on = await plain.node("n1", 2, taints=OTHERS)
         await plain.full(on, "v0", "v1")
@@ -76,9 +76,9 @@ class Scene:
         spreads = await self._place("spreads")
         on = await self._second(spreads)
         mark = {"app": self._name}
-        other = removable(f"other-{self._name}", spreads.nodes[0], None, labels=mark)
-        other["metadata"]["annotations"] = {ANNOTATION: ""}
-        await spreads.pods(other, namespace="kube-system")
+        addon = removable(f"other-{self._name}", spreads.nodes[0], None, labels=mark)
+        addon["metadata"]["annotations"] = {ANNOTATION: ""}
+        await spreads.pods(addon, namespace="kube-system")
         constraints = [spread(mark)]
         await self._want(spreads, on, {"v1"}, labels=mark, topologySpreadConstraints=constraints)
         stored = await self._place("stored")
@@ -122,8 +122,8 @@ class Scene:
         for place, on, victims in self.wanted.values():
             assert place.taken() == victims
             place.untouched()
-            history = [one.object for one in place.cluster.history(place.uid_of_node(on))]
-            assert any(not is_clean(found) for found in history)
+            history = [entry.object for entry in place.cluster.history(place.uid_of_node(on))]
+            assert any(not is_clean(node) for node in history)
             before = history[0]["spec"].get("taints", [])
             for obj in history:
                 others = [taint for taint in obj["spec"].get("taints", []) if is_foreign(taint)]
@@ -158,7 +158,7 @@ async def test_a_rescheduler_that_dies_at_every_write_does_the_same(tmp_path):
             seconds = time.monotonic() - started
             stormy.assert_right()
             # Another leader finds nothing to do.
-            nodes = {one["metadata"]["name"]: one for one in field.cluster.all(NODES)}
+            nodes = {node["metadata"]["name"]: node for node in field.cluster.all(NODES)}
             assert all(map(is_clean, nodes.values()))
     assert kinds(plan.sent) == kinds(undisturbed.sent)
     before, after = (len(plan.deaths[moment]) for moment in ("before", "after"))
@@ -170,8 +170,8 @@ async def test_a_rescheduler_that_dies_at_every_write_does_the_same(tmp_path):
 
 
 def kinds(writes):
-    """What was written, by verb, resource and subresource; dry runs apart."""
-    found = set()
+    """Return the distinct writes as verb, resource and subresource, with dry runs apart."""
+    distinct = set()
     for write in writes:
         verb, path, body = write.split(" ", 2)
         if "/leases" in path or "/events" in path:
@@ -183,8 +183,8 @@ def kinds(writes):
         )
         parts = path.split("/namespaces/")[-1].split("/")
         resource = ("nodes",) if "/nodes/" in path else tuple(parts[1::2])
-        found.add((verb, resource, is_dry))
-    return found
+        distinct.add((verb, resource, is_dry))
+    return distinct
 
 
 async def test_what_a_dead_one_left_is_gone_within_a_minute_of_the_next(tmp_path):

@@ -1,8 +1,7 @@
-"""S22: every right that the manifests grant is used, and nothing that is tried is refused.
+"""S22: every right that the manifests grant is used, and no request is refused.
 
-The processes run as their ServiceAccounts; what they did is read from the API server's audit log.
-Only what JUDGED lists stands in no log: the API server itself asks for it, where it enforces who
-may set owner references.
+The processes run as their ServiceAccounts; the API server's audit log has their requests. It lacks
+only the rights of JUDGED, which the API server checks itself for owner references.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ RESCHEDULING = (
     "components/account-guard/nodes.yaml",
     "components/account-guard/pods.yaml",
 )
-"""What of the manifests is about the controller where it does nothing but reschedule."""
+"""The manifests of a controller that only reschedules."""
 PLUGIN = "OwnerReferencesPermissionEnforcement"
 LIFECYCLE = "lifecycle.keptn.sh"
 JUDGED = {
@@ -94,17 +93,17 @@ JUDGED = {
     # A workload gets another owner, for which the plugin asks who might as well delete it.
     ("delete", LIFECYCLE, "keptnworkloads"),
 }
-"""What the plugin asks for when objects are written; no request is of these verbs."""
+"""The rights that the plugin checks at writes; no request has these verbs."""
 GUARDED = {("write-generated", "gates.harbourmaster.dev", "generated")}
-"""What the guards ask for."""
+"""The rights that the guards check."""
 WATCHES_OF_OWNERS = r"^/apis/(apps|argoproj\.io)/\w+/\w+$"
 OWNERS = ("Deployment", "StatefulSet", "DaemonSet", "Rollout")
 FIRST, SECOND = "6b86b273", "d4735e3a"
-"""What the versions of an app end with, by its generation."""
+"""The suffixes of an app's versions, by its generation."""
 
 
 def granted(kubectl):
-    """What each account may do: verb, group, resource, and the name where it is limited to one."""
+    """Return the rights of each account: verb, group, resource, and the name if limited to one."""
     stored, roles, bindings = Stored(kubectl.__self__), {}, []
     for kind in ("Role", "ClusterRole"):
         path = f"/apis/{RBAC}/{kind.lower()}"
@@ -125,7 +124,7 @@ def granted(kubectl):
 
 
 def audited(plane):
-    """What the accounts did so far, and with what result."""
+    """Return the requests of the accounts so far, with their results."""
     lines = (plane.layout.logs / "audit.log").read_text().splitlines()
     for line in lines:
         # Most are of the other components, and there are many of them.
@@ -142,18 +141,18 @@ def audited(plane):
 
 
 def used(plane, rights):
-    """Of the rights those used; one to any name is not used by what another names."""
-    found = {
+    """Return the used rights; a right to a name counts before one to any name."""
+    exercised = {
         right
         for right, status in audited(plane)
-        # Who is told that there is nothing was let through.
+        # A 404 for a read means that it was allowed.
         if status["code"] < 400 or (right[1], status["code"]) == ("get", 404)
     }
-    return rights & (found | {(*right[:-1], ANY_NAME) for right in found - rights})
+    return rights & (exercised | {(*right[:-1], ANY_NAME) for right in exercised - rights})
 
 
 def refused(plane):
-    """What the accounts were kept from, unless its namespace was about to go."""
+    """Return the refused requests, except in namespaces that are being deleted."""
     return [
         (right, status)
         for right, status in audited(plane)
@@ -162,9 +161,10 @@ def refused(plane):
 
 
 def judged(flow):
-    """What the plugin asked about whoever wrote these objects, seen from every version of them."""
-    ours = (one for one in WATCHED if one.group == LIFECYCLE or one in {CONFIG_MAPS, JOBS})
-    for resource in ours:
+    """Yield the rights that the plugin checked for each version of these objects."""
+    for resource in WATCHED:
+        if resource.group != LIFECYCLE and resource not in {CONFIG_MAPS, JOBS}:
+            continue
         for obj in flow.all(resource):
             versions = flow.history(resource, obj["metadata"]["name"])
             for before, after in itertools.pairwise([None, *versions]):
@@ -184,15 +184,15 @@ def judged(flow):
 def plugin_refuses(kubectl):
     """Whether the API server keeps the controller from what none of its rights is for."""
     reference = {"apiVersion": "v1", "kind": "Namespace", "name": HOME, "uid": "of-any"}
-    found = of_kind("ConfigMap", "tried")
-    found["metadata"]["ownerReferences"] = [{**reference, "blockOwnerDeletion": True}]
+    config_map = of_kind("ConfigMap", "tried")
+    config_map["metadata"]["ownerReferences"] = [{**reference, "blockOwnerDeletion": True}]
     answer = kubectl(
         "create",
         "--dry-run=server",
         f"--namespace={HOME}",
         f"--as={ACCOUNTS['controller']}",
         "-f=-",
-        stdin=json.dumps(found),
+        stdin=json.dumps(config_map),
         check=False,
     )
     return "cannot set blockOwnerDeletion" in answer.stderr
@@ -322,7 +322,7 @@ async def until_done(flow, part):
 
 
 async def of_tasks(flow):
-    """Tasks of every kind, of which somebody takes away the Job, the code and the task itself."""
+    """Run tasks of every kind, and delete the Job, the code and the task of some."""
     code = {"inline": {"code": "console.log(1)"}}
     await flow.create(task_definition("of-all", deno=code), namespace=HOME)
     checks = {"pre_deployment_tasks": "migrate,inline,refer,of-all"}
@@ -340,11 +340,13 @@ async def of_tasks(flow):
     await flow.change("KeptnTaskDefinition", "migrate", without_outcome())
     await flow.delete("KeptnTask", task)
     stored = {"status": {"function": {"configMap": bool}}}
-    found = await flow.until_like(TASK_DEFINITIONS, "inline", stored)
-    name = found["status"]["function"]["configMap"]
+    definition = await flow.until_like(TASK_DEFINITIONS, "inline", stored)
+    name = definition["status"]["function"]["configMap"]
     data = flow.find(CONFIG_MAPS, name)["data"]
     await flow.change("ConfigMap", name, {"data": dict.fromkeys(data, "something else")})
-    await flow.until(lambda: any(one["data"] != data for one in flow.history(CONFIG_MAPS, name)))
+    await flow.until(
+        lambda: any(version["data"] != data for version in flow.history(CONFIG_MAPS, name))
+    )
     await flow.until_like(CONFIG_MAPS, name, {"data": data})
     waits = {"spec": {"taskDefinition": "refer"}, "status": {"reason": "TaskDefinitionNotFound"}}
     await flow.until_all(TASKS, waits)
@@ -364,14 +366,14 @@ async def started(flow, definition, *former):
 
 
 async def of_evaluations(flow):
-    """An evaluation that somebody takes away before its metric is as it should be."""
+    """Run an evaluation, and delete it before its metric meets the target."""
     await flow.measure("load", "1")
     await flow.create(
         evaluation_definition("enough", "load", ">5", retries=100),
         deployment("evaluations", keptn("evaluations", pre_deployment_evaluations="enough")),
     )
-    (found,) = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Progressing"}})
-    await flow.delete("KeptnEvaluation", found["metadata"]["name"])
+    (evaluation,) = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Progressing"}})
+    await flow.delete("KeptnEvaluation", evaluation["metadata"]["name"])
     await flow.measure("load", "10")
     await flow.until_released("evaluations")
     await flow.until_ended(WORKLOAD_VERSIONS, "evaluations-evaluations-1.0")
@@ -389,7 +391,7 @@ async def of_made_apps(flow):
 
 
 async def of_written_apps(flow):
-    """An app with a context that is checked anew, and an app whose version bears another's name."""
+    """Run an app with a context again, and an app whose version has the name of another's."""
     await flow.create(
         app_context("desk", preDeploymentTasks=["quick"]),
         app("desk", "1.0", ("ledger", "1.0")),
@@ -489,7 +491,7 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         deadline = time.monotonic() + PATIENCE
         while missing := rights - used(plane, rights):
             assert time.monotonic() < deadline, f"granted and never used: {sorted(missing)}"
-            # The log tells nobody that it has grown.
+            # The log has no notification.
             time.sleep(0.5)
     assert refused(plane) == []
     assert not used(plane, of_others), "used: remove it from previous.KEPT"

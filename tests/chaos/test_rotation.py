@@ -21,8 +21,8 @@ async def test_r10_rotation_under_load_fails_no_handshake(harbour):
         f"--certificates-ca-lifetime-seconds={CA_SECONDS}",
         "--certificates-publish-seconds=5",
     ]
-    async with harbour(controller=flags) as found, found.followed_authority() as authority:
-        load = found.load(authority, fresh=FRESH)
+    async with harbour(controller=flags) as installed, installed.followed_authority() as authority:
+        load = installed.load(authority, fresh=FRESH)
         await load.run(rate=RATE, seconds=SECONDS)
     leaves = [x509.load_der_x509_certificate(certificate) for certificate in load.certificates]
     signers = {

@@ -37,7 +37,7 @@ QUIET = 0.5
 
 
 class Placed(NamedTuple):
-    """Seconds from the first pod on a node to the last, by run: asking us, and asking nobody."""
+    """Seconds from the first bound pod to the last of each run, with and without the extender."""
 
     pods: int
     asking: list[float]
@@ -45,7 +45,7 @@ class Placed(NamedTuple):
 
     @property
     def ratio(self):
-        """Of the medians."""
+        """The ratio of the medians."""
         return statistics.median(self.asking) / statistics.median(self.alone)
 
 
@@ -70,7 +70,7 @@ async def measure_placing(plane, folder, pods, nodes, runs):
         await bulk.create(APPS, [app(APP, [WORKLOAD])])
         (owner,) = await bulk.create(REPLICA_SETS, [replica_set(WORKLOAD)])
         uid = owner["metadata"]["uid"]
-        found = {name: [] for name in ways}
+        result = {name: [] for name in ways}
         # The first one has the version made, and is not counted.
         with second_scheduler(plane, ways["asking"]):
             await _place(client, bulk, [ready_pod("first", 0, uid)])
@@ -80,13 +80,13 @@ async def measure_placing(plane, folder, pods, nodes, runs):
                 await bulk.create(PODS, made)
                 # All are there and known before anybody looks: only the scheduler is measured.
                 await idle_requests(controller, QUIET)
-                found[name].append(await _round(plane, client, way, made))
-        return Placed(pods, found["asking"], found["alone"])
+                result[name].append(await _round(plane, client, way, made))
+        return Placed(pods, result["asking"], result["alone"])
 
 
 async def _round(plane, client, way, made):
     starting = contextlib.ExitStack()
-    placing = asyncio.create_task(_placed(client, {each["metadata"]["name"] for each in made}))
+    placing = asyncio.create_task(_await_placed(client, {pod["metadata"]["name"] for pod in made}))
     try:
         await asyncio.to_thread(starting.enter_context, second_scheduler(plane, way))
         return await placing
@@ -98,11 +98,11 @@ async def _round(plane, client, way, made):
 
 async def _place(client, bulk, made):
     await bulk.create(PODS, made)
-    await _placed(client, {each["metadata"]["name"] for each in made})
+    await _await_placed(client, {pod["metadata"]["name"] for pod in made})
 
 
-async def _placed(client, names):
-    """Wait until all of them are on nodes; seconds from the first to the last."""
+async def _await_placed(client, names):
+    """Wait until all pods are on nodes; return the seconds from the first to the last."""
 
     # Pods of the last round may still be going.
     def is_placed(pod):
@@ -116,20 +116,20 @@ async def _placed(client, names):
 
 
 def ready_pod(name, index, uid):
-    """A pod of that ReplicaSet as admission leaves it: it waits with the scheduler, for nothing."""
-    found = gated_pod(index, APP, WORKLOAD, uid)
-    found["metadata"]["name"] = f"{name}-{index}"
-    del found["metadata"]["annotations"]["keptn.sh/pre-deployment-tasks"]
-    return {**found, "spec": {"containers": [CONTAINER], "schedulerName": NAME}}
+    """Return an admitted pod of the ReplicaSet, which waits for the scheduler without checks."""
+    pod = gated_pod(index, APP, WORKLOAD, uid)
+    pod["metadata"]["name"] = f"{name}-{index}"
+    del pod["metadata"]["annotations"]["keptn.sh/pre-deployment-tasks"]
+    return {**pod, "spec": {"containers": [CONTAINER], "schedulerName": NAME}}
 
 
-def report(found):
-    """The figures in a line each."""
+def report(result):
+    """Return the figures, each in a line."""
     lines = [
         f"{name}: {', '.join(f'{time:.2f}' for time in times)} s"
-        for name, times in (("asking", found.asking), ("alone", found.alone))
+        for name, times in (("asking", result.asking), ("alone", result.alone))
     ]
-    return "\n".join((f"{found.pods} pods", *lines, f"ratio of medians {found.ratio:.2f}"))
+    return "\n".join((f"{result.pods} pods", *lines, f"ratio of medians {result.ratio:.2f}"))
 
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -142,6 +142,6 @@ async def test_ready_pods_are_placed_nearly_as_fast_as_without_us(
     throwaway_control_plane, tmp_path
 ):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=("kwok",))
-    found = await measure_placing(plane, tmp_path / "certs", POD_COUNT, NODES, RUNS)
-    print(f"\n{report(found)}")  # noqa: T201 - figures to note
-    assert found.ratio <= LIMIT
+    result = await measure_placing(plane, tmp_path / "certs", POD_COUNT, NODES, RUNS)
+    print(f"\n{report(result)}")  # noqa: T201 - figures to note
+    assert result.ratio <= LIMIT

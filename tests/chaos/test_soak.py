@@ -30,13 +30,13 @@ RATE = 100
 SAMPLES = 60
 CHURN_SECONDS = 2
 GROWTH = 1.05
-"""Of the last quarter's memory over the second quarter's; before that caches fill."""
+"""The limit of the last quarter's memory as a ratio of the second's; in the first, caches fill."""
 SPARE = 3
 """File descriptors: a connection or a watch that is just being replaced."""
 
 
 class Usage:
-    """What the processes use, in time."""
+    """The memory and descriptors of the processes over time."""
 
     def __init__(self, installation):
         self.pids = {
@@ -71,7 +71,7 @@ async def churn(plane, stop):
         await asyncio.to_thread(plane.kubectl, "apply", "-f=-", stdin=json.dumps(objects))
         if turn % 20 == 0:
             gone = [f"clusterpodschedulingpolicy/churn-{index}" for index in range(10)]
-            await asyncio.to_thread(plane.kubectl, "delete", "--ignore-not-found", *gone)
+            await asyncio.to_thread(plane.kubectl, "delete", "--ignore-not-installed", *gone)
         try:
             async with asyncio.timeout(CHURN_SECONDS):
                 await stop.wait()
@@ -87,12 +87,12 @@ async def test_r19_memory_and_file_descriptors_are_flat(harbour):
         "--certificates-publish-seconds=5",
     ]
     async with (
-        harbour(webhooks=2, controller=flags) as found,
-        found.followed_authority() as authority,
+        harbour(webhooks=2, controller=flags) as installed,
+        installed.followed_authority() as authority,
     ):
-        load = found.load(authority, fresh=5)
-        usage, stop = Usage(found.installation), asyncio.Event()
-        changing = asyncio.create_task(churn(found.plane, stop))
+        load = installed.load(authority, fresh=5)
+        usage, stop = Usage(installed.installation), asyncio.Event()
+        changing = asyncio.create_task(churn(installed.plane, stop))
         sending = asyncio.create_task(load.run(rate=RATE, until=stop))
         for _ in range(SAMPLES):
             await asyncio.sleep(SECONDS / SAMPLES)
