@@ -99,7 +99,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/unit/controller/placement/",
     "tests/unit/controller/rescheduling/",
     "tests/unit/gates/",
-    "tests/unit/lifecycle/",
     "tests/unit/placement/",
     "tests/unit/policies/",
     "tests/unit/registration/",

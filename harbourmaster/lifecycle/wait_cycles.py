@@ -81,7 +81,7 @@ def _waited_for(
         return [(item.kind, item.name)] if (item.kind, item.name) in pods else ()
     labels = dict([item.label]) if item.label is not None else {}
     if item.kind == "service":
-        service = targets.named(resources.SERVICES, item.name)
+        service = targets.find(resources.SERVICES, item.name)
         labels = service.selector if service is not None else {}
     if labels:
         return set.intersection(*(by_label.get(label, set()) for label in labels.items()))

@@ -31,13 +31,13 @@ _COMPARED: Final = 200
 class Targets(Protocol):
     """Access to the objects of one namespace, and to those of the cluster."""
 
-    def named(self, resource: Resource, name: str) -> Target | None:
+    def find(self, resource: Resource, name: str) -> Target | None:
         """Return the object of that name, or None."""
 
     def all(self, resource: Resource) -> Collection[Target]:
         """Return all objects of a kind."""
 
-    def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
+    def find_by_label(self, resource: Resource, key: str, value: str) -> Collection[Target]:
         """Return the objects of a kind with that label."""
 
     def obstacle(self, resource: Resource) -> Obstacle | None:
@@ -111,11 +111,11 @@ def report_on(
         if (obstacle := targets.obstacle(needed)) is not None:
             return _behind(item, obstacle)
     if item.label is not None:
-        labelled = targets.labelled(resource, *item.label)
+        labelled = targets.find_by_label(resource, *item.label)
         return report_on_label(
             item, [not unmet_text(item, resource, target, targets) for target in labelled]
         )
-    target = targets.named(resource, item.name)
+    target = targets.find(resource, item.name)
     if target is None:
         if item.is_optional:
             return ItemReport(item.text, "Met")
@@ -148,7 +148,7 @@ def unmet_text(item: WaitItem, resource: Resource, target: Target, targets: Targ
         field = field_of(target.document, item.path)
         return "" if field == item.value else f"{item.path} is not {item.value}"
     if resource == resources.SERVICES:
-        slices = targets.labelled(resources.SLICES, SERVICE_LABEL, target.name)
+        slices = targets.find_by_label(resources.SLICES, SERVICE_LABEL, target.name)
         return "" if any(slice_.is_ready for slice_ in slices) else "has no ready endpoint"
     return "" if target.is_ready else target.text
 

@@ -58,7 +58,7 @@ class Objects:
         """Have an object among them."""
         self._found[resource][target.name] = target
 
-    def named(self, resource: Resource, name: str) -> Target | None:
+    def find(self, resource: Resource, name: str) -> Target | None:
         """The object of that name."""
         return self._found[resource].get(name)
 
@@ -66,7 +66,7 @@ class Objects:
         """All of a kind that are known."""
         return self._found[resource].values()
 
-    def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
+    def find_by_label(self, resource: Resource, key: str, value: str) -> Collection[Target]:
         """Those of a kind with that label."""
         return [target for target in self.all(resource) if target.labels.get(key) == value]
 
@@ -161,7 +161,7 @@ async def _read(
         # Without permission to list there is no suggestion.
         with suppress(ApiError):
             for near in await live.metadata(resource, place):
-                objects.take(resource, objects.named(resource, near.name) or Target(name=near.name))
+                objects.take(resource, objects.find(resource, near.name) or Target(name=near.name))
     except ApiError as error:
         live.faults.append(read_error(error, item.text))
         return live.faults[-1].removeprefix(f"{item.text} ")

@@ -214,24 +214,16 @@ def _owner_of_version(version: model.WorkloadVersion) -> list[tuple[str, str, st
 
 
 def _owner_of_owner(owner: Owner) -> list[tuple[str, str, str]]:
-    metadata = owner.metadata
-    return [
-        (metadata.namespace, reference.kind, reference.name)
-        for reference in metadata.owner_references
-    ]
+    namespace, references = owner.metadata.namespace, owner.metadata.owner_references
+    return [(namespace, reference.kind, reference.name) for reference in references]
 
 
 def _workload_versions_of_app(version: model.AppVersion) -> list[tuple[str, str]]:
     if version.status.is_finished:
         return []
-    spec = version.spec
-    return [
-        (
-            version.metadata.namespace,
-            names_of(spec.app_name, workload.name, workload.version).version,
-        )
-        for workload in spec.workloads
-    ]
+    namespace, app = version.metadata.namespace, version.spec.app_name
+    entries = version.spec.workloads
+    return [(namespace, names_of(app, entry.name, entry.version).version) for entry in entries]
 
 
 def _children(version: model.Version) -> list[str]:

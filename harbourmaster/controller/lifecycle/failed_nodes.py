@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.lifecycle.model import FailedNode, Task
+    from harbourmaster.lifecycle.model import Task
 
 _PRE: Final = "pre"
 _decode: Final = msgspec.json.Decoder(WorkloadVersion).decode
@@ -78,7 +78,8 @@ class FailedNodeReconciler:
             now = self._now()
             nodes = nodes_to_record(version, failures, seconds=self._seconds, now=now)
             if nodes != version.status.failed_nodes:
-                version = await self._record(version, nodes)
+                operations = [{"op": "add", "path": "/status/failedNodes", "value": nodes}]
+                version = await self._patch(version.metadata, operations, "status")
             if is_clear_wanted(version):
                 operations = annotation_operations(version.metadata, CLEAR_KEY, format_rfc3339(now))
                 await self._patch(version.metadata, operations)
@@ -130,12 +131,6 @@ class FailedNodeReconciler:
         _, node = max(pods)
         name = task.spec.task_definition
         return NodeFailure(node, f"task {name} failed", parse_rfc3339(task.status.end_time))
-
-    async def _record(
-        self, version: WorkloadVersion, nodes: tuple[FailedNode, ...]
-    ) -> WorkloadVersion:
-        operations = [{"op": "add", "path": "/status/failedNodes", "value": nodes}]
-        return await self._patch(version.metadata, operations, subresource="status")
 
     async def _patch(
         self, metadata: Metadata, operations: list[dict[str, Any]], subresource: str | None = None

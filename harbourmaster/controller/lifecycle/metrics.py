@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 from prometheus_client import Counter, disable_created_metrics
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from harbourmaster.controller.objects import round_robin

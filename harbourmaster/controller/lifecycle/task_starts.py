@@ -93,7 +93,9 @@ class TaskStarter:
     def definition(self, task: Task, name: str) -> TaskDefinition | None:
         """Return a definition by name; the task's own namespace comes first."""
         mirror = self._caches.task_definitions
-        return self._caches.definition(mirror, name, self._namespaces(task))
+        return self._caches.definition(
+            mirror, name, self._context.definition_namespaces(task.metadata.namespace)
+        )
 
     async def fetch_job(self, name: str, namespace: str) -> TaskJob | None:
         """Read a Job from the API server; return None if it does not exist. Raises ApiError."""
@@ -133,7 +135,7 @@ class TaskStarter:
         wanted = task.spec.task_definition
         definition = self.definition(task, wanted)
         if definition is None:
-            namespaces = ", ".join(self._namespaces(task))
+            namespaces = ", ".join(self._context.definition_namespaces(task.metadata.namespace))
             text = f"KeptnTaskDefinition {wanted} is not found in {namespaces}"
             return await self._wait_for_definition(task, Missing(wanted, text))
         program = resolve(task, definition, partial(self.definition, task))
@@ -161,7 +163,7 @@ class TaskStarter:
         return TaskWait(NO_DEFINITION, missing.text)
 
     async def _is_there(self, task: Task, name: str) -> bool:
-        for namespace in self._namespaces(task):
+        for namespace in self._context.definition_namespaces(task.metadata.namespace):
             try:
                 await self._client.get(TASK_DEFINITIONS, name, namespace)
             except NotFoundError:
@@ -243,9 +245,6 @@ class TaskStarter:
         name = copy_name(task.metadata.name)
         await self._maps.ensure(task.metadata, TASK, name, code, source=source)
         return name
-
-    def _namespaces(self, task: Task) -> tuple[str, ...]:
-        return self._context.definition_namespaces(task.metadata.namespace)
 
 
 def _no_code(program: Function) -> TaskWait:

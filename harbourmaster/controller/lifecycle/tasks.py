@@ -188,7 +188,7 @@ class TaskReconciler:
             status,
             job_name=job,
             message=one_line(status.message, _MAX_TEXT),
-            start_time=status.start_time or self._stamp(),
+            start_time=status.start_time or format_rfc3339(self._now()),
         )
         if status != task.status:
             await self._write(task, status)
@@ -203,7 +203,7 @@ class TaskReconciler:
             status=task.status.status or PENDING,
             reason=wait.reason,
             message=one_line(wait.text, _MAX_TEXT),
-            start_time=task.status.start_time or self._stamp(),
+            start_time=task.status.start_time or format_rfc3339(self._now()),
         )
         # A refusal in other words is not written, because each write would cause the next.
         is_known = wait.error is not None and task.status.reason == wait.reason
@@ -215,7 +215,7 @@ class TaskReconciler:
         return wait.requeue_after
 
     async def _finish(self, task: Task, outcome: JobResult, job: str) -> None:
-        now = self._stamp()
+        now = format_rfc3339(self._now())
         status = replace(
             task.status,
             status=outcome.status,
@@ -233,6 +233,3 @@ class TaskReconciler:
         written = await write_status(self._client, TASKS, task.metadata, status)
         self._written.note(task.metadata)
         return written
-
-    def _stamp(self) -> str:
-        return format_rfc3339(self._now())

@@ -153,11 +153,7 @@ class PhaseRunner(Generic[V]):
         if not version.status.start_time:
             status = replace(version.status, start_time=format_rfc3339(self._context.now()))
             with contextlib.suppress(NotFoundError):
-                await self._patch(version, "/status", status, "status")
-
-    async def patch(self, version: V, path: str, value: object) -> V:
-        """Set a field of the spec; return the changed version. Raises ApiError."""
-        return await self._patch(version, path, value, None)
+                await self.patch(version, "/status", status, "status")
 
     async def _create(
         self,
@@ -182,14 +178,20 @@ class PhaseRunner(Generic[V]):
     async def _write(self, version: V, outcome: VersionStep) -> V:
         if outcome.status == version.status:
             return version
-        written = await self._patch(version, "/status", outcome.status, "status")
+        written = await self.patch(version, "/status", outcome.status, "status")
         for notice in outcome.notices:
             self._report(written, notice)
         if written.status.is_finished:
             self._context.signals.report_completed(written)
         return written
 
-    async def _patch(self, version: V, path: str, value: object, subresource: str | None) -> V:
+    async def patch(
+        self, version: V, path: str, value: object, subresource: str | None = None
+    ) -> V:
+        """Set a field of the spec, or of a subresource; return the changed version.
+
+        Raises ApiError.
+        """
         metadata: Metadata = version.metadata
         operation = {"op": "add", "path": path, "value": value}
         stored = await patch_object(

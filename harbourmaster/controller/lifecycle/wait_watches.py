@@ -114,7 +114,7 @@ class WaitWatches:
         pods.subscribe(self._pods_changed)
 
     @property
-    def needed(self) -> Collection[_Place]:
+    def needed_places(self) -> Collection[_Place]:
         """The kinds and namespaces to watch now."""
         return self._items.keys()
 
@@ -147,7 +147,7 @@ class WaitWatches:
             self._cycles[namespace] = wait_cycles(pods, self.reports(namespace), targets)
         return self._cycles[namespace]
 
-    def watched(self, resource: Resource, namespace: str) -> Reflector[Target] | None:
+    def find_cache(self, resource: Resource, namespace: str) -> Reflector[Target] | None:
         """Return the cache of a kind for a namespace, or None if it is not watched."""
         watch = self._watches.get((resource, namespace if resource.namespaced else None))
         return watch.cache if watch is not None else None
@@ -308,7 +308,7 @@ class WaitWatches:
         namespace, item = held
         targets = WatchedTargets(self, namespace)
         report = None
-        cache = self.watched(resources.PODS, namespace) if item.label is not None else None
+        cache = self.find_cache(resources.PODS, namespace) if item.label is not None else None
         if item.label is not None and cache is not None:
             is_met_by_pod = self._labelled[held]
             if keys is None:
@@ -356,25 +356,25 @@ class WatchedTargets:
         self._watches = watches
         self._namespace = namespace
 
-    def named(self, resource: Resource, name: str) -> Target | None:
+    def find(self, resource: Resource, name: str) -> Target | None:
         """Return the object of that name, or None."""
-        cache = self._watches.watched(resource, self._namespace)
+        cache = self._watches.find_cache(resource, self._namespace)
         key = f"{self._namespace}/{name}" if resource.namespaced else name
         return cache.store.get(key) if cache is not None else None
 
     def all(self, resource: Resource) -> Collection[Target]:
         """Return all objects of a kind."""
-        cache = self._watches.watched(resource, self._namespace)
+        cache = self._watches.find_cache(resource, self._namespace)
         return cache.store.values() if cache is not None else ()
 
-    def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
+    def find_by_label(self, resource: Resource, key: str, value: str) -> Collection[Target]:
         """Return the objects of a kind with that label."""
-        cache = self._watches.watched(resource, self._namespace)
+        cache = self._watches.find_cache(resource, self._namespace)
         return cache.store.by_index(BY_LABEL, (key, value)) if cache is not None else ()
 
     def obstacle(self, resource: Resource) -> Obstacle | None:
         """Return why the objects of a kind are not known, or None if they are."""
-        cache = self._watches.watched(resource, self._namespace)
+        cache = self._watches.find_cache(resource, self._namespace)
         kind = resource.name
         if cache is None:
             return LOOKED_UP

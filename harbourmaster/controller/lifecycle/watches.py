@@ -92,28 +92,26 @@ class Watches:
         definitions: Reflector[Any]
         for children in (caches.tasks, caches.evaluations):
             for name, cache in versions.items():
-                self._on(children, name, self._objects_by_index(cache, BY_CHILD))
-            self._on(
-                children, WAIT_EVENTS, self._objects_by_index(caches.workload_versions, BY_CHILD)
-            )
+                self._on(children, name, self._by_index(cache, BY_CHILD))
+            self._on(children, WAIT_EVENTS, self._by_index(caches.workload_versions, BY_CHILD))
             self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
         for definitions in (caches.task_definitions, caches.evaluation_definitions):
             for name, cache in versions.items():
-                self._on(definitions, name, self._objects_by_index(cache, BY_DEFINITION, _name))
+                self._on(definitions, name, self._by_index(cache, BY_DEFINITION, _name))
         self._on(caches.task_definitions, TASKS, self._tasks_of_definitions)
         self._on(
             caches.config_maps,
             TASK_DEFINITIONS,
-            self._objects_by_index(caches.task_definitions, BY_CONFIG_MAP),
+            self._by_index(caches.task_definitions, BY_CONFIG_MAP),
         )
         self._on(caches.config_maps, TASKS, self._tasks_of_maps)
         self._on(
             caches.evaluation_definitions,
             EVALUATIONS,
-            self._objects_by_index(caches.evaluations, BY_DEFINITION, _name),
+            self._by_index(caches.evaluations, BY_DEFINITION, _name),
         )
         self._on(caches.metrics, EVALUATIONS, self._evaluations_of_consent)
-        self._on(caches.jobs, TASKS, self._objects_by_index(caches.tasks, BY_JOB))
+        self._on(caches.jobs, TASKS, self._by_index(caches.tasks, BY_JOB))
         self._on(caches.jobs, TASKS, self._tasks_of_jobs)
         self._on(caches.task_pods, TASKS, self._tasks_of_pods)
         self._on(caches.workload_versions, GATES, self._pods_to_decide)
@@ -124,15 +122,15 @@ class Watches:
         self._on(
             caches.workload_versions,
             WORKLOADS,
-            self._objects_by_index(caches.workloads, BY_CURRENT, _place),
+            self._by_index(caches.workloads, BY_CURRENT, _place),
         )
-        self._on(caches.app_versions, APPS, self._objects_by_index(caches.apps, BY_CURRENT, _place))
+        self._on(caches.app_versions, APPS, self._by_index(caches.apps, BY_CURRENT, _place))
         # One that came late may have to be deprecated by now.
         self._on(caches.app_versions, APPS, self._apps_of_versions)
         self._on(
             caches.workload_versions,
             APP_VERSIONS,
-            self._objects_by_index(caches.app_versions, BY_LISTED, _place),
+            self._by_index(caches.app_versions, BY_LISTED, _place),
         )
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
@@ -171,7 +169,7 @@ class Watches:
 
         return wake
 
-    def _objects_by_index(
+    def _by_index(
         self, cache: Reflector[Any], index: str, place: Callable[[str], object] = str
     ) -> Callable[[frozenset[str]], Iterable[str]]:
         """Return a mapping from changed keys to the objects that have their places in an index."""
@@ -211,7 +209,7 @@ class Watches:
                 yield from (user.metadata.key for user in users)
 
     def _tasks_of_maps(self, keys: frozenset[str]) -> Iterable[str]:
-        definitions_of_maps = self._objects_by_index(self._caches.task_definitions, BY_CONFIG_MAP)
+        definitions_of_maps = self._by_index(self._caches.task_definitions, BY_CONFIG_MAP)
         return self._tasks_of_definitions(definitions_of_maps(keys))
 
     def _tasks_of_jobs(self, keys: frozenset[str]) -> Iterable[str]:
@@ -295,9 +293,7 @@ class Watches:
             yield from ("/".join(version) for version in versions_of_pod(pod)[:1]) if pod else ()
 
     def _waiting_for_app_child(self, keys: frozenset[str]) -> Iterable[str]:
-        return self._waiting_for_app(
-            self._objects_by_index(self._caches.app_versions, BY_CHILD)(keys)
-        )
+        return self._waiting_for_app(self._by_index(self._caches.app_versions, BY_CHILD)(keys))
 
     def _waiting_for_app(self, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store

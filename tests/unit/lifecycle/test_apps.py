@@ -42,7 +42,7 @@ PODTATO = ("entry", "hat", "left-arm", "left-leg", "right-arm", "right-leg")
 
 
 def plain(obj):
-    """As it goes over the wire."""
+    """Return an object as it is sent."""
     return msgspec.json.decode(msgspec.json.encode(obj))
 
 

@@ -1,4 +1,4 @@
-"""What a check has come to: its value, what it must be, and when it is tried again."""
+"""A check is reported with its value, its condition, and the time of its next try."""
 
 from __future__ import annotations
 

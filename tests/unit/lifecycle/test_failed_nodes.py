@@ -1,4 +1,4 @@
-"""Which nodes a workload version avoids, how long, and how they are cleared."""
+"""A workload version avoids nodes for a time, until they are cleared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What events say of a pod that waits, by its report."""
+"""Events about a waiting pod follow from its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written of Keptn's objects: required fields always, empty ones never."""
+"""Keptn's objects are written with required fields always, and empty ones never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scheduler's extender is told of a pod."""
+"""A scheduler's extender gets these answers about a pod."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def told(value):
 
 
 def said(refusal, nodes=3):
-    """How a scheduler puts it."""
+    """Return the text as a scheduler reports it."""
     return f"0/{nodes} nodes are available: {nodes} {refusal}. preemption: 0/{nodes} nodes ..."
 
 
@@ -358,7 +358,7 @@ def test_checks_of_its_own_that_have_begun_are_a_state():
     late = {**begun, "start_time": format_rfc3339(NOW - timedelta(seconds=300))}
     assert state_of_checks(with_checks(**late), deadline=300.0, now=NOW) == "late"
     assert state_of_checks(with_checks(), deadline=300.0, now=NOW) == "waiting"
-    # Where there is nothing to be named nobody is told of it.
+    # Without checks of its own, no pod is told of them.
     assert state_of_checks(version(**begun), deadline=300.0, now=NOW) == "waiting"
 
 

@@ -1,4 +1,4 @@
-"""What is said of objects."""
+"""Objects are described for events, spans and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the pod of a task, from the pod as its kubelet describes it."""
+"""Faults of a task's pod follow from the pod as its kubelet describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workloads wait for each other, what is said of it, and how long it is looked for."""
+"""Workloads that wait for each other are found in a limited number of steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Services:
     def __init__(self, **selectors):
         self.selectors = selectors
 
-    def named(self, _resource, name):
+    def find(self, _resource, name):
         selector = self.selectors.get(name)
         return Target(name=name, selector=selector) if selector is not None else None
 
@@ -82,9 +82,9 @@ def test_what_many_pods_wait_for_is_looked_up_once():
     asked = []
 
     class Counted(Services):
-        def named(self, resource, name):
+        def find(self, resource, name):
             asked.append(name)
-            return super().named(resource, name)
+            return super().find(resource, name)
 
     pods = [pod(f"p{number}", "service/db", app="web") for number in range(50)]
     item = pods[0].wait_conditions.items[0]

@@ -38,13 +38,13 @@ class Objects:
         }
         self.unread = {}
 
-    def named(self, resource, name):
+    def find(self, resource, name):
         return next((target for target in self.all(resource) if target.name == name), None)
 
     def all(self, resource):
         return self.found.get(resource, ())
 
-    def labelled(self, resource, key, value):
+    def find_by_label(self, resource, key, value):
         return [target for target in self.all(resource) if target.labels.get(key) == value]
 
     def obstacle(self, resource):

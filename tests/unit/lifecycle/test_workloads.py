@@ -33,7 +33,7 @@ EARLY, LATE = "2026-03-01T10:00:00Z", "2026-03-01T10:00:01Z"
 
 
 def plain(obj):
-    """As it goes over the wire."""
+    """Return an object as it is sent."""
     return msgspec.json.decode(msgspec.json.encode(obj))
 
 
@@ -48,7 +48,7 @@ def wish(version="1.0", uid="rs-1", since=EARLY, **more):
 
 
 def stored(obj, **metadata):
-    """As the API server keeps it."""
+    """Return an object as the API server keeps it."""
     return msgspec.structs.replace(
         obj, metadata=msgspec.structs.replace(obj.metadata, uid="w-1", **metadata)
     )

@@ -1,4 +1,4 @@
-"""What is recorded of the nodes on which a workload version failed, against a fake API server."""
+"""Nodes on which a workload version failed are recorded, against a fake API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of the past."""
+"""The latest values are remembered, and the oldest are dropped."""
 
 from __future__ import annotations
 

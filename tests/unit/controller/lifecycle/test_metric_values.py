@@ -1,4 +1,4 @@
-"""What the metrics of the lifecycle say of the objects that there are."""
+"""The metrics of the lifecycle follow from the existing objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has no effect is told on the objects themselves, once, against a fake API server."""
+"""Keys without effect are reported on the objects themselves, once, against a fake API server."""
 
 from __future__ import annotations
 

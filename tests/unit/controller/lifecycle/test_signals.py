@@ -1,4 +1,4 @@
-"""What a signal becomes: events on the right objects, CloudEvents and counts."""
+"""A signal becomes events on the right objects, CloudEvents and counts."""
 
 from __future__ import annotations
 

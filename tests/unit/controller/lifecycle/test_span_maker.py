@@ -1,4 +1,4 @@
-"""Which spans come of an application that runs through its phases."""
+"""An application that runs through its phases causes these spans."""
 
 from __future__ import annotations
 

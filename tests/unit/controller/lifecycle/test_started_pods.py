@@ -1,4 +1,4 @@
-"""What is kept of pods that have a node."""
+"""Pods with a node are decoded, and only failed ones are kept."""
 
 from __future__ import annotations
 

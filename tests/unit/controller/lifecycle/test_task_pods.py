@@ -1,4 +1,4 @@
-"""What is wrong with the pods of tasks, in their status, on a fake API server."""
+"""Faults of the pods of tasks get into their status, against a fake API server."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def test_events_that_cannot_be_read_hold_up_no_task(api, controllers, code
 
 
 def deleted_pods(job_of, count=1, **more):
-    """What is remembered of pods, each of a Job of its own."""
+    """Return pods that were deleted, each of a Job of its own."""
     cached = Store()
     pods = TaskPods(cached)
     for number in range(count):

@@ -219,7 +219,7 @@ async def test_an_owner_of_another_group_makes_no_job_that_of_a_task(api, contro
 async def test_a_job_that_the_status_named_before_there_were_nonces_stays(
     api, controllers, version
 ):
-    """Of an older version of ours, or of Keptn's operator."""
+    """An older version of ours, or Keptn's operator, created the Job."""
     api.put(TASKS, task(status={"status": "Progressing", "jobName": "older"}))
     version = f"lifecycle.keptn.sh/{version}"
     await with_forged(api, controllers, name="older", version=version)

@@ -1,4 +1,4 @@
-"""Where a task finds its definition and its code, and what it waits for."""
+"""A task finds its definition and its code, or waits for them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def a_shop(failing=()):
 
 
 def play(server):
-    """What other controllers do: work off the children, and get pods ready that are let go."""
+    """Act as other controllers: finish the children, and get released pods ready."""
     for resource, field, definition in (
         (TASKS, "status", "taskDefinition"),
         (EVALUATIONS, "overallStatus", "evaluationDefinition"),

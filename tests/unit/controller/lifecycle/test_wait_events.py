@@ -178,7 +178,7 @@ async def test_what_waits_is_told_again_after_45_minutes_and_no_more_once_it_goe
     assert waits.told[2][0] - waits.told[0][0] == REPEAT
     waits.caches.pods.store.remove("prod/waiter-1")
     assert await waits.run(2 * REPEAT) is None
-    # What waits anew must last again.
+    # A wait that begins again must last again.
     waits.wait("waiter-2")
     await waits.run(SETTLED - 0.1)
     assert len(waits.told) == 4

@@ -1,4 +1,4 @@
-"""Watches of what pods wait for, against a fake API server: what runs when, and what it tells."""
+"""Watches of the objects that pods wait for, against a fake API server."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_nothing_is_watched_while_no_pod_waits_and_again_after_the_last(ap
     for name in ("one", "two"):
         api.remove(PODS, name, PROD)
     await api.until_watched(1)
-    assert world.waits.needed == set()
+    assert world.waits.needed_places == set()
     assert world.waits.reports(PROD) == {}
 
 
@@ -138,7 +138,7 @@ async def test_a_watch_is_kept_for_the_pods_that_follow(api, world, monkeypatch)
     make(api, waiter("one", "job/a"))
     await world.until_text("job/a", "does not exist")
     api.remove(PODS, "one", PROD)
-    await world.changes.until(lambda: not world.waits.needed)
+    await world.changes.until(lambda: not world.waits.needed_places)
     make(api, waiter("two", "job/a"))
     await world.until_text("job/a", "does not exist")
     assert world.watched() == {("jobs", PROD): 1}
@@ -205,7 +205,7 @@ async def test_a_watch_starts_anew_when_an_item_asks_for_a_field(api, client):
     async with started(api, client, kinds) as world:
         make(api, waiter("plain", "widgets.example.com/w"))
         await world.until_states({"widgets.example.com/w": "Met"})
-        assert world.waits.watched(WIDGETS, PROD).store.get(f"{PROD}/w").document == b""
+        assert world.waits.find_cache(WIDGETS, PROD).store.get(f"{PROD}/w").document == b""
         item = "widgets.example.com/w#field=status.phase:Active"
         make(api, waiter("whole", item))
         await world.until_states({"widgets.example.com/w": "Met", item: "Met"})
@@ -220,7 +220,7 @@ async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may
     await world.until_text("deployment/db", "not allowed to watch deployments.apps: allow it")
     assert world.states() == {"deployment/db": "Blocked"}
     api.heal()
-    world.waits.watched(DEPLOYMENTS, PROD).wake()
+    world.waits.find_cache(DEPLOYMENTS, PROD).wake()
     await world.until_text("deployment/db", "is not observed yet")
 
 
@@ -232,7 +232,7 @@ async def test_a_kind_that_is_not_there_is_said_and_is_met_once_it_is(api, clien
         api.define(WIDGETS)
         api.put(WIDGETS, named("w"))
         # As it does by itself in up to a minute.
-        world.waits.watched(WIDGETS, PROD).wake()
+        world.waits.find_cache(WIDGETS, PROD).wake()
         await world.until_states({"widgets.example.com/w": "Met"})
 
 
@@ -319,7 +319,7 @@ async def test_items_that_are_too_many_are_followed_once_others_go(api, world, m
     for name in "bc":
         api.remove(PODS, name, PROD)
     await world.changes.until(lambda: not world.states())
-    assert world.waits.needed == set()
+    assert world.waits.needed_places == set()
 
 
 async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, world):

@@ -1,4 +1,4 @@
-"""Who looks when what changes. What is to be woken stands in one table, by the changed mirror."""
+"""Changes in each cache wake the controllers in one table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ JOBS = (
 
 
 class Woken:
-    """In place of a job: the keys that it was told of."""
+    """Replaces a controller, and records the keys that it is woken for."""
 
     def __init__(self):
         self.keys = set()

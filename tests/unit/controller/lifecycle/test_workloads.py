@@ -194,7 +194,7 @@ async def test_the_version_of_a_workload_made_by_hand_is_replaced_once_it_has_po
 @pytest.mark.claim("O20")
 @pytest.mark.parametrize("lost", ["workload", "version"])
 async def test_a_spec_is_not_handed_on_from_or_to_what_lost_its_owner(api, client, lost):
-    """As ``kubectl delete --cascade=orphan`` of the owner leaves it: a tenant may change it."""
+    """``kubectl delete --cascade=orphan`` of the owner leaves it so: a tenant may change it."""
     put(api, WORKLOADS, workload(preDeploymentTasks=["a"]))
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")
