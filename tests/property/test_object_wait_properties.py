@@ -207,7 +207,7 @@ class World:
                 watch.cache.notify(changed)
             if not watch.cache.synced.is_set():
                 watch.cache.synced.set()
-                watch.cache._tell_state()
+                watch.cache._notify_state()
 
     async def take(self, step):
         if isinstance(step, tuple):
