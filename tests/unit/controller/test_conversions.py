@@ -47,7 +47,7 @@ class Setting(Registration):
     def bundle(self, name):
         return client_of(self.api.get(DEFINITIONS, name)).get("caBundle", "")
 
-    async def noticed(self):
+    async def until_cached(self):
         """Wait until the caches know that all carry the authority."""
         _, *configurations, apps = (reflector.store for reflector in self.controller.reflectors[:4])
         while not (  # noqa: ASYNC110 - a cache tells its controller, which we are not
@@ -156,12 +156,12 @@ async def test_a_foreign_authority_is_trusted_nowhere(setting, api):
     await setting.until(lambda: setting.carries(APPS))
     for resource in CONFIGURATIONS:
         for bundle in bundles_of(
-            await setting.until(lambda resource=resource: stored(api, resource))
+            await setting.until(lambda resource=resource: stored_configuration(api, resource))
         ):
             assert base64.b64decode(FOREIGN) not in bundle
 
 
-def stored(api, resource):
+def stored_configuration(api, resource):
     return api.objects.all(resource).get(("", NAME))
 
 
@@ -177,8 +177,10 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     timing = {"caLifetimeSeconds": 3600 * 24, "leafLifetimeSeconds": 3600 * 6}
     setting.start(certificates={**timing, "publishSeconds": 30})
     await setting.until(lambda: setting.carries(APPS))
-    await setting.until(lambda: all(stored(api, configuration) for configuration in CONFIGURATIONS))
-    await setting.noticed()
+    await setting.until(
+        lambda: all(stored_configuration(api, configuration) for configuration in CONFIGURATIONS)
+    )
+    await setting.until_cached()
     for _ in range(3):
         leaf = data_of(setting.secret())["tls.crt"]
         setting.now += timedelta(hours=4, minutes=6)
@@ -194,7 +196,7 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
         lambda: all(
             upcoming in bundle
             for resource in CONFIGURATIONS
-            for bundle in bundles_of(stored(api, resource))
+            for bundle in bundles_of(stored_configuration(api, resource))
         )
     )
     for _ in range(3):
@@ -219,7 +221,9 @@ async def test_a_definition_that_may_not_be_written_is_not_waited_for(setting, a
     api.fail_next("patch", DEFINITIONS_PATH, None, status=403)
     timing = {"caLifetimeSeconds": 3600 * 24, "leafLifetimeSeconds": 3600 * 23}
     setting.start(certificates={**timing, "publishSeconds": 0})
-    await setting.until(lambda: all(stored(api, configuration) for configuration in CONFIGURATIONS))
+    await setting.until(
+        lambda: all(stored_configuration(api, configuration) for configuration in CONFIGURATIONS)
+    )
     first = data_of(setting.secret())["ca.crt"]
     setting.now += timedelta(hours=16, minutes=30)
     setting.controller.enqueue(())

@@ -14,7 +14,7 @@ NOW, BEFORE = "2026-11-28T08:00:00Z", "2026-11-27T08:00:00Z"
 REFERENCE = "ClusterPodSchedulingPolicy web"
 
 
-def stored(enforcement="APIServer", **condition):
+def policy_with(enforcement="APIServer", **condition):
     manifest = cluster_policy("web", nodeSelector={"a": "b"})
     metadata = {**manifest["metadata"], "generation": 3, "resourceVersion": "7"}
     if enforcement:
@@ -24,41 +24,41 @@ def stored(enforcement="APIServer", **condition):
     return decode(msgspec.json.encode({**manifest, "metadata": metadata, **status}))
 
 
-def known(*, is_settled):
+def known_of(*, is_settled):
     asked = frozenset({(REFERENCE, hash_of(cluster_policy("web", nodeSelector={"a": "b"})))})
     return Known("", {}, asked, asked if is_settled else frozenset())
 
 
 def test_a_policy_that_never_asked_gets_no_condition():
-    assert decide(stored(enforcement=""), Known(""), NOW) is None
+    assert decide(policy_with(enforcement=""), Known(""), NOW) is None
 
 
 def test_a_policy_that_no_longer_asks_is_told_that_the_webhook_enforces_it():
-    decided = decide(stored("", status="True", reason="Enforced"), Known(""), NOW)
+    decided = decide(policy_with("", status="True", reason="Enforced"), Known(""), NOW)
     assert (decided["status"], decided["reason"]) == ("False", "ModeIsWebhook")
     assert decided["lastTransitionTime"] == NOW
 
 
 def test_it_waits_for_the_webhooks_and_is_then_enforced():
-    waiting = decide(stored(), known(is_settled=False), NOW)
+    waiting = decide(policy_with(), known_of(is_settled=False), NOW)
     assert (waiting["status"], waiting["reason"]) == ("False", "WaitingForWebhooks")
-    settled = decide(stored(), known(is_settled=True), NOW)
+    settled = decide(policy_with(), known_of(is_settled=True), NOW)
     assert (settled["status"], settled["reason"]) == ("True", "Enforced")
     assert settled["observedGeneration"] == 3
 
 
 def test_a_controller_that_starts_again_does_not_take_it_back():
-    before = decide(stored(), known(is_settled=True), NOW)
-    policy = stored(**before)
-    assert decide(policy, known(is_settled=False), NOW) is None
+    before = decide(policy_with(), known_of(is_settled=True), NOW)
+    policy = policy_with(**before)
+    assert decide(policy, known_of(is_settled=False), NOW) is None
 
 
 def test_the_time_of_the_last_transition_stays_while_the_status_does():
-    decided = decide(stored(status="False", reason="NotBound"), Known(UNSUPPORTED), NOW)
+    decided = decide(policy_with(status="False", reason="NotBound"), Known(UNSUPPORTED), NOW)
     assert (decided["reason"], decided["lastTransitionTime"]) == ("Unsupported", BEFORE)
 
 
 @pytest.mark.parametrize("enforcement", ["Webhook", "APIServer", "Both"])
 def test_what_the_status_says_is_not_written_again(enforcement):
-    first = decide(stored(enforcement, status="Unknown"), known(is_settled=True), NOW)
-    assert decide(stored(enforcement, **first), known(is_settled=True), "later") is None
+    first = decide(policy_with(enforcement, status="Unknown"), known_of(is_settled=True), NOW)
+    assert decide(policy_with(enforcement, **first), known_of(is_settled=True), "later") is None

@@ -191,7 +191,7 @@ async def test_without_an_election_it_works_at_once(start, api):
 
 
 async def test_the_lease_says_since_when_placement_is_on(start, api):
-    async def led(**values):
+    async def lead(**values):
         process = await start(**values)
         await process.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
         marks = api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}
@@ -200,13 +200,13 @@ async def test_the_lease_says_since_when_placement_is_on(start, api):
         return marks.get(PLACEMENT_SINCE, ""), since
 
     on = {"controllers": ["placement"], "placement": {"enabled": True}}
-    mark, since = await led(**on)
+    mark, since = await lead(**on)
     assert since == mark != ""
     stored = api.get(LEASES, LEASE, HOME)
     early = {PLACEMENT_SINCE: "2026-03-01T12:00:00Z"}
     api.put(LEASES, {**stored, "metadata": {**stored["metadata"], "annotations": early}})
-    assert await led(**on) == ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z")
-    assert await led(controllers=["namespaces"]) == ("", "")
+    assert await lead(**on) == ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z")
+    assert await lead(controllers=["namespaces"]) == ("", "")
 
 
 async def test_without_an_election_placement_counts_from_the_start_of_the_process(start):

@@ -17,11 +17,11 @@ CONTROLLER = {**WEBHOOK, "app.kubernetes.io/component": "controller"}
 def pod(api):
     """A function that makes a pod of ours."""
 
-    def made(name, labels=WEBHOOK, namespace=HOME, **annotations):
+    def create(name, labels=WEBHOOK, namespace=HOME, **annotations):
         metadata = {"name": name, "namespace": namespace, "labels": labels}
         return api.put(PODS, {"metadata": {**metadata, "annotations": annotations}})
 
-    return made
+    return create
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_a_new_leader_marks_the_pods_that_the_last_one_left(setting, pod, 
     await setting.until(lambda: mark("left"))
 
 
-def told(capfd):
+def warnings_of(capfd):
     """The log lines about mounts that were not requested."""
     lines = "\n".join(capfd.readouterr()).splitlines()
     return [line for line in lines if "mount of the certificate not requested" in line]
@@ -121,10 +121,10 @@ async def test_mounts_that_fail_are_no_failed_reconcile_and_logged_once_for_each
         lines = []
         while not lines:
             await attempt()
-            lines += told(capfd)
+            lines += warnings_of(capfd)
         for _ in range(3):
             await attempt()
-        (line,) = lines + told(capfd)
+        (line,) = lines + warnings_of(capfd)
         assert "grant the permission" in line
         assert "/namespaces/harbour/pods" in line
         api.remove(SECRETS, SECRET, HOME)

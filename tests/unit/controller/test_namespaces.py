@@ -31,11 +31,11 @@ def namespace(name="prod", *, annotations=None, labels=None, **metadata):
     }
 
 
-def stored(**fields):
+def namespace_object(**fields):
     return {**namespace(**fields), "apiVersion": "v1", "kind": "Namespace"}
 
 
-def decided(value):
+def decide_on(value):
     return decide(decode_namespace(json.dumps(value).encode()))
 
 
@@ -57,8 +57,8 @@ def decided(value):
 def test_the_label_follows_the_annotation_to_the_letter(annotation, label, mirrored):
     annotations = None if annotation is None else {ANNOTATION: annotation}
     labels = None if label is None else {LABEL: label}
-    before = stored(annotations=annotations, labels=labels, resourceVersion="7")
-    after = jsonpatch.apply_patch(before, decided(before))
+    before = namespace_object(annotations=annotations, labels=labels, resourceVersion="7")
+    after = jsonpatch.apply_patch(before, decide_on(before))
     assert after["metadata"]["labels"].pop(LABEL, None) == mirrored
     before["metadata"]["labels"].pop(LABEL, None)
     # Nothing else is ever touched.
@@ -67,18 +67,18 @@ def test_the_label_follows_the_annotation_to_the_letter(annotation, label, mirro
 
 def test_a_namespace_without_any_label_gets_its_first():
     before = {"metadata": {"name": "a", "resourceVersion": "7", "annotations": ENABLED}}
-    after = jsonpatch.apply_patch(before, decided(before))
+    after = jsonpatch.apply_patch(before, decide_on(before))
     assert after["metadata"]["labels"] == {LABEL: "true"}
 
 
 def test_a_patch_is_for_the_version_that_was_seen():
-    (first, *_) = decided(stored(annotations=ENABLED, resourceVersion="7"))
+    (first, *_) = decide_on(namespace_object(annotations=ENABLED, resourceVersion="7"))
     assert first == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
 
 
 def test_a_namespace_that_ends_is_left_alone():
-    gone = stored(annotations=ENABLED, deletionTimestamp="2026-03-01T00:00:00Z")
-    assert decided(gone) == []
+    gone = namespace_object(annotations=ENABLED, deletionTimestamp="2026-03-01T00:00:00Z")
+    assert decide_on(gone) == []
 
 
 def controller_of(client, events, metrics, excluded):
@@ -216,7 +216,7 @@ async def test_a_namespace_that_vanishes_is_no_fault(api, controller, lead, metr
 
 def test_agreement_is_told_from_the_label_alone():
     def is_right(**metadata):
-        return agrees(decode_namespace(json.dumps(stored(**metadata)).encode()))
+        return agrees(decode_namespace(json.dumps(namespace_object(**metadata)).encode()))
 
     assert is_right(annotations=ENABLED, labels={LABEL: "true"})
     assert not is_right(labels={LABEL: "true"})

@@ -21,7 +21,7 @@ users: [{name: x, user: {}}]
 
 
 @pytest.fixture
-def started(monkeypatch, capsys, tmp_path):
+def start_process(monkeypatch, capsys, tmp_path):
     """Return a function that runs the process with flags: its exit code and its message."""
     monkeypatch.setattr("harbourmaster.controller.process.disable_core_dumps", lambda: None)
     monkeypatch.setattr("harbourmaster.controller.process.configure_logging", lambda *_: None)
@@ -50,23 +50,23 @@ def started(monkeypatch, capsys, tmp_path):
         (["--config=/nonexistent.yaml"], "/nonexistent.yaml"),
     ],
 )
-def test_what_keeps_it_from_starting_is_one_line(started, flags, text):
-    code, said = started(*flags)
+def test_what_keeps_it_from_starting_is_one_line(start_process, flags, text):
+    code, said = start_process(*flags)
     assert code == 2
     assert said.startswith("controller: ")
     assert text in said
     assert said.count("\n") == 1
 
 
-def test_the_pod_s_namespace_comes_from_its_environment(started, monkeypatch):
+def test_the_pod_s_namespace_comes_from_its_environment(start_process, monkeypatch):
     monkeypatch.setenv("POD_NAMESPACE", "harbour")
-    assert "no API server" in started()[1]
+    assert "no API server" in start_process()[1]
 
 
-def test_an_address_of_another_machine_is_one_line(started, tmp_path):
+def test_an_address_of_another_machine_is_one_line(start_process, tmp_path):
     (tmp_path / "config").write_text(KUBECONFIG)
     kubeconfig = f"--kubeconfig={tmp_path / 'config'}"
-    code, said = started("--namespace=a", kubeconfig, "--host=192.0.2.1")
+    code, said = start_process("--namespace=a", kubeconfig, "--host=192.0.2.1")
     assert code == 2
     text = "192.0.2.1 port 8080: this machine has no such address; choose one that it has"
     assert said == f"controller: {text}\n"

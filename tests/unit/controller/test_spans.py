@@ -13,7 +13,7 @@ from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes
 
 
-def traced(name, reconcile, tracer):
+def traced_reconcile(name, reconcile, tracer):
     return partial(Controller(name, None, None)._trace, tracer, reconcile)
 
 
@@ -37,7 +37,7 @@ async def test_a_look_at_a_key_is_a_span(tracer, memory):
         await asyncio.sleep(0.02)
         return 7.0
 
-    assert await traced("namespaces", reconcile, tracer)("prod\n") == 7.0
+    assert await traced_reconcile("namespaces", reconcile, tracer)("prod\n") == 7.0
     (span,) = await spans_of(tracer, memory)
     assert (span.name, span.kind, span.parent) == ("reconcile", SpanKind.INTERNAL, None)
     assert dict(span.attributes) == {
@@ -54,7 +54,7 @@ async def test_a_failure_is_named_by_its_class_and_passed_on(tracer, memory):
         raise ConflictError("what the object holds", call="")
 
     with pytest.raises(ConflictError):
-        await traced("registration", reconcile, tracer)("a")
+        await traced_reconcile("registration", reconcile, tracer)("a")
     (span,) = await spans_of(tracer, memory)
     assert span.attributes["harbourmaster.outcome"] == "failed"
     assert span.attributes["error.type"] == "ConflictError"
@@ -69,7 +69,7 @@ async def test_a_look_that_is_cut_short_is_told(tracer, memory):
         begun.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(traced("registration", reconcile, tracer)("a"))
+    task = asyncio.create_task(traced_reconcile("registration", reconcile, tracer)("a"))
     await begun.wait()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -85,7 +85,7 @@ async def test_what_is_not_sampled_has_no_span(memory):
     async def reconcile(_key):
         return 3.0
 
-    assert await traced("registration", reconcile, tracer)("a") == 3.0
+    assert await traced_reconcile("registration", reconcile, tracer)("a") == 3.0
     assert not await spans_of(tracer, memory)
 
 

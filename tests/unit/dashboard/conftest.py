@@ -12,7 +12,7 @@ HTML = {"Accept": "text/html"}
 
 
 @pytest.fixture
-def filled():
+def stores():
     return Filled(max_age=3600)
 
 
@@ -22,9 +22,9 @@ def access():
 
 
 @pytest.fixture
-async def place(filled, access):
+async def place(stores, access):
     """A served dashboard and its visitors."""
-    async with served(filled, access) as site, aiohttp.ClientSession() as session:
+    async with served(stores, access) as site, aiohttp.ClientSession() as session:
 
         @contextlib.asynccontextmanager
         async def ask(path, token="captain", method="GET", **more):  # noqa: S107 - of a stub
@@ -41,5 +41,5 @@ async def place(filled, access):
                 return text
 
         yield SimpleNamespace(
-            site=site, ask=ask, page=page, filled=filled, access=access, session=session
+            site=site, ask=ask, page=page, filled=stores, access=access, session=session
         )

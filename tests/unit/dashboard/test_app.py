@@ -379,7 +379,7 @@ async def test_a_form_of_another_site_is_refused(place):
             assert "Set-Cookie" not in answer.headers
 
 
-async def guessed(place, count, headers=None):
+async def guess_tokens(place, count, headers=None):
     """So many wrong tokens at once, each another one; their statuses."""
 
     async def one(number):
@@ -568,7 +568,7 @@ async def test_a_form_that_is_none_is_refused(place, kind, body, status):
 
 async def test_tokens_can_not_be_guessed_all_at_once(place):
     place.access.pause = asyncio.Event()
-    asked = asyncio.create_task(guessed(place, 50))
+    asked = asyncio.create_task(guess_tokens(place, 50))
     async with asyncio.timeout(PATIENCE):
         while len(place.access.tokens) < AT_ONCE:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
@@ -582,7 +582,7 @@ async def test_tokens_can_not_be_guessed_all_at_once(place):
 async def test_who_has_a_good_token_does_not_wait_for_those_who_guess(place):
     await place.page("/reservations")
     place.access.pause = asyncio.Event()
-    asked = asyncio.create_task(guessed(place, AT_ONCE + 1))
+    asked = asyncio.create_task(guess_tokens(place, AT_ONCE + 1))
     async with asyncio.timeout(PATIENCE):
         while len(place.access.tokens) <= AT_ONCE:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)

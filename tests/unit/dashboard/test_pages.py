@@ -32,12 +32,12 @@ ALL = Visibility({kind.name: EVERYWHERE for kind in SOURCES})
 
 
 @pytest.fixture
-def filled():
+def stores():
     return Filled(NOW, max_age=3600)
 
 
-async def test_an_empty_world_has_empty_pages(filled):
-    world = await filled.world()
+async def test_an_empty_world_has_empty_pages(stores):
+    world = await stores.world()
     for page in (applications.applications, policies.policies):
         assert page(world, ALL, PageQuery(), NOW).listing.rows == ()
     assert (await run_sliced(gates.gates(world, ALL, PageQuery(), NOW))).listing.rows == ()
@@ -56,23 +56,23 @@ async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
     assert all(tally.is_off and tally.is_refused for tally in page.tallies)
 
 
-async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(filled):
-    filled.app("shop", "cart", 0)
-    filled.app("shop", "ledger", 2)
-    page = applications.applications(await filled.world(), ALL, PageQuery(), NOW)
+async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(stores):
+    stores.app("shop", "cart", 0)
+    stores.app("shop", "ledger", 2)
+    page = applications.applications(await stores.world(), ALL, PageQuery(), NOW)
     failed, done = page.listing.rows
     assert (failed.name, failed.state.word, failed.state.tone) == ("ledger", "Failed", "bad")
     assert failed.phase == "Pre-deployment evaluations"
     assert [state.tone for _, state in failed.steps][:3] == ["good", "bad", "idle"]
     assert (done.name, done.took, done.finished, done.workloads) == ("cart", "1 m 30 s", 2, 2)
     assert [(part.label, part.count) for part in page.parts] == [("failed", 1), ("succeeded", 1)]
-    only = applications.applications(await filled.world(), ALL, PageQuery(state="Failed"), NOW)
+    only = applications.applications(await stores.world(), ALL, PageQuery(state="Failed"), NOW)
     assert [row.name for row in only.listing.rows] == ["ledger"]
 
 
-async def test_phases_stand_on_one_time_line(filled):
-    filled.app("shop", "cart", 1)
-    page = application(await filled.world(), ALL, CART, NOW)
+async def test_phases_stand_on_one_time_line(stores):
+    stores.app("shop", "cart", 1)
+    page = application(await stores.world(), ALL, CART, NOW)
     assert [(lane.kind, lane.name) for lane in page.lanes] == [
         ("Application", "cart"),
         ("Workload", "web"),
@@ -93,16 +93,16 @@ async def test_phases_stand_on_one_time_line(filled):
             assert phase.bar is None or 0 <= phase.bar.x <= phase.bar.x + phase.bar.width <= WIDTH
 
 
-async def test_times_that_are_none_make_no_bars(filled):
-    filled.app("shop", "cart", 3)
-    page = application(await filled.world(), ALL, CART, NOW)
+async def test_times_that_are_none_make_no_bars(stores):
+    stores.app("shop", "cart", 3)
+    page = application(await stores.world(), ALL, CART, NOW)
     assert all(phase.bar is None for lane in page.lanes for phase in lane.phases)
     assert page.shown.took == ""
 
 
-async def test_the_failing_check_has_its_value_threshold_and_message(filled):
-    filled.app("shop", "cart", 2)
-    page = application(await filled.world(), ALL, CART, NOW)
+async def test_the_failing_check_has_its_value_threshold_and_message(stores):
+    stores.app("shop", "cart", 2)
+    page = application(await stores.world(), ALL, CART, NOW)
     (failure,) = page.shown.failed
     assert failure.where == "Pre-deployment evaluations"
     check = failure.check
@@ -117,10 +117,10 @@ async def test_the_failing_check_has_its_value_threshold_and_message(filled):
     assert shown == check
 
 
-async def test_releases_stand_with_their_times_results_and_failures(filled):
-    filled.app("shop", "cart", 2, "1.4.2")
-    filled.app("shop", "cart", 5, "1.4.1")
-    world = await filled.world()
+async def test_releases_stand_with_their_times_results_and_failures(stores):
+    stores.app("shop", "cart", 2, "1.4.2")
+    stores.app("shop", "cart", 5, "1.4.1")
+    world = await stores.world()
     page = application(world, ALL, CART, NOW)
     failed, passed = page.releases
     assert (failed.version, failed.state.word, failed.is_current) == ("1.4.2", "Failed", True)
@@ -132,41 +132,41 @@ async def test_releases_stand_with_their_times_results_and_failures(filled):
     assert application(world, ALL, older, NOW).shown.version == "1.4.1"
 
 
-async def test_a_release_that_failed_in_a_workload_names_the_workload_once(filled):
-    filled.app("shop", "cart", 1)
-    world = filled.sources["app_versions"].store
+async def test_a_release_that_failed_in_a_workload_names_the_workload_once(stores):
+    stores.app("shop", "cart", 1)
+    world = stores.sources["app_versions"].store
     version = world.get("shop/cart-1.4.2-6b86b273")
     failing = replace(version.status, workload_overall_status="Failed", status="Failed")
-    filled.put("app_versions", replace(version, status=failing))
-    workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
+    stores.put("app_versions", replace(version, status=failing))
+    workload = stores.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
     ended = replace(workload.status, deployment_status="Failed", status="Failed")
-    filled.put("workload_versions", replace(workload, status=ended))
-    page = application(await filled.world(), ALL, CART, NOW)
+    stores.put("workload_versions", replace(workload, status=ended))
+    page = application(await stores.world(), ALL, CART, NOW)
     assert [(failure.where, failure.check) for failure in page.shown.failed] == [
         ("web: Deployment", None)
     ]
     hidden = Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})
-    page = application(await filled.world(), hidden, CART, NOW)
+    page = application(await stores.world(), hidden, CART, NOW)
     assert [failure.where for failure in page.shown.failed] == ["Deployment"]
 
 
-async def test_of_a_release_with_many_failures_the_first_are_shown(filled):
-    filled.app("shop", "cart", 1)
-    version = filled.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
+async def test_of_a_release_with_many_failures_the_first_are_shown(stores):
+    stores.app("shop", "cart", 1)
+    version = stores.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
     many = replace(version.spec, workloads=version.spec.workloads[:1] * 4 * MOST)
     failing = replace(version.status, workload_overall_status="Failed", status="Failed")
-    filled.put("app_versions", replace(version, spec=many, status=failing))
-    workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
+    stores.put("app_versions", replace(version, spec=many, status=failing))
+    workload = stores.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
     ended = replace(workload.status, deployment_status="Failed", status="Failed")
-    filled.put("workload_versions", replace(workload, status=ended))
-    page = application(await filled.world(), ALL, CART, NOW)
+    stores.put("workload_versions", replace(workload, status=ended))
+    page = application(await stores.world(), ALL, CART, NOW)
     assert len(page.shown.failed) == len(page.releases[0].failed) == MOST + 1
 
 
-async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
-    filled.app("shop", "cart", 1)
-    filled.gated("shop", "cart", 0)
-    page = await run_sliced(gates.gates(await filled.world(), ALL, PageQuery(), NOW))
+async def test_a_gate_tells_why_until_when_and_what_its_checks_say(stores):
+    stores.app("shop", "cart", 1)
+    stores.gated("shop", "cart", 0)
+    page = await run_sliced(gates.gates(await stores.world(), ALL, PageQuery(), NOW))
     (row,) = page.listing.rows
     report = row.report
     assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
@@ -177,11 +177,11 @@ async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     assert page.is_bounded
 
 
-async def test_a_missing_definition_needs_attention_once(filled):
+async def test_a_missing_definition_needs_attention_once(stores):
     for name, number in (("cart", 1), ("ledger", 3), ("done", 0)):
-        filled.app("shop", name, number)
-    filled.remove("evaluation_definitions", "shop/latency")
-    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+        stores.app("shop", name, number)
+    stores.remove("evaluation_definitions", "shop/latency")
+    page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
     (notice,) = [notice for notice in page.notices if notice.what == "Definition"]
     assert (notice.name, notice.tone) == ("shop/latency", "bad")
     assert notice.text == (
@@ -191,52 +191,52 @@ async def test_a_missing_definition_needs_attention_once(filled):
     # What may not be listed is not called missing.
     kinds = ALL.scopes.keys() - {"keptnevaluationdefinitions.lifecycle.keptn.sh"}
     some = Visibility(dict.fromkeys(kinds, EVERYWHERE))
-    page = await run_sliced(overview.overview(await filled.world(), some, PageQuery(), NOW))
+    page = await run_sliced(overview.overview(await stores.world(), some, PageQuery(), NOW))
     assert [notice for notice in page.notices if notice.what == "Definition"] == []
 
 
-async def test_a_provider_without_any_answer_needs_attention_until_it_answers(filled):
+async def test_a_provider_without_any_answer_needs_attention_until_it_answers(stores):
     async def notices():
-        page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+        page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
         return [(notice.name, notice.text) for notice in page.notices if notice.what == "Provider"]
 
     for name in ("p95", "p99"):
-        filled.metric("shop", name, value="", errMsg="connection refused")
+        stores.metric("shop", name, value="", errMsg="connection refused")
     fault = "empty value for: p95: connection refused"
     text = f"none of its KeptnMetrics (2) has a current value: {fault}"
     assert await notices() == [("shop/prometheus", text)]
-    filled.metric("shop", "p99")
+    stores.metric("shop", "p99")
     assert await notices() == []
 
 
-async def test_a_metric_that_nobody_has_asked_for_yet_needs_no_attention(filled):
-    filled.metric("shop", "p95", value="")
-    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+async def test_a_metric_that_nobody_has_asked_for_yet_needs_no_attention(stores):
+    stores.metric("shop", "p95", value="")
+    page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
     assert page.notices == ()
 
 
-async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
-    filled.app("shop", "cart", 2)
-    filled.gated("shop", "cart", 0)
-    filled.app("shop", "late", 1)
-    filled.gated("shop", "late", 499 * 4)
-    world = await filled.world()
-    filled.rules = type(filled.rules)(max_age_seconds=60)
-    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+async def test_who_waits_too_long_or_in_vain_needs_attention(stores):
+    stores.app("shop", "cart", 2)
+    stores.gated("shop", "cart", 0)
+    stores.app("shop", "late", 1)
+    stores.gated("shop", "late", 499 * 4)
+    world = await stores.world()
+    stores.rules = type(stores.rules)(max_age_seconds=60)
+    page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
     pods = [notice for notice in page.notices if notice.what == "Pod"]
     assert [pod.tone for pod in pods] == ["bad", "warn"]
     only = await run_sliced(gates.gates(world, ALL, PageQuery(q="LATE"), NOW))
     assert only.listing.matching == 1
 
 
-async def test_a_policy_shows_what_it_selects_and_sets(filled):
-    filled.namespace("shop")
-    filled.policy("shop", "keep-cart", 0)
-    filled.policy("shop", "keep-all", 2, podSelector={}, schedulerName="other")
-    filled.policy("shop", "keep-none", 0, nodeName="n1")
-    filled.policy("shop", "keep-broken", 4)
-    filled.pod("shop", {"app": "cart"})
-    page = policies.policies(await filled.world(), ALL, PageQuery(), NOW)
+async def test_a_policy_shows_what_it_selects_and_sets(stores):
+    stores.namespace("shop")
+    stores.policy("shop", "keep-cart", 0)
+    stores.policy("shop", "keep-all", 2, podSelector={}, schedulerName="other")
+    stores.policy("shop", "keep-none", 0, nodeName="n1")
+    stores.policy("shop", "keep-broken", 4)
+    stores.pod("shop", {"app": "cart"})
+    page = policies.policies(await stores.world(), ALL, PageQuery(), NOW)
     rows = {row.name: row for row in page.listing.rows}
     assert next(iter(rows)) == "keep-broken"
     assert "spec.nodeSelector" in rows["keep-broken"].fault
@@ -246,18 +246,18 @@ async def test_a_policy_shows_what_it_selects_and_sets(filled):
     assert (cart.pods, rows["keep-all"].pods, rows["keep-none"].pods) == (1, 1, 0)
     assert [selector.what for selector in rows["keep-all"].selects] == ["namespaces", "pods"]
     assert rows["keep-none"].selects[0].is_absent
-    unused = policies.policies(await filled.world(), ALL, PageQuery(state="unused"), NOW)
+    unused = policies.policies(await stores.world(), ALL, PageQuery(state="unused"), NOW)
     assert [row.name for row in unused.listing.rows] == ["keep-broken", "keep-none"]
 
 
-async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
-    filled.namespace("shop")
+async def test_policies_that_select_the_same_pod_and_disagree_are_told(stores):
+    stores.namespace("shop")
     everything = {"podSelector": {}}
-    filled.policy("shop", "a", **everything, nodeSelector={"disk": "ssd"})
-    filled.policy("shop", "b", **everything, nodeSelector={"disk": "hdd", "zone": "x"})
-    filled.policy("shop", "c", podSelector={"matchLabels": {"app": "no"}}, nodeName="n1")
-    filled.pod("shop", {"app": "cart"})
-    world = await filled.world()
+    stores.policy("shop", "a", **everything, nodeSelector={"disk": "ssd"})
+    stores.policy("shop", "b", **everything, nodeSelector={"disk": "hdd", "zone": "x"})
+    stores.policy("shop", "c", podSelector={"matchLabels": {"app": "no"}}, nodeName="n1")
+    stores.pod("shop", {"app": "cart"})
+    world = await stores.world()
     page = policies.policies(world, ALL, PageQuery(state="conflicting"), NOW)
     assert [row.name for row in page.listing.rows] == ["a", "b"]
     first, second = (row.conflicts for row in page.listing.rows)
@@ -271,41 +271,41 @@ async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
     assert notice.link == "/policies?state=conflicting"
 
 
-async def test_required_node_affinity_that_excludes_another_is_a_conflict(filled):
-    def required(value):
+async def test_required_node_affinity_that_excludes_another_is_a_conflict(stores):
+    def required_affinity(value):
         term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [value]}]}
         key = "requiredDuringSchedulingIgnoredDuringExecution"
         return {"nodeAffinity": {key: {"nodeSelectorTerms": [term]}}}
 
-    filled.namespace("shop")
-    filled.pod("shop", {"app": "cart"})
+    stores.namespace("shop")
+    stores.pod("shop", {"app": "cart"})
     for name, value in (("a", "x"), ("b", "y")):
-        filled.policy("shop", name, podSelector={}, affinity=required(value))
-    page = policies.policies(await filled.world(), ALL, PageQuery(), NOW)
+        stores.policy("shop", name, podSelector={}, affinity=required_affinity(value))
+    page = policies.policies(await stores.world(), ALL, PageQuery(), NOW)
     (conflict,) = page.listing.rows[0].conflicts
     assert conflict.policies == ("PodSchedulingPolicy shop/b", "PodSchedulingPolicy shop/a")
     assert "no node can satisfy both" in conflict.text
 
 
-async def test_a_conflict_with_a_policy_that_may_not_be_seen_is_not_told(filled):
-    filled.namespace("shop")
-    filled.pod("shop", {"app": "cart"})
-    filled.policy("shop", "secret", 2, podSelector={}, schedulerName="one")
-    filled.policy("shop", "mine", 0, podSelector={}, schedulerName="two")
-    world = await filled.world()
+async def test_a_conflict_with_a_policy_that_may_not_be_seen_is_not_told(stores):
+    stores.namespace("shop")
+    stores.pod("shop", {"app": "cart"})
+    stores.policy("shop", "secret", 2, podSelector={}, schedulerName="one")
+    stores.policy("shop", "mine", 0, podSelector={}, schedulerName="two")
+    world = await stores.world()
     assert policies.policies(world, ALL, PageQuery(), NOW).parts[0].count == 2
     some = Visibility({"podschedulingpolicies.kupid.gardener.cloud": EVERYWHERE})
     (row,) = policies.policies(world, some, PageQuery(), NOW).listing.rows
     assert row.conflicts == ()
 
 
-async def test_the_pods_of_a_policy_are_listed(filled):
+async def test_the_pods_of_a_policy_are_listed(stores):
     for name in ("shop", "mail"):
-        filled.namespace(name)
-        filled.pod(name, {"app": "cart"}, "cart-1")
-        filled.pod(name, {"app": "other"}, "other-1")
-    filled.policy("shop", "keep-cart", 0)
-    world = await filled.world()
+        stores.namespace(name)
+        stores.pod(name, {"app": "cart"}, "cart-1")
+        stores.pod(name, {"app": "other"}, "other-1")
+    stores.policy("shop", "keep-cart", 0)
+    world = await stores.world()
     (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
     only = await run_sliced(pods.pods(world, ALL, PageQuery(state=row.reference), NOW))
     assert only.rows == ("shop/cart-1",)
@@ -315,21 +315,21 @@ async def test_the_pods_of_a_policy_are_listed(filled):
     assert (await run_sliced(pods.pods(world, some, PageQuery(), NOW))).total == 2
 
 
-async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(filled):
-    filled.namespace("shop")
+async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(stores):
+    stores.namespace("shop")
     for _ in range(2 * pods.SLICE + 1):
-        filled.pod("shop", {"app": "cart"})
-    making = pods.pods(await filled.world(), ALL, PageQuery(), NOW)
+        stores.pod("shop", {"app": "cart"})
+    making = pods.pods(await stores.world(), ALL, PageQuery(), NOW)
     next(making)
     # What changes meanwhile may be on the page or not, and breaks nothing.
-    filled.pod("shop", {"app": "cart"})
+    stores.pod("shop", {"app": "cart"})
     next(making)
     assert (await run_sliced(making)).total == 2 * pods.SLICE + 1
 
 
-async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
-    filled.namespace("shop")
-    filled.policy("shop", "keep-cart", 0)
+async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores):
+    stores.namespace("shop")
+    stores.policy("shop", "keep-cart", 0)
     toleration = {"key": "pool", "operator": "Equal", "value": "etcd", "effect": "NoExecute"}
     extra = {"key": "edited", "operator": "Exists"}
     managed = (
@@ -337,7 +337,7 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
         ("tolerations", "kube-controller-manager", 600),
         ("tolerations", "kubectl-edit", 60),
     )
-    filled.pod(
+    stores.pod(
         "shop",
         {"app": "cart"},
         "cart-1",
@@ -347,7 +347,7 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
         tolerations=[toleration, extra],
     )
     query = PageQuery(namespace="shop", name="cart-1")
-    page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+    page = pods.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
     policy = "PodSchedulingPolicy shop/keep-cart"
     assert page.policies == (policy,)
     rows_by_state = {
@@ -360,46 +360,46 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
         "spec.tolerations[1]": ((), "kubectl-edit"),
         "spec.schedulerName": ((), "kube-controller-manager"),
     }
-    assert pods.pod(await filled.world(), ALL, query, NOW) is None
+    assert pods.pod(await stores.world(), ALL, query, NOW) is None
 
 
-async def test_a_field_manager_without_a_time_is_the_oldest(filled):
+async def test_a_field_manager_without_a_time_is_the_oldest(stores):
     managed = (("schedulerName", "unknown", 60), ("schedulerName", "dated", 600))
-    filled.pod("shop", {}, "cart-1", managed, schedulerName="other")
-    raw = msgspec.json.decode(filled.raw_pods["shop/cart-1"])
+    stores.pod("shop", {}, "cart-1", managed, schedulerName="other")
+    raw = msgspec.json.decode(stores.raw_pods["shop/cart-1"])
     del raw["metadata"]["managedFields"][0]["time"]
     query = PageQuery(namespace="shop", name="cart-1")
     for state in ("dated", "unknown"):
-        filled.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
-        page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+        stores.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
+        page = pods.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
         assert [field.manager["manager"] for field in page.fields] == [state]
         del raw["metadata"]["managedFields"][1:]
 
 
-async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(filled):
-    filled.policy("shop", "keep-cart", 0)
-    filled.pod("shop", {"app": "cart"}, "cart-1")
+async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(stores):
+    stores.policy("shop", "keep-cart", 0)
+    stores.pod("shop", {"app": "cart"}, "cart-1")
     query = PageQuery(namespace="shop", name="cart-1")
-    page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+    page = pods.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
     assert page.policies != ()
     assert page.fields == ()
 
 
-async def test_clusters_and_what_they_run(filled):
+async def test_clusters_and_what_they_run(stores):
     for number in range(6):
-        filled.member("shop", number)
-    filled.placed("shop", "cart", 0, 6)
-    filled.placed("shop", "ledger", 2, 6)
-    page = clusters.clusters(await filled.world(), ALL, PageQuery(), NOW)
+        stores.member("shop", number)
+    stores.placed("shop", "cart", 0, 6)
+    stores.placed("shop", "ledger", 2, 6)
+    page = clusters.clusters(await stores.world(), ALL, PageQuery(), NOW)
     rows = page.clusters.rows
     assert [row.state.word for row in rows[:2]] == ["Offline", "NotReady"]
     assert rows[0].faults == ("Reachable: connect to member.example.com:6443: timed out",)
     assert {row.name: row.applications for row in rows}["amsterdam-0"] == 1
     assert [part.label for part in page.parts] == ["offline", "not ready", "online"]
-    placed = clusters.clusters(await filled.world(), ALL, PageQuery(view="placed"), NOW)
+    placed = clusters.clusters(await stores.world(), ALL, PageQuery(view="placed"), NOW)
     moving, running = placed.placements.rows
     there = PageQuery(view="placed", q="dublin-3")
-    page = clusters.clusters(await filled.world(), ALL, there, NOW)
+    page = clusters.clusters(await stores.world(), ALL, there, NOW)
     assert [row.name for row in page.placements.rows] == ["ledger"]
     assert (moving.target, moving.running_on) == ("cadiz-2", "dublin-3")
     assert (running.decision.matched, running.decision.candidates[0].score) == (2, 0.526)
@@ -407,25 +407,25 @@ async def test_clusters_and_what_they_run(filled):
     assert "bergen" in running.decision.candidates[2].reason
 
 
-async def test_reservations_end(filled):
-    filled.reserved(2)
-    filled.reserved(0, pod="kube-system/agent")
-    page = reservations.reservations(await filled.world(), ALL, PageQuery(), NOW)
+async def test_reservations_end(stores):
+    stores.reserved(2)
+    stores.reserved(0, pod="kube-system/agent")
+    page = reservations.reservations(await stores.world(), ALL, PageQuery(), NOW)
     first, second = page.listing.rows
     assert (first.node, second.node) == ("node-2", "node-0")
     assert (second.namespace, second.pod) == ("kube-system", "agent")
     assert len(first.victims) == 2
     late = datetime(2026, 3, 1, 13, tzinfo=UTC)
-    over = reservations.reservations(await filled.world(), ALL, PageQuery(state="overdue"), late)
+    over = reservations.reservations(await stores.world(), ALL, PageQuery(state="overdue"), late)
     assert len(over.listing.rows) == 2
-    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), late))
+    page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), late))
     assert [notice.what for notice in page.notices] == ["Reservation"] * 2
 
 
 @pytest.mark.parametrize("page", [gates.gates, overview.overview])
-async def test_others_have_their_turn_while_a_page_of_many_is_made(filled, page):
+async def test_others_have_their_turn_while_a_page_of_many_is_made(stores, page):
     for number in range(350):
-        filled.gated("shop", f"cart-{number}", number)
+        stores.gated("shop", f"cart-{number}", number)
     turns = 0
 
     async def other():
@@ -435,6 +435,6 @@ async def test_others_have_their_turn_while_a_page_of_many_is_made(filled, page)
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await run_sliced(page(await filled.world(), ALL, PageQuery(), NOW))
+    await run_sliced(page(await stores.world(), ALL, PageQuery(), NOW))
     task.cancel()
     assert turns >= 3

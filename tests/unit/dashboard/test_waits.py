@@ -22,17 +22,17 @@ FAILED = ("Blocked", "failed: BackoffLimitExceeded")
 
 
 @pytest.fixture
-def filled():
+def stores():
     return Filled(NOW)
 
 
-async def listed(filled, **query):
-    return await run_sliced(gates.gates(await filled.world(), ALL, PageQuery(**query), NOW))
+async def list_gates(stores, **query):
+    return await run_sliced(gates.gates(await stores.world(), ALL, PageQuery(**query), NOW))
 
 
-async def test_a_pod_that_waits_for_objects_has_each_with_its_state_and_reason(filled):
-    filled.waiting("shop", "web-1", "job/migrate, service/db", db=("Met", ""))
-    (row,) = (await listed(filled)).listing.rows
+async def test_a_pod_that_waits_for_objects_has_each_with_its_state_and_reason(stores):
+    stores.waiting("shop", "web-1", "job/migrate, service/db", db=("Met", ""))
+    (row,) = (await list_gates(stores)).listing.rows
     assert (row.word, row.tone) == ("waits for objects", "busy")
     assert [(item.item, item.state, item.text) for item in row.report.items] == [
         ("job/migrate", "Pending", "does not exist"),
@@ -41,10 +41,10 @@ async def test_a_pod_that_waits_for_objects_has_each_with_its_state_and_reason(f
     assert row.report.workload == ""
 
 
-async def test_blocked_pods_come_first_and_need_attention(filled):
-    filled.waiting("shop", "a", "service/db")
-    filled.waiting("shop", "b", "job/migrate", migrate=FAILED)
-    page = await listed(filled)
+async def test_blocked_pods_come_first_and_need_attention(stores):
+    stores.waiting("shop", "a", "service/db")
+    stores.waiting("shop", "b", "job/migrate", migrate=FAILED)
+    page = await list_gates(stores)
     assert [(row.word, row.tone) for row in page.listing.rows] == [
         ("blocked", "bad"),
         ("waits for objects", "busy"),
@@ -53,7 +53,7 @@ async def test_blocked_pods_come_first_and_need_attention(filled):
         ("wait-blocked", 1),
         ("waits-for-objects", 1),
     ]
-    page = await run_sliced(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
     (notice,) = page.notices
     assert (notice.name, notice.text) == (
         "shop/b",
@@ -63,28 +63,28 @@ async def test_blocked_pods_come_first_and_need_attention(filled):
     assert [part.label for part in tally.parts] == ["blocked", "waits for objects"]
 
 
-async def test_a_pod_in_a_cycle_of_waits_is_blocked(filled):
-    filled.gated("shop", "cart", name="web-1", wait_for="job/migrate", checks="none")
-    filled.waits.found["shop"] = {("deployment", "cart"): "a cycle of waits: deployment/cart"}
-    filled.waits.found["mail"] = {("replicaset", "cart-6f"): "of others"}
-    (row,) = (await listed(filled)).listing.rows
+async def test_a_pod_in_a_cycle_of_waits_is_blocked(stores):
+    stores.gated("shop", "cart", name="web-1", wait_for="job/migrate", checks="none")
+    stores.waits.found["shop"] = {("deployment", "cart"): "a cycle of waits: deployment/cart"}
+    stores.waits.found["mail"] = {("replicaset", "cart-6f"): "of others"}
+    (row,) = (await list_gates(stores)).listing.rows
     assert row.word == "waits for objects"
-    filled.waits.found["shop"] = {("replicaset", "cart-6f"): "a cycle of waits: replicaset/cart"}
-    (row,) = (await listed(filled)).listing.rows
+    stores.waits.found["shop"] = {("replicaset", "cart-6f"): "a cycle of waits: replicaset/cart"}
+    (row,) = (await list_gates(stores)).listing.rows
     assert (row.word, row.report.text) == ("blocked", "nothing: a cycle of waits: replicaset/cart")
 
 
-async def test_pods_that_wait_for_checks_alone_ask_for_no_cycle(filled):
-    filled.app("shop", "cart", 1)
-    filled.gated("shop", "cart")
-    await listed(filled)
-    assert filled.waits.asked == []
+async def test_pods_that_wait_for_checks_alone_ask_for_no_cycle(stores):
+    stores.app("shop", "cart", 1)
+    stores.gated("shop", "cart")
+    await list_gates(stores)
+    assert stores.waits.asked == []
 
 
-async def test_without_the_controller_of_gates_the_page_has_no_items(filled):
-    filled.waiting("shop", "web-1", "service/db")
-    filled.waits = None
-    (row,) = (await listed(filled)).listing.rows
+async def test_without_the_controller_of_gates_the_page_has_no_items(stores):
+    stores.waiting("shop", "web-1", "service/db")
+    stores.waits = None
+    (row,) = (await list_gates(stores)).listing.rows
     assert [item.text for item in row.report.items] == ["is being looked up"]
 
 

@@ -9,7 +9,7 @@ from harbourmaster.controller.exposure.plain import gauge_name, render
 from helpers.valued import metric, values
 
 
-def rendered(*metrics):
+def render_metrics(*metrics):
     return render(values(*metrics).all()).decode()
 
 
@@ -22,7 +22,7 @@ def samples(text):
 
 
 def test_each_metric_is_a_gauge_in_keptn_s_shape():
-    assert rendered(metric("podtatometric", "10"), metric("available-cpus", "0.25")) == (
+    assert render_metrics(metric("podtatometric", "10"), metric("available-cpus", "0.25")) == (
         "# HELP available_cpus available-cpus\n"
         "# TYPE available_cpus gauge\n"
         "available_cpus 0.25\n"
@@ -33,11 +33,13 @@ def test_each_metric_is_a_gauge_in_keptn_s_shape():
 
 
 def test_nothing_is_a_valid_text():
-    assert rendered() == ""
+    assert render_metrics() == ""
 
 
 def test_what_has_no_value_or_an_old_one_is_not_shown_at_all():
-    assert rendered(metric("cpu"), metric("memory", "5", age=3600), metric("disk", "NaN")) == ""
+    assert (
+        render_metrics(metric("cpu"), metric("memory", "5", age=3600), metric("disk", "NaN")) == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,11 @@ def test_names_become_prometheus_names(name, gauge):
     [("500m", "0.5"), ("1k", "1000"), ("-3", "-3"), ("1e3", "1000"), ("2Gi", "2147483648")],
 )
 def test_quantities_become_numbers(text, shown):
-    assert rendered(metric("cpu", text)).endswith(f"\ncpu {shown}\n")
+    assert render_metrics(metric("cpu", text)).endswith(f"\ncpu {shown}\n")
 
 
 def test_metrics_of_one_name_are_told_apart_by_labels():
-    text = rendered(
+    text = render_metrics(
         metric("cpu", "1"),
         metric("cpu", "2", namespace="dev"),
         metric("a-b", "3"),
@@ -73,7 +75,7 @@ def test_metrics_of_one_name_are_told_apart_by_labels():
 
 
 def test_a_metric_keeps_its_labels_while_another_of_its_name_has_no_value():
-    text = rendered(metric("cpu", "1"), metric("cpu", namespace="dev"))
+    text = render_metrics(metric("cpu", "1"), metric("cpu", namespace="dev"))
     assert samples(text) == {("cpu", ("name", "cpu"), ("namespace", "prod")): 1}
 
 
@@ -85,7 +87,7 @@ def test_whatever_the_names_the_text_is_valid_and_holds_every_value_once():
         name = f"x{name}x" if name[0] in ".-" or name[-1] in ".-" else name
         namespace = chosen.choice(["prod", "dev"])
         made[namespace, name] = metric(name, str(number), namespace=namespace)
-    by_name = samples(rendered(*made.values()))
+    by_name = samples(render_metrics(*made.values()))
     assert sorted(by_name.values()) == sorted(
         float(obj["status"]["value"]) for obj in made.values()
     )
@@ -93,4 +95,4 @@ def test_whatever_the_names_the_text_is_valid_and_holds_every_value_once():
 
 def test_the_order_of_the_mirror_makes_no_difference():
     metrics = [metric(name, "1", namespace=namespace) for name in "abc" for namespace in ("x", "y")]
-    assert rendered(*metrics) == rendered(*reversed(metrics))
+    assert render_metrics(*metrics) == render_metrics(*reversed(metrics))

@@ -125,7 +125,7 @@ async def test_broken_certificates_are_waited_out(site):
     await site.until(200)
 
 
-async def presented(site):
+async def presented_certificate(site):
     context = site.aggregator.context(site.data["ca.crt"])
     try:
         _, writer = await asyncio.open_connection(
@@ -144,10 +144,10 @@ async def test_a_new_leaf_is_served_without_a_restart(site):
     site.start()
     await listening(site)
     await site.until(200)
-    assert await presented(site) == first.serving_der
+    assert await presented_certificate(site) == first.serving_der
     second = site.issue()
     await asyncio.sleep(0.05)
-    assert await presented(site) == second.serving_der
+    assert await presented_certificate(site) == second.serving_der
     await site.until(200)
 
 
@@ -220,11 +220,11 @@ async def test_a_mounted_certificate_is_read_again_when_it_changes(site, tmp_pat
     first = site.issue()
     write_files(mount, msgspec.structs.replace(first.files, ca_key=None))
     await listening(site)
-    assert await presented(site) == first.serving_der
+    assert await presented_certificate(site) == first.serving_der
     second = site.issue()
     write_files(mount, msgspec.structs.replace(second.files, ca_key=None))
     async with asyncio.timeout(PATIENCE):
-        while await presented(site) != second.serving_der:  # noqa: ASYNC110 - there is no event
+        while await presented_certificate(site) != second.serving_der:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)
 
 

@@ -88,7 +88,7 @@ def test_a_pod_of_a_scheduler_that_settings_do_not_name_waits_and_says_why():
     assert ask_filter(Mirror(version(**PASSED)), scheduler="x")[0].outcome == FREE
 
 
-def unfilled():
+def unfilled_mirror():
     mirror = Mirror()
     mirror.synced.clear()
     return (
@@ -103,7 +103,7 @@ def away():
     return mirror, f"harbourmaster: workload versions are out of date: {mirror.error}"
 
 
-@pytest.mark.parametrize("state", [unfilled, away])
+@pytest.mark.parametrize("state", [unfilled_mirror, away])
 def test_what_is_not_known_is_an_error_that_is_shown_and_evicts_nobody(state):
     mirror, text = state()
     answer, told = ask_filter(mirror)
@@ -112,7 +112,7 @@ def test_what_is_not_known_is_an_error_that_is_shown_and_evicts_nobody(state):
     assert (answer.outcome, victims) == (UNKNOWN, {})
 
 
-@pytest.mark.parametrize("state", [unfilled, away])
+@pytest.mark.parametrize("state", [unfilled_mirror, away])
 def test_a_pod_of_no_workload_needs_nothing_to_be_known(state):
     mirror, _ = state()
     assert ask_filter(mirror, filter_body(annotations={}))[0].outcome == FREE

@@ -101,7 +101,7 @@ class ServedExtender:
         ):
             return answer.status, await answer.text()
 
-    def counted(self, verb, outcome):
+    def answer_count(self, verb, outcome):
         labels = {"verb": verb, "outcome": outcome}
         return self.registry.get_sample_value("harbourmaster_extender_answers_total", labels)
 
@@ -122,9 +122,9 @@ async def test_both_verbs_are_answered_and_counted(port):
     port.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
     status, text = await port.ask("preempt", preempt_body())
     assert (status, json.loads(text)) == (200, {"NodeNameToMetaVictims": {}})
-    assert port.counted("filter", FREE) == 1
-    assert port.counted("preempt", "waits") == 1
-    assert port.counted("filter", "defect") == 0
+    assert port.answer_count("filter", FREE) == 1
+    assert port.answer_count("preempt", "waits") == 1
+    assert port.answer_count("filter", "defect") == 0
 
 
 @pytest.mark.claim("W13")
@@ -154,10 +154,10 @@ async def test_only_a_client_with_the_right_certificate_is_answered(background, 
         status, text = await port.ask(verb, body)
         assert status == 403
         assert "Node" not in text
-        assert port.counted(verb, FREE) == 0
+        assert port.answer_count(verb, FREE) == 0
         known_as(authority, "scheduler")
         assert (await port.ask(verb, body))[0] == 200
-        assert port.counted(verb, FREE) == 1
+        assert port.answer_count(verb, FREE) == 1
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ async def test_what_is_not_read_is_refused_with_a_line_that_the_scheduler_shows(
     status, text = await port.ask("filter", io.BytesIO(body), headers=headers)
     assert status == 200
     assert json.loads(text)["Error"].startswith(start)
-    assert port.counted("filter", REFUSED) == 1
+    assert port.answer_count("filter", REFUSED) == 1
 
 
 async def test_whoever_sends_nodes_whole_hears_how_not_to(port):
@@ -272,7 +272,7 @@ async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(port, monke
     ]
     assert len(lines) == 2
     assert "other-1" in lines[0]
-    assert port.counted("filter", "foreign") == 4
+    assert port.answer_count("filter", "foreign") == 4
 
 
 async def test_a_question_that_never_ends_is_given_up(port, monkeypatch):
@@ -291,10 +291,12 @@ async def test_a_question_that_never_ends_is_given_up(port, monkeypatch):
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_defect_of_ours_lets_nothing_pass(port, monkeypatch, verb):
-    def broken(*_arguments, **_options):
+    def raise_error(*_arguments, **_options):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("harbourmaster.controller.extender.answers.scheduling_permission", broken)
+    monkeypatch.setattr(
+        "harbourmaster.controller.extender.answers.scheduling_permission", raise_error
+    )
     body = filter_body() if verb == "filter" else preempt_body()
     status, text = await port.ask(verb, body)
     assert status == 200
@@ -304,7 +306,7 @@ async def test_a_defect_of_ours_lets_nothing_pass(port, monkeypatch, verb):
         {"Error": "harbourmaster: internal error: see the log of the controller"},
         {"NodeNameToMetaVictims": {}},
     )
-    assert port.counted(verb, "defect") == 1
+    assert port.answer_count(verb, "defect") == 1
 
 
 async def test_other_paths_and_methods_are_refused(port):

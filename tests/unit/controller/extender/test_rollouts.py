@@ -41,16 +41,16 @@ class ServingCertificate:
     """A stand-in for the certificate of the Secret."""
 
     def __init__(self, bundle):
-        self.found = bundle
+        self._bundle = bundle
         self.on_change = []
 
     def bundle(self):
-        if self.found is None:
+        if self._bundle is None:
             raise UnreadableError("tls.crt is missing")
-        return self.found
+        return self._bundle
 
-    def become(self, bundle):
-        self.found = bundle
+    def change(self, bundle):
+        self._bundle = bundle
         for listener in self.on_change:
             listener()
 
@@ -151,7 +151,7 @@ async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
     lead(rollouts_controller(runtime, leaf, NAME))
     async with asyncio.timeout(PATIENCE):
         await events.until("AuthorityChanged")
-        leaf.become(AFTER)
+        leaf.change(AFTER)
         await events.until("AuthorityChanged", 2)
     assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
 
