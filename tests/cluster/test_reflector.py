@@ -49,16 +49,16 @@ class Watched:
             **options,
         )
 
-    def listed(self, _resource, objects, _seconds):
+    def count_list(self, _resource, objects, _seconds):
         self.requests.append(objects)
 
-    def events(self, *_):
+    def count_events(self, *_):
         pass
 
-    def failed(self, _resource, kind):
+    def count_failure(self, _resource, kind):
         self.faults.append(kind)
 
-    def undecodable(self, *_):
+    def count_undecodable(self, *_):
         pass
 
     @property

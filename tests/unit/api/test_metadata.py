@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.api.metadata import LAST_APPLIED, MAX_ANNOTATIONS, Metadata, compact
 
 
-def kept(annotations):
+def keep(annotations):
     return compact(Metadata(name="a", annotations=annotations)).annotations
 
 
@@ -19,19 +19,19 @@ def test_metadata_of_an_ordinary_size_is_kept_as_it_is():
 
 @pytest.mark.claim("O11")
 def test_the_object_that_kubectl_noted_is_not_kept():
-    assert kept({"a": "b", LAST_APPLIED: "{}"}) == {"a": "b", LAST_APPLIED: ""}
+    assert keep({"a": "b", LAST_APPLIED: "{}"}) == {"a": "b", LAST_APPLIED: ""}
 
 
 @pytest.mark.claim("O11")
 def test_of_too_many_annotations_the_shortest_are_kept():
-    annotations = kept(
+    annotations = keep(
         {"long": "x" * 200_000, "a": "b", "more": "x" * 16_000, "middle": "x" * 16_000}
     )
     assert annotations == {"a": "b", "more": "x" * 16_000, LAST_APPLIED: ""}
 
 
 def test_an_object_with_one_huge_annotation_has_annotations():
-    assert kept({"long": "x" * 200_000}) == {LAST_APPLIED: ""}
+    assert keep({"long": "x" * 200_000}) == {LAST_APPLIED: ""}
 
 
 def test_labels_are_kept():

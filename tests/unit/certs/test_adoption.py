@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 PUBLISH = Lifetimes().publish
 
 
-def written(now, data, names=NAMES, since=None, **options):
+def write(now, data, names=NAMES, since=None, **options):
     action = decide(now, data, names, since, **options)
     assert isinstance(action, Write), action
     return action
@@ -34,7 +34,7 @@ def kupid():
 
 
 def test_kupid_s_secret_issues_a_leaf_for_our_names_and_gets_a_next_authority(kupid):
-    data = written(NOW, kupid).data
+    data = write(NOW, kupid).data
     assert first(data) == first(kupid)
     assert "next-ca.crt" in data
     assert served(data, NOW)
@@ -44,28 +44,28 @@ def test_kupid_s_secret_issues_a_leaf_for_our_names_and_gets_a_next_authority(ku
 
 def test_kupid_s_leaf_is_served_until_the_next_authority_is_known(kupid):
     name = KUPID_NAMES[2]
-    data = written(NOW, kupid, (name,)).data
+    data = write(NOW, kupid, (name,)).data
     assert same_leaf(data, kupid)
     since = NOW + SECOND
-    after = written(since + PUBLISH, data, (name,), since).data
+    after = write(since + PUBLISH, data, (name,), since).data
     assert served(after, since + PUBLISH, name)
     assert accepts(trust_bundle(after, since), kupid["tls.crt"], name, since + PUBLISH)
     assert kupid["ca.key"] not in after.values()
 
 
 def test_kupid_s_ten_years_end_with_the_rotation_after_that(kupid):
-    data = written(NOW, kupid).data
-    data = written(NOW + PUBLISH, data, since=NOW).data
+    data = write(NOW, kupid).data
+    data = write(NOW + PUBLISH, data, since=NOW).data
     assert first(kupid) in x509.load_pem_x509_certificates(data["ca.crt"])
     due = NOW + timedelta(days=244)
-    data = written(due, data).data
-    data = written(due + PUBLISH, data, since=due).data
+    data = write(due, data).data
+    data = write(due + PUBLISH, data, since=due).data
     assert first(kupid) not in x509.load_pem_x509_certificates(data["ca.crt"])
 
 
 def test_an_rsa_key_too_short_is_a_lost_key(kupid, monkeypatch):
     monkeypatch.setattr("harbourmaster.certs.authority._MIN_RSA_BITS", 3072)
-    data = written(NOW, kupid, (KUPID_NAMES[0],)).data
+    data = write(NOW, kupid, (KUPID_NAMES[0],)).data
     assert same_leaf(data, kupid)
     assert "next-ca.crt" in data
 
@@ -76,7 +76,7 @@ def test_a_strict_openssl_client_goes_through_an_adoption():
     data = kupid_data(now - DAY)
     clients, holders = [], []
     for _ in range(2):
-        data = written(now, data, since=now, lifetimes=lifetimes).data
+        data = write(now, data, since=now, lifetimes=lifetimes).data
         clients.append(strict_client(trust_bundle(data, now)))
         files = BundleFiles(ca_crt=data["ca.crt"], tls_crt=data["tls.crt"], tls_key=data["tls.key"])
         holders.append(CertificateHolder(parse_bundle(files)))

@@ -29,17 +29,17 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = ("hm.svc", "localhost", "127.0.0.1", "::1")
 
 
-def made(names=NAMES):
+def create_pair(names=NAMES):
     authority = create_authority(NOW)
     return authority, issue_serving_certificate(NOW, authority, names)
 
 
-def parsed(pair):
+def parse(pair):
     return x509.load_pem_x509_certificate(pair.certificate)
 
 
 def verifier(authority, name):
-    store = Store([parsed(authority)])
+    store = Store([parse(authority)])
     return PolicyBuilder().store(store).time(NOW).build_server_verifier(name)
 
 
@@ -47,16 +47,16 @@ def verifier(authority, name):
     "name", [x509.DNSName("hm.svc"), x509.IPAddress(ip_address("127.0.0.1"))], ids=str
 )
 def test_a_leaf_passes_the_web_profile_for_its_names(name):
-    authority, leaf = made()
-    chain = verifier(authority, name).verify(parsed(leaf), [])
-    assert chain == [parsed(leaf), parsed(authority)]
+    authority, leaf = create_pair()
+    chain = verifier(authority, name).verify(parse(leaf), [])
+    assert chain == [parse(leaf), parse(authority)]
 
 
 def test_a_leaf_passes_for_no_other_name_and_no_other_authority():
-    authority, leaf = made()
+    authority, leaf = create_pair()
     for trusted, name in ((authority, "other.svc"), (create_authority(NOW), "hm.svc")):
         with pytest.raises(VerificationError):
-            verifier(trusted, x509.DNSName(name)).verify(parsed(leaf), [])
+            verifier(trusted, x509.DNSName(name)).verify(parse(leaf), [])
 
 
 AUTHORITIES = {
@@ -75,28 +75,28 @@ def test_a_strict_openssl_client_accepts_the_serving_certificate(make, name):
 
 
 def test_keys_are_of_the_curve_p256():
-    keys = [parsed(pair).public_key() for pair in made()]
+    keys = [parse(pair).public_key() for pair in create_pair()]
     assert [type(key).__name__ for key in keys] == ["ECPublicKey"] * 2
     assert [key.curve.name for key in keys] == ["secp256r1"] * 2
 
 
 def test_lives_are_a_year_and_a_week_and_begin_a_little_earlier():
     spans = [
-        (parsed(pair).not_valid_before_utc - NOW, parsed(pair).not_valid_after_utc - NOW)
-        for pair in made()
+        (parse(pair).not_valid_before_utc - NOW, parse(pair).not_valid_after_utc - NOW)
+        for pair in create_pair()
     ]
     assert spans == [(-BACKDATED, timedelta(days=365)), (-BACKDATED, timedelta(days=7))]
 
 
 def test_a_leaf_never_outlives_its_authority():
     authority = create_authority(NOW, lifetime=timedelta(days=2))
-    leaf = parsed(issue_serving_certificate(NOW, authority, NAMES))
-    assert leaf.not_valid_after_utc == parsed(authority).not_valid_after_utc
+    leaf = parse(issue_serving_certificate(NOW, authority, NAMES))
+    assert leaf.not_valid_after_utc == parse(authority).not_valid_after_utc
 
 
 def test_an_authority_may_not_sign_another_one():
-    authority, _ = made()
-    constraints = parsed(authority).extensions.get_extension_for_class(x509.BasicConstraints)
+    authority, _ = create_pair()
+    constraints = parse(authority).extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
     assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
 
@@ -136,15 +136,15 @@ def test_an_authority_certifies_its_names_only(limits, name, is_accepted):
 
 def test_a_name_too_long_for_a_subject_is_still_a_name_of_the_leaf():
     long_name = ".".join(["a" * 60, "b" * 60])
-    _, leaf = made((long_name,))
-    names = parsed(leaf).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    _, leaf = create_pair((long_name,))
+    names = parse(leaf).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     assert names.value.get_values_for_type(x509.DNSName) == [long_name]
 
 
 def test_two_of_a_kind_differ():
     first, second = create_authority(NOW), create_authority(NOW)
     assert first.key != second.key
-    assert parsed(first).serial_number != parsed(second).serial_number
+    assert parse(first).serial_number != parse(second).serial_number
 
 
 def test_the_text_of_a_pair_shows_nothing():
@@ -168,5 +168,5 @@ def test_a_key_that_clients_may_not_know_signs_nothing():
 )
 def test_short_lives_begin_a_tenth_earlier(lifetime, before):
     assert backdating(lifetime) == before
-    leaf = parsed(issue_serving_certificate(NOW, create_authority(NOW), NAMES, lifetime=lifetime))
+    leaf = parse(issue_serving_certificate(NOW, create_authority(NOW), NAMES, lifetime=lifetime))
     assert leaf.not_valid_before_utc == NOW - before

@@ -36,7 +36,7 @@ AUTHORITY_DUE = NOW - BACKDATED + (timedelta(days=365) + BACKDATED) * 2 / 3
 AUTHORITY_END = NOW + timedelta(days=365)
 
 
-def written(now, data, names=NAMES, since=None, **options):
+def write(now, data, names=NAMES, since=None, **options):
     action = decide(now, data, names, since, **options)
     assert isinstance(action, Write), action
     assert action.until > now
@@ -51,13 +51,13 @@ def without(data, *keys):
 
 @pytest.fixture(scope="module")
 def fresh():
-    return written(NOW, {}).data
+    return write(NOW, {}).data
 
 
 @pytest.fixture(scope="module")
 def rotating(fresh):
     """The data when its authority was due and a next one was made; the leaf is a new one too."""
-    return written(AUTHORITY_DUE, fresh).data
+    return write(AUTHORITY_DUE, fresh).data
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def rotating(fresh):
     ids=["absent", "empty", "garbage"],
 )
 def test_without_any_trust_all_is_made_at_once(data):
-    action = written(NOW, data)
+    action = write(NOW, data)
     assert sorted(action.data) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
     assert served(action.data, NOW)
     assert action.until == LEAF_DUE
@@ -82,7 +82,7 @@ def test_a_fresh_secret_is_kept_until_its_leaf_is_due(fresh):
 
 
 def test_a_due_leaf_is_renewed_by_the_same_authority(fresh):
-    action = written(LEAF_DUE, fresh)
+    action = write(LEAF_DUE, fresh)
     assert action.reason == f"tls.crt is due for renewal since {LEAF_DUE.isoformat()}"
     assert first(action.data) == first(fresh)
     assert not same_leaf(action.data, fresh)
@@ -91,8 +91,8 @@ def test_a_due_leaf_is_renewed_by_the_same_authority(fresh):
 
 @pytest.mark.parametrize("names", [(NAME, "new.svc"), ("new.svc",)], ids=str)
 def test_names_that_are_permitted_renew_the_leaf(names):
-    both = written(NOW, {}, permitted=(NAME, "new.svc")).data
-    data = written(NOW, both, names).data
+    both = write(NOW, {}, permitted=(NAME, "new.svc")).data
+    data = write(NOW, both, names).data
     assert first(data) == first(both)
     assert all(served(data, NOW, name) for name in names)
 
@@ -100,14 +100,14 @@ def test_names_that_are_permitted_renew_the_leaf(names):
 @pytest.mark.claim("W12")
 def test_a_name_that_is_not_permitted_needs_a_new_authority_which_is_published_first(fresh):
     names = (NAME, "new.svc")
-    data = written(NOW, fresh, names).data
+    data = write(NOW, fresh, names).data
     assert same_leaf(data, fresh)
     assert served(data, NOW)
-    after = written(NOW + PUBLISH, data, names, NOW).data
+    after = write(NOW + PUBLISH, data, names, NOW).data
     assert all(served(after, NOW + PUBLISH, name) for name in names)
     # Who still has the leaf of before is trusted, too.
     assert accepts(trust_bundle(after, NOW + PUBLISH), fresh["tls.crt"], NAME, NOW + PUBLISH)
-    alone = written(NOW, fresh, ("new.svc",)).data
+    alone = write(NOW, fresh, ("new.svc",)).data
     assert served(alone, NOW, "new.svc")
 
 
@@ -122,10 +122,10 @@ def test_an_authority_without_limits_is_replaced_after_its_successor_is_publishe
             strict=True,
         )
     )
-    action = written(NOW, old)
+    action = write(NOW, old)
     assert action.reason == "ca.crt is not limited to our names: a new authority is published"
     assert same_leaf(action.data, old)
-    after = written(NOW + PUBLISH, action.data, since=NOW).data
+    after = write(NOW + PUBLISH, action.data, since=NOW).data
     assert permitted_names(first(after)) == {NAME}
     assert authority.key not in after.values()
     assert served(after, NOW + PUBLISH)
@@ -133,8 +133,8 @@ def test_an_authority_without_limits_is_replaced_after_its_successor_is_publishe
 
 
 def test_names_no_longer_wanted_leave_the_leaf(fresh):
-    more = written(NOW, {}, (NAME, "old.svc")).data
-    assert "more names" in written(NOW, more).reason
+    more = write(NOW, {}, (NAME, "old.svc")).data
+    assert "more names" in write(NOW, more).reason
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_names_no_longer_wanted_leave_the_leaf(fresh):
     ids=["empty", "no key", "huge"],
 )
 def test_a_broken_pair_is_renewed_by_the_same_authority(fresh, change):
-    data = written(NOW, {**fresh, **change}).data
+    data = write(NOW, {**fresh, **change}).data
     assert first(data) == first(fresh)
     assert served(data, NOW)
 
 
 def test_a_pair_of_two_halves_is_renewed(fresh):
-    renewed = written(LEAF_DUE, fresh).data
-    data = written(LEAF_DUE, {**fresh, "tls.crt": renewed["tls.crt"]}).data
+    renewed = write(LEAF_DUE, fresh).data
+    data = write(LEAF_DUE, {**fresh, "tls.crt": renewed["tls.crt"]}).data
     assert parse_bundle(BundleFiles(tls_crt=data["tls.crt"], tls_key=data["tls.key"]))
 
 
@@ -160,12 +160,12 @@ def test_a_leaf_for_clients_is_renewed():
     leaf = foreign_leaf(NOW, authority, NAMES, lifetime=timedelta(days=7), usage=usage)
     keys = ("ca.crt", "ca.key", "tls.crt", "tls.key")
     data = dict(zip(keys, map(pem, (*authority, *leaf)), strict=True))
-    assert written(NOW, data).reason.startswith("tls.crt is not a server certificate; ")
+    assert write(NOW, data).reason.startswith("tls.crt is not a server certificate; ")
 
 
 def test_a_leaf_that_ends_with_its_authority_is_not_renewed(fresh):
     late = AUTHORITY_END - DAY
-    data = written(late, fresh).data
+    data = write(late, fresh).data
     assert first(data, "tls.crt").not_valid_after_utc == AUTHORITY_END
     last = AUTHORITY_END - SECOND
     assert decide(last, data, NAMES) == Await(AUTHORITY_END)
@@ -188,7 +188,7 @@ def test_the_next_authority_waits_until_it_is_known(rotating):
 
 def test_a_known_authority_takes_over(fresh, rotating):
     now = AUTHORITY_DUE + PUBLISH
-    data = written(now, rotating, since=AUTHORITY_DUE).data
+    data = write(now, rotating, since=AUTHORITY_DUE).data
     assert sorted(data) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
     authorities = x509.load_pem_x509_certificates(data["ca.crt"])
     assert authorities == [first(rotating, "next-ca.crt"), first(fresh)]
@@ -200,7 +200,7 @@ def test_a_known_authority_takes_over(fresh, rotating):
 
 
 def test_no_key_of_before_is_left_after_that(fresh, rotating):
-    data = written(AUTHORITY_DUE + PUBLISH, rotating, since=AUTHORITY_DUE).data
+    data = write(AUTHORITY_DUE + PUBLISH, rotating, since=AUTHORITY_DUE).data
     assert fresh["ca.key"] not in data.values()
 
 
@@ -212,23 +212,23 @@ def test_an_impossible_time_is_no_publication(rotating, since):
 
 
 def test_an_old_authority_is_dropped_when_it_has_expired(rotating):
-    data = written(AUTHORITY_DUE + PUBLISH, rotating, since=AUTHORITY_DUE).data
-    renewed = written(AUTHORITY_END - DAY, data).data
+    data = write(AUTHORITY_DUE + PUBLISH, rotating, since=AUTHORITY_DUE).data
+    renewed = write(AUTHORITY_END - DAY, data).data
     assert trust_bundle(renewed, AUTHORITY_END - SECOND).count(b"BEGIN") == 2
     assert decide(AUTHORITY_END - DAY, renewed, NAMES) == Keep(AUTHORITY_END)
     assert trust_bundle(renewed, AUTHORITY_END).count(b"BEGIN") == 1
-    assert written(AUTHORITY_END, renewed).data["ca.crt"].count(b"BEGIN") == 1
+    assert write(AUTHORITY_END, renewed).data["ca.crt"].count(b"BEGIN") == 1
 
 
 def test_a_due_leaf_is_renewed_while_the_next_authority_waits(rotating):
     now = AUTHORITY_DUE + timedelta(days=5)
-    data = written(now, rotating).data
+    data = write(now, rotating).data
     assert without(data, "tls.crt", "tls.key") == without(rotating, "tls.crt", "tls.key")
     assert served(data, now)
 
 
 def test_more_names_are_no_reason_to_renew_while_the_next_authority_waits(rotating):
-    wide = written(AUTHORITY_DUE, rotating, (NAME, "old.svc")).data
+    wide = write(AUTHORITY_DUE, rotating, (NAME, "old.svc")).data
     assert isinstance(decide(AUTHORITY_DUE, wide, NAMES), Await)
 
 
@@ -245,23 +245,23 @@ def test_more_names_are_no_reason_to_renew_while_the_next_authority_waits(rotati
 )
 def test_a_broken_next_authority_is_replaced(rotating, spoil):
     now = AUTHORITY_DUE + PUBLISH
-    action = written(now, spoil(rotating), since=AUTHORITY_DUE)
+    action = write(now, spoil(rotating), since=AUTHORITY_DUE)
     assert first(action.data, "next-ca.crt") != first(rotating, "next-ca.crt")
     assert same_leaf(action.data, rotating)
 
 
 def test_a_next_authority_that_is_due_is_replaced(rotating):
     # Its own two thirds are over only when the issuing one is long gone, so that one is younger.
-    issuing = written(NOW + timedelta(days=400), {}).data
+    issuing = write(NOW + timedelta(days=400), {}).data
     data = {key: rotating[key] for key in ("next-ca.crt", "next-ca.key")} | issuing
     now = AUTHORITY_DUE + timedelta(days=244)
-    action = written(now, data, since=AUTHORITY_DUE)
+    action = write(now, data, since=AUTHORITY_DUE)
     assert "next-ca.crt is due for renewal" in action.reason
     assert first(action.data, "next-ca.crt") != first(data, "next-ca.crt")
 
 
 def test_an_empty_next_authority_asks_for_one(fresh):
-    action = written(NOW, {**fresh, "next-ca.crt": b""})
+    action = write(NOW, {**fresh, "next-ca.crt": b""})
     assert action.data["next-ca.key"]
     assert same_leaf(action.data, fresh)
 
@@ -271,22 +271,22 @@ def test_a_lost_key_starts_a_next_authority_and_the_leaf_is_served_on(fresh, key
     lost = without(fresh, "ca.key")
     if key is not None:
         lost["ca.key"] = create_authority(NOW).key if key == "other" else key
-    data = written(NOW, lost).data
+    data = write(NOW, lost).data
     assert "next-ca.crt" in data
     assert same_leaf(data, fresh)
-    after = written(NOW + PUBLISH, data, since=NOW).data
+    after = write(NOW + PUBLISH, data, since=NOW).data
     assert served(after, NOW + PUBLISH)
     assert after["ca.crt"].count(b"BEGIN") == 2
 
 
 def test_a_leaf_for_some_of_the_names_is_served_on_without_the_key(fresh):
-    data = written(NOW, without(fresh, "ca.key"), (NAME, "new.svc")).data
+    data = write(NOW, without(fresh, "ca.key"), (NAME, "new.svc")).data
     assert same_leaf(data, fresh)
-    assert served(written(NOW, without(fresh, "ca.key"), ("new.svc",)).data, NOW, "new.svc")
+    assert served(write(NOW, without(fresh, "ca.key"), ("new.svc",)).data, NOW, "new.svc")
 
 
 def test_a_lost_key_and_a_lost_leaf_are_replaced_at_once(fresh):
-    data = written(NOW, without(fresh, "ca.key", "tls.key")).data
+    data = write(NOW, without(fresh, "ca.key", "tls.key")).data
     assert served(data, NOW)
     # Replicas may still have the leaf in memory.
     assert accepts(trust_bundle(data, NOW), fresh["tls.crt"], NAME, NOW)
@@ -294,14 +294,14 @@ def test_a_lost_key_and_a_lost_leaf_are_replaced_at_once(fresh):
 
 def test_a_next_authority_is_used_at_once_where_nothing_else_is_left(rotating):
     now = AUTHORITY_DUE
-    data = written(now, without(rotating, "ca.key", "tls.crt")).data
+    data = write(now, without(rotating, "ca.key", "tls.crt")).data
     assert first(data) == first(rotating, "next-ca.crt")
     assert "next-ca.crt" not in data
 
 
 def test_expired_certificates_are_replaced_and_no_longer_trusted(fresh):
     now = NOW + timedelta(days=396)
-    data = written(now, fresh).data
+    data = write(now, fresh).data
     assert data["ca.crt"].count(b"BEGIN") == 1
     assert first(data) != first(fresh)
     assert served(data, now)
@@ -309,72 +309,72 @@ def test_expired_certificates_are_replaced_and_no_longer_trusted(fresh):
 
 def test_a_clock_far_behind_changes_nothing_before_the_new_authority_is_known(fresh):
     early = NOW - timedelta(days=396)
-    data = written(early, fresh).data
+    data = write(early, fresh).data
     assert same_leaf(data, fresh)
-    after = written(early + PUBLISH, data, since=early).data
+    after = write(early + PUBLISH, data, since=early).data
     assert served(after, early + PUBLISH)
     assert first(fresh) in x509.load_pem_x509_certificates(after["ca.crt"])
 
 
 def test_a_clock_somewhat_behind_gets_a_leaf_of_the_same_authority(fresh):
-    renewed = written(LEAF_DUE, fresh).data
-    data = written(LEAF_DUE - DAY, renewed).data
+    renewed = write(LEAF_DUE, fresh).data
+    data = write(LEAF_DUE - DAY, renewed).data
     assert first(data) == first(fresh)
     assert served(data, LEAF_DUE - DAY)
 
 
 def test_certificates_of_no_authority_are_removed_from_ca_crt(fresh):
     untidy = b"# ours\n" + fresh["tls.crt"] + fresh["ca.crt"] * 2 + fresh["ca.crt"][:100]
-    data = written(NOW, {**fresh, "ca.crt": untidy}).data
+    data = write(NOW, {**fresh, "ca.crt": untidy}).data
     assert data == fresh
 
 
 def test_the_issuing_authority_is_put_first(fresh):
     older = create_authority(NOW).certificate
-    data = written(NOW, {**fresh, "ca.crt": older + fresh["ca.crt"]}).data
+    data = write(NOW, {**fresh, "ca.crt": older + fresh["ca.crt"]}).data
     assert data == {**fresh, "ca.crt": fresh["ca.crt"] + older}
 
 
 def test_an_authority_put_first_by_hand_must_be_known_before_it_issues(fresh):
     authority = create_authority(NOW)
     ca_crt = authority.certificate + fresh["ca.crt"]
-    data = written(NOW, {**fresh, "ca.crt": ca_crt, "ca.key": authority.key}).data
+    data = write(NOW, {**fresh, "ca.crt": ca_crt, "ca.key": authority.key}).data
     assert same_leaf(data, fresh)
     assert "next-ca.crt" in data
 
 
 def test_a_leaf_that_the_next_authority_has_issued_already_is_served_on(fresh):
-    created = written(NOW, {}).data
+    created = write(NOW, {}).data
     early = {**created, "ca.crt": fresh["ca.crt"], "ca.key": fresh["ca.key"]}
     early |= {"next-ca.crt": created["ca.crt"], "next-ca.key": created["ca.key"]}
-    data = written(NOW, early).data
+    data = write(NOW, early).data
     assert same_leaf(data, early)
     assert data["ca.crt"] == created["ca.crt"] + fresh["ca.crt"]
     full = early["ca.crt"] + b"".join(create_authority(NOW).certificate for _ in range(7))
-    assert same_leaf(written(NOW, {**early, "ca.crt": full}).data, early)
+    assert same_leaf(write(NOW, {**early, "ca.crt": full}).data, early)
 
 
 def test_authorities_without_number_don_t_fill_the_secret(fresh):
     many = b"".join(create_authority(NOW).certificate for _ in range(20))
-    data = written(NOW, {**fresh, "ca.crt": fresh["ca.crt"] + many}).data
+    data = write(NOW, {**fresh, "ca.crt": fresh["ca.crt"] + many}).data
     assert data["ca.crt"].count(b"BEGIN") == 8
     lost = without(data, "ca.key", "tls.key")
-    assert written(NOW, lost).data["ca.crt"].count(b"BEGIN") == 8
+    assert write(NOW, lost).data["ca.crt"].count(b"BEGIN") == 8
 
 
 def test_other_keys_of_the_secret_stay(fresh):
-    assert written(LEAF_DUE, {**fresh, "note": b"mine"}).data["note"] == b"mine"
+    assert write(LEAF_DUE, {**fresh, "note": b"mine"}).data["note"] == b"mine"
 
 
 def test_an_authority_of_our_kind_that_lives_too_long_is_due(fresh):
     shorter = Lifetimes(authority=timedelta(days=30))
-    action = written(NOW, fresh, lifetimes=shorter)
+    action = write(NOW, fresh, lifetimes=shorter)
     assert "365 days" in action.reason
     assert "next-ca.crt" in action.data
 
 
 def test_a_leaf_that_lives_too_long_is_renewed(fresh):
-    action = written(NOW, fresh, lifetimes=Lifetimes(serving=DAY))
+    action = write(NOW, fresh, lifetimes=Lifetimes(serving=DAY))
     assert first(action.data, "tls.crt").not_valid_after_utc == NOW + DAY
     assert first(action.data) == first(fresh)
 
@@ -385,7 +385,7 @@ def test_an_invalid_name_is_an_error():
 
 
 def test_the_text_of_a_write_shows_no_contents(fresh):
-    action = written(LEAF_DUE, fresh)
+    action = write(LEAF_DUE, fresh)
     shown = repr(action) + str(action)
     secrets = action.data["tls.key"].decode().splitlines()[1:-1]
     assert not any(line in shown for line in secrets)
@@ -401,5 +401,5 @@ def test_margins_are_what_the_last_thirds_leave():
 
 def test_certificates_of_seconds_are_not_due_at_their_making():
     short = Lifetimes(serving=timedelta(seconds=20), authority=timedelta(seconds=120))
-    action = written(NOW, {}, lifetimes=short)
+    action = write(NOW, {}, lifetimes=short)
     assert action.until - NOW > timedelta(seconds=12)

@@ -28,7 +28,7 @@ def second(tmp_path, first):
     return ensure(tmp_path, ("localhost", "new.svc"), NOW)
 
 
-def presented(holder, name="localhost"):
+def presented_certificate(holder, name="localhost"):
     client = strict_client(holder.bundle.files.ca_crt)
     client.check_hostname = name is not None
     return shake_hands(holder.context, client, name).getpeercert(binary_form=True)
@@ -36,14 +36,14 @@ def presented(holder, name="localhost"):
 
 @pytest.mark.parametrize("name", ["localhost", None])
 def test_the_current_leaf_is_presented_with_and_without_a_server_name(first, name):
-    assert presented(CertificateHolder(first), name) == first.serving_der
+    assert presented_certificate(CertificateHolder(first), name) == first.serving_der
 
 
 def test_an_offered_pair_is_presented_from_the_next_handshake_on(first, second):
     holder = CertificateHolder(first)
     context = holder.context
     assert holder.offer(second)
-    assert presented(holder) == second.serving_der
+    assert presented_certificate(holder) == second.serving_der
     assert holder.context is context
 
 
@@ -59,7 +59,7 @@ def test_s3_a_pair_that_openssl_refuses_leaves_the_present_one(first, second):
     files = msgspec.structs.replace(second.files, tls_key=first.files.tls_key)
     with pytest.raises(UnreadableError, match="OpenSSL rejects"):
         holder.offer(msgspec.structs.replace(second, files=files))
-    assert presented(holder) == first.serving_der
+    assert presented_certificate(holder) == first.serving_der
 
 
 def test_an_open_connection_survives_the_swap(first, second):
@@ -75,7 +75,7 @@ def test_contexts_of_before_are_freed(first, second):
     for bundle in (second, first):
         replaced.append(weakref.ref(holder._current))
         holder.offer(bundle)
-        presented(holder)
+        presented_certificate(holder)
     gc.collect()
     assert [reference() for reference in replaced] == [None, None]
 

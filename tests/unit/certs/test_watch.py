@@ -27,7 +27,7 @@ class Log:
 
 
 @asynccontextmanager
-async def kept(directory, bundle, *, names=NAMES, resync=60.0, clock=lambda: START):
+async def keep(directory, bundle, *, names=NAMES, resync=60.0, clock=lambda: START):
     holder, log = CertificateHolder(bundle), Log()
     keeping = keep_current(
         holder,
@@ -75,7 +75,7 @@ class Mount:
         new.rename(self.directory / "..data")
 
 
-def shown(authority, *older, name="hm.svc", made=START, **options):
+def data_of(authority, *older, name="hm.svc", made=START, **options):
     """Return the directory of a Secret as replicas see it."""
     leaf = issue_serving_certificate(made, authority, (name,), **options)
     bundle = b"".join(each.certificate for each in (authority, *older))
@@ -83,14 +83,14 @@ def shown(authority, *older, name="hm.svc", made=START, **options):
 
 
 @asynccontextmanager
-async def awaited(directory, *, resync=60.0, clock=lambda: START):
+async def await_bundle(directory, *, resync=60.0, clock=lambda: START):
     log = Log()
     waiting = wait_for(directory, on_error=log.errors.put_nowait, resync=resync, clock=clock)
     async with background(waiting) as task:
         yield task, log
 
 
-async def found(task):
+async def result_of(task):
     async with asyncio.timeout(PATIENCE):
         return await task
 
@@ -107,7 +107,7 @@ async def test_our_own_leaf_is_renewed_when_it_is_due(tmp_path):
             + timedelta(seconds=asyncio.get_running_loop().time() - begun)
         )
 
-    async with kept(tmp_path, bundle, clock=clock) as (holder, log):
+    async with keep(tmp_path, bundle, clock=clock) as (holder, log):
         changed = await soon(log.changes)
     assert changed.not_after > bundle.not_after
     assert holder.bundle == changed == load(tmp_path, due)
@@ -116,7 +116,7 @@ async def test_our_own_leaf_is_renewed_when_it_is_due(tmp_path):
 async def test_a_foreign_pair_is_served_as_soon_as_it_changes(tmp_path):
     authority = trustme.CA()
     put(tmp_path, authority)
-    async with kept(tmp_path, load(tmp_path, START)) as (holder, log):
+    async with keep(tmp_path, load(tmp_path, START)) as (holder, log):
         put(tmp_path, authority, "new.svc")
         changed = await soon(log.changes)
     assert changed.names == {"new.svc"}
@@ -129,7 +129,7 @@ async def test_a_swapped_mount_is_served(tmp_path):
         (tmp_path / generation).mkdir()
         put(tmp_path / generation, authority, name)
     (tmp_path / "..data").symlink_to("..1")
-    async with kept(tmp_path, load(tmp_path, START)) as (_, log):
+    async with keep(tmp_path, load(tmp_path, START)) as (_, log):
         (tmp_path / "..new").symlink_to("..2")
         (tmp_path / "..new").rename(tmp_path / "..data")
         assert (await soon(log.changes)).names == {"two.svc"}
@@ -139,7 +139,7 @@ async def test_s3_a_mismatched_pair_keeps_the_old_one_and_is_told_once(tmp_path)
     authority = trustme.CA()
     put(tmp_path, authority)
     bundle = load(tmp_path, START)
-    async with kept(tmp_path, bundle, resync=0.05) as (holder, log):
+    async with keep(tmp_path, bundle, resync=0.05) as (holder, log):
         (tmp_path / "tls.key").write_bytes(authority.issue_cert("a").private_key_pem.bytes())
         text = await soon(log.errors)
         await asyncio.sleep(0.2)
@@ -153,7 +153,7 @@ async def test_s3_a_mismatched_pair_keeps_the_old_one_and_is_told_once(tmp_path)
 async def test_s3_half_a_file_keeps_the_old_one_until_it_is_whole(tmp_path):
     authority = trustme.CA()
     put(tmp_path, authority)
-    async with kept(tmp_path, load(tmp_path, START)) as (holder, log):
+    async with keep(tmp_path, load(tmp_path, START)) as (holder, log):
         before = holder.bundle
         issued = authority.issue_cert("new.svc")
         whole = b"".join(b.bytes() for b in issued.cert_chain_pems)
@@ -167,7 +167,7 @@ async def test_s3_half_a_file_keeps_the_old_one_until_it_is_whole(tmp_path):
 
 async def test_a_foreign_directory_emptied_is_not_filled(tmp_path):
     put(tmp_path, trustme.CA())
-    async with kept(tmp_path, load(tmp_path, START)) as (_, log):
+    async with keep(tmp_path, load(tmp_path, START)) as (_, log):
         (tmp_path / "tls.key").unlink()
         (tmp_path / "tls.crt").unlink()
         assert "tls.crt is missing" in await soon(log.errors)
@@ -182,7 +182,7 @@ async def test_without_events_the_resync_finds_the_change(tmp_path, monkeypatch)
     monkeypatch.setattr("harbourmaster.certs.watch.awatch", no_events)
     authority = trustme.CA()
     put(tmp_path, authority)
-    async with kept(tmp_path, load(tmp_path, START), resync=0.05) as (_, log):
+    async with keep(tmp_path, load(tmp_path, START), resync=0.05) as (_, log):
         put(tmp_path, authority, "new.svc")
         changed = await soon(log.changes)
         while changed.names != {"new.svc"}:
@@ -196,7 +196,7 @@ async def test_a_directory_that_vanishes_and_returns_is_found_again(tmp_path):
     directory = tmp_path / "mount"
     directory.mkdir()
     put(directory, authority)
-    async with kept(directory, load(directory, START), resync=0.05) as (_, log):
+    async with keep(directory, load(directory, START), resync=0.05) as (_, log):
         directory.rename(tmp_path / "away")
         await soon(log.errors)
         directory.mkdir()
@@ -212,9 +212,9 @@ def test_a_foreign_bundle_has_no_renewal_time(tmp_path):
 async def test_a_leaf_of_the_next_authority_is_served_with_both_in_ca_crt(tmp_path):
     old, new = create_authority(START), create_authority(START)
     mount = Mount(tmp_path)
-    mount.show(shown(old))
-    async with kept(tmp_path, load(tmp_path, START)) as (holder, log):
-        mount.show(shown(new, old, name="new.svc"))
+    mount.show(data_of(old))
+    async with keep(tmp_path, load(tmp_path, START)) as (holder, log):
+        mount.show(data_of(new, old, name="new.svc"))
         assert (await soon(log.changes)).names == {"new.svc"}
     assert log.errors.empty()
     assert holder.bundle.files.ca_crt == new.certificate + old.certificate
@@ -223,10 +223,10 @@ async def test_a_leaf_of_the_next_authority_is_served_with_both_in_ca_crt(tmp_pa
 async def test_s3_a_mount_with_half_a_pair_keeps_the_old_one_and_is_told_once(tmp_path):
     authority = create_authority(START)
     mount = Mount(tmp_path)
-    mount.show(shown(authority))
-    async with kept(tmp_path, load(tmp_path, START), resync=0.05) as (holder, log):
+    mount.show(data_of(authority))
+    async with keep(tmp_path, load(tmp_path, START), resync=0.05) as (holder, log):
         before = holder.bundle
-        half = shown(authority)
+        half = data_of(authority)
         mount.show({**half, "tls.crt": half["tls.crt"][:300]})
         assert "tls.crt holds no certificate" in await soon(log.errors)
         await asyncio.sleep(0.2)
@@ -239,11 +239,11 @@ async def test_s3_a_mount_with_half_a_pair_keeps_the_old_one_and_is_told_once(tm
 
 async def test_a_mount_with_an_expired_authority_keeps_the_old_one(tmp_path):
     mount = Mount(tmp_path)
-    mount.show(shown(create_authority(START)))
+    mount.show(data_of(create_authority(START)))
     made = START - timedelta(days=366)
-    async with kept(tmp_path, load(tmp_path, START)) as (holder, log):
+    async with keep(tmp_path, load(tmp_path, START)) as (holder, log):
         before = holder.bundle
-        mount.show(shown(create_authority(made), made=made))
+        mount.show(data_of(create_authority(made), made=made))
         assert "expired at" in await soon(log.errors)
     assert holder.bundle == before
 
@@ -251,9 +251,9 @@ async def test_a_mount_with_an_expired_authority_keeps_the_old_one(tmp_path):
 async def test_alternating_faults_are_reported_once_each(tmp_path):
     authority = create_authority(START)
     mount = Mount(tmp_path)
-    good = shown(authority)
+    good = data_of(authority)
     mount.show(good)
-    async with kept(tmp_path, load(tmp_path, START), resync=0.02) as (_, log):
+    async with keep(tmp_path, load(tmp_path, START), resync=0.02) as (_, log):
         for key in (b"", authority.key):
             mount.show({**good, "tls.key": key})
             await soon(log.errors)
@@ -264,15 +264,15 @@ async def test_alternating_faults_are_reported_once_each(tmp_path):
 
 
 async def test_a_fault_after_a_good_pair_is_reported_again(tmp_path):
-    good = shown(create_authority(START))
+    good = data_of(create_authority(START))
     mount = Mount(tmp_path)
     mount.show(good)
-    async with kept(tmp_path, load(tmp_path, START)) as (_, log):
+    async with keep(tmp_path, load(tmp_path, START)) as (_, log):
         told = []
         for name in ("one.svc", "two.svc"):
             mount.show({**good, "tls.key": b""})
             told.append(await soon(log.errors))
-            mount.show(shown(create_authority(START), name=name))
+            mount.show(data_of(create_authority(START), name=name))
             await soon(log.changes)
     assert told[0] == told[1]
 
@@ -280,28 +280,28 @@ async def test_a_fault_after_a_good_pair_is_reported_again(tmp_path):
 async def test_a_change_between_the_first_look_and_the_watch_is_seen(tmp_path, monkeypatch):
     authority = create_authority(START)
     mount = Mount(tmp_path)
-    mount.show(shown(authority))
+    mount.show(data_of(authority))
     bundle = load(tmp_path, START)
 
     def load_and_change(directory, now):
         monkeypatch.undo()
         before = load(directory, now)
-        mount.show(shown(authority, name="new.svc"))
+        mount.show(data_of(authority, name="new.svc"))
         return before
 
     monkeypatch.setattr("harbourmaster.certs.watch.load", load_and_change)
-    async with kept(tmp_path, bundle) as (_, log):
+    async with keep(tmp_path, bundle) as (_, log):
         assert (await soon(log.changes)).names == {"new.svc"}
 
 
 async def test_a_directory_replaced_is_followed_by_events(tmp_path):
     authority = create_authority(START)
     directory = tmp_path / "mount"
-    Mount(directory).show(shown(authority))
-    async with kept(directory, load(directory, START)) as (_, log):
+    Mount(directory).show(data_of(authority))
+    async with keep(directory, load(directory, START)) as (_, log):
         directory.rename(tmp_path / "away")
         assert "tls.crt is missing" in await soon(log.errors)
-        Mount(directory).show(shown(authority, name="back.svc"))
+        Mount(directory).show(data_of(authority, name="back.svc"))
         assert (await soon(log.changes)).names == {"back.svc"}
 
 
@@ -314,50 +314,50 @@ async def test_a_renewal_that_can_t_be_written_is_not_tried_without_pause(tmp_pa
         raise UnreadableError("disk full")
 
     monkeypatch.setattr("harbourmaster.certs.watch.ensure", fail)
-    async with kept(tmp_path, bundle, clock=lambda: next_renewal(bundle)) as (_, log):
+    async with keep(tmp_path, bundle, clock=lambda: next_renewal(bundle)) as (_, log):
         assert "disk full" in await soon(log.errors)
         await asyncio.sleep(0.1)
     assert len(looks) <= 2
 
 
 async def test_an_existing_pair_is_found_at_once(tmp_path):
-    Mount(tmp_path).show(shown(create_authority(START)))
-    async with awaited(tmp_path) as (task, log):
-        assert await found(task) == load(tmp_path, START)
+    Mount(tmp_path).show(data_of(create_authority(START)))
+    async with await_bundle(tmp_path) as (task, log):
+        assert await result_of(task) == load(tmp_path, START)
     assert log.errors.empty()
 
 
 async def test_a_directory_that_comes_later_is_found_by_events(tmp_path):
     directory = tmp_path / "run" / "certs"
-    async with awaited(directory) as (task, log):
+    async with await_bundle(directory) as (task, log):
         assert await soon(log.errors) == f"{directory}: tls.crt is missing"
         directory.parent.mkdir()
         await asyncio.sleep(0.3)
-        Mount(directory).show(shown(create_authority(START)))
-        assert (await found(task)).names == {"hm.svc"}
+        Mount(directory).show(data_of(create_authority(START)))
+        assert (await result_of(task)).names == {"hm.svc"}
     assert log.errors.empty()
 
 
 async def test_an_empty_mount_is_awaited_until_its_secret_is_there(tmp_path):
     mount = Mount(tmp_path)
     mount.show({})
-    async with awaited(tmp_path) as (task, log):
+    async with await_bundle(tmp_path) as (task, log):
         assert "tls.crt is missing" in await soon(log.errors)
-        mount.show(shown(create_authority(START)))
-        assert (await found(task)).names == {"hm.svc"}
+        mount.show(data_of(create_authority(START)))
+        assert (await result_of(task)).names == {"hm.svc"}
 
 
 async def test_each_kind_of_fault_is_reported_once_while_waiting(tmp_path):
     authority = create_authority(START)
-    good = shown(authority)
+    good = data_of(authority)
     mount = Mount(tmp_path)
     faulty = {
         "holds no certificate": {**good, "tls.crt": good["tls.crt"][:300]},
         "not the key": {**good, "tls.key": authority.key},
         "was not issued by": {**good, "ca.crt": create_authority(START).certificate},
-        "expired at": shown(authority, lifetime=timedelta(0)),
+        "expired at": data_of(authority, lifetime=timedelta(0)),
     }
-    async with awaited(tmp_path, resync=0.02) as (task, log):
+    async with await_bundle(tmp_path, resync=0.02) as (task, log):
         assert "tls.crt is missing" in await soon(log.errors)
         for text, files in faulty.items():
             mount.show(files)
@@ -366,7 +366,7 @@ async def test_each_kind_of_fault_is_reported_once_while_waiting(tmp_path):
         await asyncio.sleep(0.1)
         assert not task.done()
         mount.show(good)
-        await found(task)
+        await result_of(task)
     assert log.errors.empty()
 
 
@@ -376,15 +376,15 @@ async def test_a_pair_that_openssl_refuses_is_not_found(tmp_path, monkeypatch):
         raise UnreadableError("OpenSSL rejects tls.crt and tls.key")
 
     monkeypatch.setattr("harbourmaster.certs.watch.CertificateHolder", refuse)
-    Mount(tmp_path).show(shown(create_authority(START)))
-    async with awaited(tmp_path) as (task, log):
+    Mount(tmp_path).show(data_of(create_authority(START)))
+    async with await_bundle(tmp_path) as (task, log):
         assert "OpenSSL rejects" in await soon(log.errors)
-        await found(task)
+        await result_of(task)
 
 
 async def test_waiting_creates_no_file_and_leaves_no_task(tmp_path):
     before = asyncio.all_tasks()
-    async with awaited(tmp_path) as (_, log):
+    async with await_bundle(tmp_path) as (_, log):
         await soon(log.errors)
     assert asyncio.all_tasks() == before
     assert not list(tmp_path.iterdir())
@@ -394,7 +394,7 @@ async def test_a_directory_with_all_of_a_secret_is_only_read(tmp_path):
     bundle = ensure(tmp_path, NAMES, START)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     late = START + timedelta(days=6)
-    async with kept(tmp_path, bundle, names=None, resync=0.01, clock=lambda: late) as (holder, log):
+    async with keep(tmp_path, bundle, names=None, resync=0.01, clock=lambda: late) as (holder, log):
         await asyncio.sleep(0.05)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
         assert log.errors.empty()

@@ -142,51 +142,51 @@ async def test_a_timeout_of_its_own_that_is_due_at_once_does_not_keep_it_alive(g
 
 
 @pytest.fixture
-def called():
+def call():
     return threading.Event()
 
 
 @pytest.fixture
-def watchdog(called):
+def watchdog(call):
     with captured_log():
-        watchdog = Watchdog(called.set)
+        watchdog = Watchdog(call.set)
         yield watchdog
         watchdog.close()
 
 
-def test_stuck_work_is_told_of_while_the_loop_is_blocked(watchdog, called):
+def test_stuck_work_is_told_of_while_the_loop_is_blocked(watchdog, call):
     began = read_boottime()
     watchdog.arm(began + 0.1)
-    assert called.wait(PATIENCE)
+    assert call.wait(PATIENCE)
     assert read_boottime() - began >= 0.1
 
 
-def test_it_is_told_of_once(watchdog, called):
+def test_it_is_told_of_once(watchdog, call):
     watchdog.arm(read_boottime())
-    assert called.wait(PATIENCE)
-    called.clear()
-    assert not called.wait(0.1)
+    assert call.wait(PATIENCE)
+    call.clear()
+    assert not call.wait(0.1)
 
 
 @pytest.mark.parametrize("how", ["disarm", "arm", "close"])
-def test_work_that_ends_or_goes_on_in_time_is_left_alone(called, how):
+def test_work_that_ends_or_goes_on_in_time_is_left_alone(call, how):
     now = [0.0]
-    watchdog = Watchdog(called.set, clock=lambda: now[0])
+    watchdog = Watchdog(call.set, clock=lambda: now[0])
     watchdog.arm(0.1)
     if how == "arm":
         watchdog.arm(60)
     else:
         getattr(watchdog, how)()
     now[0] = 0.1
-    assert not called.wait(0.3)
+    assert not call.wait(0.3)
     watchdog.close()
 
 
-def test_it_can_be_armed_after_it_was_closed(watchdog, called):
+def test_it_can_be_armed_after_it_was_closed(watchdog, call):
     watchdog.arm(read_boottime() + 60)
     watchdog.close()
     watchdog.arm(read_boottime())
-    assert called.wait(PATIENCE)
+    assert call.wait(PATIENCE)
 
 
 def test_closing_ends_the_thread(watchdog):
@@ -198,14 +198,14 @@ def test_closing_ends_the_thread(watchdog):
     watchdog.close()
 
 
-def test_a_process_that_stood_still_gets_a_moment_to_end_its_work(called):
+def test_a_process_that_stood_still_gets_a_moment_to_end_its_work(call):
     looks = iter([0.0])
     # After the first look at the clock an hour passes.
-    watchdog = Watchdog(called.set, clock=lambda: read_boottime() + next(looks, 3600.0))
+    watchdog = Watchdog(call.set, clock=lambda: read_boottime() + next(looks, 3600.0))
     with captured_log():
         began = time.monotonic()
         watchdog.arm(read_boottime() + 0.05)
-        assert called.wait(PATIENCE)
+        assert call.wait(PATIENCE)
         assert time.monotonic() - began > 0.4
         watchdog.close()
 

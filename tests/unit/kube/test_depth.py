@@ -14,12 +14,12 @@ from harbourmaster.kube.streams import DEEPEST, STUB, shallow
 from helpers.fake_api import FakeApi
 
 
-def nested(levels):
+def nest(levels):
     return '{"a":' * levels + '"]}"' + "}" * levels
 
 
 def thing(name, levels):
-    spec = f'{{"x":[1],"y":{nested(levels)},"z":"\\"{{["}}'
+    spec = f'{{"x":[1],"y":{nest(levels)},"z":"\\"{{["}}'
     return f'{{"metadata":{{"name":"{name}"}},"spec":{spec}}}'
 
 

@@ -97,7 +97,7 @@ async def start(client):
             await candidate.stop()
 
 
-def stored(api):
+def stored_lease(api):
     return api.get(LEASES, "harbourmaster-controller", NAMESPACE)
 
 
@@ -105,12 +105,12 @@ async def test_a_lease_is_made_with_our_labels_and_given_back(api, start, monkey
     monkeypatch.setattr(election, "RELEASE_TIMEOUT", PATIENCE)
     a = start(times=PATIENT)
     await a.until(working=True)
-    assert stored(api)["spec"]["holderIdentity"] == a.election.identity
-    assert stored(api)["metadata"]["labels"] == {"app.kubernetes.io/name": "harbourmaster"}
+    assert stored_lease(api)["spec"]["holderIdentity"] == a.election.identity
+    assert stored_lease(api)["metadata"]["labels"] == {"app.kubernetes.io/name": "harbourmaster"}
     await a.stop()
     assert a.task.cancelled()
-    assert stored(api)["spec"]["holderIdentity"] == ""
-    assert stored(api)["spec"]["leaseDurationSeconds"] == 1
+    assert stored_lease(api)["spec"]["holderIdentity"] == ""
+    assert stored_lease(api)["spec"]["leaseDurationSeconds"] == 1
 
 
 @FAULTS
@@ -170,7 +170,7 @@ async def test_a_lease_deleted_while_leading_is_made_again(api, start):
     seen = len(api.seen("create"))
     await api.until_seen("create", count=seen + 1)
     await api.until_seen("update", count=len(api.seen("update")) + 2)
-    assert stored(api)["spec"]["holderIdentity"] == a.election.identity
+    assert stored_lease(api)["spec"]["holderIdentity"] == a.election.identity
     assert len(a.spans) == 1
     assert a.working
 
@@ -179,17 +179,17 @@ async def test_a_mark_of_the_lease_outlives_renewals_a_deletion_and_its_leader(a
     a = start(times=PATIENT, marks={"example.com/since": True})
     await a.until(working=True)
     since = a.election.marks["example.com/since"]
-    assert stored(api)["metadata"]["annotations"] == {"example.com/since": since}
+    assert stored_lease(api)["metadata"]["annotations"] == {"example.com/since": since}
     await api.until_seen("update", count=len(api.seen("update")) + 2)
     api.remove(LEASES, "harbourmaster-controller", NAMESPACE)
     seen = len(api.seen("create"))
     await api.until_seen("create", count=seen + 1)
     await api.until_seen("update", count=len(api.seen("update")) + 1)
-    assert stored(api)["metadata"]["annotations"] == {"example.com/since": since}
+    assert stored_lease(api)["metadata"]["annotations"] == {"example.com/since": since}
     # Another value shows that it is not written again.
     early = "2026-03-01T12:00:00Z"
     await a.stop()
-    changed = stored(api)
+    changed = stored_lease(api)
     changed["metadata"]["annotations"] = {"example.com/since": early}
     api.put(LEASES, changed)
     b = start("b", times=PATIENT, marks={"example.com/since": True})
@@ -199,4 +199,4 @@ async def test_a_mark_of_the_lease_outlives_renewals_a_deletion_and_its_leader(a
     c = start("c", times=PATIENT, marks={"example.com/since": False})
     await c.until(working=True)
     assert c.election.marks == {}
-    assert stored(api)["metadata"]["annotations"] == {}
+    assert stored_lease(api)["metadata"]["annotations"] == {}

@@ -23,7 +23,7 @@ from helpers.fake_store import status
 CALL = "get /api/v1/namespaces/prod"
 
 
-def answered(code, message="no", **fields):
+def error_of(code, message="no", **fields):
     return error_from(code, json.dumps(status(code, message, **fields)).encode(), call=CALL)
 
 
@@ -47,30 +47,30 @@ def answered(code, message="no", **fields):
     ],
 )
 def test_each_status_has_its_class(code, name):
-    error = answered(code)
+    error = error_of(code)
     assert type(error) is getattr(errors, name)
     assert (error.status, error.message) == (code, "no")
     assert isinstance(error, ApiError)
 
 
 def test_what_exists_already_is_a_conflict_of_its_own():
-    error = answered(409, reason="AlreadyExists")
+    error = error_of(409, reason="AlreadyExists")
     assert type(error) is AlreadyExistsError
     assert isinstance(error, ConflictError)
 
 
 @pytest.mark.parametrize("reason", ["Expired", "Gone", "ResourceExpired"])
 def test_an_expired_version_is_gone_whatever_its_code(reason):
-    assert type(answered(500, reason=reason)) is GoneError
+    assert type(error_of(500, reason=reason)) is GoneError
 
 
 def test_the_text_is_one_line_with_everything_in_it():
-    error = answered(409, "the object\nhas been   modified\t", reason="Conflict")
+    error = error_of(409, "the object\nhas been   modified\t", reason="Conflict")
     assert str(error) == f"{CALL}: 409 Conflict: the object has been modified"
 
 
 def test_strangers_text_cannot_control_the_terminal():
-    error = answered(500, "\x1b[2J\x9b\u202eno\u2028way\x00")
+    error = error_of(500, "\x1b[2J\x9b\u202eno\u2028way\x00")
     assert str(error).isprintable()
     assert "\\x1b[2J" in str(error)
     assert error_from(500, b"", call=CALL, headers={}).message == "an empty answer"
@@ -78,9 +78,9 @@ def test_strangers_text_cannot_control_the_terminal():
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "\x00" * 100_000, "\n" * 1000 + "x" * 1000])
 def test_a_long_message_is_cut(text):
-    error = answered(500, text)
+    error = error_of(500, text)
     assert len(error.message) <= MAX_MESSAGE
-    assert len(answered(500, "y" * MAX_MESSAGE).message) == MAX_MESSAGE
+    assert len(error_of(500, "y" * MAX_MESSAGE).message) == MAX_MESSAGE
 
 
 def test_the_message_of_missing_permissions_stays_whole():
@@ -90,7 +90,7 @@ def test_the_message_of_missing_permissions_stays_whole():
         'in API group "kupid.gardener.cloud" at the cluster scope'
     )
     assert MAX_MESSAGE < len(message) < MAX_FORBIDDEN
-    error = answered(403, message)
+    error = error_of(403, message)
     assert isinstance(error, ForbiddenError)
     assert str(error) == f"{CALL}: 403 Forbidden: {message}"
 
@@ -140,9 +140,9 @@ def test_the_time_to_wait_is_whole_seconds_and_bounded(header, seconds):
 
 
 def test_the_time_to_wait_may_stand_in_the_status():
-    assert answered(429, details={"retryAfterSeconds": 3}).retry_after == 3.0
-    assert answered(429, details={"retryAfterSeconds": 300}).retry_after == 30.0
-    assert answered(429, details={"name": "x"}).retry_after is None
+    assert error_of(429, details={"retryAfterSeconds": 3}).retry_after == 3.0
+    assert error_of(429, details={"retryAfterSeconds": 300}).retry_after == 30.0
+    assert error_of(429, details={"name": "x"}).retry_after is None
     headers = {"Retry-After": "2"}
     body = json.dumps(status(429, "no", details={"retryAfterSeconds": 9})).encode()
     assert error_from(429, body, headers).retry_after == 2.0

@@ -22,12 +22,12 @@ from helpers.properties import cases
 POD = ObjectReference("v1", "Pod", "a", "prod", uid="1", resource_version="7")
 
 
-def happened(note="it happened", regarding=POD, kind="Normal", reason="Done", action="Act"):
+def occurrence_of(note="it happened", regarding=POD, kind="Normal", reason="Done", action="Act"):
     return occurrence(regarding, kind, reason, note, action)
 
 
 def series(what=None, seen=0.0, told=1, count=1):
-    what = what or happened()
+    what = what or occurrence_of()
     return Series(what, "name", first="t", last="t", seen=seen, told=told, count=count)
 
 
@@ -57,25 +57,25 @@ def test_a_cut_text_fits_and_is_text(text, limit):
 
 
 def test_a_note_is_cut_to_what_the_api_takes():
-    what = happened(note="ü" * 600, reason="R" * 200, action="A" * 200)
+    what = occurrence_of(note="ü" * 600, reason="R" * 200, action="A" * 200)
     assert what.note == "ü" * 510 + "…"
     assert (len(what.reason.encode()), len(what.action.encode())) == (128, 128)
-    assert happened(note="ü" * 512).note == "ü" * 512
+    assert occurrence_of(note="ü" * 512).note == "ü" * 512
 
 
 def test_half_a_character_is_no_error():
-    assert happened(note="\ud800").note == "?"
+    assert occurrence_of(note="\ud800").note == "?"
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        happened(note="else"),
-        happened(kind="Warning"),
-        happened(reason="Else"),
-        happened(action="Else"),
-        happened(regarding=msgspec.structs.replace(POD, uid="2")),
-        happened(regarding=msgspec.structs.replace(POD, namespace="test")),
+        occurrence_of(note="else"),
+        occurrence_of(kind="Warning"),
+        occurrence_of(reason="Else"),
+        occurrence_of(action="Else"),
+        occurrence_of(regarding=msgspec.structs.replace(POD, uid="2")),
+        occurrence_of(regarding=msgspec.structs.replace(POD, namespace="test")),
     ],
 )
 def test_what_differs_is_another_series(changed):
@@ -89,21 +89,21 @@ def test_the_same_of_another_version_is_counted():
     begun = series()
     table.begin(begun)
     newer = msgspec.structs.replace(POD, resource_version="8")
-    assert table.count_again(happened(regarding=newer), 360.0, "u") is begun
+    assert table.count_again(occurrence_of(regarding=newer), 360.0, "u") is begun
     assert (begun.count, begun.first, begun.last, begun.is_behind) == (2, "t", "u", True)
 
 
 def test_a_series_ends_when_it_was_quiet():
     table = SeriesTable(10, 360)
     table.begin(series())
-    assert table.count_again(happened(), 300.0, "u") is not None
-    assert table.count_again(happened(), 660.0, "u") is not None
-    assert table.count_again(happened(), 1020.1, "u") is None
+    assert table.count_again(occurrence_of(), 300.0, "u") is not None
+    assert table.count_again(occurrence_of(), 660.0, "u") is not None
+    assert table.count_again(occurrence_of(), 1020.1, "u") is None
 
 
 def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
     table = SeriesTable(2, 360)
-    first, two, three, four = (series(happened(note=note)) for note in ("1", "2", "3", "4"))
+    first, two, three, four = (series(occurrence_of(note=note)) for note in ("1", "2", "3", "4"))
     assert table.begin(first) is None
     assert table.begin(two) is None
     table.count_again(first.occurrence, 1.0, "u")
@@ -115,7 +115,7 @@ def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
 def test_series_that_have_ended_are_forgotten_by_the_next_one_unless_a_count_is_to_be_told():
     table = SeriesTable(10, 360)
     first, two, three, four = (
-        series(happened(note=note), seen=seen, told=told)
+        series(occurrence_of(note=note), seen=seen, told=told)
         for note, seen, told in (("1", 0.0, 1), ("2", 1.0, 1), ("3", 360.5, 0), ("4", 900.0, 1))
     )
     for entry in (first, two, three):

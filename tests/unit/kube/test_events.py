@@ -42,7 +42,7 @@ async def recording(api, **options):
     assert task.cancelled()
 
 
-def dropped(recorder):
+def count_dropped(recorder):
     """Events lost so far."""
     return sum(recorder.counts[outcome] for outcome in DROPS)
 
@@ -166,7 +166,7 @@ async def test_one_lane_that_hangs_holds_up_no_other_and_counts_go_on(api):
         sent for sent in api.sent if sent.body.get("series") and sent.body["series"]["count"] == 2
     ]
     assert len(counted) == 20
-    assert dropped(recorder) == 0
+    assert count_dropped(recorder) == 0
 
 
 @virtual
@@ -278,7 +278,7 @@ async def test_an_event_deleted_meanwhile_is_told_anew(api):
     assert api.sent[2].body["series"]["count"] == 2
     assert api.sent[3].body["series"]["count"] == 3
     assert api.sent[3].path.endswith(api.sent[2].body["metadata"]["name"])
-    assert dropped(recorder) == 0
+    assert count_dropped(recorder) == 0
 
 
 @virtual
@@ -295,7 +295,7 @@ async def test_an_object_has_25_events_and_one_more_each_5_minutes(api):
         recorder.emit(POD, "Normal", "Done", "number 101")
         await asyncio.sleep(10)
     assert len(api.sent) == 27
-    assert dropped(recorder) == 76
+    assert count_dropped(recorder) == 76
 
 
 @virtual
@@ -317,7 +317,7 @@ async def test_a_full_queue_drops_and_counts(api):
     async with recording(api, queue_size=3) as recorder:
         emit_each(recorder, range(10))
         assert recorder.counts["queue_full"] == 7
-        assert dropped(recorder) == 7
+        assert count_dropped(recorder) == 7
 
 
 @virtual
@@ -428,7 +428,7 @@ async def test_a_count_that_can_not_be_told_is_told_with_the_next_one(api):
         recorder.emit(POD, "Normal", "Done", "done")
         await asyncio.sleep(100)
     assert [round(sent.time) for sent in api.sent] == [0, 30, 60]
-    assert dropped(recorder) == 0
+    assert count_dropped(recorder) == 0
 
 
 @virtual
@@ -440,7 +440,7 @@ async def test_at_the_end_what_is_left_is_told(api):
         recorder.emit(NODE, "Normal", "Done", "stopping")
     assert [sent.method for sent in api.sent] == ["POST", "POST", "PATCH"]
     assert api.sent[2].body["series"]["count"] == 2
-    assert dropped(recorder) == 0
+    assert count_dropped(recorder) == 0
 
 
 @pytest.mark.parametrize("error", [HANG, status(503)], ids=["hang", "503"])

@@ -62,7 +62,7 @@ def trusting(api, authority):
     }
 
 
-async def asked(kubeconfig, **options):
+async def request_version(kubeconfig, **options):
     """Ask once; the server's answer."""
     async with Client(connect(kubeconfig, **options), timeout=PATIENCE) as client:
         return await client.request("GET", "/version")
@@ -70,7 +70,7 @@ async def asked(kubeconfig, **options):
 
 async def test_a_token_and_an_authority_as_data(tls_api, authority, tmp_path):
     path = write(tmp_path / "config", cluster=trusting(tls_api, authority), user={"token": "mine"})
-    await asked(path)
+    await request_version(path)
     assert tls_api.requests[0].headers["Authorization"] == "Bearer mine"
 
 
@@ -91,7 +91,7 @@ async def test_files_are_found_beside_the_kubeconfig(tls_api, authority, tmp_pat
             "token": "old",
         },
     )
-    await asked(path)
+    await request_version(path)
     assert tls_api.requests[0].headers["Authorization"] == "Bearer in-a-file,-no"
     assert tls_api.requests[0].path == "/version"
 
@@ -104,11 +104,11 @@ async def test_a_client_certificate_as_data_is_shown_and_written_nowhere(
     tls_api.tls.verify_mode = ssl.CERT_REQUIRED
     user = {"client-certificate-data": data(person[0]), "client-key-data": data(person[1])}
     cluster = trusting(tls_api, authority)
-    await asked(write(tmp_path / "config", cluster=cluster, user=user))
+    await request_version(write(tmp_path / "config", cluster=cluster, user=user))
     assert "Authorization" not in tls_api.requests[0].headers
     assert not list((tmp_path / "tmp").iterdir())
     with pytest.raises(ApiError):
-        await asked(write(tmp_path / "config", cluster=cluster, user={}))
+        await request_version(write(tmp_path / "config", cluster=cluster, user={}))
 
 
 async def test_a_token_file_is_read_again(tls_api, authority, tmp_path):
@@ -126,31 +126,33 @@ async def test_a_token_file_is_read_again(tls_api, authority, tmp_path):
 
 
 async def test_verification_is_left_out_only_where_the_file_says_so(tls_api, tmp_path):
-    await asked(
+    await request_version(
         write(
             tmp_path / "config",
             cluster={"server": tls_api.url, "insecure-skip-tls-verify": True},
         )
     )
     with pytest.raises(UnreachableError, match="is not trusted"):
-        await asked(write(tmp_path / "config", cluster={"server": tls_api.url}))
+        await request_version(write(tmp_path / "config", cluster={"server": tls_api.url}))
 
 
 async def test_a_server_name_is_what_the_certificate_must_have(tls_api, authority, tmp_path):
     cluster = {**trusting(tls_api, authority), "tls-server-name": "other.example.com"}
     with pytest.raises(UnreachableError, match=r"other\.example\.com"):
-        await asked(write(tmp_path / "config", cluster=cluster))
+        await request_version(write(tmp_path / "config", cluster=cluster))
 
 
 async def test_the_api_may_be_below_a_path(tls_api, authority, tmp_path):
     cluster = {**trusting(tls_api, authority), "server": f"{tls_api.url}/clusters/one"}
     with pytest.raises(ApiError, match="404"):
-        await asked(write(tmp_path / "config", cluster=cluster))
+        await request_version(write(tmp_path / "config", cluster=cluster))
     assert tls_api.requests[0].path == "/clusters/one/version"
 
 
 async def test_no_token_goes_over_plain_http(api, tmp_path):
-    await asked(write(tmp_path / "config", cluster={"server": api.url}, user={"token": "mine"}))
+    await request_version(
+        write(tmp_path / "config", cluster={"server": api.url}, user={"token": "mine"})
+    )
     assert "Authorization" not in api.requests[0].headers
 
 

@@ -94,7 +94,7 @@ def config(tmp_path, authority, api, provider):
     return write
 
 
-async def asked(path, times=1):
+async def request_version(path, times=1):
     async with Client(connect(path)) as client:
         for _ in range(times):
             await client.request("GET", "/version")
@@ -104,13 +104,13 @@ def content(path):
     return Path(path).read_bytes()
 
 
-def sent(api):
+def sent_tokens(api):
     return [seen.headers["Authorization"].rpartition(".")[2] for seen in api.requests]
 
 
 async def test_a_token_is_used_while_it_lasts(config, api, provider):
-    await asked(config(**{"id-token": jwt("first", 600), "refresh-token": "r1"}), times=2)
-    assert sent(api) == ["first", "first"]
+    await request_version(config(**{"id-token": jwt("first", 600), "refresh-token": "r1"}), times=2)
+    assert sent_tokens(api) == ["first", "first"]
     assert not provider.asked
 
 
@@ -119,8 +119,8 @@ async def test_a_token_that_has_ended_is_renewed(config, api, provider, fields):
     provider.tokens = {"id_token": jwt("new", 5), "refresh_token": "r2"}
     path = config(**fields, **{"refresh-token": "r1"})
     before = content(path)
-    await asked(path, times=2)
-    assert sent(api) == ["new", "new"]
+    await request_version(path, times=2)
+    assert sent_tokens(api) == ["new", "new"]
     # The new one ends within the margin, so the second request renews it again.
     login = "Basic " + base64.b64encode(b"id:s3").decode()
     assert provider.asked == [
@@ -131,7 +131,7 @@ async def test_a_token_that_has_ended_is_renewed(config, api, provider, fields):
 
 async def test_a_client_without_a_secret_names_itself_in_the_form(config, provider):
     provider.tokens = {"id_token": jwt("new", 600)}
-    await asked(config(**{"refresh-token": "r1", "client-secret": ""}))
+    await request_version(config(**{"refresh-token": "r1", "client-secret": ""}))
     ((login, form),) = provider.asked
     assert (login, form["client_id"]) == (None, "id")
 
@@ -139,13 +139,13 @@ async def test_a_client_without_a_secret_names_itself_in_the_form(config, provid
 async def test_a_refused_token_is_renewed(config, api, provider):
     new = jwt("new", 600)
     api.tokens, provider.tokens = {new}, {"id_token": new}
-    await asked(config(**{"id-token": jwt("first", 600), "refresh-token": "r1"}))
-    assert sent(api) == ["first", "new"]
+    await request_version(config(**{"id-token": jwt("first", 600), "refresh-token": "r1"}))
+    assert sent_tokens(api) == ["first", "new"]
 
 
 async def failure(path):
     with pytest.raises(UnauthorizedError) as caught:
-        await asked(path)
+        await request_version(path)
     assert str(caught.value).isprintable()
     return str(caught.value)
 

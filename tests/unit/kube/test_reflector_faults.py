@@ -157,7 +157,7 @@ async def test_a_stream_that_brings_news_and_ends_is_no_fault(api):
     failures = []
 
     class Counts(NoWatchMetrics):
-        def failed(self, _resource, kind):
+        def count_failure(self, _resource, kind):
             failures.append(kind)
 
     async with follow(api, metrics=Counts()) as follower:
@@ -377,12 +377,12 @@ async def test_a_watch_whose_head_does_not_come_is_no_contact(api):
 
 @virtual
 async def test_a_listener_of_states_that_raises_does_not_end_the_mirror(api):
-    def broken():
+    def raise_error():
         raise ValueError("a bug of the listener")
 
     with capture_logs() as logs:
         async with follow(api, synced=False) as follower:
-            follower.reflector._on_state = broken
+            follower.reflector._on_state = raise_error
             api.put("a", value=1)
             await asyncio.sleep(1)
             assert follower.objects == follower.expected

@@ -182,14 +182,16 @@ async def test_a_list_that_changes_nothing_holds_nothing_twice(api):
 
 
 def test_four_times_as_many_objects_are_listed_by_four_times_the_work():
-    async def listed(count):
+    async def list_objects(count):
         api = ScriptedApi()
         fill(api, count)
         async with follow(api) as follower:
             assert len(follower.objects) == count
         assert len(follower.changes) == 1
 
-    few, many = (lines(lambda count=count: run_virtually(listed(count))) for count in (500, 2000))
+    few, many = (
+        lines(lambda count=count: run_virtually(list_objects(count))) for count in (500, 2000)
+    )
     assert many < 5 * few
 
 
@@ -308,11 +310,11 @@ async def test_the_wait_between_lists_is_the_mirrors_and_within_a_list_the_clien
 
 @virtual
 async def test_a_listener_that_raises_does_not_end_the_mirror(api):
-    def broken(_keys):
+    def raise_error(_keys):
         raise ValueError("a bug of the listener")
 
     with capture_logs() as logs:
-        async with follow(api, on_change=broken) as follower:
+        async with follow(api, on_change=raise_error) as follower:
             fill(api, 2)
             await asyncio.sleep(1)
             assert follower.objects == follower.expected

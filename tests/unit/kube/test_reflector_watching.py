@@ -299,7 +299,7 @@ async def test_cancellation_leaves_nothing_at_any_moment(api):
         None,
     ]
 
-    async def lived(seconds):
+    async def live(seconds):
         api.faults.clear()
         api.faults.extend(script)
         api.calls.clear()
@@ -322,7 +322,7 @@ async def test_cancellation_leaves_nothing_at_any_moment(api):
         return reflector
 
     moments = [step * LATENCY / 2 for step in range(10)] + [step / 20 for step in range(1, 200)]
-    lives = [await lived(moment) for moment in moments]
+    lives = [await live(moment) for moment in moments]
     assert [lives[0].synced.is_set(), lives[-1].synced.is_set()] == [False, True]
     assert lives[-1].absent
     assert api.verbs()[:7] == ["list", "list", "list", "list", "list", "list", "watch"]

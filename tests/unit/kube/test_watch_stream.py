@@ -33,7 +33,7 @@ def watching(client, *, since="100", resource=NAMESPACES, idle_timeout=PATIENCE,
 
 
 @asynccontextmanager
-async def opened(api, client, **options):
+async def open_watch(api, client, **options):
     """A watch that is open, by a task that waits for its first event."""
     async with aclosing(watching(client, **options)) as stream:
         task = asyncio.create_task(anext(stream))
@@ -63,7 +63,7 @@ async def test_events_come_from_the_version_on(api, client):
 
 async def test_the_question_is_complete(api, client):
     options = {"label_selector": "a=1", "field_selector": "metadata.name=x", "timeout_seconds": 301}
-    async with opened(api, client, since="100", **options) as task:
+    async with open_watch(api, client, since="100", **options) as task:
         put(api, "x", a="1")
         await task
     assert api.requests[-1].query == {
@@ -132,7 +132,7 @@ async def test_a_compacted_version_is_gone(api, client):
 
 
 async def test_an_error_event_is_raised_by_class(api, client):
-    async with opened(api, client) as task:
+    async with open_watch(api, client) as task:
         body = status(500, "etcd is away", details={"retryAfterSeconds": 2})
         api.send_raw(encode({"type": "ERROR", "object": body}) + b"\n")
         with pytest.raises(ServerError, match="500 InternalError: etcd is away") as caught:
@@ -175,7 +175,7 @@ async def test_a_torn_line_is_no_event(api, client):
 
 
 async def test_an_end_within_a_line_is_no_end(api, client):
-    async with opened(api, client) as task:
+    async with open_watch(api, client) as task:
         api.send_raw(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}')
         api.close_watches()
         with pytest.raises(UnreachableError, match="ended within a line"):
@@ -200,7 +200,7 @@ async def test_events_survive_any_cut_of_the_wire(api, client):
     "line", [b"<html>", b'{"type":"ADDED"}', b'{"object":{}}', b'{"type":1,"object":{}}', b"\xff"]
 )
 async def test_a_line_that_is_no_event_is_an_error(api, client, line):
-    async with opened(api, client) as task:
+    async with open_watch(api, client) as task:
         api.send_raw(line + b"\n")
         with pytest.raises(BadAnswerError) as caught:
             await task
@@ -209,14 +209,14 @@ async def test_a_line_that_is_no_event_is_an_error(api, client, line):
 
 async def test_a_line_beyond_the_limit_is_an_error(api, client, monkeypatch):
     monkeypatch.setattr(streams.LineSplitter.__init__, "__defaults__", (1000,))
-    async with opened(api, client) as task:
+    async with open_watch(api, client) as task:
         api.send_raw(b'{"type":"ADDED","object":"' + b"x" * 1000)
         with pytest.raises(BadAnswerError, match="a line is longer than 1000 bytes"):
             await task
 
 
 async def test_silence_ends_it(api, client):
-    async with opened(api, client, idle_timeout=0.2) as task:
+    async with open_watch(api, client, idle_timeout=0.2) as task:
         api.silence()
         put(api, "a")
         with pytest.raises(UnreachableError, match="sent nothing for too long"):

@@ -25,7 +25,7 @@ def working(queue, reconcile, **options):
     return background(work(queue, reconcile, **options))
 
 
-def drained(queue):
+def drain(queue):
     """Return the keys that can be taken without waiting."""
     keys = []
     while queue._ready:
@@ -42,7 +42,7 @@ async def test_keys_come_in_their_order_and_each_once():
     for key in ("b", "a", "b", "c", "a"):
         queue.add(key)
     assert len(queue) == 3
-    assert drained(queue) == ["b", "a", "c"]
+    assert drain(queue) == ["b", "a", "c"]
     assert len(queue) == 0
 
 
@@ -52,7 +52,7 @@ async def test_namespaces_take_turns():
     queue = WorkQueue()
     for key in (*(f"loud/{number}" for number in range(1000)), "quiet/a", "node", "quiet/b"):
         queue.add(key)
-    keys = drained(queue)
+    keys = drain(queue)
     assert keys[:6] == ["loud/0", "quiet/a", "node", "loud/1", "quiet/b", "loud/2"]
     assert keys[6:] == [f"loud/{number}" for number in range(3, 1000)]
 
@@ -92,9 +92,9 @@ async def test_a_key_added_while_a_worker_has_it_comes_again_afterwards_once():
     queue.add("a")
     queue.add("a")
     assert len(queue) == 1
-    assert drained(queue) == []
+    assert drain(queue) == []
     queue.done("a")
-    assert drained(queue) == ["a"]
+    assert drain(queue) == ["a"]
     queue.done("a")
     assert len(queue) == 0
 
@@ -157,10 +157,10 @@ async def test_an_add_does_not_undo_a_delay():
     queue = WorkQueue()
     queue.add_after("a", 10)
     queue.add("a")
-    assert drained(queue) == ["a"]
+    assert drain(queue) == ["a"]
     queue.done("a")
     await asyncio.sleep(11)
-    assert drained(queue) == ["a"]
+    assert drain(queue) == ["a"]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
@@ -168,7 +168,7 @@ async def test_an_add_does_not_undo_a_delay():
 async def test_a_delay_of_nothing_is_none(seconds):
     queue = WorkQueue()
     queue.add_after("a", seconds)
-    assert drained(queue) == ["a"]
+    assert drain(queue) == ["a"]
 
 
 @virtual
@@ -182,7 +182,7 @@ async def test_there_is_one_timer_for_each_key():
     assert len([timer for timer in timers if not timer.cancelled()]) == 2
     await asyncio.sleep(2000)
     assert queue._timers == {}
-    assert sorted(drained(queue)) == ["a", "b"]
+    assert sorted(drain(queue)) == ["a", "b"]
 
 
 @virtual
@@ -347,7 +347,7 @@ async def test_a_key_whose_worker_is_cancelled_is_the_next_ones():
     async with working(queue, never):
         await asyncio.sleep(1)
         assert len(queue) == 0
-    assert drained(queue) == ["a"]
+    assert drain(queue) == ["a"]
 
 
 @virtual

@@ -46,7 +46,7 @@ class Tried:
             self.connections.accept(member.share)
             assert self.connections.hold(member.share, member.held)
 
-    def evicted(self):
+    def evicted_members(self):
         return [member for member in self.members if member.is_evicted]
 
     def count(self, reason):
@@ -59,23 +59,23 @@ async def test_above_the_limit_the_longest_idle_one_of_the_largest_address_ends(
     oldest_of_few = Member(API_SERVER, age=100)
     oldest = Member(age=20)
     tried = Tried(Member(age=10), oldest, oldest_of_few, Member(age=5), Member(), connections=4)
-    assert tried.evicted() == [oldest]
+    assert tried.evicted_members() == [oldest]
     assert tried.count("connections") == 1
 
 
 async def test_an_idle_connection_ends_before_one_with_a_request():
     idle = Member(age=1)
     tried = Tried(Member(age=9, is_idle=False), idle, Member(), connections=2)
-    assert tried.evicted() == [idle]
+    assert tried.evicted_members() == [idle]
 
 
 async def test_above_the_limit_a_request_that_is_whole_is_still_answered():
     half = Member(age=1, is_idle=False)
     whole = Member(age=9, is_idle=False, is_answering=True)
     tried = Tried(whole, half, whole, Member(API_SERVER), connections=2)
-    assert tried.evicted() == [half]
+    assert tried.evicted_members() == [half]
     none = Tried(whole, Member(is_answering=True), Member(API_SERVER), connections=2)
-    assert none.evicted() == []
+    assert none.evicted_members() == []
 
 
 async def test_room_for_bytes_is_made_by_the_address_that_holds_most_for_longest():
@@ -83,7 +83,7 @@ async def test_room_for_bytes_is_made_by_the_address_that_holds_most_for_longest
     new = Member(API_SERVER)
     tried = Tried(first, second, Member(API_SERVER, held=5), new, body_bytes=100)
     assert tried.connections.hold(new.share, 30)
-    assert tried.evicted() == [first]
+    assert tried.evicted_members() == [first]
     assert tried.limits.bytes_in_flight == 80
     assert tried.count("bytes") == 1
 
@@ -94,14 +94,14 @@ async def test_bytes_that_have_just_come_count_less_than_bytes_that_stay():
     new = Member("10.2.0.1")
     tried = Tried(quick, *pods, new, body_bytes=100)
     assert tried.connections.hold(new.share, 10)
-    assert tried.evicted() == [pods[0]]
+    assert tried.evicted_members() == [pods[0]]
 
 
 async def test_an_address_that_holds_most_gets_no_more_and_nothing_is_counted_of_it():
     new = Member()
     tried = Tried(Member(held=60, age=1), Member(API_SERVER, held=40, age=1), new, body_bytes=100)
     assert not tried.connections.hold(new.share, 10)
-    assert tried.evicted() == []
+    assert tried.evicted_members() == []
     assert (tried.limits.bytes_in_flight, new.share.held) == (100, 0)
 
 
@@ -109,7 +109,7 @@ async def test_for_bytes_a_request_that_is_whole_is_still_answered():
     whole, new = Member(held=100, age=9, is_answering=True), Member(API_SERVER)
     tried = Tried(whole, new, body_bytes=100)
     assert not tried.connections.hold(new.share, 10)
-    assert tried.evicted() == []
+    assert tried.evicted_members() == []
 
 
 async def test_what_an_ended_connection_held_is_counted_no_more():

@@ -75,7 +75,7 @@ async def wire(connect, site):
     return await connect(site)
 
 
-def parsed(data):
+def parse(data):
     """Return the messages that aiohttp parses from the bytes, with their bodies."""
     loop = asyncio.new_event_loop()
     try:
@@ -107,7 +107,7 @@ def test_what_counts_as_plain_is_the_same_request_to_aiohttp(data):
     head = parse_plain_head(data)
     if head is None or len(data) < head.end:
         return
-    ((message, body),) = parsed(data[: head.end])
+    ((message, body),) = parse(data[: head.end])
     assert (message.method, message.path.partition("?")[0]) == ("POST", head.path.decode())
     assert body == data[head.start : head.end]
     assert message.version == (1, 1)

@@ -28,7 +28,7 @@ async def wire(serve, connect, echo, is_direct):
     return await connect(await serve(echo.routes() if is_direct else echo, linger=0.05))
 
 
-def refused(answer, status):
+def assert_refusal(answer, status):
     """A refusal: its status, one plain line, and the end of the connection."""
     assert answer.status == status
     assert answer.headers["connection"] == "close"
@@ -61,12 +61,12 @@ async def test_s4_an_unknown_path_is_not_found(wire):
 )
 async def test_s4_another_type_is_refused_before_the_body_comes(wire, echo, content_type):
     head = post(b"", f"Content-Type: {content_type}", length=100)
-    assert refused(await wire.ask(head), 415)
+    assert assert_refusal(await wire.ask(head), 415)
     assert not echo.bodies
 
 
 async def test_s4_a_missing_type_is_refused_before_the_body_comes(wire):
-    assert refused(await wire.ask(post(b"", "X-Other: 1", length=100)), 415)
+    assert assert_refusal(await wire.ask(post(b"", "X-Other: 1", length=100)), 415)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_s4_json_in_utf_8_is_accepted_however_it_is_written(wire, content_
 @pytest.mark.claim("W3")
 async def test_s5_a_length_over_the_limit_is_refused_before_the_body_comes(wire, echo):
     answer = await wire.ask(post(b"", length=1001))
-    assert refused(answer, 413)
+    assert assert_refusal(answer, 413)
     assert b"1000 bytes" in answer.body
     assert not echo.bodies
 
@@ -100,7 +100,7 @@ async def test_s5_exactly_the_limit_in_chunks_is_accepted(wire):
 
 
 async def test_s5_one_byte_over_the_limit_in_chunks_is_refused(wire):
-    assert refused(await wire.ask(post_chunked(bytes(600), bytes(401))), 413)
+    assert assert_refusal(await wire.ask(post_chunked(bytes(600), bytes(401))), 413)
 
 
 async def test_s5_endless_chunks_are_refused_at_the_limit(wire, echo):
@@ -108,7 +108,7 @@ async def test_s5_endless_chunks_are_refused_at_the_limit(wire, echo):
     while echo.limits.bytes_in_flight < 900:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
     wire.send(b"c8\r\n" + bytes(200) + b"\r\n")
-    assert refused(await wire.answer(), 413)
+    assert assert_refusal(await wire.answer(), 413)
     assert echo.limits.bytes_in_flight == 0
 
 
@@ -121,7 +121,7 @@ async def test_s5_a_body_shorter_than_it_says_ends_with_the_connection(wire, ech
 
 
 async def test_s5_a_body_longer_than_it_says_is_no_second_request(wire, echo):
-    assert refused(await wire.ask(post(b"{}{}", length=2)), 400)
+    assert assert_refusal(await wire.ask(post(b"{}{}", length=2)), 400)
     assert await wire.closed() == b""
     assert not echo.bodies
 
@@ -132,7 +132,7 @@ async def test_s9_an_encoded_body_is_refused(wire, echo, coding):
     answer = await wire.ask(
         post(bomb[:900], "Content-Type: application/json", f"Content-Encoding: {coding}")
     )
-    assert refused(answer, 415)
+    assert assert_refusal(answer, 415)
     assert not echo.bodies
 
 
@@ -143,7 +143,7 @@ async def test_s9_identity_is_no_encoding(wire):
 
 async def test_s9_an_encoded_transfer_is_refused(wire):
     answer = await wire.ask(HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
-    assert refused(answer, 415)
+    assert assert_refusal(answer, 415)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_s10_no_answer_names_our_software(wire, data):
 async def test_s10_a_failure_tells_nothing_of_itself(wire, accept):
     headers = ("Content-Type: application/json", f"Accept: {accept}")
     answer = await wire.ask(post(b"object", *headers, path="/fail"))
-    assert refused(answer, 500)
+    assert assert_refusal(answer, 500)
     assert answer.body == b"500: internal error; see the log of the server\n"
 
 
@@ -232,7 +232,7 @@ async def test_s10_no_path_is_redirected(wire, path):
 async def test_s11_an_ambiguous_request_is_refused_and_ends_the_connection(wire, echo, data):
     # A good request behind it must never be answered.
     wire.send(data + post(b'"smuggled"'))
-    assert refused(await wire.answer(), 400)
+    assert assert_refusal(await wire.answer(), 400)
     assert await wire.closed() == b""
     assert not echo.bodies
 
@@ -241,7 +241,7 @@ async def test_s11_a_chunk_broken_while_it_is_read_is_refused(wire, echo):
     wire.send(post_chunked(b"[1", end=False))
     await echo.begun.wait()
     wire.send(b"ZZ\r\n" + post(b'"smuggled"'))
-    assert refused(await wire.answer(), 400)
+    assert assert_refusal(await wire.answer(), 400)
     assert await wire.closed() == b""
     assert not echo.bodies
 

@@ -66,11 +66,11 @@ def test_a_default_that_is_made_anew_is_shown_and_given_as_any_other():
     assert '[deep.runnerLimits: {"memory":"512Mi"}]' in shown
     assert "[deep.noneAtAll: none]" in shown
 
-    def found(*flags):
+    def parse(*flags):
         return settings_from(parser.parse_args(flags), Whole, describe).deep
 
-    assert found() == Deep(runner_limits={"memory": "512Mi"}, none_at_all={})
-    assert found("--deep-runner-limits={cpu: '1'}").runner_limits == {"cpu": "1"}
+    assert parse() == Deep(runner_limits={"memory": "512Mi"}, none_at_all={})
+    assert parse("--deep-runner-limits={cpu: '1'}").runner_limits == {"cpu": "1"}
 
 
 class Pair(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ def metrics():
     return create_metrics("0")
 
 
-def shed(metrics, reason):
+def count_shed(metrics, reason):
     return metrics.registry.get_sample_value(
         "harbourmaster_requests_shed_total", {"reason": reason}
     )
@@ -35,7 +35,7 @@ def test_a_request_more_than_allowed_is_refused_and_counted(metrics):
     with limits.admit(), pytest.raises(Refusal) as refusal, limits.admit():
         pass
     assert (refusal.value.status, refusal.value.retry_after) == (429, 1)
-    assert shed(metrics, "requests") == 1
+    assert count_shed(metrics, "requests") == 1
     with limits.admit():
         assert limits.requests_in_flight == 1
 
@@ -49,7 +49,7 @@ def test_a_request_with_too_many_bytes_is_refused_and_counted(metrics):
         with pytest.raises(Refusal):
             admission.check_bytes()
     assert limits.requests_in_flight == 0
-    assert shed(metrics, "bytes") == 1
+    assert count_shed(metrics, "bytes") == 1
 
 
 async def test_s40_above_capacity_requests_are_refused_at_once(serve, connect):
@@ -113,7 +113,7 @@ async def test_s40_a_late_event_loop_refuses_until_it_is_on_time_again(
     while (await wire.ask(post())).status != 200:
         pass
     limits.stop()
-    assert shed(metrics, "lag") >= 1
+    assert count_shed(metrics, "lag") >= 1
 
 
 async def test_a_stopped_measurement_leaves_no_timer():

@@ -38,7 +38,7 @@ def echo():
 
 
 @pytest.fixture
-async def guarded(serve, echo, bundle, callers):
+async def guarded_site(serve, echo, bundle, callers):
     """A site that wants a certificate of ``callers`` with the name CALLER."""
     options = TlsOptions(client_ca=callers.cert_pem.bytes())
     return await serve(echo, tls=CertificateHolder(bundle, options).context, linger=0.05)
@@ -67,44 +67,48 @@ async def handshake_fails(connect, site, context, echo):
 
 
 @pytest.mark.claim("W1")
-async def test_s1_a_client_without_a_certificate_is_turned_away(connect, guarded, trusting, echo):
-    assert await handshake_fails(connect, guarded, trusting, echo)
+async def test_s1_a_client_without_a_certificate_is_turned_away(
+    connect, guarded_site, trusting, echo
+):
+    assert await handshake_fails(connect, guarded_site, trusting, echo)
 
 
-async def test_s1_a_client_of_another_authority_is_turned_away(connect, guarded, caller, echo):
+async def test_s1_a_client_of_another_authority_is_turned_away(connect, guarded_site, caller, echo):
     stranger = caller(trustme.CA())
-    assert await handshake_fails(connect, guarded, stranger, echo)
+    assert await handshake_fails(connect, guarded_site, stranger, echo)
 
 
 async def test_s1_a_client_with_an_expired_certificate_is_turned_away(
-    connect, guarded, caller, echo, callers
+    connect, guarded_site, caller, echo, callers
 ):
     past = datetime.now(UTC) - timedelta(days=1)
     expired = caller(callers, not_after=past)
-    assert await handshake_fails(connect, guarded, expired, echo)
+    assert await handshake_fails(connect, guarded_site, expired, echo)
 
 
 @pytest.mark.parametrize("maximum", ["1.2", "1.3"])
-async def test_s1_the_right_client_is_served(connect, guarded, trusting, caller, callers, maximum):
+async def test_s1_the_right_client_is_served(
+    connect, guarded_site, trusting, caller, callers, maximum
+):
     trusting.maximum_version = VERSIONS[maximum]
-    wire = await connect(guarded, caller(callers))
+    wire = await connect(guarded_site, caller(callers))
     assert [(await wire.ask(post())).status for _ in range(3)] == [200] * 3
 
 
 @pytest.mark.parametrize("name", ["system:anonymous", CALLER + "2", CALLER.upper()])
 @pytest.mark.claim("W1")
 async def test_s1_a_client_with_another_name_is_refused_with_its_body_unread(
-    connect, guarded, caller, callers, echo, name
+    connect, guarded_site, caller, callers, echo, name
 ):
-    wire = await connect(guarded, caller(callers, name))
+    wire = await connect(guarded_site, caller(callers, name))
     answer = await wire.ask(post(b"", length=100))
     assert answer.status == 403
     assert answer.headers["connection"] == "close"
     assert not echo.bodies
 
 
-async def test_s1_a_client_without_a_name_is_refused(connect, guarded, caller, callers):
-    wire = await connect(guarded, caller(callers, None))
+async def test_s1_a_client_without_a_name_is_refused(connect, guarded_site, caller, callers):
+    wire = await connect(guarded_site, caller(callers, None))
     assert (await wire.ask(post())).status == 403
 
 
@@ -138,7 +142,7 @@ def offering(bundle, version, cipher="ALL:@SECLEVEL=0"):
     return context
 
 
-async def agreed(connect, site, context):
+async def agree_on_cipher(connect, site, context):
     """The cipher that both sides agree on, or None."""
     try:
         wire = await connect(site, context)
@@ -155,7 +159,7 @@ async def test_s2_versions_under_the_minimum_are_refused(serve, connect, bundle,
     holder = CertificateHolder(bundle, TlsOptions(minimum_version=minimum))
     site = await serve(tls=holder.context)
     clients = {version: offering(bundle, version) for version in VERSIONS}
-    answered = [v for v, client in clients.items() if await agreed(connect, site, client)]
+    answered = [v for v, client in clients.items() if await agree_on_cipher(connect, site, client)]
     assert answered == spoken
 
 
@@ -164,15 +168,20 @@ async def test_s2_the_scan_finds_only_ephemeral_keys_and_authenticated_ciphers(
     serve, connect, bundle, holder
 ):
     site = await serve(tls=holder.context)
-    table = [("1.3", cipher) for cipher in [await agreed(connect, site, offering(bundle, "1.3"))]]
+    table = [
+        ("1.3", cipher)
+        for cipher in [await agree_on_cipher(connect, site, offering(bundle, "1.3"))]
+    ]
     for cipher in offering(bundle, "1.2").get_ciphers():
         if cipher["protocol"] != "TLSv1.3":
             client = offering(bundle, "1.2", f"{cipher['name']}:@SECLEVEL=0")
-            table.append(("1.2", await agreed(connect, site, client) or f"no {cipher['name']}"))
+            table.append(
+                ("1.2", await agree_on_cipher(connect, site, client) or f"no {cipher['name']}")
+            )
     refused = [
         (version, "refused")
         for version in ("1.0", "1.1")
-        if await agreed(connect, site, offering(bundle, version)) is None
+        if await agree_on_cipher(connect, site, offering(bundle, version)) is None
     ]
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"TLS {version}  {result}\n" for version, result in sorted(refused + table)]

@@ -72,7 +72,7 @@ async def sending(url, **options):
         await sender.stop()
 
 
-async def delivered(url, *, puts=1, tls=None, timeout=cloud_events.TIMEOUT, **outcomes):  # noqa: ASYNC109 - of the sender
+async def deliver(url, *, puts=1, tls=None, timeout=cloud_events.TIMEOUT, **outcomes):  # noqa: ASYNC109 - of the sender
     """Put events and wait for these outcomes; returns all outcomes."""
     async with sending(url, tls=tls, timeout=timeout) as sent:
         for _ in range(puts):
@@ -121,7 +121,7 @@ async def test_a_passing_fault_is_tried_again_with_the_same_event(listener, stat
         return status if len(listener.requests) <= 2 else 200
 
     listener.answer = fails_twice
-    sent = await delivered(listener.url, sent=1)
+    sent = await deliver(listener.url, sent=1)
     first, two, three = listener.events
     assert first.get_id() == two.get_id() == three.get_id()
     assert first.get_time() == three.get_time()
@@ -131,7 +131,7 @@ async def test_a_passing_fault_is_tried_again_with_the_same_event(listener, stat
 @pytest.mark.parametrize("status", [400, 401, 404, 413])
 async def test_what_is_refused_is_not_tried_again(listener, status, log):
     listener.answer = status
-    await delivered(listener.url, puts=2, refused=2)
+    await deliver(listener.url, puts=2, refused=2)
     assert len(listener.requests) == 2
     assert log.getvalue().count(b"CloudEvent delivery failed") == 1
     assert f"status {status}".encode() in log.getvalue()
@@ -139,7 +139,7 @@ async def test_what_is_refused_is_not_tried_again(listener, status, log):
 
 async def test_an_event_is_given_up_in_the_end(listener):
     listener.answer = 500
-    await delivered(listener.url, unreachable=1)
+    await deliver(listener.url, unreachable=1)
     assert len(listener.requests) == cloud_events.ATTEMPTS
 
 
@@ -188,7 +188,7 @@ async def test_a_pause_that_is_asked_for_is_kept(listener):
         return again if len(times) == 1 else 200
 
     listener.answer = busy
-    await delivered(listener.url, sent=1)
+    await deliver(listener.url, sent=1)
     assert times[1] - times[0] >= 1
 
 
@@ -242,7 +242,7 @@ async def test_one_that_hangs_is_left_after_the_time_out(listener, log):
         return 200
 
     listener.answer = hangs
-    await delivered(listener.url, timeout=0.1, sent=1)
+    await deliver(listener.url, timeout=0.1, sent=1)
     forever.set()
     assert b"no answer within 0.1 s" in log.getvalue()
     assert b"CloudEvent delivery recovered" in log.getvalue()
@@ -255,7 +255,7 @@ async def test_a_connection_that_breaks_is_tried_again(listener):
         return 200
 
     listener.answer = breaks
-    await delivered(listener.url, sent=1)
+    await deliver(listener.url, sent=1)
     assert len({event.get_id() for event in listener.events}) == 1
 
 
@@ -322,7 +322,7 @@ async def test_a_redirect_is_not_followed(listener):
             return web.Response(status=307, headers={"Location": second.url})
 
         listener.answer = elsewhere
-        await delivered(listener.url, refused=1)
+        await deliver(listener.url, refused=1)
         assert second.requests == []
 
 
@@ -401,7 +401,7 @@ async def test_the_end_does_not_wait_for_one_that_hangs(listener, monkeypatch):
     assert sent.outcomes == {"shutdown": 30}
 
 
-def certified():
+def create_certificate():
     authority = trustme.CA()
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(served)
@@ -411,12 +411,12 @@ def certified():
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_not_taken(log):
-    served, trusting = certified()
+    served, trusting = create_certificate()
     async with Listener(tls=served) as listener:
-        await delivered(listener.url, unreachable=1)
+        await deliver(listener.url, unreachable=1)
         assert listener.requests == []
         assert b"its certificate is not trusted" in log.getvalue()
-        await delivered(listener.url, tls=trusting, sent=1)
+        await deliver(listener.url, tls=trusting, sent=1)
 
 
 async def test_no_proxy_and_no_cookies_are_used(listener, monkeypatch):
@@ -426,7 +426,7 @@ async def test_no_proxy_and_no_cookies_are_used(listener, monkeypatch):
         return web.Response(headers={"Set-Cookie": "a=canary"})
 
     listener.answer = sets_a_cookie
-    await delivered(listener.url, puts=2, sent=2)
+    await deliver(listener.url, puts=2, sent=2)
     assert [request.headers.get("Cookie") for request, _ in listener.requests] == [None, None]
 
 
@@ -439,4 +439,4 @@ async def test_a_big_or_endless_answer_is_not_read(listener):
             await response.write(b"x" * 65_536)
 
     listener.answer = floods
-    assert await delivered(listener.url, sent=1)
+    assert await deliver(listener.url, sent=1)

@@ -61,7 +61,7 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
 
 
 @pytest.fixture
-async def switched():
+async def switching():
     """A tracer whose collector is in ``url``."""
 
     class Switched:
@@ -74,13 +74,13 @@ async def switched():
             self.tracer = PhaseTracer(lambda: self.url, {}, self.outcomes, own)
             return self.tracer
 
-    switched = Switched()
-    switched.start()
-    yield switched
-    await switched.tracer.close()
+    switching = Switched()
+    switching.start()
+    yield switching
+    await switching.tracer.close()
 
 
-async def recorded(*spans):
+async def record(*spans):
     memory = Memory()
     tracer = Tracer(memory, {}, 0.0, Outcomes())
     for span in spans:
@@ -90,7 +90,7 @@ async def recorded(*spans):
 
 
 async def test_ids_are_as_given():
-    root, child = await recorded(span(ROOT, 0), span())
+    root, child = await record(span(ROOT, 0), span())
     assert (root.context.trace_id, root.context.span_id) == (TRACE, ROOT)
     assert root.parent is None
     assert (child.context.trace_id, child.context.span_id) == (TRACE, CHILD)
@@ -111,21 +111,21 @@ async def test_the_spans_that_have_no_given_ids_have_random_ones():
 
 
 async def test_links_that_are_malformed_are_left_out():
-    (exported,) = await recorded(span(links=("", "nonsense", f"00-{'d' * 32}-{'e' * 16}-01\n")))
+    (exported,) = await record(span(links=("", "nonsense", f"00-{'d' * 32}-{'e' * 16}-01\n")))
     (link,) = exported.links
     assert f"{link.context.trace_id:x}" == "d" * 32
 
 
-async def test_a_host_and_a_port_take_otlp_over_grpc_in_plain_text(switched):
+async def test_a_host_and_a_port_take_otlp_over_grpc_in_plain_text(switching):
     collector = GrpcCollector()
     try:
-        switched.url = collector.address
-        assert switched.tracer.is_on
-        switched.tracer.record(span())
+        switching.url = collector.address
+        assert switching.tracer.is_on
+        switching.tracer.record(span())
         async with asyncio.timeout(PATIENCE):
             request = await collector.came.get()
     finally:
-        await switched.tracer.close()
+        await switching.tracer.close()
         await collector.close()
     (resource,) = request.resource_spans
     assert attributes(resource.resource)["service.name"] == "lifecycle-operator"
@@ -135,47 +135,47 @@ async def test_a_host_and_a_port_take_otlp_over_grpc_in_plain_text(switched):
 
 
 @pytest.mark.parametrize("path", ["/v1/traces", "", "/"])
-async def test_a_url_takes_otlp_over_http_at_the_usual_path(switched, path):
+async def test_a_url_takes_otlp_over_http_at_the_usual_path(switching, path):
     async with Collector() as collector:
-        switched.url = collector.url.removesuffix("/v1/traces") + path
-        switched.tracer.record(span())
+        switching.url = collector.url.removesuffix("/v1/traces") + path
+        switching.tracer.record(span())
         async with asyncio.timeout(PATIENCE):
             exported, resource = await collector.until(lambda span: span.name == "AppDeploy")
     assert exported.trace_id == TRACE.to_bytes(16, "big")
     assert resource["service.name"] == "lifecycle-operator"
 
 
-async def test_it_follows_a_change(switched):
+async def test_it_follows_a_change(switching):
     async with Collector() as collector, Collector() as two:
-        switched.url = collector.url
-        switched.tracer.record(span(1))
+        switching.url = collector.url
+        switching.tracer.record(span(1))
         async with asyncio.timeout(PATIENCE):
             await collector.until(lambda span: span.name == "AppDeploy")
-        switched.url = two.url
-        switched.tracer.record(span(2))
+        switching.url = two.url
+        switching.tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
             exported, _ = await two.until(lambda span: span.name == "AppDeploy")
         assert exported.span_id == (2).to_bytes(8, "big")
-        switched.url = ""
-        assert not switched.tracer.is_on
-        switched.tracer.record(span(3))
-        await switched.tracer.close()
+        switching.url = ""
+        assert not switching.tracer.is_on
+        switching.tracer.record(span(3))
+        await switching.tracer.close()
         assert len(collector.spans()) == len(two.spans()) == 1
 
 
-async def test_a_change_while_it_is_dialled_goes_to_the_last_one(switched):
+async def test_a_change_while_it_is_dialled_goes_to_the_last_one(switching):
     async with Collector() as collector, Collector() as two:
-        switched.url = collector.url
-        assert switched.tracer.is_on
-        switched.tracer.record(span(1))
-        switched.url = two.url
-        switched.tracer.record(span(2))
+        switching.url = collector.url
+        assert switching.tracer.is_on
+        switching.tracer.record(span(1))
+        switching.url = two.url
+        switching.tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
             await two.until(lambda span: span.span_id == (2).to_bytes(8, "big"))
         assert collector.spans() == []
 
 
-async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch):
+async def test_one_that_takes_long_to_dial_comes_too_late(switching, monkeypatch):
     made, slow = {}, threading.Event()
 
     class Dialled:
@@ -197,75 +197,77 @@ async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch)
     first, two = "http://collector/one", "http://collector/two"
     made.update({first: Dialled(), two: Dialled()})
     monkeypatch.setattr(tracing, "create_collector_tracer", create)
-    switched.url = first
-    switched.tracer.record(span(1))
+    switching.url = first
+    switching.tracer.record(span(1))
     await asyncio.sleep(0)
-    switched.url = two
-    switched.tracer.record(span(2))
+    switching.url = two
+    switching.tracer.record(span(2))
     async with asyncio.timeout(PATIENCE):
         await made[two].came.wait()
         slow.set()
         await made[first].closed.wait()
-    switched.tracer.record(span(3))
+    switching.tracer.record(span(3))
     assert made[first].spans == []
     assert made[two].spans == [1, 2, 3]
     assert not made[two].closed.is_set()
 
 
-async def test_without_a_collector_the_tracer_of_the_process_is_used(switched):
+async def test_without_a_collector_the_tracer_of_the_process_is_used(switching):
     memory = Memory()
     own = Tracer(memory, {}, 0.0, Outcomes())
-    tracer = switched.start(own)
+    tracer = switching.start(own)
     tracer.record(span(1))
     async with Collector() as collector:
-        switched.url = collector.url
+        switching.url = collector.url
         tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
             await collector.until(lambda span: span.span_id == (2).to_bytes(8, "big"))
-        switched.url = ""
+        switching.url = ""
         tracer.record(span(3))
     await own.close()
     assert [each.context.span_id for each in memory.spans] == [1, 3]
 
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
-async def test_a_dead_collector_costs_a_log_line_and_is_counted(switched, log, monkeypatch, scheme):
+async def test_a_dead_collector_costs_a_log_line_and_is_counted(
+    switching, log, monkeypatch, scheme
+):
     for sender in (HttpSender, GrpcSender):
         monkeypatch.setattr(sender.__init__, "__defaults__", (0.3,))
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        switched.url = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
-        switched.tracer.record(span(1))
-        switched.tracer.record(span(2))
-        await switched.tracer.close()
-    lost = sum(switched.outcomes.counts.values())
+        switching.url = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
+        switching.tracer.record(span(1))
+        switching.tracer.record(span(2))
+        await switching.tracer.close()
+    lost = sum(switching.outcomes.counts.values())
     assert lost == 2
-    assert switched.outcomes.counts.keys() <= {FAILED, "shutdown"}
+    assert switching.outcomes.counts.keys() <= {FAILED, "shutdown"}
     assert log.getvalue().count(b"\n") == 1
 
 
 @pytest.mark.parametrize("url", ["nonsense", "grpc://host:1", "http://", "host:", "a b:1", "h:1/x"])
-async def test_what_is_no_collector_is_told_and_off(switched, log, url):
-    switched.url = url
-    assert not switched.tracer.is_on
-    switched.tracer.record(span())
-    assert not switched.tracer.is_on
+async def test_what_is_no_collector_is_told_and_off(switching, log, url):
+    switching.url = url
+    assert not switching.tracer.is_on
+    switching.tracer.record(span())
+    assert not switching.tracer.is_on
     assert log.getvalue().count(b"phase tracing disabled") == 1
 
 
-async def test_credentials_in_a_url_are_refused_and_not_repeated(switched, log):
-    switched.url = "http://user:canary@collector:4318"
-    assert not switched.tracer.is_on
+async def test_credentials_in_a_url_are_refused_and_not_repeated(switching, log):
+    switching.url = "http://user:canary@collector:4318"
+    assert not switching.tracer.is_on
     assert b"canary" not in log.getvalue()
 
 
-async def test_packages_that_are_missing_are_named(switched, log, monkeypatch):
+async def test_packages_that_are_missing_are_named(switching, log, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
-    switched.url = "127.0.0.1:4317"
-    switched.tracer.record(span())
-    await switched.tracer.close()
+    switching.url = "127.0.0.1:4317"
+    switching.tracer.record(span())
+    await switching.tracer.close()
     assert b"pip install 'harbourmaster[tracing]'" in log.getvalue()
-    assert switched.outcomes.counts == {"shutdown": 1}
+    assert switching.outcomes.counts == {"shutdown": 1}
 
 
 @pytest.mark.parametrize("url", ["collector:4317", "10.0.0.1:4317", "[::1]:4317", "https://c/x"])

@@ -60,7 +60,7 @@ def log():
         yield stream
 
 
-def logged(log):
+def logged_lines(log):
     return [json.loads(line) for line in log.getvalue().splitlines()]
 
 
@@ -127,7 +127,7 @@ async def test_a_sender_that_hangs_does_not_delay_shutdown(sender, outcomes, mon
     add(batches, "queued")
     await batches.close()
     assert outcomes.counts == {SHUTDOWN: 2}
-    assert [(line["event"], line["spans"]) for line in logged(log)] == [
+    assert [(line["event"], line["spans"]) for line in logged_lines(log)] == [
         ("spans lost at shutdown", 2)
     ]
     add(batches, "late")
@@ -156,13 +156,13 @@ async def test_failures_are_counted_and_logged_once_per_interval(
             await asyncio.sleep(0.001)
     await batches.close()
     assert outcomes.counts == {FAILED: 4, EXPORTED: 2}
-    events = [(line["event"], line.get("error"), line.get("spans")) for line in logged(log)]
+    events = [(line["event"], line.get("error"), line.get("spans")) for line in logged_lines(log)]
     assert events == [
         ("span export failed", "503 Busy", 1),
         ("span export failed", "503 Busy", 3),
         ("span export recovered", None, None),
     ]
-    assert logged(log)[-1]["lost"] == 3
+    assert logged_lines(log)[-1]["lost"] == 3
 
 
 async def test_it_can_be_closed_twice(sender, outcomes):

@@ -148,7 +148,7 @@ async def test_a_collector_gets_them_by_otlp(tracer_with):
     assert outcomes.counts == {EXPORTED: 1}
 
 
-async def sent(url, *, timeout=PATIENCE, spans=1):  # noqa: ASYNC109 - of the sender
+async def send(url, *, timeout=PATIENCE, spans=1):  # noqa: ASYNC109 - of the sender
     """Return the error of the sender for a batch."""
     memory = Memory()
     tracer = Tracer(memory, RESOURCE, 1.0, Outcomes())
@@ -177,7 +177,7 @@ async def sent(url, *, timeout=PATIENCE, spans=1):  # noqa: ASYNC109 - of the se
 async def test_what_a_collector_answers_is_what_is_said(status, fault):
     async with Collector() as collector:
         collector.status = status
-        assert await sent(collector.url) == fault
+        assert await send(collector.url) == fault
         # A redirect is not followed, because it could lead anywhere.
         assert len(collector.requests) == 1
 
@@ -185,7 +185,7 @@ async def test_what_a_collector_answers_is_what_is_said(status, fault):
 async def test_a_collector_that_hangs_is_left_in_time():
     async with Collector() as collector:
         collector.release.clear()
-        assert await sent(collector.url, timeout=0.3) == "timed out"
+        assert await send(collector.url, timeout=0.3) == "timed out"
 
 
 @pytest.fixture
@@ -197,14 +197,14 @@ def one_try(monkeypatch):
 async def test_a_collector_that_is_away_is_one_short_line():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        fault = await sent(f"http://127.0.0.1:{free.getsockname()[1]}/v1/traces")
+        fault = await send(f"http://127.0.0.1:{free.getsockname()[1]}/v1/traces")
     assert fault == "Connection refused"
 
 
 @pytest.mark.usefixtures("one_try")
 async def test_a_collector_that_speaks_no_tls_is_one_short_line():
     async with Collector() as collector:
-        fault = await sent(collector.url.replace("http:", "https:"))
+        fault = await send(collector.url.replace("http:", "https:"))
     assert "SSL" in fault
     assert "/v1/traces" not in fault
 
@@ -230,7 +230,7 @@ async def test_headers_come_from_the_usual_variable_and_no_proxy_is_asked(monkey
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     async with Collector() as collector:
-        assert await sent(collector.url) is None
+        assert await send(collector.url) is None
         assert collector.headers[0]["Authorization"] == "Bearer token"
 
 
@@ -238,7 +238,7 @@ async def test_the_libraries_log_nothing_of_their_own(caplog):
     with caplog.at_level(logging.DEBUG):
         async with Collector() as collector:
             collector.status = 503
-            await sent(collector.url)
+            await send(collector.url)
     assert not [
         record for record in caplog.records if record.name.startswith(("opentel", "urllib3"))
     ]
