@@ -24,7 +24,7 @@ from harbourmaster.api.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from harbourmaster.controller.rescheduling.eviction_client import Evictions
+from harbourmaster.controller.rescheduling.eviction_client import EvictionClient
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import (
@@ -130,7 +130,7 @@ async def test_a_victim_that_is_marked_keeps_its_other_conditions(admin, namespa
     mine = MergePatch({"status": {"conditions": [{"type": "example.com/mine", "status": "True"}]}})
     await admin.patch(PODS, "v", mine, namespace, subresource="status")
     victim = Victim(uid=uid, namespace=namespace, name="v", node="")
-    assert await Evictions(admin).mark(victim, "why") is None
+    assert await EvictionClient(admin).mark(victim, "why") is None
     conditions = decode(await admin.get(PODS, "v", namespace))["status"]["conditions"]
     assert {"example.com/mine", "DisruptionTarget"} <= {
         condition["type"] for condition in conditions

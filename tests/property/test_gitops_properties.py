@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.cli.gitops.rules import HANDLED, jq_expressions, json_pointers, scopes
+from harbourmaster.cli.gitops.rules import HANDLED, jq_expressions, json_pointers, scopes_of
 from harbourmaster.cli.render import render_manifest
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
@@ -48,7 +48,7 @@ def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
     before = manifest(kind, spec)
     after, _ = render_manifest(before, Engine(Snapshot(policy_set(compiled)), options))
 
-    for some in (scopes(compiled, "ns1"), scopes(compiled, apart=False)):
+    for some in (scopes_of(compiled, "ns1"), scopes_of(compiled, apart=False)):
         injected = [scope.injected for scope in some]
         said = [expression for one in injected for expression in jq_expressions(kind.pointer, one)]
         assert forget(after, said) == forget(before, said)
@@ -64,7 +64,7 @@ def test_what_git_sets_and_no_policy_does_is_compared(spec, found):
     before = manifest(kind, spec)
     said = [
         expression
-        for scope in scopes(compiled, apart=False)
+        for scope in scopes_of(compiled, apart=False)
         for expression in jq_expressions(kind.pointer, scope.injected)
     ]
     changed = manifest(kind, {**spec, "tolerations": [{"key": "only", "operator": "Exists"}]})
