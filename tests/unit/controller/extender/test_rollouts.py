@@ -41,16 +41,16 @@ class ServingCertificate:
     """A stand-in for the certificate of the Secret."""
 
     def __init__(self, bundle):
-        self._bundle = bundle
+        self.current = bundle
         self.on_change = []
 
     def bundle(self):
-        if self._bundle is None:
+        if self.current is None:
             raise UnreadableError("tls.crt is missing")
-        return self._bundle
+        return self.current
 
     def change(self, bundle):
-        self._bundle = bundle
+        self.current = bundle
         for listener in self.on_change:
             listener()
 
@@ -111,7 +111,7 @@ async def test_each_authority_rolls_out_once_though_somebody_takes_the_mark_away
     deploy(api)
     await rollouts.reconcile(NAME)
     assert MARK not in template(api)["metadata"]["annotations"]
-    leaf.found = AFTER
+    leaf.current = AFTER
     await rollouts.reconcile(NAME)
     assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
     assert len(api.seen("patch")) == 2
@@ -119,7 +119,7 @@ async def test_each_authority_rolls_out_once_though_somebody_takes_the_mark_away
 
 async def test_without_a_scheduler_or_a_certificate_nothing_happens(api, rollouts, leaf, events):
     await rollouts.reconcile(NAME)
-    leaf.found = None
+    leaf.current = None
     deploy(api)
     await rollouts.reconcile(NAME)
     assert api.seen("patch") == []
