@@ -293,9 +293,9 @@ def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
 @pytest.mark.slow
 def test_doctor_knows_the_rights_from_the_wheel_as_from_the_checkout(programs):
     code = (
-        "from harbourmaster.cli.doctor.checks.rights import required\n"
+        "from harbourmaster.cli.doctor.checks.rights import required_rights\n"
         "from harbourmaster.controller.settings import ControllerSettings\n"
-        "print(*sorted(required(ControllerSettings(), 'x')), sep='\\n')"
+        "print(*sorted(required_rights(ControllerSettings(), 'x')), sep='\\n')"
     )
     told = run(programs / "python", "-c", code)
     assert told.stdout.splitlines() == list(
