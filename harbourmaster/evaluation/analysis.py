@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.criteria import (
-    ObjectiveCriteria,
-    decode_target,
-    encode_criterion,
-    is_fulfilled,
-)
+from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled
 from harbourmaster.evaluation.model import AnalysisObjective
 from harbourmaster.evaluation.targets import parse_number
 
@@ -184,17 +179,11 @@ def percentage(total: float, maximum: float) -> float:
 
 
 def _result(result: ObjectiveResult) -> dict[str, Any]:
-    target = ObjectiveCriteria() if result.error else result.target
+    operators = {} if result.error else result.target.encode()
     document = {
         "result": {
-            "failResult": {
-                "operator": encode_criterion(target.failure),
-                "fulfilled": result.is_failed,
-            },
-            "warnResult": {
-                "operator": encode_criterion(target.warning),
-                "fulfilled": result.is_warned,
-            },
+            "failResult": {"operator": operators.get("failure", {}), "fulfilled": result.is_failed},
+            "warnResult": {"operator": operators.get("warning", {}), "fulfilled": result.is_warned},
             "warning": result.warning,
             "pass": result.passed,
         },

@@ -61,7 +61,7 @@ class ObjectiveCriteria(Struct, frozen=True, gc=False):
         """Return the criteria as Keptn writes them in JSON."""
         criteria = {"failure": self.failure, "warning": self.warning}
         return {
-            name: encode_criterion(criterion)
+            name: _encode_criterion(criterion)
             for name, criterion in criteria.items()
             if criterion is not None
         }
@@ -72,8 +72,7 @@ def is_fulfilled(criterion: tuple[CriterionOperator, ...] | None, value: float) 
     return any(comparison.holds(value) for comparison in criterion or ())
 
 
-def encode_criterion(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
-    """Return a criterion as Keptn writes it in JSON; empty for None."""
+def _encode_criterion(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for comparison in criterion or ():
         encoded |= comparison.encode()

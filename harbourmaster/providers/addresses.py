@@ -92,7 +92,7 @@ def parse_server_url(url: str) -> URL:
     if parsed.scheme not in {"http", "https"}:
         raise BadProviderError("invalid server URL: expected http:// or https://")
     # "@host" has an empty user, which yarl does not tell from none.
-    authority = _authority(url)
+    authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
     if "@" in authority:
         raise BadProviderError("invalid server URL: it has a user: put credentials into a Secret")
     if "?" in url or "#" in url:
@@ -123,10 +123,6 @@ def describe_server(server: str) -> str:
         return host_and_port(parse_server_url(server))
     except BadProviderError:
         return "the server"
-
-
-def _authority(url: str) -> str:
-    return re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
 
 
 def _is_host(host: str) -> bool:

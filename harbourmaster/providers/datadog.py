@@ -12,8 +12,8 @@ from msgspec import Struct
 from harbourmaster.providers.errors import BadQueryError, NoValuesError
 from harbourmaster.providers.numbers import format_general
 from harbourmaster.providers.replies import decode_reply, one_line
-from harbourmaster.providers.requests import credential, missing_keys_error, send_request
-from harbourmaster.providers.series import average_answer, time_window, to_samples
+from harbourmaster.providers.requests import credential, missing_keys, send_request
+from harbourmaster.providers.series import average_answer, to_samples, window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class Datadog:
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """Return the mean of the points that have a value; with a step, all of them as samples."""
-        start, end = time_window(question, self._now())
+        start, end = window(question, self._now())
         params = {"from": f"{int(start)}", "to": f"{int(end)}", "query": question.query}
         if question.step is not None:
             params["interval"] = f"{round(question.step * 1000)}"
@@ -68,7 +68,7 @@ class Datadog:
 def _headers(target: Target) -> Mapping[str, str]:
     secret = target.secret or {}
     if missing := [key for key in (API_KEY, APP_KEY) if key not in secret]:
-        raise missing_keys_error(target, *missing)
+        raise missing_keys(target, *missing)
     return {
         "DD-API-KEY": credential(target, API_KEY),
         "DD-APPLICATION-KEY": credential(target, APP_KEY),

@@ -19,19 +19,8 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import format_fixed6, is_number
 from harbourmaster.providers.replies import decode_reply, one_line
-from harbourmaster.providers.requests import (
-    basic_authorization,
-    credential,
-    missing_keys_error,
-    send_request,
-)
-from harbourmaster.providers.series import (
-    MAX_SAMPLES,
-    format_time,
-    only_name,
-    time_window,
-    to_samples,
-)
+from harbourmaster.providers.requests import basic_auth, credential, missing_keys, send_request
+from harbourmaster.providers.series import MAX_SAMPLES, format_time, only_name, to_samples, window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -71,7 +60,7 @@ class Elastic:
 
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """Return the number at ``question.path``, the only one of the aggregations, or the hits."""
-        start, end = time_window(question, self._now())
+        start, end = window(question, self._now())
         headers, query = _headers(target), search_body(question, start, end)
         reply = await send_request(http, target, "POST", "/_search", headers, body=query)
         body = decode_reply(reply, _BODY)
@@ -117,9 +106,9 @@ def _headers(target: Target) -> dict[str, str]:
 def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
     if target.secret_key not in secret:
         if "user" in secret:
-            return basic_authorization(target)
+            return basic_auth(target)
         # With Keptn, the name of the key is the API key itself, so no message has it.
-        raise missing_keys_error(target, "the key that secretKeyRef names")
+        raise missing_keys(target, "the key that secretKeyRef names")
     key = credential(target, target.secret_key)
     # An API key is id:secret, or that in base64.
     return f"ApiKey {b64encode(key.encode()).decode() if ':' in key else key}"

@@ -19,7 +19,7 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import format_shortest, parse_finite
 from harbourmaster.providers.replies import UNREADABLE, decode_reply, one_line
-from harbourmaster.providers.requests import basic_authorization, send_request
+from harbourmaster.providers.requests import basic_auth, send_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ class Kafka:
         document = {"ksql": statement(target.table, question.query), "streamsProperties": {}}
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if target.secret is not None:
-            headers["Authorization"] = basic_authorization(target)
+            headers["Authorization"] = basic_auth(target)
         body = msgspec.json.encode(document)
         reply = await send_request(http, target, "POST", "/query", headers, body=body)
         value = parse_finite(_column(_chunks(reply)))

@@ -21,7 +21,7 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import format_shortest, parse_finite
 from harbourmaster.providers.replies import UNREADABLE, decode_reply, one_line, raise_for_status
-from harbourmaster.providers.requests import basic_authorization, endpoint_url
+from harbourmaster.providers.requests import basic_auth, endpoint_url
 from harbourmaster.providers.series import to_samples
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def _send(http: HttpClient, target: Target, path: str, form: Mapping[str, 
     url = endpoint_url(target.server, path)
     headers = {"Accept": _JSON}
     if target.secret is not None:
-        headers["Authorization"] = basic_authorization(target)
+        headers["Authorization"] = basic_auth(target)
     reply = await http.send(
         "POST",
         url,

@@ -58,7 +58,9 @@ def raise_for_status(reply: Reply, message: str | None = None) -> None:
     # A provider that rejects credentials may repeat them.
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UnauthorizedError(f"the provider rejected the credentials (HTTP {status})")
-    raise _error(reply, one_line(message if message is not None else _text(reply)))
+    if message is None:
+        message = reply.body[: 4 * MAX_WORDS].decode("utf-8", "replace")
+    raise _error(reply, one_line(message))
 
 
 def _error(reply: Reply, message: str) -> ProviderError:
@@ -91,10 +93,6 @@ def one_line(text: str) -> str:
     # Cleaning may lengthen the text.
     text = clean(" ".join(text[: 4 * MAX_WORDS].split()))
     return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 1]}…"
-
-
-def _text(reply: Reply) -> str:
-    return reply.body[: 4 * MAX_WORDS].decode("utf-8", "replace")
 
 
 def _parse_retry_after(text: str) -> float | None:

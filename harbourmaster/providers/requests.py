@@ -67,7 +67,7 @@ def endpoint_url(server: str, path: str) -> str:
     return server.rstrip("/") + path
 
 
-def missing_keys_error(target: Target, *keys: str) -> BadCredentialsError:
+def missing_keys(target: Target, *keys: str) -> BadCredentialsError:
     """Return the error of a Secret without these keys; its own keys may be secret, too."""
     if target.secret is None:
         return BadCredentialsError("no secret: set secretKeyRef")
@@ -81,7 +81,7 @@ def missing_keys_error(target: Target, *keys: str) -> BadCredentialsError:
 def credential(target: Target, key: str) -> str:
     """Return the value of a key of the Secret, without white space at its ends."""
     if target.secret is None or key not in target.secret:
-        raise missing_keys_error(target, f"the key {key}")
+        raise missing_keys(target, f"the key {key}")
     try:
         text = target.secret[key].decode("ascii").strip()
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def credential(target: Target, key: str) -> str:
     return text
 
 
-def basic_authorization(target: Target) -> str:
+def basic_auth(target: Target) -> str:
     """Return the Authorization header for ``user`` and ``password`` of the Secret."""
     secret = target.secret or {}
     if "user" not in secret or "password" not in secret:

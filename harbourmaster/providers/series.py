@@ -31,7 +31,7 @@ _SHOWN: Final = 5
 """The limit of names that an error lists."""
 
 
-def time_window(question: Question, now: float) -> tuple[float, float]:
+def window(question: Question, now: float) -> tuple[float, float]:
     """Return start and end of the range, by default ``WINDOW`` seconds up to ``now``."""
     end = now if question.end is None else question.end
     return (end - WINDOW if question.start is None else question.start), end

@@ -88,11 +88,6 @@ class _Run:
         if running is not None:
             running[1].cancel()
 
-    def cancel_all(self) -> None:
-        """Cancel all running queries."""
-        for reference in list(self.running):
-            self.cancel(reference)
-
 
 class AnalysisReconciler:
     """Reconciles Analyses by the key ``namespace/name``; ``wake`` queues a key."""
@@ -260,15 +255,10 @@ class AnalysisReconciler:
                 )
         else:
             run.failures.pop(reference, None)
-        self._start_query(analysis.metadata.key, run, reference, query)
-        return None
-
-    def _start_query(
-        self, key: str, run: _Run, reference: ObjectReference, query: AnalysisQuery
-    ) -> None:
         task = asyncio.create_task(fetch_value(self._context.queries, query))
         run.running[reference] = (query, task)
-        task.add_done_callback(partial(self._take_answer, key, run, reference))
+        task.add_done_callback(partial(self._take_answer, analysis.metadata.key, run, reference))
+        return None
 
     def _take_answer(
         self, key: str, run: _Run, reference: ObjectReference, task: asyncio.Task[str]
@@ -292,11 +282,7 @@ class AnalysisReconciler:
         self._wake(key)
 
     def _keep_failure(
-        self,
-        run: _Run,
-        reference: ObjectReference,
-        query: AnalysisQuery,
-        error: BaseException,
+        self, run: _Run, reference: ObjectReference, query: AnalysisQuery, error: BaseException
     ) -> None:
         before = run.failures.get(reference)
         attempts = before.attempts + 1 if before is not None else 0
@@ -374,7 +360,8 @@ class AnalysisReconciler:
     def _forget(self, key: str) -> None:
         run = self._runs.pop(key, None)
         if run is not None:
-            run.cancel_all()
+            for reference in list(run.running):
+                run.cancel(reference)
 
     def _emit(self, analysis: Analysis, kind: EventType, reason: str, text: str) -> None:
         self._context.events.emit(reference_to(ANALYSES, analysis.metadata), kind, reason, text)

@@ -79,10 +79,8 @@ class MetricsController:
                 reflectors=self.caches.reflectors,
             )
 
-        metrics, analyses = (
-            controller(METRICS, MetricReconciler),
-            controller(ANALYSES, AnalysisReconciler),
-        )
+        metrics = controller(METRICS, MetricReconciler)
+        analyses = controller(ANALYSES, AnalysisReconciler)
         self.controllers = (metrics, analyses)
         self._subscribe(metrics, analyses)
 

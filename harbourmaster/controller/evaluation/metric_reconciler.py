@@ -200,7 +200,7 @@ class MetricReconciler:
         """Write the status if it differs, and emit events."""
         before = metric.status if entry.status is None else entry.status
         result = outcome.result
-        time = _format_time(_result_time(metric, outcome))
+        time = format_rfc3339(datetime.fromtimestamp(_result_time(metric, outcome), UTC))
         is_foreign = entry.answered is not None and entry.answered != entry.inputs.question
         if isinstance(result, Fault):
             is_reported = result.is_throttled and entry.reported == result.kind and before.err_msg
@@ -294,7 +294,3 @@ def _format_value(metric: Metric, answer: Answer) -> str:
     if span is None or not span.aggregation:
         return answer.value
     return format_shortest(aggregate(span.aggregation, [sample.value for sample in answer.samples]))
-
-
-def _format_time(moment: float) -> str:
-    return format_rfc3339(datetime.fromtimestamp(moment, UTC))
