@@ -40,7 +40,7 @@ def obj(kind, version, annotations, status, spec):
     return whole if status is None else {**whole, "status": status}
 
 
-def kept(stored):
+def kept_fields(stored):
     return json.loads(stored["metadata"]["annotations"][UNCONVERTED])
 
 
@@ -52,7 +52,7 @@ def test_c87_task_lists_of_an_old_app_are_kept_out_of_sight_and_come_back():
         "revision": 2,
         "workloads": [{"name": "cart", "version": "3"}],
     }
-    assert kept(converted) == {"spec": CHECKS}
+    assert kept_fields(converted) == {"spec": CHECKS}
     assert to(converted, "v1alpha3") == old
 
 
@@ -75,7 +75,7 @@ def test_a_revision_that_is_the_first_leaves_no_trace():
 
 def test_a_revision_comes_back_with_its_version_only():
     old = to(app(revision=3), "v1alpha1")
-    assert kept(old) == {"spec": {"revision": 3}, "of": {"version": "1.0"}}
+    assert kept_fields(old) == {"spec": {"revision": 3}, "of": {"version": "1.0"}}
     assert to(old, "v1")["spec"]["revision"] == 3
     old["spec"]["version"] = "2.0"
     assert to(old, "v1") == app(version="2.0", revision=1)
@@ -176,8 +176,8 @@ def test_the_same_version_changes_nothing():
 def test_what_does_not_fit_is_missing_in_an_old_version_which_cannot_be_written_then():
     large = app_version(metadata={"text": "x" * MAX_ANNOTATIONS}, spanLinks=["y"], revision=1)
     old = to(large, "v1alpha3")
-    assert kept(old) == {"omitted": ["spec.metadata", "spec.spanLinks"]}
-    assert kept(to(old, "v1alpha2")) == kept(old)
+    assert kept_fields(old) == {"omitted": ["spec.metadata", "spec.spanLinks"]}
+    assert kept_fields(to(old, "v1alpha2")) == kept_fields(old)
     with pytest.raises(ConversionError) as caught:
         to(old, "v1")
     assert str(caught.value) == (
@@ -189,11 +189,11 @@ def test_what_does_not_fit_is_missing_in_an_old_version_which_cannot_be_written_
 def test_the_bound_counts_all_annotations():
     full = {"note": "x" * (MAX_ANNOTATIONS - 100)}
     assert "spanLinks" in str(
-        kept(to(app_version(spanLinks=["y" * 200], annotations=full), "v1alpha3"))
+        kept_fields(to(app_version(spanLinks=["y" * 200], annotations=full), "v1alpha3"))
     )
-    assert kept(to(app_version(spanLinks=["y"], annotations=full), "v1alpha3"))["spec"]
+    assert kept_fields(to(app_version(spanLinks=["y"], annotations=full), "v1alpha3"))["spec"]
     large = to(app_version(spanLinks=["ä" * 99], annotations=full), "v1alpha3")
-    assert kept(large) == {"omitted": ["spec.spanLinks"]}
+    assert kept_fields(large) == {"omitted": ["spec.spanLinks"]}
 
 
 def test_what_would_be_lost_for_good_is_refused():

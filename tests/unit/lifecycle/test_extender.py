@@ -43,7 +43,7 @@ def whole(names=NAMES):
     return question(NodeNames=None, Nodes={"metadata": {}, "items": items})
 
 
-def filtered(body, given):
+def filter_nodes(body, given):
     return json.loads(read_filter(body).answer(given))
 
 
@@ -65,39 +65,41 @@ def test_the_pod_says_of_which_scheduler_it_is():
 @pytest.mark.parametrize("ask", [lambda names: question(NodeNames=names), whole])
 def test_no_answer_is_longer_than_clusters_are_large(monkeypatch, ask, given):
     monkeypatch.setattr("harbourmaster.lifecycle.extender.MOST_NODES", 3)
-    assert filtered(ask(NAMES), given)["FailedAndUnresolvableNodes"]
+    assert filter_nodes(ask(NAMES), given)["FailedAndUnresolvableNodes"]
     with pytest.raises(ArgumentsError, match=r"^4 nodes, more than 3$"):
-        filtered(ask([*NAMES, "n4"]), given)
+        filter_nodes(ask([*NAMES, "n4"]), given)
 
 
 def test_who_is_free_gets_all_nodes_as_they_came():
-    assert filtered(question(), FREE) == {"NodeNames": NAMES}
+    assert filter_nodes(question(), FREE) == {"NodeNames": NAMES}
 
 
 def test_who_waits_gets_no_node_and_each_says_why():
-    assert filtered(question(), REFUSED) == {
+    assert filter_nodes(question(), REFUSED) == {
         "NodeNames": [],
         "FailedAndUnresolvableNodes": dict.fromkeys(NAMES, REFUSED.refusal),
     }
 
 
 def test_failed_nodes_are_left_out_and_only_they_are_named():
-    assert filtered(question(), AVOIDING) == {
+    assert filter_nodes(question(), AVOIDING) == {
         "NodeNames": ["n1", "n3"],
         "FailedAndUnresolvableNodes": {"n2": "failed before"},
     }
 
 
 def test_where_all_nodes_are_avoided_there_is_an_empty_list_and_not_none():
-    answer = filtered(question(NodeNames=["n2"]), AVOIDING)
+    answer = filter_nodes(question(NodeNames=["n2"]), AVOIDING)
     assert answer["NodeNames"] == []
 
 
 def test_a_scheduler_that_sends_nodes_gets_nodes():
-    assert [item["metadata"]["name"] for item in filtered(whole(), FREE)["Nodes"]["items"]] == NAMES
-    assert filtered(whole(), REFUSED)["Nodes"] == {"items": []}
-    assert "NodeNames" not in filtered(whole(), REFUSED)
-    answer = filtered(whole(), AVOIDING)
+    assert [
+        item["metadata"]["name"] for item in filter_nodes(whole(), FREE)["Nodes"]["items"]
+    ] == NAMES
+    assert filter_nodes(whole(), REFUSED)["Nodes"] == {"items": []}
+    assert "NodeNames" not in filter_nodes(whole(), REFUSED)
+    answer = filter_nodes(whole(), AVOIDING)
     assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["n1", "n3"]
     assert answer["FailedAndUnresolvableNodes"] == {"n2": "failed before"}
 
@@ -144,34 +146,34 @@ def preemption(**changes):
     return json.dumps(arguments).encode()
 
 
-def preempted(body, given):
+def preempt(body, given):
     return json.loads(read_preemption(body).answer(given))["NodeNameToMetaVictims"]
 
 
 def test_nobody_is_evicted_for_a_pod_that_may_not_run_yet():
-    assert preempted(preemption(), REFUSED) == {}
+    assert preempt(preemption(), REFUSED) == {}
 
 
 def test_a_free_pod_may_evict_whom_the_scheduler_chose():
-    answer = preempted(preemption(), FREE)
+    answer = preempt(preemption(), FREE)
     assert list(answer) == NAMES
     assert answer["n1"] == {"Pods": [{"UID": "v-n1"}], "NumPDBViolations": 1}
 
 
 def test_nobody_is_evicted_from_a_node_that_is_avoided():
-    assert list(preempted(preemption(), AVOIDING)) == ["n1", "n3"]
+    assert list(preempt(preemption(), AVOIDING)) == ["n1", "n3"]
 
 
 def test_whole_victims_are_answered_by_their_uids():
     victims = {"n1": {"Pods": [{"metadata": {"uid": "v"}}], "NumPDBViolations": 2}}
     body = preemption(NodeNameToVictims=victims, NodeNameToMetaVictims=None)
-    assert preempted(body, FREE) == {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 2}}
-    assert preempted(body, REFUSED) == {}
+    assert preempt(body, FREE) == {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 2}}
+    assert preempt(body, REFUSED) == {}
 
 
 def test_without_victims_there_are_none():
-    assert preempted(preemption(NodeNameToMetaVictims=None), FREE) == {}
-    assert preempted(preemption(NodeNameToMetaVictims=None), AVOIDING) == {}
+    assert preempt(preemption(NodeNameToMetaVictims=None), FREE) == {}
+    assert preempt(preemption(NodeNameToMetaVictims=None), AVOIDING) == {}
 
 
 @pytest.mark.parametrize(

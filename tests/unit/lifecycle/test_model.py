@@ -18,24 +18,24 @@ from harbourmaster.lifecycle.model import (
 )
 
 
-def encoded(value):
+def encode(value):
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def test_trace_ids_are_spelled_as_in_the_schema():
     status = AppVersionStatus(phase_trace_ids={"AppDeploy": {"traceparent": "x"}})
-    assert encoded(status) == {"phaseTraceIDs": {"AppDeploy": {"traceparent": "x"}}}
+    assert encode(status) == {"phaseTraceIDs": {"AppDeploy": {"traceparent": "x"}}}
 
 
 def test_a_pending_status_is_left_to_the_schema():
-    assert encoded(AppVersionStatus()) == {}
-    assert encoded(WorkloadVersionStatus(deployment_status="Progressing")) == {
+    assert encode(AppVersionStatus()) == {}
+    assert encode(WorkloadVersionStatus(deployment_status="Progressing")) == {
         "deploymentStatus": "Progressing"
     }
 
 
 def test_all_strings_of_a_context_are_written():
-    assert encoded(TaskSpec(task_definition="a", context=TaskContext(app_name="x"))) == {
+    assert encode(TaskSpec(task_definition="a", context=TaskContext(app_name="x"))) == {
         "taskDefinition": "a",
         "context": {
             "workloadName": "",
@@ -50,11 +50,11 @@ def test_all_strings_of_a_context_are_written():
 
 
 def test_required_fields_of_an_evaluation_are_written():
-    assert encoded(EvaluationSpec(evaluation_definition="d")) == {
+    assert encode(EvaluationSpec(evaluation_definition="d")) == {
         "evaluationDefinition": "d",
         "workloadVersion": "",
     }
-    assert encoded(EvaluationStatus()) == {
+    assert encode(EvaluationStatus()) == {
         "retryCount": 0,
         "evaluationStatus": {},
         "overallStatus": "Pending",

@@ -71,17 +71,17 @@ def version(**status):
     )
 
 
-def asked(stored_version, pod=POD, deadline=300.0, now=NOW):
+def ask(stored_version, pod=POD, deadline=300.0, now=NOW):
     stored = {f"prod/{NAME}": stored_version}
     return scheduling_permission(pod, stored.get, deadline=deadline, now=now)
 
 
 def test_a_pod_without_keptn_metadata_passes_unfiltered():
-    assert asked(None, CandidatePod(namespace="prod")) == FREE
+    assert ask(None, CandidatePod(namespace="prod")) == FREE
 
 
 def test_a_pod_whose_workload_version_is_missing_waits():
-    assert asked(None).refusal == f"waits for KeptnWorkloadVersion {NAME}, which is not there yet"
+    assert ask(None).refusal == f"waits for KeptnWorkloadVersion {NAME}, which is not there yet"
 
 
 SAME_NAME = {
@@ -95,7 +95,7 @@ SAME_NAME = {
 def test_a_version_of_that_name_that_is_another_s_lets_nobody_go(spec):
     # A StatefulSet stays the same object, and recorded, when its template changes.
     current = version(**PASSED)
-    current = asked(replace(current, spec=replace(current.spec, **spec)))
+    current = ask(replace(current, spec=replace(current.spec, **spec)))
     assert current.refusal.startswith(
         f"waits for KeptnWorkloadVersion {NAME}, which is of workload "
     )
@@ -105,7 +105,7 @@ def test_a_version_of_that_name_that_is_another_s_lets_nobody_go(spec):
 def test_a_version_that_is_being_deleted_lets_nobody_go():
     current = version(**PASSED)
     metadata = replace(current.metadata, deletion_timestamp="2026-03-01T11:00:00Z")
-    current = asked(replace(current, metadata=metadata))
+    current = ask(replace(current, metadata=metadata))
     assert current.refusal == f"waits for KeptnWorkloadVersion {NAME}, which is being deleted"
 
 
@@ -171,24 +171,24 @@ def test_no_text_grows_with_what_people_write(case):
 
 def test_a_pod_without_a_version_waits_for_it():
     annotations = {"keptn.sh/workload": "waiter"}
-    current = asked(version(**PASSED), replace(POD, annotations=annotations))
+    current = ask(version(**PASSED), replace(POD, annotations=annotations))
     assert current.refusal == "waits for its version: workload waiter has none yet"
 
 
 def test_a_pod_whose_owner_is_not_known_yet_waits():
     unresolved = {"gates.harbourmaster.dev/parent": "unresolved"}
-    current = asked(None, CandidatePod(namespace="prod", annotations=unresolved))
+    current = ask(None, CandidatePod(namespace="prod", annotations=unresolved))
     assert current.refusal == "waits until it is known whether its owner has a workload"
-    current = asked(version(**PASSED), replace(POD, annotations={**POD.annotations, **unresolved}))
+    current = ask(version(**PASSED), replace(POD, annotations={**POD.annotations, **unresolved}))
     assert current.refusal
 
 
 def test_a_pod_of_another_namespace_waits_whatever_the_name():
-    assert asked(version(**PASSED), replace(POD, namespace="other")).refusal
+    assert ask(version(**PASSED), replace(POD, namespace="other")).refusal
 
 
 def test_checks_that_run_are_named_with_their_deadline():
-    answer = asked(
+    answer = ask(
         version(
             pre_deployment_task_status=(
                 TASK,
@@ -203,7 +203,7 @@ def test_checks_that_run_are_named_with_their_deadline():
 
 
 def test_checks_that_have_not_begun_say_so():
-    current = asked(version(start_time=""))
+    current = ask(version(start_time=""))
     assert current.refusal == f"waits for pre-deployment checks of {NAME}: they have not begun"
 
 
@@ -212,13 +212,13 @@ def test_checks_that_have_not_begun_are_named_where_they_are_known():
     spec = replace(
         item.spec, pre_deployment_tasks=("warm-up", "smoke"), pre_deployment_evaluations=("room",)
     )
-    item = asked(replace(item, spec=spec))
+    item = ask(replace(item, spec=spec))
     assert item.refusal == f"waits for pre-deployment checks of {NAME}: smoke, room"
 
 
 def test_of_many_checks_some_are_named():
     items = tuple(replace(TASK, definition_name=name) for name in "abcde")
-    assert asked(version(pre_deployment_task_status=items)).refusal.endswith("a, b, c and 2 more")
+    assert ask(version(pre_deployment_task_status=items)).refusal.endswith("a, b, c and 2 more")
 
 
 @pytest.mark.parametrize(
@@ -229,50 +229,49 @@ def test_of_many_checks_some_are_named():
     ],
 )
 def test_failed_checks_are_named(status):
-    current = asked(version(pre_deployment_status="Failed", **status))
+    current = ask(version(pre_deployment_status="Failed", **status))
     assert current.refusal == f"pre-deployment checks of {NAME} failed: smoke"
 
 
 def test_a_failed_phase_refuses_though_no_check_is_listed():
-    current = asked(version(pre_deployment_evaluation_status="Failed"))
+    current = ask(version(pre_deployment_evaluation_status="Failed"))
     assert current.refusal == f"pre-deployment checks of {NAME} failed"
 
 
 def test_passed_checks_let_the_pods_of_the_recorded_owner_go():
-    assert asked(version(**PASSED)) == Permission()
+    assert ask(version(**PASSED)) == Permission()
 
 
 def test_a_warning_is_as_good_as_a_success():
     status = {**PASSED, "pre_deployment_status": "Warning"}
-    assert asked(version(**status)) == Permission()
+    assert ask(version(**status)) == Permission()
 
 
 @pytest.mark.parametrize("owners", [(), (replace(OWNER, uid="u2"),), (replace(OWNER, uid=""),)])
 def test_pods_of_an_owner_that_is_not_recorded_wait(owners):
-    current = asked(version(**PASSED), replace(POD, owner_references=owners))
+    current = ask(version(**PASSED), replace(POD, owner_references=owners))
     assert current.refusal == f"waits until KeptnWorkloadVersion {NAME} has recorded its owner"
 
 
 def test_a_deployment_that_was_called_off_lets_nobody_go():
-    assert asked(version(**{**PASSED, "deployment_status": "Deprecated"})).refusal
+    assert ask(version(**{**PASSED, "deployment_status": "Deprecated"})).refusal
 
 
 def test_after_the_deadline_it_is_to_check_again_later():
     late = version(
         start_time=format_rfc3339(NOW - timedelta(seconds=300)), pre_deployment_task_status=(TASK,)
     )
-    answer = asked(late)
+    answer = ask(late)
     assert answer.refusal == (
         f"pre-deployment checks of {NAME} were not done by 2026-03-01T12:00:00Z: smoke; "
         f"{CHECK_AGAIN}"
     )
-    assert CHECK_AGAIN not in asked(late, now=NOW - timedelta(seconds=1)).refusal
+    assert CHECK_AGAIN not in ask(late, now=NOW - timedelta(seconds=1)).refusal
 
 
 def test_checks_that_pass_after_the_deadline_still_release():
     assert (
-        asked(version(**PASSED, start_time=format_rfc3339(NOW - timedelta(hours=9))))
-        == Permission()
+        ask(version(**PASSED, start_time=format_rfc3339(NOW - timedelta(hours=9)))) == Permission()
     )
 
 
@@ -280,7 +279,7 @@ def test_without_a_deadline_it_waits_for_ever():
     late = version(
         start_time=format_rfc3339(NOW - timedelta(days=9)), pre_deployment_task_status=(TASK,)
     )
-    assert asked(late, deadline=0).refusal == f"waits for pre-deployment checks of {NAME}: smoke"
+    assert ask(late, deadline=0).refusal == f"waits for pre-deployment checks of {NAME}: smoke"
 
 
 @pytest.mark.parametrize("text", ["", "soon"])
@@ -290,7 +289,7 @@ def test_without_a_start_there_is_no_deadline(text):
 
 def test_a_release_by_hand_counts():
     annotations = {**POD.annotations, "gates.harbourmaster.dev/released": "by-hand"}
-    assert asked(None, replace(POD, annotations=annotations)) == FREE
+    assert ask(None, replace(POD, annotations=annotations)) == FREE
 
 
 def test_failed_nodes_are_avoided_until_they_expire():
@@ -302,8 +301,8 @@ def test_failed_nodes_are_avoided_until_they_expire():
     current = version(**PASSED, failed_nodes=nodes)
     text = "task smoke failed on this node before, avoided until 2026-03-01T12:30:00Z"
     assert avoided_nodes(current, NOW) == {"n1": text}
-    assert asked(current) == Permission(avoided={"n1": text})
-    assert asked(current, now=NOW + timedelta(minutes=30)) == Permission()
+    assert ask(current) == Permission(avoided={"n1": text})
+    assert ask(current, now=NOW + timedelta(minutes=30)) == Permission()
 
 
 def told(value):
@@ -318,12 +317,12 @@ def said(refusal, nodes=3):
 
 def test_a_pod_whose_gate_was_removed_is_free():
     annotations = {**POD.annotations, "keptn.sh/scheduling-gate-removed": "true"}
-    assert asked(None, replace(POD, annotations=annotations)) == FREE
+    assert ask(None, replace(POD, annotations=annotations)) == FREE
 
 
 def test_labels_free_nobody():
     labels = {"keptn.sh/scheduling-gate-removed": "true"}
-    assert asked(None, replace(POD, labels=labels)).refusal
+    assert ask(None, replace(POD, labels=labels)).refusal
 
 
 @pytest.mark.parametrize(
@@ -365,18 +364,18 @@ def test_checks_of_its_own_that_have_begun_are_a_state():
 @pytest.mark.parametrize("deadline", [300.0, 0.0])
 def test_a_message_that_names_the_checks_is_known_again(deadline):
     running = with_checks(current_phase="x")
-    text = said(asked(running, deadline=deadline).refusal)
+    text = said(ask(running, deadline=deadline).refusal)
     assert names_checks(text, running, deadline)
     # However many of them are over by now.
     assert names_checks(text, replace(running, spec=version().spec), deadline)
-    assert not names_checks(said(asked(None).refusal), running, deadline)
+    assert not names_checks(said(ask(None).refusal), running, deadline)
     assert not names_checks("", running, deadline)
     later = with_checks(current_phase="x", start_time=format_rfc3339(NOW))
     assert names_checks(text, later, deadline) is (deadline == 0)
 
 
 def test_a_message_of_before_the_start_lacks_the_deadline():
-    text = said(asked(with_checks(start_time="")).refusal)
+    text = said(ask(with_checks(start_time="")).refusal)
     assert not names_checks(text, with_checks(current_phase="x"), 300.0)
 
 
@@ -400,7 +399,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("stored_version", "pod"), REFUSED)
 def test_every_refusal_is_known_again(stored_version, pod):
-    assert is_refusal(said(asked(stored_version, pod).refusal))
+    assert is_refusal(said(ask(stored_version, pod).refusal))
 
 
 @pytest.mark.parametrize(
@@ -420,23 +419,23 @@ NODE = FailedNode(name="n1", reason="pod failed", expires="2026-03-01T12:30:00Z"
 
 
 def avoided(value, *nodes):
-    report = asked(version(**PASSED, failed_nodes=nodes), told(value))
+    report = ask(version(**PASSED, failed_nodes=nodes), told(value))
     return said(", 1 ".join(report.avoided.values()), 1)
 
 
 @pytest.mark.parametrize("value", ["passed", "passed-2"])
 def test_who_is_refused_by_a_replica_that_lags_is_asked_about_again(value):
     now = version(**PASSED)
-    lagging = said(asked(version(pre_deployment_task_status=(TASK,)), told(value)).refusal)
+    lagging = said(ask(version(pre_deployment_task_status=(TASK,)), told(value)).refusal)
     assert is_outdated(lagging, value, now, NOW)
-    missing = said(asked(None, told(value)).refusal)
+    missing = said(ask(None, told(value)).refusal)
     assert is_outdated(missing, value, now, NOW)
 
 
 def test_what_was_said_before_the_telling_is_no_answer_to_it():
     now = version(**PASSED)
-    assert not is_outdated(said(asked(version()).refusal), "passed", now, NOW)
-    first = said(asked(version(), told("passed")).refusal)
+    assert not is_outdated(said(ask(version()).refusal), "passed", now, NOW)
+    first = said(ask(version(), told("passed")).refusal)
     assert not is_outdated(first, "passed-2", now, NOW)
     assert not is_outdated("", "passed", now, NOW)
 
@@ -468,26 +467,26 @@ MET = {"gates.harbourmaster.dev/waited": "met"}
 
 def test_a_pod_that_waits_for_objects_is_refused_until_they_are_there():
     waiting = CandidatePod(namespace="prod", annotations=ONLY_WAITS)
-    refused = asked(None, waiting)
+    refused = ask(None, waiting)
     assert refused.refusal == "waits for objects: job/migrate"
     assert is_refusal(refused.refusal)
-    assert asked(None, replace(waiting, annotations=ONLY_WAITS | MET)) == FREE
+    assert ask(None, replace(waiting, annotations=ONLY_WAITS | MET)) == FREE
     timed_out = {"gates.harbourmaster.dev/waited": "timed-out"}
-    assert asked(None, replace(waiting, annotations=ONLY_WAITS | timed_out)).refusal
+    assert ask(None, replace(waiting, annotations=ONLY_WAITS | timed_out)).refusal
 
 
 def test_checks_and_objects_must_both_be_there():
     both = replace(POD, annotations=POD.annotations | {WAIT_FOR: "job/migrate"})
     met = replace(both, annotations=both.annotations | MET)
-    assert asked(version(**PASSED), both).refusal == "waits for objects: job/migrate"
-    assert "pre-deployment checks" in asked(version(), met).refusal
-    assert asked(version(**PASSED), met) == FREE
+    assert ask(version(**PASSED), both).refusal == "waits for objects: job/migrate"
+    assert "pre-deployment checks" in ask(version(), met).refusal
+    assert ask(version(**PASSED), met) == FREE
 
 
 def test_a_pod_whose_list_is_wrong_is_refused():
     wrong = CandidatePod(namespace="prod", annotations=ONLY_WAITS | {WAIT_FOR: "migrate"})
-    assert asked(None, wrong).refusal == "waits for objects: its annotation names none"
+    assert ask(None, wrong).refusal == "waits for objects: its annotation names none"
 
 
 def test_who_was_not_gated_by_admission_is_free_whatever_it_names():
-    assert asked(None, CandidatePod(namespace="prod", annotations={WAIT_FOR: "job/x"})) == FREE
+    assert ask(None, CandidatePod(namespace="prod", annotations={WAIT_FOR: "job/x"})) == FREE

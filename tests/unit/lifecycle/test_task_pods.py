@@ -45,7 +45,7 @@ def waits(reason, message=""):
     return {"state": {"waiting": {"reason": reason, "message": message}}}
 
 
-def ended(code, reason="Error", message="", state="state"):
+def end_state(code, reason="Error", message="", state="state"):
     return {state: {"terminated": {"exitCode": code, "reason": reason, "message": message}}}
 
 
@@ -68,7 +68,7 @@ def test_a_pod_says_that_it_is_deleted():
 def test_a_pod_that_no_job_controls_says_nothing():
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "b"}
     owners = {"ownerReferences": [{**owner, "controller": True}]}
-    assert decode_task_pod(pod(ended(1), metadata=owners)) == TaskPod()
+    assert decode_task_pod(pod(end_state(1), metadata=owners)) == TaskPod()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_container_that_cannot_start_says_why_and_what_to_do(reason, kind, adv
 def test_a_container_that_is_about_to_start_is_no_fault(reason):
     assert fault(waits(reason, "x")) is None
     assert fault({"state": {"running": {}}}) is None
-    assert fault(ended(0, "Completed")) is None
+    assert fault(end_state(0, "Completed")) is None
 
 
 def test_an_init_container_of_others_counts_too():
@@ -112,47 +112,47 @@ def test_a_pod_without_a_node_says_what_the_scheduler_says():
 
 @pytest.mark.parametrize("state", ["state", "lastState"])
 def test_a_failed_container_says_its_code_and_its_last_lines(state):
-    container = ended(1, message="connected\n  the database is not migrated\n", state=state)
+    container = end_state(1, message="connected\n  the database is not migrated\n", state=state)
     failure = fault({**waits("CrashLoopBackOff"), **container})
     assert (failure.reason, failure.state) == ("PodFailed", "Failed")
     assert failure.message == "exit code 1: connected the database is not migrated"
 
 
 def test_of_many_lines_the_last_ones_are_kept():
-    message = text(ended(2, message=f"{'x' * 2000}\nthe last line"))
+    message = text(end_state(2, message=f"{'x' * 2000}\nthe last line"))
     assert message.startswith("exit code 2: …xxx")
     assert message.endswith("x the last line")
     assert len(message) < 640
 
 
 def test_a_container_killed_for_its_memory_says_what_to_do():
-    killed = ended(137, "OOMKilled", state="lastState")
+    killed = end_state(137, "OOMKilled", state="lastState")
     assert text(killed) == "exit code 137 (OOMKilled): raise its memory limit"
     assert text(killed, metadata=DELETED) == text(killed)
 
 
 def test_other_reasons_of_an_end_are_named():
-    assert text(ended(128, "StartError", "no such file")) == (
+    assert text(end_state(128, "StartError", "no such file")) == (
         "exit code 128 (StartError): no such file"
     )
 
 
 def test_a_container_that_cannot_be_run_again_keeps_the_reason_of_its_end():
-    again = {**waits("RunContainerError"), **ended(128, "StartError", state="lastState")}
+    again = {**waits("RunContainerError"), **end_state(128, "StartError", state="lastState")}
     assert text(again) == "exit code 128 (StartError)"
 
 
 @pytest.mark.parametrize("code", [137, 143])
 def test_the_end_of_a_deleted_pod_is_not_its_failure(code):
-    assert fault(ended(code), metadata=DELETED) is None
-    both = {**ended(code), **ended(3, state="lastState")}
+    assert fault(end_state(code), metadata=DELETED) is None
+    both = {**end_state(code), **end_state(3, state="lastState")}
     assert text(both, metadata=DELETED) == "exit code 3"
-    assert text(ended(code)) == f"exit code {code}"
+    assert text(end_state(code)) == f"exit code {code}"
     assert fault(waits("ErrImagePull"), metadata=DELETED) is None
 
 
 def test_an_evicted_pod_says_why_instead_of_its_killed_container():
-    eviction = fault(ended(137), phase="Failed", reason="Evicted", message="low on memory")
+    eviction = fault(end_state(137), phase="Failed", reason="Evicted", message="low on memory")
     assert eviction == TaskFault("PodFailed", "Evicted: low on memory")
 
 

@@ -47,7 +47,7 @@ def wish(version="1.0", uid="rs-1", since=EARLY, **more):
     return desired_workload(workload_of(annotations, {}), owner(uid), since)
 
 
-def stored(obj, **metadata):
+def as_stored(obj, **metadata):
     """Return an object as the API server keeps it."""
     return msgspec.structs.replace(
         obj, metadata=msgspec.structs.replace(obj.metadata, uid="w-1", **metadata)
@@ -55,14 +55,14 @@ def stored(obj, **metadata):
 
 
 def workload(*arguments, **options):
-    return stored(new_workload(wish(*arguments, **options), "prod"))
+    return as_stored(new_workload(wish(*arguments, **options), "prod"))
 
 
 def version(of_workload, **metadata):
-    return stored(new_version(of_workload), **metadata)
+    return as_stored(new_version(of_workload), **metadata)
 
 
-def patched(obj, operations):
+def patch(obj, operations):
     """The object by its operations."""
     document = jsonpatch.apply_patch(plain(obj), plain(operations))
     return msgspec.convert(document, type(obj))
@@ -140,7 +140,7 @@ def test_a_workload_follows_the_newest_pod(now, has_version, is_followed):
 def test_two_pods_do_not_write_in_turns():
     followed = workload("1.0", "rs-1", EARLY)
     newer = wish("2.0", "rs-2", LATE)
-    after = patched(followed, follow_operations(followed, newer))
+    after = patch(followed, follow_operations(followed, newer))
     assert not is_to_follow(after, version(after), newer)
     assert not is_to_follow(after, version(after), wish("1.0", "rs-1", EARLY))
 
@@ -153,16 +153,16 @@ def test_following_replaces_spec_and_owner():
             followed.metadata, annotations={"example.com/a": "b", SINCE_KEY: LATE}
         ),
     )
-    after = patched(followed, follow_operations(followed, wish("2.0", "rs-2", EARLY)))
+    after = patch(followed, follow_operations(followed, wish("2.0", "rs-2", EARLY)))
     assert after.metadata.annotations == {"example.com/a": "b", SINCE_KEY: LATE}
     assert [reference.uid for reference in after.metadata.owner_references] == ["rs-2"]
     assert after.spec.version == "2.0"
 
 
 def test_a_workload_of_keptn_has_no_annotation():
-    bare = stored(new_workload(wish(), "prod"), annotations={})
+    bare = as_stored(new_workload(wish(), "prod"), annotations={})
     assert is_to_follow(bare, version(bare), wish(uid="rs-2"))
-    after = patched(bare, follow_operations(bare, wish(uid="rs-2")))
+    after = patch(bare, follow_operations(bare, wish(uid="rs-2")))
     assert after.metadata.annotations == {SINCE_KEY: EARLY}
 
 
@@ -208,7 +208,7 @@ def test_a_version_follows_the_spec_and_keeps_what_is_its_own():
         spec=msgspec.structs.replace(before.spec, previous_version="0.9", trace_id={"a": "b"}),
     )
     now = workload(uid="rs-2", metadata="a=1")
-    after = patched(before, sync_operations(before, now))
+    after = patch(before, sync_operations(before, now))
     assert after.spec.metadata == {"a": "1"}
     assert (after.spec.previous_version, after.spec.trace_id) == ("0.9", {"a": "b"})
     assert after.spec.resource_reference.uid == "rs-2"
@@ -221,12 +221,12 @@ def test_sixteen_owners_are_recorded_and_the_present_one_always():
     for number in range(2, 40):
         operations = owner_operations(current, (*recorded_owners(current), f"rs-{number}"))
         assert len(operations) == 1
-        current = patched(current, operations)
+        current = patch(current, operations)
     owners = recorded_owners(current)
     assert len(owners) == MOST_OWNERS
     assert owners[-1] == "rs-39"
     assert "rs-1" in owners
-    current = patched(current, owner_operations(current, (*owners, "rs-30")))
+    current = patch(current, owner_operations(current, (*owners, "rs-30")))
     assert current.metadata.annotations[OWNERS_KEY].split(",")[-1] == "rs-30"
     assert current.metadata.annotations[OWNERS_KEY].split(",").count("rs-30") == 1
 
@@ -234,7 +234,7 @@ def test_sixteen_owners_are_recorded_and_the_present_one_always():
 def test_owners_of_a_version_of_keptn():
     current = version(workload(), annotations={})
     assert recorded_owners(current) == ("rs-1",)
-    after = patched(current, owner_operations(current, ("rs-1", "rs-2")))
+    after = patch(current, owner_operations(current, ("rs-1", "rs-2")))
     assert recorded_owners(after) == ("rs-1", "rs-2")
 
 
@@ -244,12 +244,12 @@ def test_whose_version_it_is():
     assert not is_version_of(current, "shop-waiter", "shop-waiter", "1.0")
     assert not is_version_of(current, "shop", "shop-waiter", "1_0")
     assert not is_of_former(current, workload())
-    assert is_of_former(current, stored(workload(), resource_version="7")) is False
+    assert is_of_former(current, as_stored(workload(), resource_version="7")) is False
     recreated = msgspec.structs.replace(
         workload(), metadata=Metadata(name="shop-waiter", uid="w-2")
     )
     assert is_of_former(current, recreated)
-    orphan = stored(current, owner_references=())
+    orphan = as_stored(current, owner_references=())
     assert not is_of_former(orphan, recreated)
 
 

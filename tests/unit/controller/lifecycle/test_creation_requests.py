@@ -45,7 +45,7 @@ def entries(api):
     return [(workload["name"], workload["version"]) for workload in workloads]
 
 
-async def done(world, api):
+async def is_done(world, api):
     await world.until(lambda: not names(api, APP_CREATION_REQUESTS))
 
 
@@ -58,7 +58,7 @@ async def test_an_app_of_all_workloads_there_are(api, client):
         put(api, WORKLOADS, existing)
     put(api, APP_CREATION_REQUESTS, request({"example.com/a": "b"}))
     async with only(client, now=after(31)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert api.get(APPS, "shop", PROD)["spec"] == {
         "version": "0d12cea1c0",
         "workloads": [{"name": "a", "version": "1"}, {"name": "b", "version": "2"}],
@@ -73,7 +73,7 @@ async def test_a_workload_without_a_spec_is_told_and_keeps_no_app_from_being_mad
     put(api, WORKLOADS, workload("a", "1"))
     put(api, APP_CREATION_REQUESTS, request())
     async with only(client, now=after(31)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert entries(api) == [("a", "1")]
     (told,) = [signal for signal in world.signals.kept if signal.reason != "created"]
     assert (told.about, told.reason) == ("KeptnWorkload broken", "ReadWorkloadFailed")
@@ -101,7 +101,7 @@ async def test_workloads_are_listed_when_the_time_has_come(api, client):
         put(api, WORKLOADS, workload("b", "2"))
         await api.until_seen("create", "/keptnapps$")
         api.release()
-        await done(world, api)
+        await is_done(world, api)
     assert now() >= after(30)()
     assert entries(api) == [("a", "1"), ("b", "2")]
 
@@ -110,7 +110,7 @@ async def test_a_single_service_waits_for_nothing(api, client):
     put(api, WORKLOADS, workload("shop", "1"))
     put(api, APP_CREATION_REQUESTS, request(SINGLE))
     async with only(client, now=after(0)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert api.get(APPS, "shop", PROD)["metadata"]["annotations"] == SINGLE
     assert api.get(APPS, "shop", PROD)["spec"]["version"] == "1"
 
@@ -118,7 +118,7 @@ async def test_a_single_service_waits_for_nothing(api, client):
 async def test_the_configured_time_counts(api, client):
     put(api, APP_CREATION_REQUESTS, request())
     async with only(client, now=after(5), configuration={"creation_request_timeout": 5.0}) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert api.get(APPS, "shop", PROD)["spec"] == {"version": "e3b0c44298"}
 
 
@@ -128,7 +128,7 @@ async def test_an_app_of_a_person_is_never_touched(api, client):
     put(api, APP_CREATION_REQUESTS, request())
     before = api.get(APPS, "shop", PROD)
     async with only(client, now=after(0)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert api.get(APPS, "shop", PROD) == before
 
 
@@ -139,13 +139,13 @@ async def test_a_managed_app_follows(api, client):
         put(api, WORKLOADS, workload(name, "1"))
     put(api, APP_CREATION_REQUESTS, request())
     async with only(client, now=after(31)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert entries(api) == [("c", "1"), ("a", "1"), ("b", "1")]
     assert api.get(APPS, "shop", PROD)["spec"]["revision"] == 4
     generation = api.get(APPS, "shop", PROD)["metadata"]["generation"]
     put(api, APP_CREATION_REQUESTS, request())
     async with only(client, now=after(31)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert api.get(APPS, "shop", PROD)["metadata"]["generation"] == generation
 
 
@@ -174,7 +174,7 @@ async def test_pages_that_became_too_old_are_read_anew(api, client):
     put(api, APP_CREATION_REQUESTS, request())
     pages = Pages(client)
     async with only(pages, now=after(31)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert len(entries(api)) == 5
     assert [bool(token) for token in pages.asked] == [False, True, False, True, True]
 
@@ -203,7 +203,7 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
     async with only(client, now=after(0)) as world:
         await told(world, "CreateAppFailed")
         api.heal()
-        await done(world, api)
+        await is_done(world, api)
     assert names(api, APPS) == ["shop"]
 
 
@@ -220,7 +220,7 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
     async with only(dying, now=after(0)):
         await dying.died.wait()
     async with only(Dying(client, api), now=after(0)) as world:
-        await done(world, api)
+        await is_done(world, api)
     assert sorted(entries(api)) == [("a", "1"), ("b", "2")]
     assert api.get(APPS, "shop", PROD)["spec"]["version"] == "0d12cea1c0"
     assert api.get(APPS, "shop", PROD)["metadata"]["generation"] == 1 + is_there

@@ -23,7 +23,7 @@ CONTROLLER = {
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
     monkeypatch.setattr(caches_module, "selector", lambda _name: "")
 
@@ -66,7 +66,7 @@ def nodes(api):
     return api.get(WORKLOAD_VERSIONS, VERSION, PROD)["status"].get("failedNodes", [])
 
 
-def cleared(api):
+def is_cleared(api):
     return api.get(WORKLOAD_VERSIONS, VERSION, PROD)["metadata"]["annotations"][CLEAR]
 
 
@@ -157,7 +157,7 @@ async def test_nothing_is_recorded_where_it_counts_for_no_time(api, client):
     async with recording(client, failed_node_seconds=0.0) as world:
         assert world.caches.started_pods is None
         make_version(api, annotations={CLEAR: "wanted"})
-        await world.until(lambda: cleared(api) != "wanted" or tick(world))
+        await world.until(lambda: is_cleared(api) != "wanted" or tick(world))
     assert nodes(api) == []
     assert not lists(api)
 

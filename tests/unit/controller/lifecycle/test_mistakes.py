@@ -14,7 +14,7 @@ JOB = [owned("Job", "once", "j-1", "batch/v1")]
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
 
 
@@ -29,7 +29,7 @@ def definition(*targets):
     }
 
 
-def said(world):
+def reported_texts(world):
     return [(signal.reason, signal.text) for signal in world.signals.kept]
 
 
@@ -43,7 +43,7 @@ async def test_a_pod_with_and_one_without_a_gate_are_told_of_their_keys(api, cli
             'key "keptn.sh/pre-deployment-task" is unknown and has no effect: '
             'metadata.annotations: did you mean "keptn.sh/pre-deployment-tasks"?'
         )
-        assert said(world) == [("GateKeyUnknown", expected)] * 2
+        assert reported_texts(world) == [("GateKeyUnknown", expected)] * 2
         assert {signal.about for signal in world.signals.kept} == {"Pod gated", "Pod free"}
         assert all(signal.warning for signal in world.signals.kept)
 

@@ -51,7 +51,7 @@ PATCHES = "/pods/"
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
 
 

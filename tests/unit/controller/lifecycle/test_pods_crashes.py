@@ -30,7 +30,7 @@ from helpers.lifecycle import reconciler_of, running
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
 
 
@@ -60,7 +60,7 @@ async def flow(api, client, at=0, *, after=False):
     }
     dying = Dying(client, api, at=at, after=after)
 
-    def done():
+    def is_done():
         apps = {name: api.get(APPS, name, PROD) for name in names(api, APPS)}
         return (
             not waiting(api)
@@ -78,10 +78,10 @@ async def flow(api, client, at=0, *, after=False):
         )
 
     async with running(dying, **options) as world:
-        await until_death(dying, world.until(done))
+        await until_death(dying, world.until(is_done))
     if dying.died.is_set():
         async with running(Dying(client, api), **options) as world:
-            await world.until(done)
+            await world.until(is_done)
     return dying.writes
 
 

@@ -42,7 +42,7 @@ from helpers.lifecycle import running, told
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
 
 

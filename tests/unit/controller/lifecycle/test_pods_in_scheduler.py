@@ -40,7 +40,7 @@ PHASE = "WorkloadPreDeployTasks"
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
     monkeypatch.setattr(caches_module, "selector", lambda _name: "")
     monkeypatch.setattr(scheduler_wakeups, "MARGIN", 0.05)
@@ -168,7 +168,7 @@ async def test_where_no_check_begins_nobody_is_woken_to_hear_of_none(api, client
         assert await begin(api, world, ("waiter-1",)) == {"waiter-1": None}
 
 
-def logged(stream):
+def log_lines(stream):
     lines = [line for line in stream.getvalue().decode().splitlines() if "name a scheduler" in line]
     stream.truncate(0)
     stream.seek(0)
@@ -190,7 +190,7 @@ async def test_the_log_tells_once_of_pods_in_a_scheduler_that_is_not_ours(api, c
     with captured_log() as stream:
         async with world_of(client, now=SetClock(0)) as world:
             await passed_beside(api, world)
-        first, second = sorted(logged(stream))
+        first, second = sorted(log_lines(stream))
     assert '"scheduler":"gatekeeper"' in first.replace(": ", ":")
     assert (
         "the controller handles pods of keptn-scheduler: unless gatekeeper is a scheduler" in first
@@ -205,7 +205,7 @@ async def test_or_in_one_that_settings_leave_out(api, client):
         async with running(client, *MINE, now=SetClock(0)) as world:
             make(api, pod("passer-1", keptn("passer"), uid="p"))
             await version_there(api, world, "shop-passer-1.0")
-        (line,) = logged(stream)
+        (line,) = log_lines(stream)
     assert "keptn-scheduler" in line
     assert "set scheduler.enabled, or the webhook's gating to schedulingGates" in line
 

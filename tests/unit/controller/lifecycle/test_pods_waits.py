@@ -44,7 +44,7 @@ ON_TIMEOUT = ("Keep", "Release", "Fail")
 
 
 @pytest.fixture(autouse=True)
-def _staged(api, monkeypatch):
+def _stage_api(api, monkeypatch):
     stage(api, monkeypatch)
     monkeypatch.setattr(caches_module, "selector", lambda _name: "")
 
@@ -203,13 +203,13 @@ async def flow(api, client, at=0, *, after=False):
     )
     dying = Dying(client, api, at=at, after=after)
 
-    def done():
+    def is_done():
         return waiting(api) == ["fails", "held"] and WAITED in annotations_of(api, "fails")
 
     async def steps(world):
         await world.until(lambda: "a" in str(world.caches.workload_versions.store.keys()))
         let_pass(api, "shop-a-1")
-        await world.until(done)
+        await world.until(is_done)
 
     options = {"now": late(60), "workers": 1}
     async with running(dying, *MINE, **options) as world:

@@ -137,7 +137,7 @@ def told(signals):
     return Counter((signal.about, signal.reason) for signal in signals.kept)
 
 
-async def undisturbed(failing=()):
+async def run_undisturbed(failing=()):
     server, signals = a_shop(failing), RecordedSignals()
     await flow(server, signals)
     return server, signals
@@ -171,7 +171,7 @@ def hinder(server, at, moment):
     ],
 )
 async def test_a_fault_at_any_write_changes_nothing_but_what_is_told(disturb, failing):
-    whole, all_told = await undisturbed(failing)
+    whole, all_told = await run_undisturbed(failing)
     count = len(whole.writes())
     assert count > 2
     for moment in ("before", "after"):

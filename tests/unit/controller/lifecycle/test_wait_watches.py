@@ -33,7 +33,7 @@ COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
 @pytest.fixture(autouse=True)
-def _staged(monkeypatch):
+def _stage_api(monkeypatch):
     monkeypatch.setattr(caches_module, "PENDING_PODS", "")
     monkeypatch.setattr(wait_watches, "LINGER", 0.0)
 
