@@ -3,14 +3,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import aiohttp
+import msgspec
 import pytest
 
+from harbourmaster.api.resources import NAMESPACES
+from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.names import CONTROLLERS
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
 from helpers.registering import Setting
 from helpers.virtual_time import loop_factories
 
+HOME = "harbour"
 IN_VIRTUAL_TIME = (
     "test_controller",
     "test_deployment",
@@ -109,3 +115,68 @@ def lead(background):
 @pytest.fixture
 def setting(api, client, events, metrics, background):
     return Setting(api, client, events, metrics, background)
+
+
+class Started:
+    """A manager at work, and a way to end it."""
+
+    def __init__(self, manager):
+        self.manager = manager
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(manager.run(self._until))
+
+    async def _until(self):
+        await self.stop.wait()
+        return "SIGTERM"
+
+    async def end(self):
+        self.stop.set()
+        await self.task
+
+    async def get(self, path):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.manager.health.url}{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def until_ready(self):
+        """Wait for /readyz, which looks once a second at most."""
+        await self.until("/readyz", lambda answer: answer[0] == 200)
+
+    async def until(self, path, is_right):
+        """Ask until the answer is right; there is no event for a change."""
+        while not is_right(await self.get(path)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def listening(self):
+        for _ in range(200):
+            if self.manager.health.port:
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def start_manager(api, client):
+    """Return a function that starts a manager."""
+    api.put(NAMESPACES, {"metadata": {"name": HOME}})
+    started = []
+
+    async def run(**values):
+        values.setdefault("server", {"healthPort": 0})
+        values["metrics"] = {"exposePort": 0, "customMetricsPort": 0, **values.get("metrics", {})}
+        values.setdefault(
+            "leaderElection",
+            {"leaseDurationSeconds": 300, "renewDeadlineSeconds": 200, "retryPeriodSeconds": 1},
+        )
+        settings = msgspec.convert(values, ControllerSettings)
+        process = Started(
+            Manager(settings, client, HOME, create_controller_metrics("0", settings.running))
+        )
+        started.append(process)
+        await process.listening()
+        return process
+
+    yield run
+    for process in started:
+        await process.end()

@@ -19,7 +19,6 @@ from harbourmaster.api.resources import (
     POLICIES,
     SECRETS,
 )
-from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
@@ -27,7 +26,6 @@ from harbourmaster.dashboard.caches import DashboardCaches
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
-from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.controller import server_of
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
@@ -45,27 +43,13 @@ def settings_of(**values):
 
 
 @pytest.fixture
-async def start(api, client):
-    api.put(NAMESPACES, {"metadata": {"name": HOME}})
-    ends = []
+def start(start_manager):
+    """Return a function that starts a manager without leader election."""
 
     async def run(**values):
-        settings = settings_of(**values)
-        manager = Manager(settings, client, HOME, create_controller_metrics("0", settings.running))
-        stop = asyncio.Event()
+        return (await start_manager(leaderElection={"enabled": False}, **values)).manager
 
-        async def until():
-            await stop.wait()
-            return "SIGTERM"
-
-        task = asyncio.create_task(manager.run(until))
-        ends.append((stop, task))
-        return manager
-
-    yield run
-    for stop, task in ends:
-        stop.set()
-        await task
+    return run
 
 
 async def get(url, **more):

@@ -37,71 +37,6 @@ HOME = "harbour"
 LEASE = "harbourmaster-controller"
 
 
-class Started:
-    """A manager at work, and a way to end it."""
-
-    def __init__(self, manager):
-        self.manager = manager
-        self.stop = asyncio.Event()
-        self.task = asyncio.create_task(manager.run(self._until))
-
-    async def _until(self):
-        await self.stop.wait()
-        return "SIGTERM"
-
-    async def end(self):
-        self.stop.set()
-        await self.task
-
-    async def get(self, path):
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"{self.manager.health.url}{path}") as answer,
-        ):
-            return answer.status, await answer.text()
-
-    async def until_ready(self):
-        """Wait for /readyz, which looks once a second at most."""
-        await self.until("/readyz", lambda answer: answer[0] == 200)
-
-    async def until(self, path, is_right):
-        """Ask until the answer is right; there is no event for a change."""
-        while not is_right(await self.get(path)):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-    async def listening(self):
-        for _ in range(200):
-            if self.manager.health.port:
-                return
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def start(api, client):
-    """Return a function that starts a manager."""
-    api.put(NAMESPACES, {"metadata": {"name": HOME}})
-    started = []
-
-    async def run(**values):
-        values.setdefault("server", {"healthPort": 0})
-        values["metrics"] = {"exposePort": 0, "customMetricsPort": 0, **values.get("metrics", {})}
-        values.setdefault(
-            "leaderElection",
-            {"leaseDurationSeconds": 300, "renewDeadlineSeconds": 200, "retryPeriodSeconds": 1},
-        )
-        settings = msgspec.convert(values, ControllerSettings)
-        process = Started(
-            Manager(settings, client, HOME, create_controller_metrics("0", settings.running))
-        )
-        started.append(process)
-        await process.listening()
-        return process
-
-    yield run
-    for process in started:
-        await process.end()
-
-
 async def until_registered(api):
     while not all(
         key in api.objects.all(resource)
@@ -117,8 +52,8 @@ def lease(api):
     return api.get(LEASES, LEASE, HOME)["spec"]
 
 
-async def test_it_leads_and_registers(start, api):
-    process = await start()
+async def test_it_leads_and_registers(start_manager, api):
+    process = await start_manager()
     await until_registered(api)
     status, metrics = await process.get("/metrics")
     assert status == 200
@@ -128,8 +63,8 @@ async def test_it_leads_and_registers(start, api):
     assert 'harbourmaster_cached_objects{resource="secrets"} 1.0' in metrics
 
 
-async def test_it_gives_the_lease_back_at_the_end(start, api):
-    process = await start()
+async def test_it_gives_the_lease_back_at_the_end(start_manager, api):
+    process = await start_manager()
     await until_registered(api)
     assert lease(api)["holderIdentity"]
     await process.end()
@@ -137,10 +72,10 @@ async def test_it_gives_the_lease_back_at_the_end(start, api):
     await api.until_watched(0)
 
 
-async def test_only_the_leader_writes_and_the_next_one_takes_over(start, api):
-    first = await start()
+async def test_only_the_leader_writes_and_the_next_one_takes_over(start_manager, api):
+    first = await start_manager()
     await until_registered(api)
-    second = await start()
+    second = await start_manager()
     await second.until_ready()
     assert "harbourmaster_leader 0.0" in (await second.get("/metrics"))[1]
     await first.end()
@@ -149,16 +84,16 @@ async def test_only_the_leader_writes_and_the_next_one_takes_over(start, api):
     assert len(api.seen("create", "/secrets")) == 1
 
 
-async def test_ready_is_about_caches_and_not_about_leading(start, api):
+async def test_ready_is_about_caches_and_not_about_leading(start_manager, api):
     api.fail_next("*", "/leases", None, status=500)
-    process = await start()
+    process = await start_manager()
     await process.until_ready()
     assert api.seen("create", "/secrets") == []
 
 
-async def test_a_cache_that_cannot_be_filled_is_named_and_not_ready(start, api):
+async def test_a_cache_that_cannot_be_filled_is_named_and_not_ready(start_manager, api):
     api.forbid("list", SECRETS)
-    process = await start()
+    process = await start_manager()
     await api.until_seen("list", "/secrets")
     status, text = await process.get("/readyz")
     assert status == 503
@@ -166,33 +101,35 @@ async def test_a_cache_that_cannot_be_filled_is_named_and_not_ready(start, api):
     assert (await process.get("/healthz"))[0] == 200
 
 
-async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api, monkeypatch):
+async def test_one_controller_s_missing_rights_do_not_stop_the_other(
+    start_manager, api, monkeypatch
+):
     monkeypatch.setattr("harbourmaster.controller.manager.SYNC_WAIT", 0.2)
     api.forbid("list", NAMESPACES)
-    await start()
+    await start_manager()
     await until_registered(api)
 
 
-async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, monkeypatch):
+async def test_a_crash_of_one_controller_does_not_stop_the_other(start_manager, api, monkeypatch):
     monkeypatch.setattr(
         "harbourmaster.controller.namespaces.NamespaceReconciler.map_changes", lambda *_: 1 / 0
     )
-    process = await start()
+    process = await start_manager()
     await until_registered(api)
     zero = 'harbourmaster_controller_restarts_total{controller="namespaces"} 0.0'
     await process.until("/metrics", lambda answer: zero not in answer[1])
     assert not process.task.done()
 
 
-async def test_without_an_election_it_works_at_once(start, api):
-    await start(leaderElection={"enabled": False})
+async def test_without_an_election_it_works_at_once(start_manager, api):
+    await start_manager(leaderElection={"enabled": False})
     await until_registered(api)
     assert api.seen("*", "/leases") == []
 
 
-async def test_the_lease_says_since_when_placement_is_on(start, api):
+async def test_the_lease_says_since_when_placement_is_on(start_manager, api):
     async def lead(**values):
-        process = await start(**values)
+        process = await start_manager(**values)
         await process.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
         marks = api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}
         since = process.manager._runtime.placement_since
@@ -209,15 +146,15 @@ async def test_the_lease_says_since_when_placement_is_on(start, api):
     assert await lead(controllers=["namespaces"]) == ("", "")
 
 
-async def test_without_an_election_placement_counts_from_the_start_of_the_process(start):
+async def test_without_an_election_placement_counts_from_the_start_of_the_process(start_manager):
     on = {"controllers": ["placement"], "placement": {"enabled": True}}
-    process = await start(leaderElection={"enabled": False}, **on)
+    process = await start_manager(leaderElection={"enabled": False}, **on)
     await process.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
     assert moment(process.manager._runtime.placement_since) is not None
 
 
 async def test_placement_without_the_metrics_controller_can_ask_providers(
-    start, api, aiohttp_server
+    start_manager, api, aiohttp_server
 ):
     asked = asyncio.Event()
 
@@ -236,7 +173,7 @@ async def test_placement_without_the_metrics_controller_can_ask_providers(
     api.put(
         CLUSTERS, {"metadata": {"name": "one", "namespace": "prod"}, "spec": {"metrics": metrics}}
     )
-    await start(
+    await start_manager(
         controllers=["placement"],
         placement={"enabled": True},
         metrics={"allowedAddresses": ["127.0.0.0/8"]},
@@ -245,8 +182,8 @@ async def test_placement_without_the_metrics_controller_can_ask_providers(
         assert await asked.wait()
 
 
-async def test_without_registration_nothing_of_it_is_read_or_written(start, api):
-    process = await start(registerWebhooks=False)
+async def test_without_registration_nothing_of_it_is_read_or_written(start_manager, api):
+    process = await start_manager(registerWebhooks=False)
     await process.until_ready()
     await api.until_seen("create", "/leases")
     annotated = {"name": "prod", "annotations": {"keptn.sh/lifecycle-toolkit": "enabled"}}
@@ -259,8 +196,8 @@ async def test_without_registration_nothing_of_it_is_read_or_written(start, api)
     ]
 
 
-async def test_controllers_can_be_chosen(start, api):
-    await start(controllers=["registration"])
+async def test_controllers_can_be_chosen(start_manager, api):
+    await start_manager(controllers=["registration"])
     await until_registered(api)
     assert api.seen("list", "/namespaces$") == []
 
@@ -268,8 +205,8 @@ async def test_controllers_can_be_chosen(start, api):
 SELECTORS = {"fieldSelector", "labelSelector"}
 
 
-async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start, api):
-    process = await start(controllers=["lifecycle"], leaderElection={"enabled": False})
+async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start_manager, api):
+    process = await start_manager(controllers=["lifecycle"], leaderElection={"enabled": False})
     await process.until_ready()
     for resource in ("keptnapps", "keptnworkloadversions", "keptntasks", "jobs"):
         # Ten reconcilers share it.
@@ -281,8 +218,8 @@ async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start, api
     assert api.seen("*", "/secrets") == []
 
 
-async def test_without_the_lifecycle_nothing_of_it_is_asked_for(start, api):
-    process = await start(controllers=["namespaces"])
+async def test_without_the_lifecycle_nothing_of_it_is_asked_for(start_manager, api):
+    process = await start_manager(controllers=["namespaces"])
     await process.until_ready()
     assert api.seen("*", "keptn") == []
     assert api.seen("*", "/jobs") == []
@@ -308,9 +245,11 @@ async def ask_extender(manager, authority, annotations):
         return await answer.json()
 
 
-async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_webhook(start, api):
-    first = await start(scheduler=SCHEDULING)
-    second = await start(scheduler=SCHEDULING)
+async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_webhook(
+    start_manager, api
+):
+    first = await start_manager(scheduler=SCHEDULING)
+    second = await start_manager(scheduler=SCHEDULING)
     async with asyncio.timeout(PATIENCE):
         for process in (first, second):
             await server_of(process.manager, Extender).listening.wait()
@@ -320,8 +259,8 @@ async def test_every_replica_answers_a_scheduler_with_the_certificate_of_the_web
         assert "harbourmaster_extender_answers_total" in (await process.get("/metrics"))[1]
 
 
-async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
-    process = await start(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
+async def test_pods_of_a_scheduler_of_another_name_are_told_so(start_manager, api):
+    process = await start_manager(scheduler={**SCHEDULING, "schedulerName": "gatekeeper"})
     await process.until_ready()
     async with asyncio.timeout(PATIENCE):
         await server_of(process.manager, Extender).listening.wait()
@@ -336,30 +275,30 @@ async def test_pods_of_a_scheduler_of_another_name_are_told_so(start, api):
 @pytest.mark.parametrize(
     "values", [{}, {"scheduler": SCHEDULING, "controllers": ["registration", "namespaces"]}]
 )
-async def test_no_scheduler_is_answered_where_nobody_asks_for_it(start, values):
-    process = await start(**values)
+async def test_no_scheduler_is_answered_where_nobody_asks_for_it(start_manager, values):
+    process = await start_manager(**values)
     assert server_of(process.manager, Extender) is None
 
 
-async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start, api):
+async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start_manager, api):
     entry = {"name": "cart", "version": "1"}
     version = {
         "metadata": {"name": "shop-1-6b86b273", "namespace": "prod"},
         "spec": {"appName": "shop", "version": "1", "workloads": [entry]},
     }
     api.put(APP_VERSIONS, version)
-    first = await start(controllers=["lifecycle"])
+    first = await start_manager(controllers=["lifecycle"])
     active = "keptn_app_active{"
     await first.until("/metrics", lambda answer: active in answer[1])
-    second = await start(controllers=["lifecycle"])
+    second = await start_manager(controllers=["lifecycle"])
     await second.until_ready()
     assert active not in (await second.get("/metrics"))[1]
     await first.end()
     await second.until("/metrics", lambda answer: active in answer[1])
 
 
-async def test_every_cache_of_a_custom_resource_is_woken_by_its_definition(start):
-    process = await start(
+async def test_every_cache_of_a_custom_resource_is_woken_by_its_definition(start_manager):
+    process = await start_manager(
         controllers=["policies", "placement"],
         placement={"enabled": True},
         dashboard={"enabled": True, "port": 0},
@@ -370,23 +309,23 @@ async def test_every_cache_of_a_custom_resource_is_woken_by_its_definition(start
 
 
 @pytest.mark.parametrize("controllers", [["policies"], ["registration", "namespaces"]])
-async def test_definitions_are_not_read_without_the_right_to_it(start, controllers):
-    process = await start(controllers=controllers)
+async def test_definitions_are_not_read_without_the_right_to_it(start_manager, controllers):
+    process = await start_manager(controllers=controllers)
     assert server_of(process.manager, DefinitionWatch) is None
 
 
-async def test_kinds_that_are_absent_hold_nothing_up(start, api):
+async def test_kinds_that_are_absent_hold_nothing_up(start_manager, api):
     api.undefine(APPS)
-    process = await start(controllers=["lifecycle", "namespaces"])
+    process = await start_manager(controllers=["lifecycle", "namespaces"])
     await process.until_ready()
     text = (await process.get("/metrics"))[1]
     assert 'harbourmaster_resource_absent{resource="keptnapps"} 1.0' in text
     assert 'harbourmaster_resource_absent{resource="keptntasks"} 0.0' in text
 
 
-async def test_it_tells_how_late_its_event_loop_is(start, monkeypatch):
+async def test_it_tells_how_late_its_event_loop_is(start_manager, monkeypatch):
     monkeypatch.setattr("harbourmaster.controller.manager.HEARTBEAT", 0.01)
-    process = await start()
+    process = await start_manager()
     never = "harbourmaster_event_loop_lag_seconds 0.0\n"
     await process.until("/metrics", lambda answer: never not in answer[1])
 
@@ -408,8 +347,8 @@ async def test_what_is_traced_is_sent_before_the_end(client):
     assert memory.is_closed
 
 
-async def test_an_api_server_that_is_away_at_the_start_is_waited_for(start, api):
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for(start_manager, api):
     api.fail_next("*", "", 6, kind="reset")
-    process = await start()
+    process = await start_manager()
     await until_registered(api)
     await process.until_ready()
