@@ -46,9 +46,9 @@ class CriterionOperator(Struct, frozen=True, gc=False):
         is_inside = float(self.bounds[LOW]) <= value <= float(self.bounds[HIGH])
         return is_inside if self.name == _IN else not is_inside
 
-    def encode(self) -> dict[str, dict[str, str]]:
-        """Return the operator as Keptn writes it in JSON."""
-        return {self.name: {name: bound.text for name, bound in self.bounds.items()}}
+    def encode_bounds(self) -> dict[str, str]:
+        """Return the bounds as Keptn writes them in JSON."""
+        return {name: bound.text for name, bound in self.bounds.items()}
 
 
 class ObjectiveCriteria(Struct, frozen=True, gc=False):
@@ -59,10 +59,10 @@ class ObjectiveCriteria(Struct, frozen=True, gc=False):
 
     def encode(self) -> dict[str, Any]:
         """Return the criteria as Keptn writes them in JSON."""
-        criteria = {"failure": self.failure, "warning": self.warning}
+        criteria = (("failure", self.failure), ("warning", self.warning))
         return {
-            name: _encode_criterion(criterion)
-            for name, criterion in criteria.items()
+            name: {comparison.name: comparison.encode_bounds() for comparison in criterion}
+            for name, criterion in criteria
             if criterion is not None
         }
 
@@ -70,13 +70,6 @@ class ObjectiveCriteria(Struct, frozen=True, gc=False):
 def is_fulfilled(criterion: tuple[CriterionOperator, ...] | None, value: float) -> bool:
     """Return whether ``value`` fulfils any operator of the criterion."""
     return any(comparison.holds(value) for comparison in criterion or ())
-
-
-def _encode_criterion(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
-    encoded: dict[str, Any] = {}
-    for comparison in criterion or ():
-        encoded |= comparison.encode()
-    return encoded
 
 
 def decode_target(given: object) -> ObjectiveCriteria:

@@ -121,9 +121,7 @@ def look_up(host: str, port: int, family: int) -> list[Any]:
     )
 
 
-def create_connector(
-    addresses: AddressFilter, lookup: Lookup | None = None
-) -> aiohttp.TCPConnector:
+def make_connector(addresses: AddressFilter, lookup: Lookup | None = None) -> aiohttp.TCPConnector:
     """Return a connector for allowed addresses only. Needs a running loop.
 
     It does not limit connections: a server that hangs would delay queries to others. QueryClient

@@ -232,12 +232,8 @@ def to_points(
     A record is a point of one series, at its ``timestamp`` or ``now``. A record with an array is a
     whole series (``timeseries``, ``makeTimeseries``); more than one is an error.
     """
-    numeric = {
-        name
-        for record_types in types
-        for name, field in record_types.mappings.items()
-        if field.type in _NUMERIC
-    }
+    fields = (item for record_types in types for item in record_types.mappings.items())
+    numeric = {name for name, field in fields if field.type in _NUMERIC}
     points: list[tuple[float, object]] = []
     for record in records:
         value = _value(record, numeric, path)

@@ -18,7 +18,7 @@ from harbourmaster.providers.addresses import (
     literal_address,
     parse_server_url,
 )
-from harbourmaster.providers.connector import create_connector
+from harbourmaster.providers.connector import make_connector
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -77,7 +77,7 @@ class HttpClient:
         # Loaded once, here: SSL_CERT_FILE names the current authorities.
         self._tls = ssl.create_default_context()
         self._session = aiohttp.ClientSession(
-            connector=create_connector(self._addresses, self._lookup),
+            connector=make_connector(self._addresses, self._lookup),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             # The caller limits the time; only connecting has its own limit.
@@ -158,7 +158,7 @@ class HttpClient:
         )
         secrets = _secrets(headers)
         try:
-            reply = await self._read_reply(response, url, secrets)
+            reply = await self._read(response, url, secrets)
         except aiohttp.ClientPayloadError:
             raise UnreachableError(f"{host_and_port(url)} sent an incomplete answer") from None
         finally:
@@ -166,9 +166,7 @@ class HttpClient:
             response.release()
         return _redact(reply, secrets)
 
-    async def _read_reply(
-        self, response: aiohttp.ClientResponse, url: URL, secrets: set[str]
-    ) -> Reply:
+    async def _read(self, response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> Reply:
         status = response.status
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             location = _location(response, url, secrets)

@@ -77,9 +77,8 @@ def _parse_finite_text(text: str) -> float:
     if match is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         raise BadAnswerError(f"the value '{clean(shown)}' is not a number")
-    return _check_finite(
-        math.nan if match[2] else math.copysign(math.inf, -1 if match[1] == "-" else 1)
-    )
+    sign, is_nan = match.groups()
+    return _check_finite(math.nan if is_nan else math.copysign(math.inf, -1 if sign == "-" else 1))
 
 
 def _check_finite(number: float) -> float:

@@ -146,9 +146,8 @@ class AnalysisReconciler:
         origin = analysis.metadata.namespace
         to = Reference(ANALYSIS_DEFINITIONS, reference.namespace or origin, reference.name, origin)
         try:
-            definition = resolve_reference(
-                self._context.caches.definitions, to, self._context.references
-            )
+            caches, mode = self._context.caches, self._context.references
+            definition = resolve_reference(caches.definitions, to, mode)
         except UnaskableError as error:
             # Changes of the definition, also of its consent, queue the analysis.
             if isinstance(error, RefusedError):

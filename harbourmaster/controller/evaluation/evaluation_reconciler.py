@@ -143,16 +143,13 @@ class EvaluationReconciler:
         except (ConflictError, NotFoundError):
             raise
         except ApiError as error:
-            signals.emit(
-                evaluation, "ReconcileEvaluation", "ReconcileError", str(error), warning=True
-            )
+            text = str(error)
+            signals.emit(evaluation, "ReconcileEvaluation", "ReconcileError", text, warning=True)
             raise
         written = msgspec.structs.replace(evaluation, status=status)
         if after.is_over:
             if after.tries == before.tries:
-                text = "; ".join(
-                    part for part in ("retryCount exceeded", summarize_unmet(after)) if part
-                )
+                text = "; ".join(filter(None, ("retryCount exceeded", summarize_unmet(after))))
                 signals.emit(written, "ReconcileEvaluation", "ReconcileTimeout", text)
             signals.report_completed(written)
         elif after.tries == before.tries and self._definition(evaluation) is not None:
@@ -162,9 +159,8 @@ class EvaluationReconciler:
                     text = f"{key}: {result.message}"
                     signals.emit(written, "Reference", "Refused", text, warning=True)
         elif after.tries == before.tries:
-            text = (
-                f"could not find KeptnEvaluationDefinition {evaluation.spec.evaluation_definition}"
-            )
+            name = evaluation.spec.evaluation_definition
+            text = f"could not find KeptnEvaluationDefinition {name}"
             signals.emit(written, "CreateEvaluation", "NotFound", text, warning=True)
         log = self._log.info if after.is_over else self._log.debug
         log("evaluated", key=evaluation.metadata.key, tries=after.tries, state=after.state)

@@ -20,7 +20,7 @@ from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.providers.addresses import AddressFilter
-from harbourmaster.providers.connector import create_connector
+from harbourmaster.providers.connector import make_connector
 from harbourmaster.providers.errors import ForbiddenAddressError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Members:
         self._leaving: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(READS)
         self._parsing = asyncio.Semaphore(1)
-        self._connector = partial(create_connector, _Addresses(settings.allowed_addresses))
+        self._connector = partial(make_connector, _Addresses(settings.allowed_addresses))
 
     def follow(self, cluster: MemberCluster) -> None:
         """Reach the cluster as its spec says now; nothing where that is done already."""

@@ -10,7 +10,7 @@ import pytest
 
 from harbourmaster.providers import connector
 from harbourmaster.providers.addresses import AddressFilter
-from harbourmaster.providers.connector import CheckedResolver, create_connector, look_up
+from harbourmaster.providers.connector import CheckedResolver, look_up, make_connector
 from harbourmaster.providers.errors import ForbiddenAddressError, UnreachableError
 from harbourmaster.providers.http import HttpClient
 from helpers.patience import PATIENCE
@@ -111,7 +111,7 @@ def test_the_system_knows_the_address_of_an_address():
 
 async def test_no_socket_is_created_for_a_forbidden_address():
     info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-    async with create_connector(AddressFilter()) as tcp:
+    async with make_connector(AddressFilter()) as tcp:
         with pytest.raises(PermissionError, match="it has a loopback address"):
             tcp._socket_factory((*info, ("127.0.0.1", 80)))
         tcp._socket_factory((*info, ("10.0.0.1", 80))).close()
