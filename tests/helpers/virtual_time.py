@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
+from time import monotonic  # bound here, because the simulation replaces time.monotonic
 
 LONGEST = 100
 """Seconds of real time until a loop gives up. A timeout raised in a callback would be lost."""
@@ -20,7 +20,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._now = 0.0
         self._threads = 0
-        self._deadline = time.monotonic() + LONGEST
+        self._deadline = monotonic() + LONGEST
         self._select = self._selector.select
         self._selector.select = self._jump
 
@@ -44,7 +44,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if self._threads and timeout != 0:
             # Time stands while a thread works, however slow the machine is.
             return self._select(None)
-        if time.monotonic() > self._deadline:
+        if monotonic() > self._deadline:
             # Cancelling what is left takes a moment of its own.
             self._deadline += LONGEST
             raise TimeoutError(f"the test still runs after {LONGEST} seconds")
