@@ -45,12 +45,12 @@ class ObjectiveResult(Struct, frozen=True, gc=False):
     error: str = ""
 
     @property
-    def passed(self) -> bool:
+    def is_passed(self) -> bool:
         """Whether neither criterion is fulfilled."""
         return not (self.error or self.is_failed or self.is_warned)
 
     @property
-    def warning(self) -> bool:
+    def is_warning(self) -> bool:
         """Whether the objective gets half of its points."""
         return not (self.error or self.is_failed) and self.is_warned
 
@@ -184,8 +184,8 @@ def _result(result: ObjectiveResult) -> dict[str, Any]:
         "result": {
             "failResult": {"operator": operators.get("failure", {}), "fulfilled": result.is_failed},
             "warnResult": {"operator": operators.get("warning", {}), "fulfilled": result.is_warned},
-            "warning": result.warning,
-            "pass": result.passed,
+            "warning": result.is_warning,
+            "pass": result.is_passed,
         },
         "objective": _objective(result.objective, result.target),
         "value": result.value,

@@ -5,7 +5,6 @@ All of it is in the status of the object, so that a restarted controller continu
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +23,6 @@ from harbourmaster.evaluation.objectives import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
 
     from harbourmaster.evaluation.objectives import Objective, Reading
 
@@ -103,8 +101,3 @@ def wait_for_consent(
         if objective in texts
     }
     return msgspec.structs.replace(progress, results={**progress.results, **waiting})
-
-
-def seconds_left(last: datetime, interval: float, now: datetime) -> float:
-    """Return the seconds until the next measurement; 0 or less if it is due."""
-    return (last + timedelta(seconds=interval) - now).total_seconds()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 from hypothesis import given
@@ -18,7 +17,6 @@ from harbourmaster.evaluation.progress import (
     fail_after_tries,
     max_tries,
     measure,
-    seconds_left,
 )
 from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
@@ -150,14 +148,3 @@ def test_an_operator_and_its_opposite_split_the_finite_numbers(sign, bound, valu
     opposite = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}[sign]
     both = [is_met(parse_target(f"{each}{bound!r}"), value) for each in (sign, opposite)]
     assert sum(both) == (1 if math.isfinite(value) else 0)
-
-
-@given(
-    st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2030, 1, 1)),  # noqa: DTZ001
-    st.floats(0, 10**9),
-    st.floats(0, 10**9),
-)
-def test_no_look_comes_before_its_time(last, interval, passed):
-    last = last.replace(tzinfo=UTC)
-    left = seconds_left(last, interval, last + timedelta(seconds=passed))
-    assert math.isclose(passed + left, interval, abs_tol=1e-5)

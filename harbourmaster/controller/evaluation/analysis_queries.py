@@ -49,11 +49,6 @@ class AnalysisQuery(Struct, frozen=True):
             and self.provider.spec == query.provider.spec
         )
 
-    @property
-    def text(self) -> str:
-        """The query in the provider's language."""
-        return self.question.query
-
 
 class UnaskableError(Exception):
     """A query that cannot be sent before an object changes; the text is one line."""

@@ -240,7 +240,7 @@ class AnalysisReconciler:
             run.failures[reference] = _Failure(str(error), reason=reason)
             return StoredValue(objective_reference=reference, err_msg=str(error))
         value = run.values.get(reference)
-        if value is not None and value.query == query.text:
+        if value is not None and value.query == query.question.query:
             return value
         asked = run.running.get(reference)
         if asked is not None and asked[0].is_like(query):
@@ -250,7 +250,7 @@ class AnalysisReconciler:
         if failure is not None and failure.query is not None and failure.query.is_like(query):
             if failure.due is None or failure.due > self._context.now():
                 return StoredValue(
-                    objective_reference=reference, query=query.text, err_msg=failure.text
+                    objective_reference=reference, query=query.question.query, err_msg=failure.text
                 )
         else:
             run.failures.pop(reference, None)
@@ -273,7 +273,7 @@ class AnalysisReconciler:
         if error is None:
             run.failures.pop(reference, None)
             run.values[reference] = StoredValue(
-                objective_reference=reference, query=query.text, value=task.result()
+                objective_reference=reference, query=query.question.query, value=task.result()
             )
         else:
             run.values.pop(reference, None)
@@ -289,7 +289,7 @@ class AnalysisReconciler:
         if isinstance(error, ProviderError):
             is_temporary = error.helps_to_wait
         else:
-            self._log.error("query crashed", query=query.text, exc_info=error)
+            self._log.error("query crashed", query=query.question.query, exc_info=error)
             text = "the query crashed: see the log of the controller"
         # No watch tells of changes of Secrets and servers.
         seconds = retry_delay(attempts) if is_temporary else LIMIT

@@ -22,7 +22,6 @@ from harbourmaster.evaluation.progress import (
     fail_after_tries,
     max_tries,
     measure,
-    seconds_left,
     summarize_unmet,
     wait_for_consent,
     wait_for_definition,
@@ -175,7 +174,7 @@ class EvaluationReconciler:
             # Another process has measured, or this one in an earlier leader term.
             last = _LastMeasurement(evaluation.metadata.uid, await self._last_write(evaluation))
             self._measured[evaluation.metadata.key] = last
-        return seconds_left(last.time, seconds, self._context.now())
+        return (last.time + timedelta(seconds=seconds) - self._context.now()).total_seconds()
 
     async def _last_write(self, evaluation: Evaluation) -> datetime:
         """Return when the status was written, by its managed fields; now if they do not tell."""

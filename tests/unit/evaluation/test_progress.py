@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -14,7 +14,6 @@ from harbourmaster.evaluation.progress import (
     fail_after_tries,
     max_tries,
     measure,
-    seconds_left,
     summarize_unmet,
     wait_for_definition,
 )
@@ -119,10 +118,3 @@ def test_what_was_measured_outlives_the_loss_of_the_definition():
     after = wait_for_definition(before, "checks")
     assert after.results == before.results
     assert measure(after, [named, ERRORS], Metrics(errors="0")).state == SUCCEEDED
-
-
-def test_the_next_look_is_an_interval_after_the_last():
-    last = NOW - timedelta(seconds=1)
-    assert seconds_left(last, 3.0, NOW) == 2.0
-    assert seconds_left(last, 1.0, NOW) == 0.0
-    assert seconds_left(last, 0.5, NOW) == -0.5
