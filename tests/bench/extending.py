@@ -8,7 +8,7 @@ import timeit
 
 import msgspec
 
-from harbourmaster.controller.extender.answers import FILTER, PREEMPT, Answers
+from harbourmaster.controller.extender.extender import FILTER, PREEMPT, Answers
 from harbourmaster.lifecycle.model import FailedNode
 from helpers import extending
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.cli.doctor import break_glass as doctor
-from harbourmaster.controller.extender import answers as extender
+from harbourmaster.controller.extender import extender
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.mistakes import Mistake
 from harbourmaster.kube.events import AGGREGATED, CREATED, DROPS, UPDATED

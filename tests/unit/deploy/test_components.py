@@ -10,8 +10,7 @@ import yaml
 
 from harbourmaster.cli.installed import KEPTN_ADDRESSES, KEPTN_NAMESPACE
 from harbourmaster.controller.evaluation.collectors import create_lateness
-from harbourmaster.controller.extender.answers import VERBS
-from harbourmaster.controller.extender.extender import PATH
+from harbourmaster.controller.extender.extender import PATH, VERBS
 from harbourmaster.controller.names import METRICS
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.policies.model import Policy

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harbourmaster.controller.extender.answers import (
+from harbourmaster.controller.extender.extender import (
     AVOIDING,
     FILTER,
     FOREIGN,

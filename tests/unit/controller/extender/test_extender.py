@@ -21,8 +21,15 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.handover import SPARE
 from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
-from harbourmaster.controller.extender.answers import FREE, REFUSED, VERBS, Answers
-from harbourmaster.controller.extender.extender import MAX_BODY_BYTES, Extender, ExtenderMetrics
+from harbourmaster.controller.extender.extender import (
+    FREE,
+    MAX_BODY_BYTES,
+    REFUSED,
+    VERBS,
+    Answers,
+    Extender,
+    ExtenderMetrics,
+)
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import SecretCertificate, tls_options
 from harbourmaster.serving.settings import StartError
@@ -295,7 +302,7 @@ async def test_a_defect_of_ours_lets_nothing_pass(port, monkeypatch, verb):
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(
-        "harbourmaster.controller.extender.answers.scheduling_permission", raise_error
+        "harbourmaster.controller.extender.extender.scheduling_permission", raise_error
     )
     body = filter_body() if verb == "filter" else preempt_body()
     status, text = await port.ask(verb, body)
