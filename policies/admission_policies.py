@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Terms = Sequence[Json]
 
 MAX_TOLERATIONS: Final = 64
-"""Of a pod."""
+"""The most tolerations of a pod that is changed."""
 MAX_FACTOR_VALUES: Final = 512
 """Values of a pod's required terms, after the product."""
 MAX_ADDED_VALUES: Final = 64
@@ -47,19 +47,19 @@ MAX_EXPRESSION: Final = 90_000
 _MATCHES: Final = "variables.matches"
 _TERMS: Final = "nodeSelectorTerms"
 _IS_NEW: Final = "x.n && !(x.k in p.k)"
-"""Of an entry of the term ``t``, beside the policy's term ``p``."""
+"""Whether an entry of the term ``t`` is missing from the policy's term ``p``."""
 _DEFAULT_SCHEDULERS: Final = literal(["", "default-scheduler"])
 
 
 class Expressions(Struct, frozen=True):
-    """What policies are for one part: expressions of admission policies."""
+    """The CEL expressions of the admission policies for one kind of pod path."""
 
     conditions: tuple[tuple[str, Cel], ...]
     """Match conditions, with their names."""
     variables: tuple[tuple[str, Cel], ...]
     mutation: Cel
     lacking: tuple[Cel, ...]
-    """Of each policy, whether the object is selected and lacks something of it."""
+    """Conditions, one for each policy: the object is selected and lacks something of it."""
 
 
 def expressions(policies: Sequence[CompiledPolicy], part: PodPaths) -> Expressions:
@@ -156,7 +156,7 @@ class _Generator:
         )
 
     def _lists(self) -> Iterator[tuple[str, Cel]]:
-        """Of each affinity list: the keys of the pod's items, and what is added."""
+        """Yield two variables for each affinity list: the pod's keys, and the new items."""
         for slot in self._slots():
             name, item = _name(slot), cel.ITEMS[slot]
             yield f"{name}Keys", f"{self._items(slot)}.map(x, {item.key_of('x')})"
@@ -207,7 +207,7 @@ class _Generator:
         return f"lists.range(variables.nodeTerms.size()).map(i, {{{every_key}, {entries}}})"
 
     def _products(self) -> Iterator[tuple[str, Cel]]:
-        """Of each policy with required terms: the product, its keys, and the terms after it."""
+        """Yield product, keys and resulting terms for each policy with required terms."""
         before = "variables.terms"
         for index, terms in self._required.items():
             ours = f"[{', '.join(map(cel.state, terms))}]"
@@ -267,7 +267,7 @@ class _Generator:
             yield f"({_MATCHES}[{index}] ? {count(terms)} : {default})"
 
     def _is_comparable(self) -> Cel:
-        """The same of a pod that has all that policies add."""
+        """Return whether a pod that already has all additions is cheap to compare."""
         requirements = 2 * MAX_TERMS * MAX_REQUIREMENTS
         final = Limits(MAX_TERMS, requirements, MAX_FACTOR_VALUES + MAX_TERMS * MAX_ADDED_VALUES)
         added = sum(len(policy.tolerations) for policy in self._policies)

@@ -1,4 +1,4 @@
-"""What the user is told besides the answer: admission warnings and audit annotations."""
+"""The warning of a review, which becomes an admission warning and an audit annotation."""
 
 from __future__ import annotations
 

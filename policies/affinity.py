@@ -39,7 +39,7 @@ def required_terms(affinity: Json | None) -> Sequence[Json]:
 
 
 def refusal_of(policy: CompiledPolicy, why: str) -> str:
-    """What users are told whose pod cannot get a policy that is not to be skipped."""
+    """Return the message for a pod that is refused because it cannot get a policy."""
     return (
         f"pods without {policy.reference} are refused: {why}: give the pod fewer or shorter "
         f"entries, or set {ON_TOO_LARGE} of the policy to {WARN}"
@@ -53,7 +53,7 @@ def excludes(affinity: Json | None, labels: Mapping[str, str]) -> bool:
 
 
 class AffinityMerge:
-    """What a pod's affinity becomes; it is only read, operations are written at the end.
+    """The affinity of a pod under merge; the pod is only read, operations are written at the end.
 
     ``warnings`` collects what the user is told; ``refusal`` says why a pod must be refused.
     ``skip_conflicts`` leaves out required node affinity that what is there excludes, instead of

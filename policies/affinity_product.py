@@ -48,11 +48,11 @@ class NodeTerms(Struct, frozen=True, gc=False):
 
 
 class Requirement(Struct, frozen=True, gc=False):
-    """What one policy requires of the node, compiled."""
+    """The compiled node requirement of one policy."""
 
     terms: NodeTerms
     constraints: tuple[Constraints, ...]
-    """Of each term."""
+    """The constraints of each term."""
     constrained: frozenset[ConstraintKey]
     """Every key that some term constrains."""
     filed: dict[Hashable, list[TermKey]]
@@ -71,7 +71,7 @@ class Requirement(Struct, frozen=True, gc=False):
 
 
 class Conflict(Struct, frozen=True, gc=False):
-    """What a policy asks of one key, and what stood there, of which no node satisfies both."""
+    """The constraints of a policy and of the pod on one key, which no node satisfies together."""
 
     key: ConstraintKey
     policy: tuple[Constraint, ...]
@@ -112,7 +112,7 @@ def compile_requirement(terms: Sequence[Json]) -> Requirement:
 
 
 def each_once(make: Callable[[Json], T], items: Sequence[Json]) -> tuple[T, ...]:
-    """What is made of each item; an item that occurs again has the same, which takes no memory."""
+    """Apply ``make`` to each item; equal references share one result, which saves memory."""
     made = {id(item): make(item) for item in {id(item): item for item in items}.values()}
     return tuple(made[id(item)] for item in items)
 
@@ -133,14 +133,20 @@ def conjunction(
     skip_conflicts: bool,
     brought: NodeTerms | None = None,
 ) -> tuple[NodeTerms | None, Conflict | None]:
-    """AND a policy's requirement onto the pod's terms (None where there are none).
+    """AND a policy's required terms with the pod's; ``pod`` is None for a pod without terms.
 
-    Gives ``pod`` itself where nothing changes. The conflict is given where none of the pod's
-    alternatives, its node selector included, can be satisfied with any of the policy's. They are
-    ANDed all the same (decision D3), but with ``skip_conflicts`` the policy's requirements on the
-    keys in question are then left out. ``brought`` is what the pod had before any policy: as many
-    terms are no more than it asked for. Raises ProductTooLargeError before anything is compared or
-    built.
+    Terms are ORed, so the result has one term for each pair. With the pod's terms
+    ``[zone=a, ssd], [zone=b]`` and the policy's ``[ssd], [gpu]``, the first term of the pod stays,
+    because it has all of ``[ssd]``, and the second is multiplied:
+    ``[zone=a, ssd], [ssd, zone=b], [gpu, zone=b]``. A pod that absorbs the policy everywhere gets
+    ``pod`` itself back, so merging twice changes nothing.
+
+    The second value is a conflict if no pair can be satisfied, the node selector included. With
+    ``zone=c`` in the policy, no node would fit: both are ANDed all the same (decision D3), or with
+    ``skip_conflicts`` the policy's requirements on ``zone`` are left out.
+
+    ``brought`` is what the pod had before any policy, and raises the limit of terms to its own.
+    Raises ProductTooLargeError before anything is compared or built.
     """
     context = _context(node_selector, policy.constrained)
     start = pod

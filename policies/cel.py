@@ -23,9 +23,9 @@ Cel: TypeAlias = str
 MAX_TERMS: Final = 16
 """Required node selector terms of a pod, before and after the product with those of policies."""
 MAX_REQUIREMENTS: Final = 16
-"""Of a term."""
+"""The most requirements of a term."""
 MAX_VALUES: Final = 32
-"""Of a requirement; also labels or namespaces of a term of pod affinity."""
+"""The most values of a requirement, and labels or namespaces of a term of pod affinity."""
 SHORT_SCOPES: Final = (("e", "matchExpressions"), ("f", "matchFields"))
 _SEPARATOR: Final = "|"
 _EXPRESSIONS: Final = "matchExpressions"
@@ -47,12 +47,12 @@ def literal(value: Any) -> Cel:  # noqa: ANN401 - any JSON
 
 
 def every(conditions: Iterable[Cel]) -> Cel:
-    """All of them hold."""
+    """Return a condition that holds if all do."""
     return " && ".join(conditions) or "true"
 
 
 def some(conditions: Iterable[Cel]) -> Cel:
-    """One of them holds."""
+    """Return a condition that holds if one does."""
     return " || ".join(f"({condition})" for condition in conditions) or "false"
 
 
@@ -77,14 +77,14 @@ def _has_one_of(labels: Cel, key: str, values: frozenset[str]) -> Cel:
 
 
 def requirement(item: Json) -> str:
-    """One requirement on labels or fields."""
+    """Return the key of a policy's requirement on labels or fields."""
     # With their lengths, so that no two different lists give the same text.
     values = sorted({f"{len(value)}:{value}" for value in item.get("values") or ()})
     return _join((item.get("key") or "", item.get("operator") or "", *values))
 
 
 def count_parts(item: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON
-    """How many requirements an item of a policy has, and how many values, labels and names."""
+    """Count the requirements of a policy's item, and its values, labels and names."""
     if not isinstance(item, dict | list | tuple):
         return 0, int(isinstance(item, str))
     inner = list(item.values() if isinstance(item, dict) else item)
@@ -96,13 +96,13 @@ def count_parts(item: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON
 
 
 def requirement_of(x: Cel) -> Cel:
-    """The same, of a pod's."""
+    """Return the CEL key of a pod's requirement."""
     values = f'{x}.?values.orValue([]).map(v, string(v.size()) + ":" + v)'
     return _cel_joined(f"[{_text(x, 'key')}, {_text(x, 'operator')}] + {_set(values)}")
 
 
 def term(item: Json) -> list[str]:
-    """What a node selector term requires."""
+    """Return the keys of all requirements of a node selector term."""
     return sorted(
         {
             f"{scope}{_SEPARATOR}{requirement(entry)}"
@@ -113,7 +113,7 @@ def term(item: Json) -> list[str]:
 
 
 def term_of(x: Cel) -> Cel:
-    """The same, of a pod's: a list."""
+    """Return the CEL list of the keys of a pod's node selector term."""
     parts = (
         f'{x}.?{scope}.orValue([]).map(r, "{scope}{_SEPARATOR}" + {requirement_of("r")})'
         for scope in (_EXPRESSIONS, _FIELDS)
@@ -122,31 +122,31 @@ def term_of(x: Cel) -> Cel:
 
 
 def toleration(item: Json) -> str:
-    """A toleration."""
+    """Return the key of a policy's toleration."""
     seconds = item.get("tolerationSeconds")
     texts = (item.get(name) or "" for name in _TOLERATION_TEXTS)
     return _join((*texts, "" if seconds is None else str(seconds)))
 
 
 def toleration_of(x: Cel) -> Cel:
-    """The same, of a pod's."""
+    """Return the CEL key of a pod's toleration."""
     texts = ", ".join(_text(x, name) for name in _TOLERATION_TEXTS)
     seconds = f'has({x}.tolerationSeconds) ? string({x}.tolerationSeconds) : ""'
     return _cel_joined(f"[{texts}, {seconds}]")
 
 
 def preferred_key(item: Json) -> str:
-    """A preferred term of node affinity."""
+    """Return the key of a policy's preferred term of node affinity."""
     return _join((str(item.get("weight") or 0), *term(item.get("preference") or {})))
 
 
 def preferred_key_of(x: Cel) -> Cel:
-    """The same, of a pod's."""
+    """Return the CEL key of a pod's preferred term of node affinity."""
     return _cel_joined(f"[{_weight(x)}] + {term_of(f'{x}.preference')}")
 
 
 def pod_term(item: Json) -> str:
-    """A required term of pod affinity or anti-affinity."""
+    """Return the key of a policy's required term of pod affinity or anti-affinity."""
     return _join(
         (
             item.get("topologyKey") or "",
@@ -162,7 +162,7 @@ def pod_term(item: Json) -> str:
 
 
 def pod_term_of(x: Cel) -> Cel:
-    """The same, of a pod's."""
+    """Return the CEL key of a pod's required term of pod affinity."""
     sets = (
         f'["#{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}'
         for name in _POD_TERM_SETS
@@ -172,12 +172,12 @@ def pod_term_of(x: Cel) -> Cel:
 
 
 def weighted_key(item: Json) -> str:
-    """A preferred term of pod affinity or anti-affinity."""
+    """Return the key of a policy's preferred term of pod affinity or anti-affinity."""
     return _join((str(item.get("weight") or 0), pod_term(item.get("podAffinityTerm") or {})))
 
 
 def weighted_key_of(x: Cel) -> Cel:
-    """The same, of a pod's."""
+    """Return the CEL key of a pod's preferred term of pod affinity."""
     return _cel_joined(f"[{_weight(x)}, {pod_term_of(f'{x}.podAffinityTerm')}]")
 
 
@@ -210,7 +210,7 @@ def is_absorbed(terms: Sequence[Json]) -> Cel:
 
 
 def requirements_of(x: Cel) -> Cel:
-    """Those of a node selector term of a pod: a list."""
+    """Return the CEL list of the requirements of a pod's node selector term."""
     return " + ".join(_list_at(x, scope) for scope in (_EXPRESSIONS, _FIELDS))
 
 
@@ -228,18 +228,18 @@ def _weighted_requirements_of(x: Cel) -> Cel:
 
 
 class Limits(NamedTuple):
-    """How much of a list is compared: what follows is cheap enough for the API server then."""
+    """The size up to which a list is compared, so that it is cheap enough for the API server."""
 
     items: int
     requirements: int
-    """Of all items."""
+    """The sum over all items."""
     values: int
-    """Of all requirements."""
+    """The sum over all requirements."""
 
 
 OWN_TERMS: Final = Limits(MAX_TERMS, 64, 256)
 OWN_ITEMS: Final = Limits(32, 64, 256)
-"""Of a pod's node selector terms, and of its other lists of affinity."""
+"""The limits for each of a pod's other affinity lists."""
 
 
 def are_few(
@@ -270,13 +270,13 @@ def _few_strings(x: Cel) -> Cel:
 
 
 class Item(NamedTuple):
-    """How an item of a list is compared: its key in Python and in CEL, and what that reads."""
+    """The comparison of a list's items: their key in Python and in CEL."""
 
     key: Callable[[Json], str]
     key_of: Callable[[Cel], Cel]
     requirements_of: Callable[[Cel], Cel]
     pod_term: str | None = None
-    """Where it has a term of pod affinity, after the item; None for none."""
+    """The CEL suffix of the pod affinity term in an item; None for items without one."""
 
     def are_few(self, items: Cel, limits: Limits) -> Cel:
         """Whether the items of a pod's list are within the limits."""

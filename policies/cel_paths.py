@@ -1,4 +1,4 @@
-"""Where a pod spec stands for an expression, and whether a policy selects the pod."""
+"""The CEL paths of pod specs, and conditions by which policies select pods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
 
 PROBE_NAMESPACE: Final = "harbourmaster-probe"
-"""Where objects are tried by dry run; their annotations count as labels of the namespace."""
+"""The namespace of dry runs of compiled objects; annotations of objects act as its labels."""
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _LABELS: Final = "variables.labels"
 _NAMESPACE_LABELS: Final = "variables.namespaceLabels"
@@ -25,10 +25,10 @@ class PodPaths(Struct, frozen=True):
 
     name: str
     spec: Cel
-    """Where it stands."""
+    """The path of the pod spec."""
     metadata: Cel
     pointer: str
-    """The same as a JSON Pointer."""
+    """The JSON Pointer of the pod spec."""
     condition: Cel
     """Whether an object has a pod spec that policies may change."""
 

@@ -69,7 +69,7 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     """Whom the policy names to enforce it."""
     is_audited: bool = False
     hash: str = ""
-    """As ``policy_hash``; empty where the webhook enforces the policy."""
+    """The hash by ``policy_hash``; empty where the webhook enforces the policy."""
     is_left_out: bool = False
     """Whether the API server enforces it alone, see ``policies.enforcement``."""
     denies_too_large: bool = False

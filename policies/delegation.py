@@ -1,4 +1,4 @@
-"""Which policies the API server can enforce, and the objects by which it does (decision D21)."""
+"""The selection of policies that the API server can enforce, and its objects (decision D21)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTS_KEY: Final = "harbourmaster.dev/compiled-parts"
 MAX_ITEMS: Final = 32
 """Tolerations and affinity terms of a policy."""
 MAX_ALL_ITEMS: Final = 256
-"""Of all policies of a set."""
+"""The most tolerations and affinity terms of all policies of a set."""
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 _PREFIX: Final = "harbourmaster-compiled"
 _SET_DIGITS: Final = 8
@@ -51,30 +51,30 @@ class Refusal(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """Of the policies that ask for the API server, which it can enforce, in their order."""
+    """The policies that the API server can enforce, in their order, and the refusals of others."""
 
     policies: tuple[CompiledPolicy, ...]
     refusals: tuple[Refusal, ...]
 
 
 class Registered(Struct, frozen=True):
-    """What the webhook is registered for, which the admission policies take over."""
+    """The registration of the webhook, which the admission policies take over."""
 
     rules: Mapping[str, Sequence[Json]]
-    """By part; a part without rules has no objects."""
+    """The rules by part; a part without rules has no objects."""
     namespaces: Json
     """A label selector."""
     objects: Json
 
 
 class Objects(Struct, frozen=True):
-    """What is applied one after the other: policies, bindings to try them, and for all others."""
+    """The objects to apply, in this order: policies, bindings of the probe, and final bindings."""
 
     policies: list[Json]
     probe: list[Json]
     final: list[Json]
     set: str
-    """By which the policies differ from those of another call, as the label SET_KEY has it."""
+    """The digest of the set, which is the value of the label SET_KEY."""
 
 
 def select(
@@ -205,7 +205,7 @@ def _common(first: CompiledPolicy, second: CompiledPolicy) -> str:
 
 
 def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) -> Objects:
-    """The objects of policies that were selected. Raises ValueError if they are too many."""
+    """Return the objects of selected policies. Raises ValueError if they are too many."""
     count = sum(
         len(policy.tolerations) + sum(len(items) for _, items in policy.lists)
         for policy in policies
@@ -275,7 +275,7 @@ def _mutating_spec(compiled: Expressions, rules: Sequence[Json]) -> Json:
 def _checks(
     policies: Sequence[CompiledPolicy], compiled: Expressions, registered: Registered
 ) -> Iterator[tuple[str, Json]]:
-    """What happens to pods that lack a policy because of a bound, as the webhook does it."""
+    """Yield checks that refuse or warn, as the webhook does, on pods too large for a policy."""
     for name, denies in ((_DENIES, True), (_WARNS, False)):
         lacking = [
             f"{condition} ? [{cel.literal(policy.reference)}] : []"

@@ -1,4 +1,4 @@
-"""Who enforces a policy, and whether it is enforced at all (decision D21)."""
+"""The enforcer of a policy: the webhook, the API server, both or none (decision D21)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Matched(Struct, frozen=True, gc=False, rename="camel"):
-    """For what a binding counts; an empty selector, which the API server adds, is as none."""
+    """The scope of a binding; an empty selector, which the API server adds, counts as none."""
 
     namespace_selector: LabelSelector | None = None
     object_selector: LabelSelector | None = None
@@ -168,7 +168,7 @@ decode_compiled: Final = msgspec.json.Decoder(CompiledObject).decode
 
 
 class Known(Struct, frozen=True, gc=False):
-    """What is known of the compiled objects of a cluster."""
+    """The compiled objects of a cluster, as far as they are known."""
 
     problem: str = UNKNOWN
     """UNSUPPORTED or UNKNOWN where nothing is known; else empty."""
@@ -204,7 +204,7 @@ def known_of(
 
 
 def reason_of(asked: tuple[str, str], enforcement: str, known: Known, *, is_audited: bool) -> str:
-    """Who enforces the policy with this reference and hash, as a reason of the condition."""
+    """Return the reason of the condition of the policy with this reference and hash."""
     if is_audited:
         return "ModeIsAudit"
     if enforcement == WEBHOOK:
@@ -224,7 +224,7 @@ def reason_of(asked: tuple[str, str], enforcement: str, known: Known, *, is_audi
 def enforced_policies(
     mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObject]
 ) -> Enforced:
-    """What the API server enforces: all that every part of one set has, bound for all namespaces.
+    """Return the policies that the API server enforces: those in every part of a bound set.
 
     Objects that are being deleted do not count.
     """

@@ -1,4 +1,4 @@
-"""What each policy did to a pod, or why it did nothing, and who set each field of it.
+"""An explanation of what each policy did to a pod, and of who set each field.
 
 Nothing is merged here: the server's own ``merge`` runs on the first policy, the first two, and so
 on, and what differs from one step to the next is what the step's policy contributed. Pure.
@@ -51,28 +51,28 @@ OWN: Final = ""
 
 
 class Contribution(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What became of one thing that a policy asks for."""
+    """The result of one thing that a policy sets."""
 
     path: str
     value: Any
-    """What the policy asks for; of ``multiplied`` and ``replaced`` what the field becomes."""
+    """The policy's value; for ``multiplied`` and ``replaced`` the value of the field afterwards."""
     rule: Rule
     by: tuple[str, ...] = ()
-    """Who had set the field before; an empty text is the object itself."""
+    """The policies that had set the field before; an empty text is the object itself."""
     present: Any = None
-    """What stands there instead."""
+    """The value of the field instead."""
     why: str = ""
 
 
 class ExplainedPolicy(Struct, frozen=True):
-    """A policy: compiled, and as it stands in the API, where that could be decoded."""
+    """A policy: compiled, and as the API has it, if that could be decoded."""
 
     compiled: CompiledPolicy
     source: Policy | None = None
 
 
 class PolicyReport(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is to be said of one policy."""
+    """The report on one policy."""
 
     reference: str
     matched: bool
@@ -81,7 +81,7 @@ class PolicyReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     mismatch: Mismatch | None = None
     contributions: tuple[Contribution, ...] = ()
     warnings: tuple[AdmissionWarning, ...] = field(default=(), name="notes")
-    """What the user is warned of because of it."""
+    """The admission warnings that the policy causes."""
 
     @property
     def changes(self) -> bool:
@@ -108,7 +108,7 @@ class Explanation(Struct, frozen=True, rename="camel"):
     fields: tuple[FieldReport, ...]
     operations: tuple[Operation, ...]
     warnings: tuple[AdmissionWarning, ...] = field(name="notes")
-    """As the server gives them."""
+    """The warnings as the server gives them."""
 
 
 def explain(  # noqa: PLR0913 - what the server goes by, and how the object is called
@@ -297,7 +297,6 @@ class _Steps:
         before: OwnedFields,
         after: OwnedFields,
     ) -> Iterator[Contribution]:
-        """What became of the items of a list, which only grows."""
         old, new = before.lists.get(path, []), after.lists.get(path, [])
         positions = {key_of(item): index for index, item in reversed(list(enumerate(old)))}
         added = {key_of(item) for item in new[len(old) :]}
@@ -327,7 +326,7 @@ class _Steps:
 
 
 def _why_not(whys: dict[str, str]) -> str:
-    """Why required node affinity is left out, of the warnings by their codes."""
+    """Return why required node affinity is left out, from the warnings by code."""
     return whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
 
 

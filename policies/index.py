@@ -27,10 +27,10 @@ _POD: Final = "pod"
 _NAMESPACE: Final = "namespace"
 
 Anchor: TypeAlias = "tuple[str | int | None, ...]"
-"""Where a policy is filed: its namespace (None: cluster), whose label, its key, then None where the
-key alone must be there, else the value's share of all values, and the value."""
+"""The place of a policy in the index: its namespace (None: cluster), whose label, and the key; then
+None if any value will do, else the value's share of all values, and the value."""
 _SHARES: Final = 1024
-"""Of the values of a key: a change copies those whose values it has."""
+"""The number of parts of the values of a key; a change copies only the parts that it touches."""
 _MAX_VALUES: Final = 32
 """With more values a policy is filed by the key alone, so that a change takes little time."""
 _MAX_OPTIONS: Final = 8
@@ -59,7 +59,7 @@ class PolicySet(Struct, frozen=True, gc=False):
 
     @property
     def references(self) -> frozenset[str]:
-        """Of all, also of those that can never match."""
+        """The references of all policies, including those that can never match."""
         return frozenset(policy.reference for policy in self.filed)
 
     def match(

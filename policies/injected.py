@@ -1,4 +1,4 @@
-"""What a set of policies may set in a pod spec at all, whichever pods they select."""
+"""The fields of pod specs that a set of policies can set, whatever pods they select."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class InjectableFields(Struct, frozen=True):
 
 
 def injectable_fields(policies: Iterable[CompiledPolicy]) -> InjectableFields:
-    """What the policies may set; a broken one sets nothing. Sorted, and each thing once."""
+    """Return what the policies can set, sorted and without repetition; broken ones set nothing."""
     fields: set[Path] = set()
     items: dict[tuple[Path, bytes], Any] = {}
     entries: set[tuple[Path, str, str]] = set()

@@ -38,7 +38,7 @@ _NO_SPEC: Final = PodSpec()
 
 
 class MergeOptions(Struct, frozen=True, gc=False):
-    """How policies are merged (decision D3, D4)."""
+    """Options of a merge (decision D3, D4)."""
 
     treat_default_scheduler_as_unset: bool = True
     """The API server writes ``default-scheduler`` into every pod before admission."""

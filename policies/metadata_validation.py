@@ -21,7 +21,7 @@ SUPPORTED_VALUES: Final = {
     ENFORCEMENT_KEY: ENFORCEMENTS,
     MODE_KEY: MODES,
 }
-"""Of our annotations on policies, of which the last value is the default."""
+"""The values of our annotations on policies; the last one is the default."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """Bytes of all keys and values together."""
 MAX_MANAGER: Final = 128

@@ -24,7 +24,7 @@ NODE_SELECTOR: Final = "nodeSelector"
 SCHEDULER_NAME: Final = "schedulerName"
 TOLERATIONS: Final = "tolerations"
 ON_TOO_LARGE: Final = "harbourmaster.dev/on-too-large"
-"""Annotation of a policy: what becomes of a pod that cannot get it because of a limit on sizes."""
+"""Annotation of a policy: how to treat a pod that cannot get it because of a limit on sizes."""
 WARN: Final = "Warn"
 DENY: Final = "Deny"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -60,7 +60,7 @@ class PreferredSchedulingTerm(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodeAffinity(Struct, frozen=True, gc=False, rename="camel"):
-    """Which nodes a pod needs and which it likes."""
+    """The nodes that a pod requires, and those that it prefers."""
 
     required: NodeSelector | None = field(default=None, name=REQUIRED)
     preferred: list[PreferredSchedulingTerm] | None = field(default=None, name=PREFERRED)
@@ -110,7 +110,7 @@ class Toleration(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PolicySpec(Struct, frozen=True, gc=False, rename="camel"):
-    """What a policy selects and injects; ``namespaceSelector`` counts on the cluster kind only."""
+    """The selectors and values of a policy; only the cluster kind has a ``namespaceSelector``."""
 
     pod_selector: LabelSelector | None = None
     namespace_selector: LabelSelector | None = None
@@ -133,7 +133,7 @@ class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ManagedFieldsEntry(Struct, frozen=True, gc=False, rename="camel"):
-    """Who manages fields of the object."""
+    """A manager of fields of the object."""
 
     manager: str | None = None
     operation: str | None = None

@@ -24,7 +24,7 @@ REQUIRED_TERMS: Final = f"{AFFINITY}.nodeAffinity.{REQUIRED}.{NODE_TERMS}"
 
 
 class OwnedFields(Struct, frozen=True):
-    """What a pod spec has: each value by its path below the spec, and the lists as a whole."""
+    """The owned fields of a pod spec: values by path below the spec, and whole lists."""
 
     values: dict[str, Any]
     lists: dict[str, list[Json]]
@@ -51,10 +51,10 @@ class OwnedFields(Struct, frozen=True):
 
 
 def label_path(key: str) -> str:
-    """Where a label of the node selector stands."""
+    """Return the path of a label of the node selector."""
     return f"{NODE_SELECTOR}[{quote(key)}]"
 
 
 def list_path(name: str, slot: str) -> str:
-    """Where a list of affinity terms stands."""
+    """Return the path of a list of affinity terms."""
     return f"{AFFINITY}.{name}.{slot}"

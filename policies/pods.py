@@ -1,4 +1,4 @@
-"""Where a pod's spec stands in each kind that is handled, and the part of it that is looked at.
+"""The pod specs of all handled kinds, projected to the fields that decide.
 
 One projection serves all kinds: it decodes only the fields used, everything else is skipped unread,
 and the patch never touches it (kupid-spec 4, 6.3).
@@ -24,10 +24,10 @@ _MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
 _ABSENT: Final = (b"", b"null")
 _EMPTY: Final = Raw(b"")
 _LABEL_BYTES: Final = 128
-"""What a label takes in memory besides its text."""
+"""The bytes of memory of a label besides its text."""
 MAX_OWNED_BYTES: Final = 1024 * 1024
-"""Of a pod's affinity and of its tolerations as JSON, each: what is read of them is walked several
-times. An API server stores a little more than that, because its own encoding is shorter."""
+"""The most bytes of a pod's affinity, and of its tolerations, as JSON, because they are walked
+several times. An API server stores a little more, because its own encoding is shorter."""
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
@@ -148,7 +148,7 @@ class Kind(Struct, frozen=True, gc=False):
 
     @property
     def pointer(self) -> str:
-        """Where the pod spec stands."""
+        """The JSON pointer of the pod spec."""
         return _POINTERS[self.shape]
 
     @property

@@ -1,7 +1,8 @@
-"""When requirements on a node can't all hold.
+"""Contradictions between requirements on a node.
 
-Syntactic: what is asked of one key is taken together, in linear time; different keys never exclude
-each other. An operator that is not known, or a bound that is not an integer, excludes nothing.
+The check is syntactic and linear: all constraints on one key are taken together, and different
+keys never exclude each other. An unknown operator, or a bound that is not an integer, excludes
+nothing.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from harbourmaster.api.field_errors import quote
 from harbourmaster.api.selectors import LabelSelector, compile_selector
@@ -29,21 +29,21 @@ _ABSENT: Final = "is absent, so it selects nothing; an empty selector selects ev
 
 
 class Mismatch(Struct, frozen=True, rename="camel"):
-    """Where in the policy it fails, what that asks for, and what is there instead."""
+    """The path in the policy that does not match, the wanted value, and the found one."""
 
     path: str
     wants: str
-    found: str
+    present: str = field(name="found")
 
     def __str__(self) -> str:
-        return f"{self.path} {self.wants}{', ' if self.found else ''}{self.found}"
+        return f"{self.path} {self.wants}{', ' if self.present else ''}{self.present}"
 
 
 _AUDITED: Final = Mismatch(f"the annotation {MODE_KEY}", f"is {AUDIT}", "so it changes nothing")
 
 
 class MatchSubject(Struct, frozen=True):
-    """Where a pod is, and the labels that selectors are asked about."""
+    """The namespace of a pod, and the labels that selectors are compared with."""
 
     namespace: str
     namespace_labels: dict[str, str]
@@ -55,9 +55,9 @@ class MatchSubject(Struct, frozen=True):
 def why_unmatched(
     compiled: CompiledPolicy, source: Policy | None, subject: MatchSubject
 ) -> Mismatch | None:
-    """The first part that fails; None where there is none, so that the policy selects the pod.
+    """Return the first part that does not match; None if the policy selects the pod.
 
-    ``source`` is the policy as it stands in the API; without it the selector is named as a whole.
+    ``source`` is the policy as the API has it; without it the selector is named as a whole.
     """
     spec = (source.spec if source else None) or PolicySpec()
     if compiled.namespace is None:
@@ -103,7 +103,7 @@ def _without(whose: str, key: str) -> str:
 
 
 def _parts(selector: LabelSelector, path: str) -> Iterator[tuple[LabelSelector, str, str, str]]:
-    """Each part as a selector of its own, its path, its key, and what it asks for in words."""
+    """Yield each part as a selector, with its path, its key, and the wanted value in words."""
     for key, value in (selector.match_labels or {}).items():
         at = f"{path}.matchLabels[{quote(key)}]"
         yield LabelSelector(match_labels={key: value}), at, key, quote(value)

@@ -1,16 +1,15 @@
 """Validation of policies: the checks of kupid-spec 5.2, with its paths and in its order.
 
 Beyond upstream, values of ``In`` and ``NotIn`` in the policy's own selectors must be label values:
-they would fail at match time (5.3). What is merely odd is ``warn``'s.
+they would fail at match time (5.3). ``advice.warn`` reports what is merely odd.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.field_errors import FieldError, invalid, reason, required, unsupported
+from harbourmaster.api.field_errors import invalid, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, label_value
-from harbourmaster.policies.advice import warn
 from harbourmaster.policies.label_validation import (
     label_key,
     label_selector,
@@ -30,6 +29,7 @@ from harbourmaster.policies.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.policies.model import (
         Affinity,
         NodeAffinity,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
         Toleration,
     )
 
-__all__ = ["FieldError", "reason", "validate", "validate_spec", "warn"]
-
 MIN_WEIGHT: Final = 1
 MAX_WEIGHT: Final = 100
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -48,13 +46,13 @@ _TOLERATION_OPERATORS: Final = ("Equal", "Exists")
 
 
 def validate(policy: Policy) -> tuple[FieldError, ...]:
-    """Everything that denies the policy at admission: metadata first, then the spec."""
+    """Return all errors that deny the policy at admission: metadata first, then the spec."""
     metadata = object_metadata(policy.metadata, is_cluster_scoped=policy.is_cluster_scoped)
     return (*metadata, *validate_spec(policy))
 
 
 def validate_spec(policy: Policy) -> tuple[FieldError, ...]:
-    """What makes a stored policy unusable: the checks of its spec alone."""
+    """Return the errors of the spec, which make a stored policy unusable."""
     spec = policy.spec or PolicySpec()
     return tuple(_spec(spec, is_cluster_scoped=policy.is_cluster_scoped))
 

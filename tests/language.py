@@ -87,9 +87,6 @@ VAGUE: Final = {"each", "found", "one", "other"}
 """Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
-    "harbourmaster/gates/",
-    "harbourmaster/registration/",
-    "policies/",
     "tests/cluster/",
     "tests/conformance/",
     "tests/helpers/",
@@ -104,7 +101,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/unit/registration/",
     "tests/unit/rescheduling/",
     "tests/unit/webhook/",
-    "webhook/",
 )
 """Folders whose docstrings, comments and names are still to be rewritten."""
 

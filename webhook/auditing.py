@@ -1,4 +1,4 @@
-"""What policies in Audit mode would do to an object that was answered: counted, never written."""
+"""The effect that policies in Audit mode would have, which is counted and never written."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_AUDITED: Final = 8
 """Policies that are evaluated for one object, in their order."""
 WOULD_CHANGE: Final = "would_change"
 FITS_NO_NODE: Final = "fits_no_node"
-"""It would change the object, and then no node would match, though one does now."""
+"""The policy would change the object so that no node matches, although one does now."""
 
 
 def audit_results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
-    """Each audited policy and its result, as if it alone were enforced besides the others."""
+    """Yield each audited policy and its result, as if only it were enforced besides the others."""
     kind, pod, enforced, waiting = audit.kind, audit.pod, audit.enforced, audit.waiting
 
     def merge_result(policies: tuple[CompiledPolicy, ...]) -> tuple[bool, bytes]:

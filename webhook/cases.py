@@ -30,7 +30,7 @@ DEFAULTS: Final = AdmissionSettings()
 
 
 class ReplayCase(Struct, frozen=True, rename="camel"):
-    """One line; what it does not say is as where nothing is known."""
+    """One line of a recording; absent fields mean that nothing was known."""
 
     review: Raw
     id: Any = None
@@ -41,15 +41,15 @@ class ReplayCase(Struct, frozen=True, rename="camel"):
     excluded: frozenset[str] = frozenset()
     """Namespaces in which nothing is ever changed."""
     may_patch: bool = True
-    """Off where the review came to a validating webhook."""
+    """False if the review came to a validating webhook."""
     hash: str = ""
-    """Of the pod's containers as they were; those of the review may lack what it was made of."""
+    """The hash of the original containers; those of the review may be redacted."""
     response: Raw = Raw()
-    """What was answered; empty where nobody wrote it down."""
+    """The recorded answer; empty if there is none."""
 
 
 class ReplayResult(Struct, frozen=True, rename="camel"):
-    """What is answered to a case."""
+    """The answer to a case."""
 
     id: Any
     http_status: int
@@ -65,7 +65,7 @@ _response_decoder: Final = msgspec.json.Decoder(_Response)
 
 
 def read_case(line: bytes) -> ReplayCase | LineFailure:
-    """The case in a line, or why it is none."""
+    """Return the case in a line, or why the line is not a case."""
     try:
         return decode(_case_decoder, line, "")
     except MalformedError as error:
@@ -81,7 +81,7 @@ def answer_case(case: ReplayCase, settings: AdmissionSettings = DEFAULTS) -> Rep
 
 
 def engine_for(case: ReplayCase, settings: AdmissionSettings = DEFAULTS) -> Engine:
-    """What answers a case; ``settings`` are for one without its own."""
+    """Return the engine for a case; ``settings`` are for one without its own."""
     snapshot = Snapshot(
         policy_set(read_policy(policy)[0] for policy in case.policies),
         namespaces_of(case.namespaces),

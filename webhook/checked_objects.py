@@ -44,7 +44,7 @@ _MAX_CAUSES: Final = 32
 
 
 class _Checks(Struct, frozen=True):
-    """How objects of a kind are read and judged."""
+    """The decoder and the checks for objects of one kind."""
 
     decoder: msgspec.json.Decoder[Any]
     faults: Callable[[Any], list[FieldError]]
@@ -89,7 +89,7 @@ def is_checked(group: str, kind: str) -> bool:
 
 
 def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
-    """What is wrong with a stored object of any kind: a warning, or a cause of a refusal.
+    """Return the faults of a stored object of any kind: warnings and causes of a refusal.
 
     Raises MalformedError.
     """
@@ -98,11 +98,10 @@ def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
 
 
 def review_object(request: Request, group: str, kind: str) -> Response:
-    """Refuse what could never work, and warn of what Keptn accepts nevertheless.
+    """Refuse objects that can never work, and warn of faults that Keptn accepts.
 
-    A deletion, and what is being deleted, always passes.
-
-    What was as wrong before may stay so: else nobody could give it a label or take its finalizers.
+    Deletions and objects under deletion always pass. Faults from before an update may stay, so
+    that users can still set labels and remove finalizers.
     """
     if request.operation not in _CHECKED or not request.has_object or request.sub_resource:
         return allow()
@@ -117,7 +116,7 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         name = obj.metadata.name or request.name or ""
     except MalformedError as error:
         if not checks.is_open:
-            # The schema has refused it before, or nobody has it yet.
+            # The schema has refused it before, or is not installed yet.
             text = f"{kind}: {error}"
             return allow(text, (AdmissionWarning("object-malformed", text),))
         faults, name = [_malformed_error(error)], request.name or ""
@@ -150,13 +149,12 @@ def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> 
 
 
 def _cause_message(fault: FieldError) -> str:
-    """For who reads it at a terminal, which is where causes are shown."""
+    # Causes are shown at a terminal.
     text = cut(fault.message, MAX_REASON)
     return f"{text}\n{fault.pointer}" if isinstance(fault, ConstraintFieldError) else text
 
 
 def _former_faults(request: Request, checks: _Checks) -> list[FieldError]:
-    """What was wrong before the update."""
     try:
         return checks.faults(decode(checks.decoder, request.old_object, ""))
     except MalformedError as error:

@@ -1,4 +1,4 @@
-"""The state of the cluster that admission decides by: watches that are made into snapshots.
+"""The state of the cluster that admission decides by, as snapshots of watches.
 
 A change takes effect within milliseconds. If watches fail, the last snapshot stays in use.
 """
@@ -139,7 +139,7 @@ class ClusterState:
                 metrics=metrics,
             )
             self.watches += self._compiled.reflectors
-        """All of them; admission can do without nodes, and without compiled policies."""
+        """All watches; admission can work without nodes and compiled policies."""
         self._parents = Parents(
             {kind: _Followed(reflector) for kind, reflector in self.parents.items()}
         )
@@ -175,7 +175,7 @@ class ClusterState:
         self._policies_changed(self._feed.policies)
 
     def failing(self) -> str | None:
-        """Why what is known is not good enough to answer by, in one line, or None."""
+        """Return in one line why the state is not good enough to answer by, or None."""
         now = asyncio.get_running_loop().time()
         faults = (_fault(reflector, now, self._settings) for reflector in self.reflectors)
         return "; ".join(fault for fault in faults if fault is not None) or None
@@ -251,9 +251,9 @@ def _fault(reflector: _Watch, now: float, settings: WatchSettings) -> str | None
 
 
 class _Followed:
-    """The owners of a kind, none of which is known while its watch is out of contact.
+    """The owners of a kind, all unknown while their watch is disconnected.
 
-    What has changed meanwhile could let a pod go unseen, or by another version's checks.
+    By a stale owner, a pod could pass without checks, or by those of another version.
     """
 
     __slots__ = ("_mirror",)

@@ -29,7 +29,7 @@ KIND: Final = "ConversionReview"
 V1: Final = "apiextensions.k8s.io/v1"
 _VERSIONS: Final = frozenset((V1, "apiextensions.k8s.io/v1beta1"))
 MAX_BODY_BYTES: Final = 24 * 1024 * 1024
-"""Of a review, which carries all objects of a list; below what may be in flight in all."""
+"""The most bytes of a review with all objects of a list; less than all bytes in flight."""
 SLICE: Final = 64
 """Objects converted in one turn of the event loop, so that no pod waits for a long list."""
 CONVERTED: Final = "converted"
@@ -50,7 +50,7 @@ class _Review(Struct, frozen=True, rename="camel"):
 
 
 class _Asked(Struct, frozen=True):
-    """As much of a review as its answer needs, however broken the rest is."""
+    """The part of a request that an answer needs, even if the rest is malformed."""
 
     uid: str = ""
 

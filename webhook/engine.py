@@ -64,7 +64,7 @@ class Engine:
         self._node_warnings_cache: SizedCache[Hashable, tuple[AdmissionWarning, ...]] = SizedCache()
 
     def with_snapshot(self, snapshot: Snapshot) -> Engine:
-        """The engine of the next snapshot; cached merges stay while the policies do."""
+        """Return an engine for the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
             successor._merges = self._merges
@@ -78,7 +78,7 @@ class Engine:
         return Engine(self.snapshot, replace(self.settings, gating=gating))
 
     def has_gates(self, name: str, namespace: Namespace) -> bool:
-        """Whether pods of that namespace may have to wait at a gate."""
+        """Return whether pods of that namespace may have to wait at a gate."""
         return namespace.has_gates and self.gates.rules.apply_in(name)
 
     def waits_for_objects(self, name: str, namespace: Namespace) -> bool:
@@ -99,7 +99,7 @@ class Engine:
         return self.snapshot.policies.match(name, namespace.labels, labels)
 
     def template_waits(self, kind: Kind) -> str:
-        """Where the pods of a template wait, if they do, in a namespace with gates."""
+        """Return where pods of a template wait in a namespace with gates; empty if they do not."""
         return self.gates.rules.waits if kind.name in SUPPORTED else ""
 
     def merge(
@@ -150,7 +150,7 @@ class Engine:
         return warnings
 
     def combine(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
-        """One verdict of what gates and policies ask, or the cached one."""
+        """Combine what gates and policies set into one verdict, or return the cached one."""
         if decided.verdict is not None and decided.merged is merged:
             return decided.verdict
         verdict = with_warnings(combine(decided.gating, merged), decided.warnings)

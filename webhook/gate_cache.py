@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None, WaitsFor]
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""Of an answer that is kept."""
+"""The most bytes of an answer that is cached."""
 
 
 class CachedGating:
@@ -44,14 +44,14 @@ class CachedGating:
         self.warnings = warnings
         """Further warnings."""
         self.containers = containers
-        """From which the version was computed, if it was."""
+        """The containers from which the version was computed, if it was."""
         self.is_kept = False
         self.merged: Verdict | None = None
         self.verdict: Verdict | None = None
         """The answer, if the policies' part is ``merged``."""
 
     def holds(self, spec: ReviewedSpec) -> bool:
-        """Whether the same would be decided now on a pod with the same key."""
+        """Return whether the decision is still valid for a pod with the same key."""
         lineage, containers = self.gating.lineage, self.containers
         if lineage is not None and not lineage.holds():
             return False
@@ -111,7 +111,7 @@ def _size(key: _Key, entry: CachedGating) -> int:
 
 
 def _key(pod: ReviewedObject, namespace: str, waits_for: WaitsFor) -> _Key | None:
-    """What a decision depends on, for the pods that are many; None for the others."""
+    """Return the fields that a decision depends on; None for rare pods, which are not cached."""
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None or spec.node_name or spec.scheduling_gates is not None:
         return None

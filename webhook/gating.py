@@ -1,7 +1,7 @@
-"""Whether a pod under review must wait, where, and what its patch is (decision D7, keptn-spec 2.3).
+"""The decision whether a pod under review waits, where, and its patch (D7, keptn-spec 2.3).
 
-Asked only for pods that are created in a namespace with gates. Nothing is written and nobody is
-asked: an owner that is not known yet makes a provisional gate, on which the controller decides.
+It concerns pods that are created in a namespace with gates. No API is called: a pod whose owner is
+not known yet gets a provisional gate, and the controller decides on it.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 
 
 MAX_HASHED_BYTES: Final = 128 * 1024
-"""Of a pod's containers as JSON; they take some 6 ms, in which nobody else is answered."""
+"""The most bytes of a pod's containers that are hashed, which blocks other reviews for 6 ms."""
 
 
 AT_GATE: Final = "gate"
 WITH_SCHEDULER: Final = "scheduler"
-"""Where a pod waits: at our gate, or with the scheduler that asks us."""
+"""The places where pods wait: at our gate, or with the scheduler that calls the extender."""
 
 
 class Gating(Struct, frozen=True):
-    """What gates ask of one pod; where it does not wait there is nothing to patch."""
+    """The decision of gates on one pod; a pod that does not wait has no patch."""
 
     waits: str = ""
-    """AT_GATE, WITH_SCHEDULER, or empty for a pod that does not."""
+    """AT_GATE, WITH_SCHEDULER, or empty for a pod that does not wait."""
     operations: int = 0
     patch: bytes = b""
     """The operations as a JSON list."""
@@ -72,9 +72,9 @@ class Gating(Struct, frozen=True):
     refusal: str = ""
     """Why the pod is denied."""
     is_computed: bool = False
-    """The containers counted, for the version was computed or should have been."""
+    """Whether the decision depends on the containers, by the version."""
     lineage: Lineage | None = None
-    """From which the pod inherits, where that was asked."""
+    """The owners from which the pod inherits, if they were looked up."""
 
     @property
     def is_gated(self) -> bool:
@@ -83,7 +83,7 @@ class Gating(Struct, frozen=True):
 
 
 class GateRules(Struct, frozen=True):
-    """Where there are gates, and how versions are made."""
+    """The settings of gates: namespaces, places, versions and refusals."""
 
     is_on: bool = True
     allowed: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class GateRules(Struct, frozen=True):
     denied: frozenset[str] = frozenset()
     version_from_tag: bool = False
     waits: str = AT_GATE
-    """Where pods wait that may do either."""
+    """The place for pods that could wait in either."""
     scheduler_name: str = SCHEDULER_NAME
     for_objects: bool = False
     """Whether pods wait for the objects that an annotation names."""
@@ -110,11 +110,11 @@ class GateRules(Struct, frozen=True):
 
 
 class WaitsFor(NamedTuple):
-    """What the pods of a namespace may wait for."""
+    """The things that pods of a namespace may wait for."""
 
     checks: bool = True
     objects: bool = False
-    """Those that an annotation names."""
+    """Whether pods may wait for the objects that an annotation names."""
 
 
 FOR_CHECKS: Final = WaitsFor()
@@ -276,7 +276,7 @@ class _Containers:
 
 
 class _Present(Struct, frozen=True):
-    """What a pod has of what is patched."""
+    """The present values of the fields that are patched."""
 
     annotations: Mapping[str, str]
     raw: Raw

@@ -1,4 +1,4 @@
-"""What ``gating: auto`` means here: the version of the API server tells, asked when it may differ.
+"""The choice of ``gating: auto`` by the version of the API server, read when it may differ.
 
 An older API server drops the gates of a pod silently, so nothing is chosen before the version
 is known. Once chosen, a fault changes nothing.
@@ -15,7 +15,7 @@ from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.webhook.gating_version import gating_of
+from harbourmaster.webhook.settings import gating_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """One admission review from bytes to bytes: the whole decision, without any I/O.
 
 The server, ``review``, ``render`` and ``replay`` all call ``answer``. The kind of the object
-decides what happens, not the path and, but for kinds with an immutable pod spec, not the operation
+decides what happens, not the path and, except for immutable pod specs, not the operation
 (kupid-spec 0). Nothing raises: what goes wrong is part of the answer (decision D7).
 """
 
@@ -15,18 +15,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.field_errors import reason
 from harbourmaster.api.sizes import size_errors
 from harbourmaster.policies.admission_warning import AdmissionWarning
+from harbourmaster.policies.advice import warn
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.model import CLUSTER_POLICY, GROUP, POLICY, VERSION, is_policy_kind
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
-from harbourmaster.policies.validation import reason, validate, warn
-from harbourmaster.webhook.canary import canary_policy, is_canary
+from harbourmaster.policies.validation import validate
 from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object
 from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed_gating, names_objects
 from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import decode_policy
+from harbourmaster.webhook.probe_pod import is_probe_pod, probe_pod_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
     MAX_WARNING,
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.reviewed_object import ReviewedObject
 
 NAMESPACE_UNKNOWN: Final = "namespace-unknown"
-"""The code of a skip that a moment of waiting for the watch may spare."""
+"""Code of a skip that can be avoided by waiting for the namespace watch."""
 _CREATE: Final = frozenset(("CREATE", "", None))
 _NO_REQUEST: Final = Request()
 _ANY: Final = "*"
@@ -76,7 +78,7 @@ _ANY: Final = "*"
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """A verdict and the request that it is on."""
+    """A verdict and its request."""
 
     request: RequestHead
     verdict: Verdict
@@ -172,7 +174,7 @@ def _check_object(request: Request, _engine: Engine, _may_patch: bool) -> Verdic
 def _review_workload(kind: Kind, request: Request, engine: Engine, may_patch: bool) -> Verdict:
     if not request.has_object:
         text = "the request holds no object, there is nothing to change"
-        # A deletion never has an object, so nobody is warned.
+        # A deletion never has an object, so it needs no warning.
         is_deletion = request.operation == "DELETE"
         return Verdict(UNMATCHED, allow(text)) if is_deletion else skip("no-object", text)
     try:
@@ -195,7 +197,7 @@ def _decide(
         return LEFT_ALONE
     snapshot = engine.snapshot
     name = request.namespace or ""
-    # There, what the API server does alone is tried.
+    # In this namespace, compiled objects are tried without the webhook.
     is_tried = name == PROBE_NAMESPACE and request.dry_run is True
     if name in snapshot.excluded or is_tried:
         return LEFT_ALONE
@@ -216,10 +218,10 @@ def _decide(
             WaitsFor(has_gates, waits and engine.waits_for_objects(name, namespace)),
         )
     policies = engine.match(name, namespace, pod.labels)
-    is_canary_pod = not kind.is_template and is_canary(request, pod.labels)
-    if is_canary_pod:
-        # The first policy to set a label wins, so no other policy can answer for the canary.
-        policies = (canary_policy(), *policies)
+    is_probed = not kind.is_template and is_probe_pod(request, pod.labels)
+    if is_probed:
+        # The first policy to set a label wins, so no other policy can answer for this pod.
+        policies = (probe_pod_policy(), *policies)
     as_field, place = _merge_options(kind, pod, decided, engine, has_gates=has_gates)
     merged = None
     if policies:
@@ -235,11 +237,10 @@ def _decide(
         verdict = with_warnings(merged or LEFT_ALONE, warnings)
     audited = snapshot.audited.match(name, namespace.labels, pod.labels)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
-    return verdict if is_canary_pod else _with_node_warnings(verdict, engine, audit)
+    return verdict if is_probed else _with_node_warnings(verdict, engine, audit)
 
 
 def _with_node_warnings(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
-    """The verdict with what nodes say of it, and with what remains to be evaluated."""
     warnings = engine.node_warnings(audit.kind, audit.pod, audit.enforced, audit.waiting)
     verdict = with_warnings(verdict, warnings)
     return replace(verdict, audit=audit) if audit.audited else verdict
@@ -248,7 +249,7 @@ def _with_node_warnings(verdict: Verdict, engine: Engine, audit: Audit) -> Verdi
 def _merge_options(
     kind: Kind, pod: PodView, decided: CachedGating | None, engine: Engine, *, has_gates: bool
 ) -> tuple[bool, str]:
-    """Whether a policy's nodeName becomes node affinity, and where the pod waits."""
+    """Return whether a policy's nodeName becomes node affinity, and where the pod waits."""
     is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
     if decided is not None:
         waits = decided.gating.waits
@@ -264,7 +265,7 @@ def _with_key_warnings(
     verdict: Verdict,
     engine: Engine,
 ) -> Verdict:
-    """The verdict on a workload with warnings, or its refusal where the settings deny some."""
+    """Return the verdict with warnings on keys, or a refusal if the settings deny unknown keys."""
     warnings = object_warnings(kind, workload, pod)
     if warnings and engine.gates.rules.denies_unknown:
         former = _former_warnings(request, kind)
@@ -276,7 +277,7 @@ def _with_key_warnings(
 
 
 def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning, ...]:
-    """Those on a workload before its update: controllers must still be able to update it."""
+    # Controllers must still be able to update a workload that had unknown keys before.
     if request.operation != "UPDATE" or is_absent(request.old_object):
         return ()
     workload = read_object(request.old_object)
@@ -287,7 +288,6 @@ def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning
 def _first_denying_policy(
     request: Request, kind: Kind, pod: PodView, engine: Engine
 ) -> CompiledPolicy | None:
-    """The first policy for the pod that must not be skipped."""
     name = request.namespace or ""
     snapshot = engine.snapshot
     namespace = None if name in snapshot.excluded else snapshot.namespace(name)
@@ -298,7 +298,7 @@ def _first_denying_policy(
 
 
 def _may_change(request: RequestHead, kind: Kind) -> bool:
-    """Whether the operation is one at which objects of that kind are changed."""
+    """Return whether objects of that kind are changed at this operation."""
     is_immutable = kind.create_only and request.operation not in _CREATE
     return not (is_immutable or request.operation == "DELETE" or request.sub_resource)
 
@@ -306,7 +306,7 @@ def _may_change(request: RequestHead, kind: Kind) -> bool:
 def _skip_or_gate(
     request: Request, engine: Engine, warning: AdmissionWarning, *, may_patch: bool
 ) -> Verdict:
-    """What is done where nothing could be decided: no policy, but where gates are, a gate."""
+    """Admit an object on which nothing could be decided; pods that may have to wait get a gate."""
     try:
         waits_for = _possible_waits(request, engine) if may_patch else NOTHING
         if any(waits_for):
@@ -360,4 +360,4 @@ _HANDLERS: Final[dict[tuple[str, str, str], Callable[[Request, Engine, bool], Ve
     **dict.fromkeys(((GROUP, VERSION, kind) for kind in (POLICY, CLUSTER_POLICY)), _check_policy),
     **{key: partial(_review_workload, kind) for key, kind in KINDS.items()},
 }
-"""What decides on an object, by group, version and kind; all others pass with a warning."""
+"""The handlers by group, version and kind; objects of other kinds pass with a warning."""

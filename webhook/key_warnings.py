@@ -1,4 +1,4 @@
-"""Warnings on what was meant for gates and has no effect (decision D19)."""
+"""Warnings on keys that were meant for gates and have no effect (decision D19)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _texts: Final = msgspec.json.Decoder(dict[str, str])
 def pod_warnings(
     pod: ReviewedObject, labels: dict[str, str], is_foreign: bool
 ) -> tuple[AdmissionWarning, ...]:
-    """On the keys of a pod, and on its owner; ``is_foreign``: gates do not support that."""
+    """Warn of a pod's keys, and of its owner if gates do not support it (``is_foreign``)."""
     meta = pod.metadata
     if meta is None:
         return ()
@@ -52,7 +52,7 @@ def pod_warnings(
 
 
 def owner_warnings(lineage: Lineage | None) -> tuple[AdmissionWarning, ...]:
-    """On the keys of the owner that a pod would inherit from."""
+    """Warn of the keys of the owner that a pod would inherit from."""
     owner = None if lineage is None else lineage.metadata
     if owner is None:
         return ()
@@ -63,7 +63,7 @@ def owner_warnings(lineage: Lineage | None) -> tuple[AdmissionWarning, ...]:
 def object_warnings(
     kind: Kind, workload: ReviewedObject, pod: PodView
 ) -> tuple[AdmissionWarning, ...]:
-    """On the keys of a pod, or of a workload and of its template."""
+    """Warn of the keys of a pod, or of a workload and its template."""
     meta = workload.metadata
     mistakes: tuple[Mistake, ...] = ()
     if meta is not None and (_is_ours(meta.annotations) or _is_ours(meta.labels)):
@@ -80,7 +80,7 @@ def object_warnings(
 
 
 def warnings_of(mistakes: Iterable[Mistake]) -> tuple[AdmissionWarning, ...]:
-    """The same as admission warnings."""
+    """Return mistakes as admission warnings."""
     return tuple(AdmissionWarning(mistake.code, mistake.text) for mistake in mistakes)
 
 

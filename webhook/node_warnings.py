@@ -68,7 +68,7 @@ def node_warnings(
 def _writer(
     requirement: NodeRequirement, kind: Kind, pod: PodView, policies: Sequence[CompiledPolicy]
 ) -> str:
-    """Who requires it: the pod, by the path of its spec, or else the first policy that does."""
+    """Return the source of a requirement: the path of the pod spec, or the first policy with it."""
     labels = (pod.spec and pod.spec.node_selector) or {}
     if _is_among(requirement, labels, required_terms(pod.affinity)):
         return kind.pointer[1:].replace("/", ".")

@@ -42,7 +42,7 @@ class _ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ParentObject(Struct, frozen=True, gc=False, rename="camel"):
-    """An owner as the API gives it or as it stands in a file, projected."""
+    """An owner as the API or a file has it, projected."""
 
     metadata: _ObjectMeta = _ObjectMeta()
     kind: str = ""
@@ -73,18 +73,18 @@ _Step: TypeAlias = tuple[Found, str, Parent | None]
 
 
 class Lineage(Struct, frozen=True):
-    """What the pods of one owner inherit from, as it is known now.
+    """The metadata that the pods of one owner inherit.
 
-    Known and without metadata: there is nothing to inherit from, now or later.
+    If it is known and None, there is nothing to inherit, now or later.
     """
 
     metadata: Metadata | None = None
     is_known: bool = True
     steps: tuple[_Step, ...] = ()
-    """Where the owners were looked for, and what was there."""
+    """The lookups of owners, each with its store, key and result."""
 
     def holds(self) -> bool:
-        """Whether the same would be found again."""
+        """Return whether the lookups would have the same results now."""
         for kind, key, seen in self.steps:  # noqa: SIM110 - half the time of all()
             if kind.get(key) is not seen:
                 return False
@@ -92,7 +92,7 @@ class Lineage(Struct, frozen=True):
 
 
 class Parents:
-    """What is known of the owners of pods, now: it follows the cluster while it is asked."""
+    """The current owners of pods, in stores that follow the cluster."""
 
     __slots__ = ("_kinds",)
 
@@ -100,7 +100,7 @@ class Parents:
         self._kinds = {kind: kinds.get(kind, _NOBODY) for kind in SUPPORTED}
 
     def of(self, owner: OwnerReference, namespace: str) -> Lineage:
-        """What the pods of an owner of a supported kind inherit from."""
+        """Return the lineage of the pods of an owner of a supported kind."""
         above: tuple[_Step, ...] = ()
         if is_replica_set(owner):
             step = self._step(owner, namespace)

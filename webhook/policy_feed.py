@@ -1,7 +1,7 @@
-"""Policies as their watches give them: those whose content changed are compiled in a thread.
+"""Policies from the watches; those whose content changed are decoded and compiled in a thread.
 
 A large policy takes up to a second. Its former version stays in force meanwhile, namespaces take
-turns, and of several versions that wait only the last is compiled.
+turns, and of several waiting versions only the last is compiled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.enforcement import API_SERVER
 from harbourmaster.policies.index import PolicySet
-from harbourmaster.webhook.policy_objects import SMALL, decode_policy
+from harbourmaster.webhook.policy_objects import SMALL, decode_projected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,13 +42,13 @@ class PolicyFeed:
         """``on_policies`` gets each new set; ``keeps_sources`` keeps policies as written, too."""
         self.policies = PolicySet()
         self.audited = PolicySet(audits=True)
-        """Those that are only evaluated."""
+        """The policies in Audit mode, which are only evaluated."""
         self._left_out: Enforced = frozenset()
         self._on_policies = on_policies
         self._keeps_sources = keeps_sources
         self._compiled: dict[str, CompiledPolicy] = {}
         self._waiting: dict[str, Content] = {}
-        """By reference; the versions that were not begun yet."""
+        """Versions that are not being compiled yet, by reference."""
         self._turns: dict[str, dict[str, None]] = {}
         """References by namespace, or those of small policies, in the order of their turns."""
         self._begun: set[str] = set()
@@ -58,7 +58,7 @@ class PolicyFeed:
         self._progress = asyncio.Event()
 
     def change(self, contents: Mapping[str, Content | None]) -> None:
-        """Take what policies are now, by reference; None for those that are gone."""
+        """Take the current policies by reference; None for deleted ones."""
         gone = [reference for reference, content in contents.items() if content is None]
         for reference, content in contents.items():
             # One that has grown must not have its turn among the small ones.
@@ -109,7 +109,7 @@ class PolicyFeed:
         self._awaited.remove(awaited)
 
     def _next(self) -> dict[str, Content]:
-        """What is compiled next: one large policy, or every other time some small ones."""
+        """Take the next batch: one large policy, or every other time some small ones."""
         turn = next(iter(self._turns))
         if _SMALL_ONES in self._turns and not self._was_small:
             turn = _SMALL_ONES
@@ -166,11 +166,11 @@ class PolicyFeed:
 
 
 def _compile_policy(reference: str, content: Content, *, keeps: bool) -> CompiledPolicy:
-    """The policy; what stands in for one that can't be used warns wherever it might reach."""
+    """Compile a policy; the substitute for an invalid one warns wherever that might apply."""
     try:
         if isinstance(content, str):
             raise MalformedError(content)  # noqa: TRY301 - told like what decoding finds
-        compiled = compile_policy(decode_policy(content))
+        compiled = compile_policy(decode_projected(content))
     except Exception as error:  # noqa: BLE001 - one bad policy harms no other, whatever it is
         fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
         namespace = reference.partition(" ")[2].rpartition("/")[0]

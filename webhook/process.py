@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.settings import WebhookSettings
 
 CERTIFICATE_DIRECTORY: Final = "/etc/harbourmaster/certs"
-"""Where the manifests mount the Secret."""
+"""The directory into which the manifests mount the Secret."""
 
 
 def run(arguments: Arguments) -> int:

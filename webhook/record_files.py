@@ -32,7 +32,6 @@ class RecordFiles:
         self._max_files = max_files
         self._file: int | None = None
         self._path = directory
-        """Of the file."""
         self._size = 0
         try:
             directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)

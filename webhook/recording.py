@@ -65,7 +65,7 @@ REST: Final = 9.0
 BATCH: Final = 16
 """Lines that are written together, where so many wait."""
 LAST_SECONDS: Final = 2.0
-"""In which what waits may still be written at the end."""
+"""The time at the end in which waiting reviews may still be written."""
 QUIET: Final = 60.0
 """Seconds between two log lines about files that can't be written."""
 _UNDECIDED: Final = frozenset(("internal-error", "deadline", "no-node-matches"))
@@ -73,8 +73,8 @@ _UNDECIDED: Final = frozenset(("internal-error", "deadline", "no-node-matches"))
 
 
 MAX_POLICIES: Final = 64 * 1024
-"""Bytes of the policies that matched, together; the line's replay reads and merges them anew, and
-as many as a tenant may make would hold up the answers of others for seconds."""
+"""The most bytes of all matching policies: each line is replayed with them, and the policies that a
+tenant can create would block other reviews for seconds."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _SETTINGS: Final = frozenset(AdmissionSettings.__struct_fields__)
@@ -236,7 +236,7 @@ class Recorder:
         *,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """``outcomes`` count the sampled reviews by what became of them."""
+        """``outcomes`` count the sampled reviews by their outcome."""
         self._files = files
         self._share = share
         self._outcomes = outcomes
@@ -320,7 +320,7 @@ class Recorder:
         self._bytes -= len(taken.body) + len(taken.result)
         try:
             line, outcome = line_of(taken)
-        except Exception:  # noqa: BLE001 - what it says may be part of the object
+        except Exception:  # noqa: BLE001 - its text may be part of the object
             line, outcome = None, UNFAITHFUL
         if line is None:
             self._count(outcome)

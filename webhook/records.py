@@ -168,7 +168,7 @@ def _record_span(record: _Pending, tracer: Tracer) -> str | msgspec.UnsetType:
 
 
 def _attributes(record: _Pending) -> dict[str, str | int | tuple[str, ...]]:
-    """What a span says of a review: nothing of the object but where it is."""
+    """Return the attributes of a review's span, which show nothing of the object's content."""
     _, _, verdict, uid, kind, namespace, _, operation, _ = record
     return {
         "k8s.namespace.name": clean(namespace or ""),

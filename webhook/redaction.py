@@ -1,6 +1,6 @@
-"""What of a review may be written to a file: what decides, and nothing that could be a secret.
+"""The redaction of reviews for files: fields that decide are kept, possible secrets are not.
 
-Only what is named here is kept, so a field that nobody thought of is left out. A value that must
+Only what is named here is kept, so an unknown field is left out. A value that must
 not be seen is replaced by one of its type, because the type can decide; an empty one stays.
 """
 
@@ -36,7 +36,7 @@ _Rule: TypeAlias = Callable[[Any], Any]
 
 
 def redact(review: Any) -> Any:  # noqa: ANN401
-    """What may be kept of a decoded AdmissionReview; None where nothing of its kind may be."""
+    """Return the recordable part of a decoded AdmissionReview; None if its kind is not recorded."""
     request = review.get("request") if isinstance(review, dict) else None
     kind = request.get("kind") if isinstance(request, dict) else None
     fields = kind if isinstance(kind, dict) else {}
@@ -50,7 +50,7 @@ def redact(review: Any) -> Any:  # noqa: ANN401
 
 
 def blank(value: Any) -> Any:  # noqa: ANN401
-    """A value of the same type that says nothing, but for being empty."""
+    """Return an empty or meaningless value of the same type; empty texts stay empty."""
     if isinstance(value, str):
         return REDACTED if value else ""
     # In this order: to Python, true is a number.
@@ -182,7 +182,7 @@ _HEAD: Final = _fields(
 def _review(thing: _Rule) -> _Rule:
     request = {
         **_keep_all(("uid", "kind", "resource", "subResource", "name", "namespace", "operation")),
-        # Who asked is nobody's business who reads the file.
+        # The user of the request is not recorded.
         "dryRun": _keep,
         "object": thing,
     }

@@ -1,7 +1,6 @@
-"""The object of a review in one pass: what policies look at, and what gates do, still as JSON.
+"""The object of a review, decoded in one pass; the fields for gates stay JSON.
 
-Most pods are of namespaces without gates, so the gates' part is only cut out, and read by those who
-needs it.
+Most pods are of namespaces without gates, so these fields are decoded only when they are needed.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def container_texts(spec: ReviewedSpec) -> tuple[bytes, ...]:
 
 
 def importance_of(spec: ReviewedSpec) -> Importance:
-    """What says how critical the pod is. Raises MalformedError."""
+    """Return the fields that say how critical the pod is. Raises MalformedError."""
     priority, name, tolerations = spec.priority, spec.priority_class_name, spec.tolerations
     return Importance(
         None if is_absent(priority) else decode(_priority, priority, "spec.priority"),

@@ -1,4 +1,4 @@
-"""What serves reviews, wherever the policies come from: both ports, their limits, the drain."""
+"""The server of reviews for every source of policies: both ports, their limits, the drain."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SERVICE: Final = "harbourmaster-webhook"
 
 
 class ReviewServer:
-    """The two ports of the admission process, and what it tells of itself."""
+    """The two ports of the admission process, its metrics and its readiness."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates.gate import SCHEDULER_NAME
+from harbourmaster.kube.server_version import ServerVersion
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, MergeOptions
 from harbourmaster.rescheduling.unmet import Pool
@@ -18,12 +19,19 @@ from harbourmaster.serving.settings import LogSettings, ServerSettings, TracingS
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 
 FEATURES: Final = ("policies", "gates", "waits")
+FIRST_WITH_GATES: Final = ServerVersion(1, 27)
+"""The first version that has scheduling gates without a feature gate."""
+
+
+def gating_of(version: ServerVersion) -> Literal["schedulingGates", "schedulerName"]:
+    """Return where pods can wait on an API server of that version."""
+    return "schedulingGates" if version >= FIRST_WITH_GATES else "schedulerName"
 
 
 class AdmissionSettings(
     Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
-    """How admission decides."""
+    """Settings of the decisions of admission."""
 
     features: Annotated[tuple[str, ...], "capabilities that are active at admission"] = FEATURES
     treat_default_scheduler_as_unset: Annotated[
@@ -87,7 +95,7 @@ class AdmissionSettings(
             raise ValueError(f'gateSchedulerName: Invalid value: "{scheduler}": {faults[0]}')
 
     def gate_rules(self) -> GateRules:
-        """The same settings as the gates' decision takes them."""
+        """Return the rules of gates that these settings define."""
         return GateRules(
             is_on="gates" in self.features,
             for_objects="waits" in self.features,
@@ -101,7 +109,7 @@ class AdmissionSettings(
         )
 
     def merge_options(self, *, node_name_as_field: bool, waits: str = "") -> MergeOptions:
-        """The same settings as the merge takes them; ``waits`` is where the pod waits."""
+        """Return the options of a merge; ``waits`` is where the pod waits."""
         return MergeOptions(
             treat_default_scheduler_as_unset=self.treat_default_scheduler_as_unset,
             skip_conflicts=self.on_required_affinity_conflict == "skip",
@@ -112,7 +120,7 @@ class AdmissionSettings(
 
 
 class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Which reviews are written to files, and how much of them."""
+    """Settings of recordings of reviews."""
 
     directory: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
@@ -140,7 +148,7 @@ class Settings(
 
 
 class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """How the cluster's state is followed."""
+    """Settings of the watches."""
 
     stale_after_seconds: Annotated[
         float,

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     Fields = dict[str, str]
 
 CONFIG_MAP: Final = "harbourmaster-shadow"
-"""In our namespace; its key REPORT has a ShadowReport as JSON."""
+"""The ConfigMap in our namespace with a ShadowReport as JSON under the key REPORT."""
 REPORT: Final = "report.json"
 MAX_DIFFERENCES: Final = 1000
-"""Of different owners, fields or reasons; more are only counted."""
+"""The most differences, by owner, field and reason, that are kept; more are only counted."""
 MAX_BYTES: Final = 900_000
-"""Of all differences as JSON; a ConfigMap has 1 MiB at most."""
+"""The most bytes of all differences as JSON; a ConfigMap can have 1 MiB."""
 MAX_PENDING: Final = 4096
 """Different objects that are between the two webhooks."""
 MAX_OF_OWNER: Final = 8
@@ -127,21 +127,21 @@ class Difference(Struct, frozen=True):
 
 
 class ShadowReport(Struct, frozen=True):
-    """What was compared: numbers of objects by result, and the differences."""
+    """The result of all comparisons: numbers of objects by result, and the differences."""
 
     counts: dict[str, int] = {}
     differences: tuple[Difference, ...] = ()
 
 
 class Expected(NamedTuple):
-    """What an object was, and would be with us."""
+    """The owned fields of an object before and after our decision."""
 
     before: Fields
     ours: Fields
     codes: tuple[str, ...]
-    """Of the warnings."""
+    """The codes of the warnings."""
     policies: int
-    """How many match."""
+    """The number of matching policies."""
     refusal: str | None
 
 
@@ -164,7 +164,7 @@ class Shadow:
             self._add(difference)
 
     def report(self) -> ShadowReport:
-        """What was found until now."""
+        """Return the report of all comparisons until now."""
         return ShadowReport(dict(self._counts), tuple(self._differences.values()))
 
     def observe(
@@ -234,7 +234,7 @@ class Shadow:
         self._counts[UNPAIRED] += sum(len(times) for _, times in gone)
 
     def _take_pair(self, key: bytes, theirs: Fields) -> Expected | None:
-        """Of the owner's objects that have not come again, the one that differs least."""
+        """Take the waiting object of the owner that differs least from ``theirs``."""
         waiting = self._pending.pop(key, None)
         if waiting is None:
             return None
@@ -306,7 +306,7 @@ def report_in(config_map: bytes) -> ShadowReport:
 
 
 def projection(document: Json, kind: Kind) -> Fields:
-    """What policies and gates write of an object, as text that is equal for equal meaning."""
+    """Return the fields that policies and gates write, as text that is equal for equal meaning."""
     spec = document
     for name in kind.pointer.split("/")[1:]:
         spec = spec.get(name) or {}

@@ -9,7 +9,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Of what one cache keeps, keys included."""
+"""The most bytes of one cache, keys included."""
 MAX_SECONDS: Final = 600.0
 """Until it is emptied: most pods whose decisions it keeps are long there by then."""
 _ENTRY_BYTES: Final = 1024

@@ -1,4 +1,4 @@
-"""What admission knows at one moment: policies and namespaces, immutable and swapped whole."""
+"""The state of the cluster at one moment: immutable, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
         name = self.metadata.name or ""
         labels = {NAME_LABEL: name, **(self.metadata.labels or {})}
         annotations = self.metadata.annotations or {}
-        # The label only tells webhook configurations; left over, it must gate nobody.
+        # The label only selects webhooks; a stale one must not gate any pod.
         if annotations.get(OPT_IN_KEY) == OPT_IN:
             return Namespace(labels, has_gates=True)
         opt_in = mistaken_opt_in(annotations)
@@ -63,11 +63,11 @@ class Snapshot(Struct, frozen=True, gc=False):
 
     policies: PolicySet = policy_set(())
     namespaces: Mapping[str, Namespace] | None = None
-    """By name; None where every namespace exists, with nothing but its name label."""
+    """Namespaces by name; None if every namespace exists, with only its name label."""
     excluded: frozenset[str] = frozenset()
     """Namespaces in which nothing is ever changed: our own, whatever a registration says."""
     parents: Parents = NO_PARENTS
-    """What pods inherit from; it goes on following the cluster."""
+    """The owners of pods, in stores that follow the cluster."""
     nodes: KnownNodes | None = None
     """None where they are not known, or not asked for."""
     audited: PolicySet = PolicySet(audits=True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import os
+import ssl
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import uvloop
+from aiohttp import ClientSession
 
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
@@ -22,7 +27,6 @@ from harbourmaster.serving.settings import StartError
 from harbourmaster.serving.site import AddressError
 from harbourmaster.telemetry.logging import configure_logging, get_logger
 from harbourmaster.webhook.engine import Engine, EngineHolder
-from harbourmaster.webhook.example import try_review
 from harbourmaster.webhook.server import ReviewServer
 from harbourmaster.webhook.snapshot import Snapshot, describe
 from harbourmaster.webhook.sources import Sources, load
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from watchfiles import Change
 
     from harbourmaster.serving.settings import ServerSettings
+    from harbourmaster.serving.site import Site
     from harbourmaster.webhook.settings import Settings
     from harbourmaster.webhook.sources import Loaded
 
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 _MOUNTED_DATA: Final = "..data"
 """The link that is replaced when a mounted ConfigMap or Secret changes."""
 _DEBOUNCE_MS: Final = 1600
+_INDENT: Final = 2
 
 
 def serve(arguments: Arguments) -> int:
@@ -73,7 +79,7 @@ async def _serve(
 
 
 class _Standalone:
-    """What changes while serving from files: the documents and our own certificates."""
+    """The server in standalone mode, with its documents and its own certificates."""
 
     def __init__(self, settings: Settings, sources: Sources, stream: BinaryIO | None) -> None:
         self._settings = settings
@@ -110,7 +116,7 @@ class _Standalone:
                         **describe(self._holder.current.snapshot),
                     )
                     if example is not None:
-                        await try_review(example, site, directory / "ca.crt")
+                        await _try_review(example, site, directory / "ca.crt")
                     await server.drain(await stop.wait())
             finally:
                 await server.stop()
@@ -121,7 +127,7 @@ class _Standalone:
         return changes_in(*watched, debounce=_DEBOUNCE_MS, concerns=self._concerns_us)
 
     async def _reload(self, change: Future[object], changes: AsyncGenerator[object]) -> None:
-        """Load everything anew at each change; what can't be read leaves the old in force."""
+        """Load everything again after each change; a failed load keeps the last state."""
         while True:
             try:
                 await change
@@ -171,6 +177,47 @@ def _certificate_directory(server: ServerSettings) -> Path:
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """What the certificate is made for: this machine, by every name a client may use."""
+    """Return the names in the certificate: every name of this machine that a client may use."""
     given = () if host in {"0.0.0.0", "::", "localhost", "127.0.0.1", "::1"} else (host,)  # noqa: S104
     return ("localhost", "127.0.0.1", "::1", *given)
+
+
+async def _try_review(file: Path, site: Site, authority: Path) -> None:
+    """Send the AdmissionReview in ``file``, and print its curl line, the answer and the patch."""
+    url = f"https://localhost:{site.port}/mutate"
+    body = await asyncio.to_thread(file.read_bytes)
+    context = await asyncio.to_thread(ssl.create_default_context, cafile=str(authority))
+    headers = {"Content-Type": "application/json"}
+    async with (
+        ClientSession() as session,
+        session.post(url, data=body, headers=headers, ssl=context) as response,
+    ):
+        answer = await response.read()
+    lines = [
+        "",
+        "Send a recorded admission review to this server:",
+        "",
+        f"  curl --cacert {authority} -H 'Content-Type: application/json' \\",
+        f"       --data @{file} {url}",
+        "",
+        "It answers:",
+        "",
+        _indent(msgspec.json.format(answer, indent=_INDENT)),
+    ]
+    patch = _patch_of(answer)
+    if patch is not None:
+        lines += ["", "The patch in it, decoded:", "", _indent(patch)]
+    lines += ["", "The server keeps running; Ctrl-C stops it.", ""]
+    sys.stdout.write("\n".join(lines))
+    sys.stdout.flush()
+
+
+def _patch_of(answer: bytes) -> bytes | None:
+    response: dict[str, Any] = msgspec.json.decode(answer)["response"]
+    if "patch" not in response:
+        return None
+    return msgspec.json.format(base64.b64decode(response["patch"]), indent=_INDENT)
+
+
+def _indent(text: bytes) -> str:
+    return "\n".join(f"  {line}" for line in text.decode().splitlines())

@@ -70,7 +70,7 @@ class Verdict(Struct, frozen=True, gc=False):
     operations: int = 0
     warnings: tuple[AdmissionWarning, ...] = ()
     audit: Audit | None = None
-    """What is evaluated after the answer, for policies in Audit mode."""
+    """The evaluation of policies in Audit mode, which happens after the answer."""
 
     @property
     def codes(self) -> tuple[str, ...]:

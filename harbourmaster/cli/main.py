@@ -68,7 +68,7 @@ _MODULES: Final = {
 
 class _Version(argparse._VersionAction):  # noqa: SLF001 - it has no other name
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # noqa: ANN401
-        print(resolve_name("harbourmaster.webhook.canary:our_version")())
+        print(resolve_name("harbourmaster.webhook.probe_pod:our_version")())
         parser.exit()
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harbourmaster.cli.terminal import print_out
-from harbourmaster.webhook.canary import our_version
+from harbourmaster.webhook.probe_pod import our_version
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

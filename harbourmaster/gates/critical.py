@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SYSTEM_NAMESPACES: Final = frozenset(("kube-system",))
-"""In other namespaces no pod is critical."""
+"""Pods of other namespaces are never critical."""
 
 _ANNOTATION: Final = "scheduler.alpha.kubernetes.io/critical-pod"
 _TAINT: Final = "CriticalAddonsOnly"

@@ -1,8 +1,6 @@
-"""What a pod must carry of its own and of its parent's metadata before it waits.
+"""The annotations of gated pods, from their own and their parent's metadata (keptn-spec 2.3-2.5).
 
-See keptn-spec 2.3-2.5.
-
-Admission and the controller, which resolves pods gated before their owner was known, both ask here.
+Admission uses this, and the controller for pods that were gated before their owner was known.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def tracking_by_pod(
     version_from_tag: bool = False,
     hashed: str = "",
 ) -> Tracking | None:
-    """For a pod that names its workload; None for one that doesn't, which may ``inherit``.
+    """Track a pod by its own workload; None if it names none, so that its parent may.
 
     ``containers`` is called where the version is to be computed; ``hashed`` is the hash of them,
     where they are not all there any more.
@@ -64,7 +62,7 @@ def tracking_by_parent(
     version_from_tag: bool = False,
     hashed: str = "",
 ) -> Tracking | None:
-    """For a pod that names no workload, by its parent; None where that names none either.
+    """Track a pod that names no workload by its parent; None if the parent names none either.
 
     The parent's values replace the pod's; those that only the pod has stay.
     """
@@ -79,7 +77,7 @@ def tracking_by_parent(
 def _version(
     named_by: Metadata, containers: Callable[[], Sequence[Container]], from_tag: bool, hashed: str
 ) -> tuple[str, str]:
-    """The version, and the container that was to give it, where that is missing."""
+    """Return the version, and the name of the container that should define it, if it is missing."""
     if given := named_by.get(VERSION_KEY):
         return given, ""
     container = named_by.get(CONTAINER_KEY)

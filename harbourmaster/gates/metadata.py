@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPT_IN_KEY: Final = "keptn.sh/lifecycle-toolkit"
-"""Annotation of a Namespace whose pods wait for their checks; the value is OPT_IN, exactly."""
+"""Annotation of a Namespace whose pods wait for their checks; the value must be OPT_IN."""
 OPT_IN: Final = "enabled"
 WORKLOAD_KEY: Final = "keptn.sh/workload"
 VERSION_KEY: Final = "keptn.sh/version"
@@ -47,7 +47,7 @@ _INHERITED: Final = (
     POST_EVALUATIONS_KEY,
     METADATA_KEY,
 )
-"""What a pod gets of its parent's besides workload and version."""
+"""The keys that a pod inherits from its parent, besides workload and version."""
 READ_KEYS: Final = frozenset(
     (WORKLOAD_KEY, VERSION_KEY, CONTAINER_KEY, *_INHERITED, *_FALLBACKS.values())
 )

@@ -1,4 +1,4 @@
-"""What was probably meant for gates and has no effect, in a line each (decision D19).
+"""Lines on keys that were probably meant for gates and have no effect (decision D19).
 
 Such a mistake lets pods run without their checks, so admission, the controller, ``doctor`` and
 ``why`` report it, all from here. A line reads: what is wrong, where, what to do.
@@ -77,9 +77,9 @@ def key_mistakes(
 def owner_mistakes(
     annotations: Mapping[str, str], labels: Mapping[str, str], owners: Sequence[OwnerReference]
 ) -> tuple[Mistake, ...]:
-    """On a pod that asks for checks and is of no kind that can have them.
+    """Warn of a pod that has keys for checks and an owner of an unsupported kind.
 
-    A pod without an owner also asks by the recommended labels, as somebody wrote it by hand.
+    A pod without an owner is written by hand, so its recommended labels count as well.
     """
     if owners:
         if supported_owner(owners) is not None:
@@ -144,6 +144,6 @@ def _waits(annotations: Mapping[str, str], at: str) -> Iterable[Mistake]:
 
 
 def _asks(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether somebody wrote one of Keptn's keys; our Jobs and Keptn's carry some as well."""
+    """Return whether a user wrote one of Keptn's keys; our Jobs and Keptn's have some too."""
     keys = {*annotations, *labels}
     return TASK_NAME_KEY not in keys and not WRITTEN_KEYS.isdisjoint(keys)

@@ -1,4 +1,4 @@
-"""Which owner of a pod counts, and from which object the pod may inherit (keptn-spec 2.3, 2.4)."""
+"""The owner of a pod that counts, and its object to inherit from (keptn-spec 2.3, 2.4)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def is_replica_set(owner: OwnerReference) -> bool:
 
 
 def parent_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:
-    """Of a ReplicaSet's owners the Deployment or Rollout that its pods inherit from, if any."""
+    """Return the Deployment or Rollout among a ReplicaSet's owners, from which its pods inherit."""
     owner = supported_owner(owners)
     if owner is None or owner.kind not in {DEPLOYMENT, ROLLOUT} or not _is_served(owner):
         return None

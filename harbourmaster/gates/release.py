@@ -1,4 +1,4 @@
-"""When a waiting pod is released, and the patch for it (decision D8, D9, keptn-spec 3.6).
+"""The release of waiting pods, and the patch for it (decision D8, D9, keptn-spec 3.6).
 
 A pod that waits in its scheduler instead of at a gate is only changed, so the scheduler asks again.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 OURS: Final = "gates.harbourmaster.dev/"
-"""How the names of our annotations begin."""
+"""The prefix of our annotations."""
 RELEASED_KEY: Final = f"{OURS}released"
 """On a pod released without its checks; the value is the reason: EXPIRED or BY_HAND."""
 EXPIRED: Final = "expired"

@@ -83,12 +83,12 @@ class WaitItem(Struct, frozen=True):
     """One object, or the pods with a label, and what must hold of it."""
 
     text: str
-    """As in the annotation, without ``optional:``."""
+    """The item as in the annotation, without ``optional:``."""
     kind: str
     """A key of KINDS, or ``PLURAL.GROUP``."""
     name: str = ""
     label: tuple[str, str] | None = None
-    """Of pods, in place of a name."""
+    """The label of pods, if the item has no name."""
     test: Literal["", "condition", "field"] = ""
     """Empty: the object is ready, as its kind has it, or exists."""
     path: str = ""
@@ -105,11 +105,11 @@ class Waits(Struct, frozen=True):
     """Seconds from the pod's creation; 0 for no limit."""
     on_timeout: OnTimeout = "Keep"
     faults: tuple[str, ...] = ()
-    """What is wrong: where: what to do."""
+    """Lines of the form ``what is wrong: where: what to do``."""
 
 
 def waits_of(annotations: Mapping[str, str]) -> Waits | None:
-    """What a pod with these annotations waits for; None for nothing."""
+    """Return the waits of a pod with these annotations; None if it waits for nothing."""
     text = annotations.get(WAIT_FOR_KEY)
     if text is None:
         return None
@@ -118,7 +118,10 @@ def waits_of(annotations: Mapping[str, str]) -> Waits | None:
 
 
 def kind_of(entry: str) -> tuple[str, Resource]:
-    """Of an entry of a list of kinds, the kind as items name it. Raises ValueError, one line."""
+    """Return the kind of an entry of a list of kinds as items name it, and its resource.
+
+    Raises ValueError with one line.
+    """
     if known := _WORDS.get(entry):
         return known, KINDS[known]
     match = _CUSTOM.fullmatch(entry)

@@ -1,4 +1,4 @@
-"""What a gated pod says of its workload, for the objects made of it (keptn-spec 2.6, 2.7)."""
+"""The workload that a gated pod describes, for Keptn's objects (keptn-spec 2.6, 2.7)."""
 
 from __future__ import annotations
 

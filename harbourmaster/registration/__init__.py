@@ -1,1 +1,1 @@
-"""What webhook configurations and trust bundles should be, and what has drifted. Pure, no I/O."""
+"""Desired webhook configurations and trust bundles, and their drift. Pure, no I/O."""

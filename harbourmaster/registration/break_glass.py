@@ -26,7 +26,7 @@ _BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, TASK_DEFINITIONS_ENTRY))
 
 
 class BreakGlass(Struct, frozen=True):
-    """What the annotation says. All fields may be empty: its presence counts."""
+    """The content of the annotation; all fields may be empty, because its presence counts."""
 
     by: str = ""
     at: str = ""
@@ -35,11 +35,11 @@ class BreakGlass(Struct, frozen=True):
     """The failurePolicy of each webhook before, by its name."""
 
     def has_noted(self, name: str) -> bool:
-        """Whether it says of a webhook what can be restored."""
+        """Return whether the policy of this webhook can be restored."""
         return self.before.get(name) in {OPEN, _CLOSED}
 
     def __str__(self) -> str:
-        """Who started it, when and why, in one line."""
+        """Return in one line who started the mode, when and why."""
         said = (f"by {self.by}" if self.by else "", f"at {self.at}" if self.at else "")
         who = " ".join(filter(None, said)) or "by an unknown user"
         # The annotation can have any text, and it goes into events.
@@ -65,7 +65,7 @@ def break_glass_of(configuration: Mapping[str, Any] | None) -> BreakGlass | None
 
 
 def with_open_webhooks(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with every webhook failing open."""
+    """Return the configuration with every webhook failing open."""
     entries = [{**entry, _POLICY: OPEN} for entry in configuration.get("webhooks") or ()]
     return {**configuration, "webhooks": entries}
 
@@ -97,7 +97,7 @@ def without_break_glass(configuration: Mapping[str, Any], glass: BreakGlass) -> 
 
 
 def is_open(entry: Mapping[str, Any]) -> bool:
-    """Whether what a webhook does not answer is let in."""
+    """Return whether objects are admitted that the webhook does not answer."""
     return entry.get(_POLICY) == OPEN
 
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from harbourmaster.registration.settings import RegistrationSettings
 
 NAME: Final = "harbourmaster"
-"""Of both configurations."""
+"""The name of both configurations."""
 SHADOW: Final = "000-harbourmaster-shadow"
-"""Of both in shadow mode: the API server calls mutating ones by name, so it sees objects first."""
+"""The name in shadow mode: mutating webhooks run in the order of names, so ours runs first."""
 SHADOW_PATHS: Final = ("/shadow/mutate", "/shadow/validate")
 """Not served otherwise, so that a configuration that was left over changes nothing."""
 SHADOW_SECONDS: Final = 2
@@ -81,7 +81,7 @@ HELD: Final = (
 
 _GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "batch"}
 _CREATE_ONLY: Final = ("jobs",)
-"""Their templates are immutable, so a patch of an update would block it."""
+"""Resources with immutable templates, so that a patch of an update would block it."""
 _POLICY_PLURALS: Final = ["clusterpodschedulingpolicies", "podschedulingpolicies"]
 _CHECKS_PLURALS: Final = [
     resource.plural for resource in (APP_CONTEXTS, APPS, EVALUATION_DEFINITIONS)
@@ -125,7 +125,7 @@ class Home(Struct, frozen=True):
 def desired_configurations(
     settings: RegistrationSettings, home: Home, ca_bundle: bytes | None
 ) -> dict[Resource, dict[str, Any]]:
-    """Both configurations, as the API holds them. ``ca_bundle`` is PEM; None leaves it out."""
+    """Return both configurations as the API stores them, with ``ca_bundle`` (PEM) if given."""
     entries = _Entries(settings, home, ca_bundle)
     mutating, validating = (
         entries.observing() if settings.shadow else (entries.mutating(), entries.validating())
@@ -138,7 +138,7 @@ def desired_configurations(
 
 
 def name_of(settings: RegistrationSettings) -> str:
-    """The name of both configurations."""
+    """Return the name of both configurations."""
     return SHADOW if settings.shadow else NAME
 
 
@@ -194,7 +194,7 @@ class _Entries:
             # Their size only, on which no gate depends.
             self._validating(CHECKS_ENTRY, checks, settings.failure_policy, "Equivalent"),
             # Not as with Keptn, whose entry fails closed: a metric that came past us has an error
-            # in its status and passes no evaluation, so nobody's manifests need to wait for us.
+            # in its status and passes no evaluation, so no manifest needs to wait for us.
             self._validating(METRICS_ENTRY, metrics, settings.failure_policy, "Equivalent"),
             # The same holds here: what came past us has a condition that says what is wrong. And to
             # take our finalizers off, so that something can go, is an update that must pass.

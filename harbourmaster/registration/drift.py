@@ -1,4 +1,4 @@
-"""How a stored configuration differs from the desired one, and its repair: pure.
+"""The differences of a stored configuration from the desired one, and their repair (pure).
 
 The whole object is ours, yet others may add labels, annotations and owners of their own, and a
 newer API server fields that we don't know: these stay.
@@ -64,7 +64,7 @@ class Repair(Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """What is repaired, as an event names it."""
+        """Return the repaired thing as events name it."""
         if not self.field:
             return f"webhook {self.entry}"
         name = self.field.rpartition(".")[2] if self.field == CA_BUNDLE else self.field
@@ -101,9 +101,9 @@ def apply_repairs(
 
 
 def describe(repair: Repair, *, by_hand: bool) -> str:
-    """The repair in one sentence for an event.
+    """Describe the repair in one sentence for an event.
 
-    ``by_hand`` says that we have seen the object as it should be, so that somebody changed it.
+    ``by_hand`` says that we have seen the object as it should be, so another client changed it.
     """
     was = _was(repair, by_hand=by_hand)
     if not repair.field and repair.wanted is None:
@@ -185,7 +185,7 @@ def _entry(
 def _leaves(
     entry: dict[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """What is compared as one value: of clientConfig its parts, of the rest whole fields."""
+    """Yield the compared fields: those of clientConfig one by one, all others whole."""
     for key, value in entry.items():
         if key in {"clientConfig", "service"}:
             yield from _leaves(value, (*path, key))

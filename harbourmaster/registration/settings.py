@@ -18,12 +18,12 @@ KINDS: Final = (
     "jobs",
     "cronjobs",
 )
-"""What is registered by default: pods, and the templates of both flavours of kupid.
+"""The resources that are registered by default: pods, and the templates of both kinds of kupid.
 
 See decision D5.
 """
 MORE_KINDS: Final = ("replicasets",)
-"""What may be registered besides: ReplicaSets differ from their Deployment once mutated."""
+"""Further resources that may be registered; a mutated ReplicaSet differs from its Deployment."""
 OPERATIONS: Final = ("CREATE", "UPDATE")
 EXCLUDED_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
 
@@ -32,7 +32,7 @@ Selector = dict[str, Any]
 
 
 class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
-    """What the webhook configurations say; drift is repaired to this."""
+    """The content of the webhook configurations; drift is repaired to this."""
 
     service_name: Annotated[
         str, "Service that the API server calls; its name is in the certificate"

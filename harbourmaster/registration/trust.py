@@ -1,4 +1,4 @@
-"""What every caBundle holds: without I/O, but with a memory.
+"""The content of every caBundle: without I/O, but with a memory.
 
 The Secret says whom to trust. Replicas read it late, so an authority that vanishes from it by hand
 stays in the bundles until no replica can serve a serving certificate of it any more.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 RETAINED: Final = timedelta(hours=1)
-"""How long an authority stays trusted that the Secret has lost; a mount follows in two minutes."""
+"""The time for which a lost authority stays trusted; mounts follow within two minutes."""
 
 
 class Trust:
@@ -33,7 +33,7 @@ class Trust:
         self._ahead: frozenset[x509.Certificate] = frozenset()
 
     def remember(self, bundles: Iterable[bytes], now: datetime) -> None:
-        """Trust what the bundles hold already: somebody may serve a certificate of it."""
+        """Trust the authorities in the bundles, because a replica may serve their certificates."""
         for bundle in bundles:
             for authority in read_authorities(bundle, now):
                 self._known.setdefault(authority, None)
@@ -45,7 +45,7 @@ class Trust:
         )
 
     def bundle(self, data: Mapping[str, bytes], now: datetime) -> bytes:
-        """The PEM of every caBundle; empty where nobody can be trusted yet."""
+        """Return the PEM of every caBundle; empty if there is no authority yet."""
         present = {*required_authorities(data, now), *self._ahead}
         if not present:
             return b""
@@ -64,7 +64,7 @@ class Trust:
     def with_lost_authorities(
         self, data: Mapping[str, bytes], now: datetime
     ) -> Mapping[str, bytes]:
-        """The data; if it is not sound, with the authorities that it has lost."""
+        """Return the Secret's data; if it is not sound, with the authorities that it has lost."""
         if is_sound(data, now):
             return data
         authorities = read_authorities(data.get(CA_CERTIFICATE), now)

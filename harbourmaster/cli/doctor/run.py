@@ -29,7 +29,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.webhook.canary import our_version
+from harbourmaster.webhook.probe_pod import our_version
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

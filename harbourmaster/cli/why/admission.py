@@ -27,7 +27,6 @@ from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.cases import DEFAULTS
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.gating_version import gating_of
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
@@ -39,7 +38,7 @@ from harbourmaster.webhook.review import (
     decode_review,
 )
 from harbourmaster.webhook.reviewed_object import read_object
-from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
+from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings, gating_of
 from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import read_policy
 from harbourmaster.webhook.verdict import MALFORMED, Verdict

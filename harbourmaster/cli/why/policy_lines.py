@@ -250,7 +250,7 @@ def _group_mismatches(reports: Sequence[PolicyReport]) -> list[list[PolicyReport
     parts: dict[tuple[str, str], list[PolicyReport]] = {}
     for report in reports:
         mismatch = report.mismatch
-        key = (mismatch.path, mismatch.found) if mismatch else (report.reference, "")
+        key = (mismatch.path, mismatch.present) if mismatch else (report.reference, "")
         parts.setdefault(key, []).append(report)
     return [
         group
@@ -267,7 +267,7 @@ def _mismatch_of(group: Sequence[PolicyReport]) -> tuple[str, str]:
     wants = {report.mismatch.wants for report in group if report.mismatch is not None}
     text = str(first.mismatch)
     if len(wants) > 1:
-        text = f"{first.mismatch.path} wants something else, {first.mismatch.found}"
+        text = f"{first.mismatch.path} wants something else, {first.mismatch.present}"
     return f"{name} and {len(rest)} more", f"{text}; --all lists them"
 
 

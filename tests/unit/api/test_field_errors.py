@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.field_errors import (
+    FieldError,
     check_name,
     forbidden,
     invalid,
+    reason,
     refusal,
     required,
     unsupported,
 )
-from harbourmaster.policies.validation import FieldError, reason, validate
+from harbourmaster.policies.validation import validate
 from helpers.policy_parts import (
     FORBIDDEN,
     INVALID,

@@ -34,7 +34,7 @@ from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.rescheduling.model import Criteria
-from harbourmaster.webhook.canary import our_version
+from harbourmaster.webhook.probe_pod import our_version
 from helpers.broken_installations import GATED, POD, addon, flags, leaf, settings_file
 from helpers.examined import (
     CONTROLLER,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.advice import warn
 from harbourmaster.policies.model import PREFERRED, REQUIRED
-from harbourmaster.policies.validation import validate, warn
+from harbourmaster.policies.validation import validate
 from helpers.policy_parts import (
     APART,
     NEAR,

@@ -117,7 +117,7 @@ def test_a_template_is_not_called_a_pod():
     asked = (template, "/spec/template/spec", "ns1", {})
     others = candidates(cluster_policy("a", pods={"app": "db"}), policy("b", "ns2"))
     found = explain(*asked, others, MergeOptions(), whose="the template")
-    assert [each.mismatch.found for each in found.policies] == [
+    assert [each.mismatch.present for each in found.policies] == [
         'the template has "web"',
         "the template is in ns1",
     ]

@@ -14,9 +14,8 @@ from harbourmaster.serving.background import running
 from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import EngineHolder
 from harbourmaster.webhook.gating_choice import GatingChoice
-from harbourmaster.webhook.gating_version import gating_of
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.settings import WatchSettings
+from harbourmaster.webhook.settings import WatchSettings, gating_of
 from helpers.admitted import GATE, OPT_IN, Answer, engine_of, keys, pod
 from helpers.objects import review
 from helpers.patience import PATIENCE

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harbourmaster.webhook import engine as module
-from harbourmaster.webhook.canary import CANARY
+from harbourmaster.webhook.probe_pod import PROBE_LABEL
 from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNMATCHED
 from helpers.admitted import APP_TYPE, ask, engine_of, keys, pod
 from helpers.fit_nodes import taint
@@ -229,7 +229,7 @@ def test_what_is_never_changed_is_never_judged(request_fields):
 
 
 def test_the_pod_by_which_doctor_asks_is_not_judged():
-    document = workload("Pod", {APP_TYPE: "x", CANARY: "true"})
+    document = workload("Pod", {APP_TYPE: "x", PROBE_LABEL: "true"})
     assert told(document, request={"dryRun": True}) == []
 
 

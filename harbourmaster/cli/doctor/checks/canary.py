@@ -14,7 +14,7 @@ from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnreachableError
 from harbourmaster.registration.break_glass import break_glass_of
 from harbourmaster.registration.desired import NAME
-from harbourmaster.webhook.canary import CANARY, VERSION, our_version
+from harbourmaster.webhook.probe_pod import PROBE_LABEL, VERSION, our_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -213,7 +213,7 @@ async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> C
     marks = [
         toleration
         for toleration in spec.get("tolerations") or ()
-        if toleration.get("key") == CANARY
+        if toleration.get("key") == PROBE_LABEL
     ]
     return CanaryResult(namespace, version, None, stored, bool(version) and bool(marks))
 
@@ -238,7 +238,7 @@ def pod(labels: dict[str, str]) -> dict[str, Any]:
         "restartPolicy": "Never",
         "containers": [container],
     }
-    return _object_of(PODS, spec, labels={**labels, CANARY: "true"})
+    return _object_of(PODS, spec, labels={**labels, PROBE_LABEL: "true"})
 
 
 def _object_of(resource: Resource, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:  # noqa: ANN401

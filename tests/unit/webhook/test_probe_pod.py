@@ -16,9 +16,9 @@ from harbourmaster.policies.model import (
     PolicyMetadata,
     PolicySpec,
 )
-from harbourmaster.webhook.canary import CANARY, VERSION, canary_policy, our_version
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.probe_pod import PROBE_LABEL, VERSION, our_version, probe_pod_policy
 from harbourmaster.webhook.review import decode_review
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
@@ -40,14 +40,14 @@ def asked(document, *, features=("policies", "gates"), namespace="ns1", policies
 
 
 def canary(kind="Pod"):
-    return workload(kind, {CANARY: "true"})
+    return workload(kind, {PROBE_LABEL: "true"})
 
 
 @pytest.mark.parametrize("features", [("policies", "gates"), ()], ids=repr)
 def test_one_that_is_tried_is_told_who_answers(features):
     spec = asked(canary(), dryRun=True, features=features)["spec"]
     assert spec["nodeSelector"][VERSION] == our_version()
-    assert {"key": CANARY, "operator": "Exists"} in spec["tolerations"]
+    assert {"key": PROBE_LABEL, "operator": "Exists"} in spec["tolerations"]
     again = asked({**canary(), "spec": spec}, dryRun=True)
     assert again["spec"] == spec
 
@@ -85,7 +85,7 @@ def test_nothing_else_is(document, options):
 
 
 def test_it_sets_nothing_but_what_policies_may_set():
-    policy = canary_policy()
+    policy = probe_pod_policy()
     assert policy.fault is None
     assert policy.node_selector == ((VERSION, our_version()),)
     assert (policy.node_name, policy.scheduler_name, policy.required) == (None, None, None)

@@ -1,7 +1,7 @@
-"""The pod by which ``harbourmaster doctor`` finds out whether the API server asks us, and whom.
+"""The probe pod, by which ``harbourmaster doctor`` checks that the API server calls the webhook.
 
-It is tried by a dry run, so nothing of it is ever stored, and what it gets selects no node: it is a
-policy like any other, merged by the same code, which says the version that answers.
+Doctor creates the pod in a dry run, so it is never stored. The webhook merges a policy into it that
+selects no node and contains the version that answers; users know the probe as the check ``canary``.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.webhook.review import RequestHead
 
-CANARY: Final = "doctor.harbourmaster.dev/canary"
-"""Label of the pod that is tried, and key of the toleration that it gets."""
+PROBE_LABEL: Final = "doctor.harbourmaster.dev/canary"
+"""The label of a probe pod, and the key of the toleration that it gets."""
 VERSION: Final = "doctor.harbourmaster.dev/version"
-"""Key of the node selector that it gets; the value is the version that answered."""
+"""The key of the node selector that a probe pod gets; the value is the version that answers."""
 _NO_LABEL: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST: Final = 63
 
 
-def is_canary(request: RequestHead, labels: Mapping[str, str]) -> bool:
-    """Whether a pod is one that is only tried; one that would be stored never is."""
-    return CANARY in labels and request.dry_run is True
+def is_probe_pod(request: RequestHead, labels: Mapping[str, str]) -> bool:
+    """Return whether a pod is a probe pod; a pod that would be stored never is."""
+    return PROBE_LABEL in labels and request.dry_run is True
 
 
 @cache
-def canary_policy() -> CompiledPolicy:
-    """What such a pod gets besides what policies ask for."""
+def probe_pod_policy() -> CompiledPolicy:
+    """Return the policy for probe pods, which applies before all policies of the cluster."""
     spec = PolicySpec(
         namespace_selector=LabelSelector(),
-        pod_selector=LabelSelector(match_labels={CANARY: "true"}),
+        pod_selector=LabelSelector(match_labels={PROBE_LABEL: "true"}),
         node_selector={VERSION: our_version()},
-        tolerations=[Toleration(key=CANARY, operator="Exists")],
+        tolerations=[Toleration(key=PROBE_LABEL, operator="Exists")],
     )
     return compile_policy(
         Policy(API_VERSION, CLUSTER_POLICY, PolicyMetadata(name="doctor-canary"), spec)
@@ -57,7 +57,7 @@ def canary_policy() -> CompiledPolicy:
 
 @cache
 def our_version() -> str:
-    """The version of this package, as a label may hold it."""
+    """Return the version of this package as a valid label value."""
     try:
         release = version("harbourmaster")
     except PackageNotFoundError:
