@@ -17,5 +17,5 @@ async def api():
 @pytest.fixture
 async def client(api):
     """Return a client of it."""
-    async with api.client() as found:
-        yield found
+    async with api.client() as api_client:
+        yield api_client

@@ -72,8 +72,8 @@ def lines(*command, cwd):
 def test_bash_completes_commands_flags_values_and_files(script, typed):
     path = script("bash")
     words = f"{typed}''" if typed.endswith(" ") else typed
-    found = lines("bash", "-c", BASH.format(script=path, words=words), cwd=path.parent)
-    assert set(found) - {""} == CASES[typed]
+    choices = lines("bash", "-c", BASH.format(script=path, words=words), cwd=path.parent)
+    assert set(choices) - {""} == CASES[typed]
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
@@ -81,8 +81,8 @@ def test_bash_completes_commands_flags_values_and_files(script, typed):
 def test_fish_completes_the_same(script, typed):
     path = script("fish")
     command = f'source {path}; complete -C "harbourmaster {typed}"'
-    found = lines("fish", "--no-config", "-c", command, cwd=path.parent)
-    assert CASES[typed] <= {line.partition("\t")[0] for line in found}
+    choices = lines("fish", "--no-config", "-c", command, cwd=path.parent)
+    assert CASES[typed] <= {line.partition("\t")[0] for line in choices}
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
@@ -113,7 +113,7 @@ def test_kubectl_completes_the_plugin(script, typed):
         text=True,
         check=True,
     )
-    *found, directive = done.stdout.splitlines()
-    assert set(found) == CASES[typed]
+    *choices, directive = done.stdout.splitlines()
+    assert set(choices) == CASES[typed]
     # Where we know nothing, the shell completes files.
     assert directive == ":0"

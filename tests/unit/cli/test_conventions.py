@@ -46,13 +46,13 @@ def test_a_namespace_is_the_objects_and_the_installations_has_one_name():
         for action in parser._actions:
             if action.help is not argparse.SUPPRESS and "--namespace" in action.option_strings:
                 meanings[parser.prog] = action.dest
-        found = {
+        result = {
             name
             for action in parser._actions
             if action.dest == "installed_in" and action.help is not argparse.SUPPRESS
             for name in action.option_strings
         }
-        assert found <= {"--installed-in"}
+        assert result <= {"--installed-in"}
     assert set(meanings.values()) == {"namespace"}
     assert {"harbourmaster gate list", "harbourmaster why pod"} <= meanings.keys()
 

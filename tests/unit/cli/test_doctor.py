@@ -65,8 +65,8 @@ async def test_a_sound_installation_is_healthy(cluster):
 
 async def test_settings_of_a_config_map_count(cluster):
     settings_file(cluster, "webhook: {failurePolicy: Fail}\n")
-    (found, *_) = told(await examined(cluster), "fault")
-    assert found == (
+    (findings, *_) = told(await examined(cluster), "fault")
+    assert findings == (
         "configurations",
         "fault",
         "failurePolicy of templates.harbourmaster.dev (mutating): is Ignore, Fail expected",
@@ -139,11 +139,11 @@ async def test_a_certificate_that_should_have_been_renewed_is_reported(cluster):
 async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(cluster):
     cluster.forbidden.add("secrets")
     cluster.entry(GATED)["clientConfig"]["caBundle"] = ""
-    found = told(await examined(cluster))
-    assert [(check, severity) for check, severity, _ in found][:1] == [("certificates", "fault")]
+    findings = told(await examined(cluster))
+    assert [(check, severity) for check, severity, _ in findings][:1] == [("certificates", "fault")]
     assert any(
         severity == "unknown" and "missing permission to read it" in text
-        for _, severity, text in found
+        for _, severity, text in findings
     )
 
 
@@ -169,8 +169,8 @@ async def test_a_canary_namespace_can_be_named(cluster):
     report = await examined(cluster, canary_namespace="shop")
     (said,) = [finding.text for finding in report.findings if finding.check == "canary"]
     assert said.startswith("a pod tried in shop was answered")
-    (found,) = told(await examined(cluster, canary_namespace="nowhere"))
-    assert found[:2] == ("canary", "unknown")
+    (findings,) = told(await examined(cluster, canary_namespace="nowhere"))
+    assert findings[:2] == ("canary", "unknown")
 
 
 async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(cluster):
@@ -197,23 +197,25 @@ async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
 
 async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(cluster, capsys):
     cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
-    found = [text for _, severity, text in told(await examined(cluster)) if severity == "unknown"]
-    assert len(found) == 1
-    assert "Namespace shop is skipped, because it cannot be read: " in found[0]
+    findings = [
+        text for _, severity, text in told(await examined(cluster)) if severity == "unknown"
+    ]
+    assert len(findings) == 1
+    assert "Namespace shop is skipped, because it cannot be read: " in findings[0]
     assert capsys.readouterr().err == ""
 
 
 async def test_missing_permissions_are_reported_by_check_and_the_rest_is_checked(cluster):
     cluster.forbidden.update({"namespaces", "customresourcedefinitions"})
     cluster.entry(POD)["failurePolicy"] = "Fail"
-    found = told(await examined(cluster))
-    assert ("configurations", "unknown") in {one[:2] for one in found}
-    assert {check for check, severity, _ in found if severity == "unknown"} >= {
+    findings = told(await examined(cluster))
+    assert ("configurations", "unknown") in {one[:2] for one in findings}
+    assert {check for check, severity, _ in findings if severity == "unknown"} >= {
         "definitions",
         "gates",
         "selectors",
     }
-    assert all("ada" in one[2] for one in found if one[1] == "unknown")
+    assert all("ada" in one[2] for one in findings if one[1] == "unknown")
 
 
 async def test_a_caller_without_any_permission_gets_one_line(cluster):
@@ -258,8 +260,8 @@ async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(cluster):
         cluster.remove(DEPLOYMENTS, name, HOME)
     cluster.age(3600)
     report = await examined(cluster)
-    (found,) = [finding for finding in report.findings if finding.subject.startswith("Lease")]
-    assert "Deployment harbourmaster-controller not found" in found.remedy
+    (findings,) = [finding for finding in report.findings if finding.subject.startswith("Lease")]
+    assert "Deployment harbourmaster-controller not found" in findings.remedy
 
 
 @pytest.mark.parametrize("broken", ["get", "create"])
@@ -299,17 +301,17 @@ async def test_where_nothing_of_ours_is_one_finding_says_so(cluster):
     elsewhere = {"name": "controller", "namespace": "elsewhere"}
     cluster.put(DEPLOYMENTS, {"metadata": elsewhere})
     report = await examined(cluster)
-    (found,) = report.findings
-    assert found.text == f"is not installed in namespace {HOME}, but in elsewhere"
-    assert found.remedy == "set --installed-in elsewhere"
+    (finding,) = report.findings
+    assert finding.text == f"is not installed in namespace {HOME}, but in elsewhere"
+    assert finding.remedy == "set --installed-in elsewhere"
     assert report.summary == "Harbourmaster is not healthy: 1 fault."
 
 
 async def test_configurations_tell_where_it_is(cluster):
     report = await diagnose(cluster, "elsewhere")
-    (found,) = report.findings
-    assert found.text == f"is not installed in namespace elsewhere, but in {HOME}"
-    assert found.remedy == f"set --installed-in {HOME}"
+    (finding,) = report.findings
+    assert finding.text == f"is not installed in namespace elsewhere, but in {HOME}"
+    assert finding.remedy == f"set --installed-in {HOME}"
 
 
 async def test_an_api_server_that_goes_away_ends_it(cluster):
@@ -327,8 +329,8 @@ async def test_an_api_server_that_goes_away_ends_it(cluster):
 
 
 def test_rights_are_those_of_the_manifests():
-    found = required_rights(ControllerSettings(), "elsewhere")
-    said = {(one.account, str(one), one.namespace) for one in found}
+    result = required_rights(ControllerSettings(), "elsewhere")
+    said = {(one.account, str(one), one.namespace) for one in result}
     assert (CONTROLLER, "patch pods", "") in said
     assert (WEBHOOK, "watch namespaces", "") in said
     assert (
@@ -349,19 +351,16 @@ def test_rights_are_those_of_the_manifests():
     ],
 )
 def test_rights_follow_the_settings(settings, right):
-    without = {str(one) for one in required_rights(ControllerSettings(), HOME)}
-    found = {
-        str(one) for one in required_rights(msgspec.convert(settings, ControllerSettings), HOME)
-    }
-    assert without < found
-    assert any(each.startswith(right.split("/")[0]) for each in found - without)
+    without = set(map(str, required_rights(ControllerSettings(), HOME)))
+    changed = msgspec.convert(settings, ControllerSettings)
+    rights = set(map(str, required_rights(changed, HOME)))
+    assert without < rights
+    assert any(each.startswith(right.split("/")[0]) for each in rights - without)
 
 
 def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
-    ours = {str(one) for one in required_rights(ControllerSettings(), HOME)}
-    theirs = {
-        str(one) for one in required_rights(ControllerSettings(register_webhooks=False), HOME)
-    }
+    ours = set(map(str, required_rights(ControllerSettings(), HOME)))
+    theirs = set(map(str, required_rights(ControllerSettings(register_webhooks=False), HOME)))
     assert {our for our in ours - theirs if "mutatingwebhook" in our}
     assert not {their for their in theirs if "mutatingwebhook" in their}
 
@@ -376,8 +375,8 @@ def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
     ],
 )
 def test_which_pods_are_critical_add_ons(pod, is_one):
-    found = add_on(msgspec.json.encode(pod), Criteria())
-    assert (found is not None) is is_one
+    result = add_on(msgspec.json.encode(pod), Criteria())
+    assert (result is not None) is is_one
 
 
 def test_faults_come_first_with_what_to_do_and_the_verdict_last():

@@ -25,17 +25,17 @@ BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 @pytest.fixture
 async def api():
     async with FakeApi() as fake_api:
-        for resource, one in desired_configurations(
+        for resource, configuration in desired_configurations(
             RegistrationSettings(), Home("h"), b"x"
         ).items():
-            fake_api.put(resource, one)
+            fake_api.put(resource, configuration)
         yield fake_api
 
 
 @pytest.fixture
 async def client(api):
-    async with api.client() as found:
-        yield found
+    async with api.client() as api_client:
+        yield api_client
 
 
 async def change(client, to, reason="incident 4711"):
@@ -70,10 +70,10 @@ async def test_break_glass_mode_is_started_reported_and_ended(api, client, capsy
         for note in notes(api)
     )
     assert await change(client, "off") == 0
-    for resource, one in zip(BOTH, before, strict=True):
-        found = api.get(resource, NAME)
-        assert found["webhooks"] == one["webhooks"]
-        assert "annotations" not in found["metadata"]
+    for resource, configuration in zip(BOTH, before, strict=True):
+        stored = api.get(resource, NAME)
+        assert stored["webhooks"] == configuration["webhooks"]
+        assert "annotations" not in stored["metadata"]
     assert len(notes(api)) == 4
     assert "restored" in capsys.readouterr().out
 
@@ -94,19 +94,19 @@ async def test_switching_twice_changes_nothing(api, client, capsys):
 
 async def test_a_webhook_that_was_closed_again_is_opened(api, client):
     await change(client, "on")
-    found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
-    found["webhooks"][0]["failurePolicy"] = "Fail"
-    api.put(MUTATING_WEBHOOKS, found)
-    before = break_glass_of(found).before
+    stored = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
+    stored["webhooks"][0]["failurePolicy"] = "Fail"
+    api.put(MUTATING_WEBHOOKS, stored)
+    before = break_glass_of(stored).before
     assert await change(client, "on") == 0
     assert set(policies(api).values()) == {"Ignore"}
     assert break_glass_of(api.get(MUTATING_WEBHOOKS, NAME)).before == before
 
 
 async def test_a_mode_that_was_annotated_by_hand_is_ended_too(api, client):
-    found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
-    found["metadata"]["annotations"] = {ANNOTATION: "fire"}
-    api.put(MUTATING_WEBHOOKS, found)
+    stored = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
+    stored["metadata"]["annotations"] = {ANNOTATION: "fire"}
+    api.put(MUTATING_WEBHOOKS, stored)
     assert await change(client, "off") == 0
     assert break_glass_of(api.get(MUTATING_WEBHOOKS, NAME)) is None
 
@@ -115,11 +115,11 @@ async def test_an_unknown_failure_policy_of_gated_pods_becomes_fail_and_is_repor
     api, client, capsys
 ):
     await change(client, "on")
-    found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
+    stored = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
     forged = {"gated-pods.harbourmaster.dev": "Nonsense", "pods.harbourmaster.dev": "Ignore"}
     said = {"by": "mallory\x1b[2J", "before": forged}
-    found["metadata"]["annotations"] = {ANNOTATION: msgspec.json.encode(said).decode()}
-    api.put(MUTATING_WEBHOOKS, found)
+    stored["metadata"]["annotations"] = {ANNOTATION: msgspec.json.encode(said).decode()}
+    api.put(MUTATING_WEBHOOKS, stored)
     assert await change(client, "off") == 0
     assert policies(api)["gated-pods.harbourmaster.dev"] == "Fail"
     assert policies(api)["pods.harbourmaster.dev"] == "Ignore"
@@ -204,7 +204,7 @@ def test_a_reason_is_limited_and_cleaned():
 def test_the_event_is_valid_for_the_api():
     stored = {"metadata": {"uid": "u"}}
     said = break_glass.BreakGlass(by="ada", reason="x" * 2000)
-    found = break_glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
-    assert len(found["note"]) <= 1000
-    assert found["regarding"]["uid"] == "u"
-    assert msgspec.json.encode(found)
+    result = break_glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)
+    assert len(result["note"]) <= 1000
+    assert result["regarding"]["uid"] == "u"
+    assert msgspec.json.encode(result)

@@ -42,18 +42,18 @@ async def told(cluster):
 
 
 async def test_nothing_is_missing(cluster):
-    (found,) = await told(cluster)
-    assert (found.severity, found.text) == ("ok", "no part of deploy/hardened is missing")
+    (finding,) = await told(cluster)
+    assert (finding.severity, finding.text) == ("ok", "no part of deploy/hardened is missing")
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=COMPONENTS)
 async def test_each_guard_is_named_with_the_component_that_adds_it(cluster, guard):
     missing, *_ = guard.policies
     cluster.remove(BINDINGS, missing)
-    (found,) = await told(cluster)
-    assert (found.severity, found.subject) == ("note", guard.component)
-    assert found.text == f"no binding denies by {missing}: {guard.unguarded}"
-    assert found.remedy == f"add deploy/components/{guard.component}"
+    (finding,) = await told(cluster)
+    assert (finding.severity, finding.subject) == ("note", guard.component)
+    assert finding.text == f"no binding denies by {missing}: {guard.unguarded}"
+    assert finding.remedy == f"add deploy/components/{guard.component}"
 
 
 async def test_a_binding_that_only_warns_guards_nothing(cluster):
@@ -66,10 +66,10 @@ async def test_before_1_30_it_says_what_is_unguarded(cluster):
     for guard in GUARDS:
         for name in guard.policies:
             cluster.remove(BINDINGS, name)
-    found = await told(cluster)
-    assert [one.subject for one in found] == COMPONENTS
-    for one, guard in zip(found, GUARDS, strict=True):
-        assert one.text == f"needs Kubernetes 1.30, this is 1.29: {guard.unguarded}"
+    findings = await told(cluster)
+    assert [finding.subject for finding in findings] == COMPONENTS
+    for finding, guard in zip(findings, GUARDS, strict=True):
+        assert finding.text == f"needs Kubernetes 1.30, this is 1.29: {guard.unguarded}"
 
 
 async def test_ranges_are_proposed_from_the_addresses_of_the_api_server(cluster):
@@ -79,9 +79,9 @@ async def test_ranges_are_proposed_from_the_addresses_of_the_api_server(cluster)
         metadata = {"name": kind, "namespace": "default", "labels": labels}
         endpoints = [{"addresses": [address]}]
         cluster.put(SLICES, {"metadata": metadata, "addressType": kind, "endpoints": endpoints})
-    (found,) = await told(cluster)
-    assert found.subject == "address ranges"
-    assert found.remedy == (
+    (finding,) = await told(cluster)
+    assert finding.subject == "address ranges"
+    assert finding.remedy == (
         "add deploy/components/hardened with the ranges 192.0.2.10/32, 2001:db8::10/128"
     )
 

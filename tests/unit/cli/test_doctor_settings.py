@@ -37,11 +37,11 @@ def deployment(*flags, mount="/etc/ours", before=None, is_command=False, more=()
     return {"metadata": {"name": "d"}, "spec": spec}
 
 
-async def timeout(found):
+async def timeout(given):
     async def find(resource, name, namespace):
         assert namespace == "home"
         if resource == DEPLOYMENTS:
-            return msgspec.json.encode(found)
+            return msgspec.json.encode(given)
         assert resource == CONFIG_MAPS
         return msgspec.json.encode({"data": FILES[name]}) if name in FILES else None
 
@@ -50,7 +50,7 @@ async def timeout(found):
 
 
 @pytest.mark.parametrize(
-    ("found", "seconds"),
+    ("given", "seconds"),
     [
         (deployment(), 3),
         (deployment("--host=0.0.0.0", "--webhook-timeout-seconds=5"), 5),
@@ -69,12 +69,12 @@ async def timeout(found):
     ],
     ids=range(14),
 )
-async def test_flags_and_files(found, seconds):
-    assert await timeout(found) == seconds
+async def test_flags_and_files(given, seconds):
+    assert await timeout(given) == seconds
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("given", "text"),
     [
         (deployment("--nonsense=1"), "unrecognized arguments: --nonsense=1"),
         (deployment("--webhook-timeout-seconds=soon"), "--webhook-timeout-seconds: "),
@@ -91,8 +91,8 @@ async def test_flags_and_files(found, seconds):
     ],
     ids=range(9),
 )
-async def test_what_can_t_be_used_says_so(found, text):
+async def test_what_can_t_be_used_says_so(given, text):
     with pytest.raises(UnknownSettingsError) as error:
-        await timeout(found)
+        await timeout(given)
     assert text in str(error.value)
     assert "\n" not in str(error.value)

@@ -41,8 +41,8 @@ BUDGET = {
 
 def reschedules(w, *objects):
     flags(w, "--rescheduling-enabled=true")
-    for resource, one in objects:
-        w.put(resource, one)
+    for resource, result in objects:
+        w.put(resource, result)
 
 
 FAULTS = {
@@ -229,8 +229,8 @@ ROWS = [(found, *row) for found, rows in FAULTS.items() for row in rows]
 
 
 @pytest.mark.parametrize(
-    ("found", "text", "break_it"), ROWS, ids=[f"{row[0]}: {row[1][:60]}" for row in ROWS]
+    ("given", "text", "break_it"), ROWS, ids=[f"{row[0]}: {row[1][:60]}" for row in ROWS]
 )
-async def test_each_fault_is_named_with_what_to_do(cluster, found, text, break_it):
-    report = await finds(cluster, found, text, break_it)
-    assert report.healthy is found.endswith("note")
+async def test_each_fault_is_named_with_what_to_do(cluster, given, text, break_it):
+    report = await finds(cluster, given, text, break_it)
+    assert report.healthy is given.endswith("note")

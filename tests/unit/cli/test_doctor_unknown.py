@@ -40,17 +40,17 @@ def listing(cluster, resource, error):
 
 async def unknown(cluster, check):
     """The findings of a check that are unknown; it has none that is ok."""
-    found = [finding for finding in (await examined(cluster)).findings if finding.check == check]
-    assert not [one for one in found if one.severity == "ok"]
-    return [one for one in found if one.severity == "unknown"]
+    findings = [finding for finding in (await examined(cluster)).findings if finding.check == check]
+    assert not [one for one in findings if one.severity == "ok"]
+    return [one for one in findings if one.severity == "unknown"]
 
 
 async def test_a_kind_that_the_cluster_does_not_know_is_unknown(cluster):
     listing(cluster, KEPTN_METRICS, NotFoundError("404 page not found", status=404))
     listing(cluster, ROLLOUTS, NotFoundError("404 page not found", status=404))
-    (found,) = await unknown(cluster, "checks")
-    assert (found.subject, found.text) == ("cluster", "does not know the kind KeptnMetric")
-    assert found.remedy == "kubectl apply --server-side -k deploy/crds"
+    (finding,) = await unknown(cluster, "checks")
+    assert (finding.subject, finding.text) == ("cluster", "does not know the kind KeptnMetric")
+    assert finding.remedy == "kubectl apply --server-side -k deploy/crds"
 
 
 async def test_a_missing_permission_is_unknown_with_the_command_that_asks_for_it(cluster):
@@ -61,10 +61,10 @@ async def test_a_missing_permission_is_unknown_with_the_command_that_asks_for_it
     )
     cluster.forbidden.add("podschedulingpolicies")
     cluster._may = forbids(cluster, text)
-    (found,) = await unknown(cluster, "policies")
-    assert found.text == f"missing permission: {text}"
+    (finding,) = await unknown(cluster, "policies")
+    assert finding.text == f"missing permission: {text}"
     command = "kubectl auth can-i list podschedulingpolicies.kupid.gardener.cloud -A"
-    assert found.remedy.endswith(f": {command}")
+    assert finding.remedy.endswith(f": {command}")
 
 
 def forbids(cluster, text):
@@ -79,10 +79,10 @@ async def test_a_forbidden_kind_that_is_not_served_is_not_unknown(cluster):
     cluster.forbidden.add("rollouts")
     assert "rollouts" in (await unknown(cluster, "workloads"))[0].text
     cluster.unserved.add("/apis/argoproj.io/v1alpha1")
-    found = [
+    result = [
         finding for finding in (await examined(cluster)).findings if finding.check == "workloads"
     ]
-    assert [one.severity for one in found] == ["ok"]
+    assert [one.severity for one in result] == ["ok"]
 
 
 async def test_what_was_found_before_an_error_is_kept(cluster):
@@ -92,32 +92,34 @@ async def test_what_was_found_before_an_error_is_kept(cluster):
     keys = {"name": "bare", "namespace": "shop", "annotations": {"keptn.sh/workload": "cart"}}
     cluster.put(PODS, {"metadata": keys, "spec": {}})
     cluster.forbidden.add("keptnconfigs")
-    found = [finding for finding in (await examined(cluster)).findings if finding.check == "checks"]
-    assert [one.severity for one in found] == ["warning", "unknown"]
+    findings = [
+        finding for finding in (await examined(cluster)).findings if finding.check == "checks"
+    ]
+    assert [one.severity for one in findings] == ["warning", "unknown"]
 
 
 async def test_an_answer_that_does_not_come_is_unknown_and_ends_no_other_check(cluster):
     listing(cluster, CLUSTER_POLICIES, UnreachableError("timed out after 20 s"))
-    (found,) = await unknown(cluster, "policies")
-    assert found.text == "timed out after 20 s"
+    (result,) = await unknown(cluster, "policies")
+    assert result.text == "timed out after 20 s"
     checks = {finding.check: finding.severity for finding in (await examined(cluster)).findings}
     assert checks["certificates"] == "ok"
 
 
 async def test_without_a_canary_other_webhooks_are_unknown(cluster):
     cluster.forbidden.add("pods")
-    (found,) = await unknown(cluster, "other webhooks")
-    assert found.text == "not tried: the canary got no answer"
+    (finding,) = await unknown(cluster, "other webhooks")
+    assert finding.text == "not tried: the canary got no answer"
 
 
 # Break-glass
 
 
 async def canary(cluster):
-    (found,) = [
+    (result,) = [
         finding for finding in (await examined(cluster)).findings if finding.check == "canary"
     ]
-    return found
+    return result
 
 
 async def test_a_canary_that_is_never_answered_names_break_glass(cluster):
@@ -125,10 +127,10 @@ async def test_a_canary_that_is_never_answered_names_break_glass(cluster):
         raise UnreachableError("no answer from https://cluster within 20 s")
 
     cluster.admit = hang
-    found = await canary(cluster)
-    assert found.severity == "fault"
-    assert "a webhook for pods hangs: no answer from https://cluster" in found.text
-    assert found.remedy.endswith(BREAK_GLASS)
+    findings = await canary(cluster)
+    assert findings.severity == "fault"
+    assert "a webhook for pods hangs: no answer from https://cluster" in findings.text
+    assert findings.remedy.endswith(BREAK_GLASS)
 
 
 async def test_a_webhook_that_hangs_names_break_glass(cluster):
@@ -136,9 +138,9 @@ async def test_a_webhook_that_hangs_names_break_glass(cluster):
         raise unreachable('Post "https://webhook": context deadline exceeded')
 
     cluster.admit = refuse
-    found = await canary(cluster)
-    assert "can't be called: context deadline exceeded" in found.text
-    assert found.remedy.endswith(BREAK_GLASS)
+    findings = await canary(cluster)
+    assert "can't be called: context deadline exceeded" in findings.text
+    assert findings.remedy.endswith(BREAK_GLASS)
 
 
 async def test_webhooks_that_fail_open_and_hang_name_break_glass(cluster):
@@ -207,7 +209,7 @@ async def test_keptn_configs_that_do_not_count_are_told(cluster):
     config(cluster, "old", "keptn-lifecycle-toolkit-system", blockDeployment=False)
     config(cluster, "own", HOME, observabilityTimeout="5")
     config(cluster, "second", "keptn-system")
-    own, old, second = sorted(await warned(cluster, "checks"), key=lambda one: one[1])
+    own, old, second = sorted(await warned(cluster, "checks"), key=lambda result: result[1])
     assert old[:2] == ("warning", "KeptnConfig keptn-lifecycle-toolkit-system/old")
     command = "harbourmaster config adopt keptn-lifecycle-toolkit-system/old"
     assert old[2].startswith(f"not in force: outside {HOME} and keptn-system ")

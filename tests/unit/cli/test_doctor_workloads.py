@@ -282,10 +282,10 @@ async def test_pods_whose_waits_are_blocked_are_warned_of_once(cluster):
         annotations = {WAIT_FOR_KEY: text, CHECKS_KEY: NONE}
         metadata = {"name": name, "namespace": "shop", "annotations": annotations}
         cluster.put(PODS, {"metadata": metadata, "spec": GATES, "status": {"phase": "Pending"}})
-    found = {one.rpartition("/")[0]: text for one, text, _ in await warned(cluster, "waits")}
+    result = {one.rpartition("/")[0]: text for one, text, _ in await warned(cluster, "waits")}
     assert len(await warned(cluster, "waits")) == 2
     texts = [text for _, text, _ in await warned(cluster, "waits")]
-    assert any("job/seed: failed: BackoffLimitExceeded" in each for each in texts), found
+    assert any("job/seed: failed: BackoffLimitExceeded" in each for each in texts), result
     assert any('"jbo" is not a kind' in each for each in texts)
 
 
@@ -301,11 +301,11 @@ async def test_a_kind_that_the_controller_may_not_watch_is_a_fault(cluster):
 async def test_compiled_policies_that_are_gone_or_unused_are_reported(cluster):
     cluster.put(CLUSTER_POLICIES, cluster_policy("here", nodeSelector={"a": "b"}))
     hashes = {"ClusterPodSchedulingPolicy here": "1", "ClusterPodSchedulingPolicy gone": "2"}
-    for found in (FIRST, SECOND):
-        cluster.put(MUTATING_POLICIES, mutation(hashes, found))
+    for result in (FIRST, SECOND):
+        cluster.put(MUTATING_POLICIES, mutation(hashes, result))
     cluster.put(MUTATING_POLICY_BINDINGS, binding())
-    found = {subject: text for subject, text, _ in await warned(cluster, "policies")}
+    result = {subject: text for subject, text, _ in await warned(cluster, "policies")}
     name = "MutatingAdmissionPolicy harbourmaster-compiled"
     still = "the API server still enforces ClusterPodSchedulingPolicy gone, "
-    assert found[f"{name}-{FIRST}-pods"].startswith(still)
-    assert found[f"{name}-{SECOND}-pods"] == "is left from a former set: no binding uses it"
+    assert result[f"{name}-{FIRST}-pods"].startswith(still)
+    assert result[f"{name}-{SECOND}-pods"] == "is left from a former set: no binding uses it"

@@ -56,19 +56,19 @@ def made(run, tmp_path):
     return start
 
 
-def in_shop(found, annotations=None):
-    found["metadata"] |= {"namespace": "shop", "annotations": annotations or {}}
-    return found
+def in_shop(given, annotations=None):
+    given["metadata"] |= {"namespace": "shop", "annotations": annotations or {}}
+    return given
 
 
-def with_node_selector(**found):
-    return {"fields": {"spec": {"template": {"spec": {"nodeSelector": found}}}}}
+def with_node_selector(**given):
+    return {"fields": {"spec": {"template": {"spec": {"nodeSelector": given}}}}}
 
 
 def test_what_admission_makes_of_objects_is_written(made, run):
-    found = made(workload(), workload("Pod"), policies=[cluster_policy(nodeSelector=SSD)])
+    manifest = made(workload(), workload("Pod"), policies=[cluster_policy(nodeSelector=SSD)])
     pod = {"fields": {"spec": {"nodeSelector": SSD}}}
-    assert found == {"Deployment web": with_node_selector(**SSD), "Pod web": pod}
+    assert manifest == {"Deployment web": with_node_selector(**SSD), "Pod web": pod}
 
 
 def test_what_is_expected_succeeds(run):
@@ -114,8 +114,8 @@ def test_warnings_are_compared(made, run):
 
 
 def test_what_is_refused_is_compared(made):
-    found = made(policy(tolerations=[{"operator": "Equals", "key": "a"}]))
-    ((name, expected),) = found.items()
+    manifest = made(policy(tolerations=[{"operator": "Equals", "key": "a"}]))
+    ((name, expected),) = manifest.items()
     assert name == "PodSchedulingPolicy ns1/p1"
     assert "spec.tolerations[0].operator" in expected["denied"][0]
 
@@ -123,13 +123,15 @@ def test_what_is_refused_is_compared(made):
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Rollout"])
 @pytest.mark.parametrize("of_pods", [True, False])
 def test_pods_have_a_gate_by_their_own_keys_and_by_those_of_their_workload(made, kind, of_pods):
-    found = in_shop(workload("Deployment" if kind == "Rollout" else kind), TASKS)
+    manifest = in_shop(workload("Deployment" if kind == "Rollout" else kind), TASKS)
     if kind == "Rollout":
-        found |= {"apiVersion": "argoproj.io/v1alpha1", "kind": kind}
+        manifest |= {"apiVersion": "argoproj.io/v1alpha1", "kind": kind}
     if of_pods:
-        found["spec"]["template"]["metadata"]["annotations"] = found["metadata"].pop("annotations")
-    assert made(SHOP, found) == {f"{kind} shop/web": {"gated": True}}
-    assert made(found) == {}
+        manifest["spec"]["template"]["metadata"]["annotations"] = manifest["metadata"].pop(
+            "annotations"
+        )
+    assert made(SHOP, manifest) == {f"{kind} shop/web": {"gated": True}}
+    assert made(manifest) == {}
 
 
 def test_no_gate_is_expected_of_pods_without_checks(made):
@@ -139,8 +141,8 @@ def test_no_gate_is_expected_of_pods_without_checks(made):
 def test_settings_are_those_of_the_server(made, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("gating: schedulerName\n")
-    found = made(SHOP, in_shop(workload(), TASKS), arguments=["--config", str(file)])
-    assert found == {"Deployment shop/web": {"gated": True}}
+    manifest = made(SHOP, in_shop(workload(), TASKS), arguments=["--config", str(file)])
+    assert manifest == {"Deployment shop/web": {"gated": True}}
 
 
 def test_an_update_keeps_what_stands_before_the_expectations(tmp_path, run):
@@ -198,9 +200,9 @@ def test_junit_and_json_have_the_differences(run, tmp_path):
     (suite,) = ET.fromstring(file.read_bytes())  # noqa: S314 - our own
     assert (suite.get("name"), suite.get("failures"), code) == ("harbourmaster test", "1", 1)
     (failure,) = suite.iter("failure")
-    (found,) = json.loads(out)["findings"]
-    assert found["diff"][0] == "--- expected"
-    assert failure.text.endswith("\n".join(found["diff"]))
+    (document,) = json.loads(out)["findings"]
+    assert document["diff"][0] == "--- expected"
+    assert failure.text.endswith("\n".join(document["diff"]))
 
 
 def test_the_example_of_the_manual_succeeds_and_is_up_to_date(tmp_path, capsys):
@@ -259,9 +261,9 @@ def test_pods_that_wait_for_objects_are_gated(made, kind):
     above = {**workload(kind, name="above"), "spec": workload(kind)["spec"]}
     spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
     (given if kind == "Pod" else spec["template"])["metadata"]["annotations"] = waits
-    found = made(given, above)
-    assert found[f"{kind} web"]["gated"]
-    assert f"{kind} above" not in found
+    manifest = made(given, above)
+    assert manifest[f"{kind} web"]["gated"]
+    assert f"{kind} above" not in manifest
 
 
 def test_a_wait_of_the_workload_itself_gates_no_pod(made):

@@ -40,10 +40,10 @@ def version(status=None, owner="rs-1", **spec):
 
 
 def shown(obj, *versions):
-    found = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
+    pods = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
     decoded = [msgspec.convert(version, WorkloadVersion) for version in versions]
-    (one,) = waiting(found, decoded, NOW, {})
-    return one
+    (row,) = waiting(pods, decoded, NOW, {})
+    return row
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def shown(obj, *versions):
     ],
 )
 def test_what_a_pod_waits_for(versions, text):
-    found = shown(pod(), *versions)
-    assert (found.waits_for, found.orphaned) == (text, False)
-    assert (found.app, found.workload, found.version) == ("shop", "waiter", "1.0")
-    assert found.age == 9000
+    row = shown(pod(), *versions)
+    assert (row.waits_for, row.orphaned) == (text, False)
+    assert (row.app, row.workload, row.version) == ("shop", "waiter", "1.0")
+    assert row.age == 9000
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_what_a_pod_waits_for(versions, text):
     ],
 )
 def test_pods_that_no_check_is_for(obj, text, orphaned):
-    found = shown(obj)
-    assert (found.waits_for, found.orphaned) == (text, orphaned)
+    row = shown(obj)
+    assert (row.waits_for, row.orphaned) == (text, orphaned)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def three(api):
     """Three waiting pods: two of the namespace of the context, one of another one."""
     put(api, PODS, pod(labels={"app": "waiter"}))
     put(api, PODS, pod("till-1", labels={"app": "till"}))
-    other = pod("other-1", labels={"app": "waiter"})
-    other["metadata"]["namespace"] = "other"
-    put(api, PODS, other)
+    pod_object = pod("other-1", labels={"app": "waiter"})
+    pod_object["metadata"]["namespace"] = "other"
+    put(api, PODS, pod_object)
 
 
 @pytest.mark.parametrize(
@@ -209,18 +209,18 @@ async def test_the_wide_list_adds_columns(api, run):
 
 async def test_the_list_as_yaml_says_the_same_as_json(api, run):
     put(api, PODS, pod())
-    (found,) = yaml.safe_load((await run("list", "-o", "yaml"))[1])
+    (result,) = yaml.safe_load((await run("list", "-o", "yaml"))[1])
     (same,) = json.loads((await run("list", "-o", "json"))[1])
-    assert found | {"age": 0} == same | {"age": 0}
+    assert result | {"age": 0} == same | {"age": 0}
 
 
 async def test_the_list_as_json(api, run):
     put(api, PODS, pod())
     code, out, _ = await run("list", "--output", "json", "-n", PROD)
-    (found,) = json.loads(out)
-    age = found.pop("age")
+    (document,) = json.loads(out)
+    age = document.pop("age")
     assert (code, age > 0) == (0, True)
-    assert found == {
+    assert document == {
         "namespace": PROD,
         "pod": "waiter-1",
         "app": "shop",
@@ -274,10 +274,10 @@ async def test_a_release(api, run, annotations):
     assert (code, err) == (0, "")
     who = out.strip().removeprefix("released prod/waiter-1 for ")
     assert gates(api) == ["example.com/a"]
-    found = api.get(PODS, "waiter-1", PROD)
+    stored = api.get(PODS, "waiter-1", PROD)
     marks = {
         key: value
-        for key, value in found["metadata"]["annotations"].items()
+        for key, value in stored["metadata"]["annotations"].items()
         if key.startswith("gates.") or key == REMOVED
     }
     assert marks == {
@@ -288,7 +288,7 @@ async def test_a_release(api, run, annotations):
     }
     ((_, event),) = api.objects.all(EVENTS).items()
     assert (event["reason"], event["type"]) == ("GateReleased", "Warning")
-    assert event["regarding"]["uid"] == found["metadata"]["uid"]
+    assert event["regarding"]["uid"] == stored["metadata"]["uid"]
     assert event["note"] == f"released without its checks by {who}: {REASON}"
 
 
@@ -420,9 +420,9 @@ async def test_what_can_not_be_released_is_one_line(api, run, prepare, text):
 
 
 def in_scheduler(name="waiter-1", annotations=None, scheduler=SCHEDULER, **more):
-    found = pod(name, annotations, gates=(), **more)
-    found["spec"]["schedulerName"] = scheduler
-    return found
+    pod_object = pod(name, annotations, gates=(), **more)
+    pod_object["spec"]["schedulerName"] = scheduler
+    return pod_object
 
 
 @pytest.mark.parametrize(
@@ -454,10 +454,10 @@ async def test_a_release_of_a_pod_in_its_scheduler(api, run, annotations):
     put(api, PODS, in_scheduler(annotations=annotations))
     code, _, err = await run("release", "prod/waiter-1", "--reason", REASON)
     assert (code, err) == (0, "")
-    found = api.get(PODS, "waiter-1", PROD)["metadata"]["annotations"]
-    assert found["gates.harbourmaster.dev/released"] == "by-hand"
-    assert found["gates.harbourmaster.dev/released-reason"] == REASON
-    assert found.keys().isdisjoint({REMOVED, "gates.harbourmaster.dev/parent"})
+    stored = api.get(PODS, "waiter-1", PROD)["metadata"]["annotations"]
+    assert stored["gates.harbourmaster.dev/released"] == "by-hand"
+    assert stored["gates.harbourmaster.dev/released-reason"] == REASON
+    assert stored.keys().isdisjoint({REMOVED, "gates.harbourmaster.dev/parent"})
     (event,) = api.objects.all(EVENTS).values()
     assert event["reason"] == "GateReleased"
     # It waits no more.
@@ -473,11 +473,11 @@ async def test_failed_nodes_are_cleared_by_a_request(api, run):
     code, out, err = await run(*CLEAR)
     assert (code, err) == (0, "")
     assert out == "prod/shop-waiter-1.0: the controller will clear the failed nodes n1, n2\n"
-    found = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
-    assert found["metadata"]["annotations"] == {
+    stored = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+    assert stored["metadata"]["annotations"] == {
         "gates.harbourmaster.dev/clear-failed-nodes": "wanted"
     }
-    assert len(found["status"]["failedNodes"]) == 2
+    assert len(stored["status"]["failedNodes"]) == 2
 
 
 async def test_without_failed_nodes_nothing_is_asked_for(api, run):
@@ -533,12 +533,12 @@ async def test_an_event_that_is_forbidden_is_no_failure(api, run):
     ],
 )
 def test_arguments_that_are_wrong(arguments, text, capsys):
-    with pytest.raises(SystemExit) as found:
+    with pytest.raises(SystemExit) as raised:
         main(["gate", *arguments])
-    assert found.value.code == 2
+    assert raised.value.code == 2
     assert text in capsys.readouterr().err
 
 
 def test_ages_of_clocks_that_disagree():
-    found = shown(pod(created="2026-03-01T12:30:09Z"))
-    assert found.age == 0
+    row = shown(pod(created="2026-03-01T12:30:09Z"))
+    assert row.age == 0

@@ -23,14 +23,14 @@ NAMES_OF_SECRETS = {
 
 
 def test_what_programs_read_is_asked_for_as_kubectl_asks():
-    found = {
+    result = {
         parser.prog: action.option_strings
         for parser in parsers()
         for action in parser._actions
         if "--output" in action.option_strings
     }
-    assert {"harbourmaster gate list", "harbourmaster doctor"} <= found.keys()
-    assert [command for command, names in found.items() if "-o" not in names] == []
+    assert {"harbourmaster gate list", "harbourmaster doctor"} <= result.keys()
+    assert [command for command, names in result.items() if "-o" not in names] == []
 
 
 @pytest.mark.claim("C2")

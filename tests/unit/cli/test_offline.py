@@ -35,16 +35,16 @@ def lines(*cases):
     return [json.dumps(case).encode() + b"\n" for case in cases]
 
 
-def answers(found):
-    return [(line.id, line.http_status, json.loads(bytes(line.response))) for line in found]
+def answers(given):
+    return [(line.id, line.http_status, json.loads(bytes(line.response))) for line in given]
 
 
 def test_review_reads_standard_input_and_prints_a_review(policies, feed, capsysbinary):
     document = workload()
     feed(json.dumps(review(document)).encode())
     assert main(["review", "--policies", policies]) == 0
-    found = json.loads(capsysbinary.readouterr().out)
-    spec = patched(document, found["response"])["spec"]["template"]["spec"]
+    result = json.loads(capsysbinary.readouterr().out)
+    spec = patched(document, result["response"])["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {"disk": "ssd"}
 
 
@@ -75,12 +75,12 @@ def test_replay_answers_each_case_in_order():
     }
     first = {"id": "a", "review": review(workload(), uid="1"), **case}
     second = {"id": 2, "review": review(workload("Pod"), uid="2"), **case}
-    found = answers(replay_lines(lines(first, second)))
-    assert [(name, status, response["uid"]) for name, status, response in found] == [
+    results = answers(replay_lines(lines(first, second)))
+    assert [(name, status, response["uid"]) for name, status, response in results] == [
         ("a", 200, "1"),
         (2, 200, "2"),
     ]
-    assert all("patch" in response for _, _, response in found)
+    assert all("patch" in response for _, _, response in results)
 
 
 def test_replay_knows_only_the_listed_namespaces():
@@ -97,8 +97,8 @@ def test_replay_takes_settings_per_case():
         "review": review(workload(schedulerName="default-scheduler")),
     }
     compatible = {**case, "settings": {"treatDefaultSchedulerAsUnset": False}}
-    found = answers(replay_lines(lines(case, compatible)))
-    assert ["patch" in response for _, _, response in found] == [True, False]
+    results = answers(replay_lines(lines(case, compatible)))
+    assert ["patch" in response for _, _, response in results] == [True, False]
 
 
 def test_replay_reports_what_is_no_case_and_goes_on(feed, capsysbinary):
@@ -109,43 +109,43 @@ def test_replay_reports_what_is_no_case_and_goes_on(feed, capsysbinary):
         b'{"id": 3, "review": {}, "policies": 5}\n' + b"".join(lines(good, too_large))
     )
     assert main(["replay"]) == 1
-    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    assert found[0] == {"id": 1, "error": "object missing required field review", "line": 1}
-    assert found[1]["id"] is None
-    assert "malformed" in found[1]["error"]
-    assert found[1]["line"] == 2
+    document = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert document[0] == {"id": 1, "error": "object missing required field review", "line": 1}
+    assert document[1]["id"] is None
+    assert "malformed" in document[1]["error"]
+    assert document[1]["line"] == 2
     # The blank line counts, as in an editor.
-    assert found[2] == {"id": 2, "error": "settings.nope: unknown field", "line": 4}
-    assert found[3] == {"id": 3, "error": "policies: expected array, got integer", "line": 5}
-    assert (found[4]["id"], found[4]["httpStatus"]) == ("good", 200)
-    assert found[5] == {"id": "large", "httpStatus": 413, "response": None}
+    assert document[2] == {"id": 2, "error": "settings.nope: unknown field", "line": 4}
+    assert document[3] == {"id": 3, "error": "policies: expected array, got integer", "line": 5}
+    assert (document[4]["id"], document[4]["httpStatus"]) == ("good", 200)
+    assert document[5] == {"id": "large", "httpStatus": 413, "response": None}
 
 
 def test_replay_check_names_the_lines_that_differ(tmp_path, capsysbinary):
     given = lines({"id": "a", "review": review(workload())}, {"id": "b", "review": {}})
     (answer,) = replay_lines(given[:1])
-    same, other = (
+    same, changed = (
         given[0].removesuffix(b"}\n") + b', "response": %b}\n' % response
         for response in (bytes(answer.response), b'{"allowed": false}')
     )
     file = tmp_path / "cases.jsonl"
-    file.write_bytes(b"\n".join((same, other, given[1])))
+    file.write_bytes(b"\n".join((same, changed, given[1])))
     assert main(["replay", "--check", str(file)]) == 1
     out, err = capsysbinary.readouterr()
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [(each["id"], each["line"]) for each in found] == [("a", 3), ("b", 5)]
+    differences = [json.loads(line) for line in out.splitlines()]
+    assert [(each["id"], each["line"]) for each in differences] == [("a", 3), ("b", 5)]
     assert err == b"1 of 3 answered as recorded\n"
 
 
 def test_replay_of_the_recorded_cases_succeeds(capsysbinary):
     assert main(["replay", str(FIXTURES / "cases.jsonl")]) == 0
-    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    changed = {line["id"] for line in found if "patch" in line["response"]}
+    document = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    changed = {line["id"] for line in document if "patch" in line["response"]}
     kinds = "pod replicationcontroller replicaset deployment statefulset daemonset job cronjob"
     expected = {f"{kind}-create" for kind in kinds.split()}
     expected |= {f"{kind}-update" for kind in kinds.split() if kind not in {"pod", "job"}}
     assert changed == expected
-    assert all(line["response"]["allowed"] for line in found)
+    assert all(line["response"]["allowed"] for line in document)
 
 
 def test_render_prints_what_admission_would_store(tmp_path, policies, capsys):
@@ -269,11 +269,11 @@ def test_a_policy_of_a_dump_may_have_fields_that_are_unknown(tmp_path, policies,
 
 
 def test_a_recorded_policy_may_have_fields_that_are_unknown():
-    found = cluster_policy(nodeName="n", nodeSelecto={"a": "b"})
+    manifest = cluster_policy(nodeName="n", nodeSelecto={"a": "b"})
     case = {
         "id": "a",
         "namespaces": [{"metadata": {"name": "ns1"}}],
-        "policies": [found],
+        "policies": [manifest],
         "review": review(workload()),
     }
     ((_, status, response),) = answers(replay_lines(lines(case)))
@@ -384,8 +384,8 @@ def test_offline_commands_use_their_part_of_a_servers_settings(offline, capsys):
         ({**OF_SERVERS, "treatDefaultSchedulerAsUnset": False}, "default-scheduler"),
     ):
         offline("render", settings)
-        (found,) = yaml.safe_load_all(capsys.readouterr().out)
-        assert found["spec"]["template"]["spec"]["schedulerName"] == scheduler
+        (document,) = yaml.safe_load_all(capsys.readouterr().out)
+        assert document["spec"]["template"]["spec"]["schedulerName"] == scheduler
 
 
 def test_a_flag_wins_over_the_file(tmp_path, policies, feed, capsysbinary):

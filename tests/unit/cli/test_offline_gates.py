@@ -21,8 +21,8 @@ def replay(document=None, **case):
     """The pod after the answer to one case."""
     document = document or pod()
     line = {"id": 1, "namespaces": [NAMESPACE], "review": review(document), **case}
-    (found,) = replay_lines([json.dumps(line).encode()])
-    return patched(document, json.loads(bytes(found.response)))
+    (results,) = replay_lines([json.dumps(line).encode()])
+    return patched(document, json.loads(bytes(results.response)))
 
 
 def test_the_parents_of_a_case_are_the_owners():
@@ -47,8 +47,8 @@ def test_a_case_may_carry_settings():
 
 def test_a_parent_of_wrong_types_is_no_case():
     line = {"id": 1, "review": review(pod()), "parents": [{"kind": 3}]}
-    (found,) = replay_lines([json.dumps(line).encode()])
-    assert found.error == "parents[0].kind: expected string, got integer"
+    (results,) = replay_lines([json.dumps(line).encode()])
+    assert results.error == "parents[0].kind: expected string, got integer"
 
 
 def test_flags_are_the_settings_of_cases_without_their_own(tmp_path, capsysbinary):

@@ -40,17 +40,17 @@ async def test_doctor_lists_them():
     cluster = ExaminedCluster()
     put(cluster)
     report = await examined(cluster)
-    found = [finding for finding in report.findings if finding.check == "sizes"]
-    assert {one.severity for one in found} == {"note"}
-    assert [one.subject for one in found] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
-    assert found[0].text == f"over the limits for new objects: {TOO_MANY}"
+    result = [finding for finding in report.findings if finding.check == "sizes"]
+    assert {one.severity for one in result} == {"note"}
+    assert [one.subject for one in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
+    assert result[0].text == f"over the limits for new objects: {TOO_MANY}"
     assert report.healthy
 
 
 async def test_doctor_says_that_nothing_is_too_large():
     report = await examined(ExaminedCluster())
-    (found,) = (finding for finding in report.findings if finding.check == "sizes")
-    assert (found.severity, found.text) == (
+    (result,) = (finding for finding in report.findings if finding.check == "sizes")
+    assert (result.severity, result.text) == (
         "ok",
         "no stored object is over the limits for new ones",
     )
@@ -63,9 +63,9 @@ async def test_migrate_lists_what_keptn_stored():
         put(api)
         async with api.client() as client:
             observed = await observe(Installation(client, DEFAULT_NAMESPACE))
-    found = [finding for finding in findings(observed) if finding.code == "over-limits"]
-    assert [one.object for one in found] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
-    assert f"larger than new objects may be: {TOO_MANY}: it keeps working" in found[0].why
+    result = [finding for finding in findings(observed) if finding.code == "over-limits"]
+    assert [one.object for one in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
+    assert f"larger than new objects may be: {TOO_MANY}: it keeps working" in result[0].why
 
 
 async def test_large_objects_do_not_keep_a_command_from_listing_them(monkeypatch):

@@ -54,9 +54,9 @@ def keptn(kind, **spec):
     }
 
 
-def with_tasks(found, value="check", key=TASKS):
-    found["spec"]["template"]["metadata"]["annotations"] = {key: value}
-    return found
+def with_tasks(given, value="check", key=TASKS):
+    given["spec"]["template"]["metadata"]["annotations"] = {key: value}
+    return given
 
 
 def test_nothing_is_found_in_the_samples(capsys):
@@ -71,8 +71,8 @@ def test_nothing_is_found_in_the_samples(capsys):
 
 
 def test_each_finding_has_its_line_object_field_and_remedy(validate):
-    found = policy(nodeName="a", nodeSelecto={"disk": "ssd"})
-    code, out, err = validate(f"# policies\n{yaml.safe_dump_all([workload(), found])}")
+    manifest = policy(nodeName="a", nodeSelecto={"disk": "ssd"})
+    code, out, err = validate(f"# policies\n{yaml.safe_dump_all([workload(), manifest])}")
     assert (code, err) == (1, "")
     text = 'spec.nodeSelecto: unknown field: did you mean "nodeSelector"?'
     line = 2 + len(yaml.safe_dump(workload()).splitlines()) + 1
@@ -108,7 +108,7 @@ def test_items_of_a_list_have_lines_of_their_own(validate):
 
 
 @pytest.mark.parametrize(
-    ("found", "field", "message", "remedy"),
+    ("result", "field", "message", "remedy"),
     [
         (
             {**policy(), "kind": "PodSchedulingPolice"},
@@ -162,9 +162,9 @@ def test_items_of_a_list_have_lines_of_their_own(validate):
     ],
 )
 def test_what_an_api_server_or_admission_refuses_is_an_error(
-    findings, found, field, message, remedy
+    findings, result, field, message, remedy
 ):
-    those = [finding[2:] for finding in findings(found) if finding[0] == "error"]
+    those = [finding[2:] for finding in findings(result) if finding[0] == "error"]
     assert (field, message, remedy) in those
     assert len(those) == len(set(those))
 
@@ -179,15 +179,15 @@ def test_what_an_api_server_or_admission_refuses_is_an_error(
     ],
 )
 def test_limits_of_a_definition_are_checked(findings, spec, limit):
-    found = {**keptn("Cluster", **spec), "apiVersion": "placement.harbourmaster.dev/v1alpha1"}
-    assert any(finding[4].startswith(limit) for finding in findings(found))
+    manifest = {**keptn("Cluster", **spec), "apiVersion": "placement.harbourmaster.dev/v1alpha1"}
+    assert any(finding[4].startswith(limit) for finding in findings(manifest))
 
 
 def test_a_text_must_match_the_pattern_of_its_definition(findings):
     objective = {"keptnMetricRef": {"name": "m", "namespace": "a"}, "evaluationTarget": ">1"}
-    found = keptn("KeptnEvaluationDefinition", objectives=[objective], retryInterval="soon")
-    assert findings(found)[0][2:4] == ("spec.retryInterval", 'Invalid value: "soon"')
-    assert findings(found)[0][4].startswith('pattern is "^0|')
+    manifest = keptn("KeptnEvaluationDefinition", objectives=[objective], retryInterval="soon")
+    assert findings(manifest)[0][2:4] == ("spec.retryInterval", 'Invalid value: "soon"')
+    assert findings(manifest)[0][4].startswith('pattern is "^0|')
 
 
 def test_a_second_object_of_the_same_name_is_an_error(validate, tmp_path):
@@ -201,7 +201,7 @@ def test_a_second_object_of_the_same_name_is_an_error(validate, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "field", "message"),
+    ("given", "field", "message"),
     [
         (
             with_tasks(workload(), key="keptn.sh/pre-deploymnt-tasks"),
@@ -229,22 +229,22 @@ def test_a_second_object_of_the_same_name_is_an_error(validate, tmp_path):
         ),
     ],
 )
-def test_mistakes_with_gates_are_warnings(validate, findings, found, field, message):
-    ((severity, _, *rest, remedy),) = findings(found)
+def test_mistakes_with_gates_are_warnings(validate, findings, given, field, message):
+    ((severity, _, *rest, remedy),) = findings(given)
     assert (severity, *rest) == ("warning", field, message)
     assert remedy
-    assert validate([found])[0] == 0
+    assert validate([given])[0] == 0
 
 
 def test_a_policy_that_contradicts_a_workload_is_a_warning(findings):
-    one, two = ({"affinity": required({"disk": value})} for value in ("ssd", "hdd"))
-    ((severity, subject, *_, message, _),) = findings(cluster_policy(**one), workload(**two))
+    result, two = ({"affinity": required({"disk": value})} for value in ("ssd", "hdd"))
+    ((severity, subject, *_, message, _),) = findings(cluster_policy(**result), workload(**two))
     assert (severity, subject) == ("warning", "Deployment web")
     assert message.endswith(" c1 requires disk In [ssd], the pod disk In [hdd]")
 
 
 @pytest.mark.parametrize(
-    ("found", "field", "name"),
+    ("given", "field", "name"),
     [
         (
             with_tasks(workload()),
@@ -270,8 +270,8 @@ def test_a_policy_that_contradicts_a_workload_is_a_warning(findings):
         ),
     ],
 )
-def test_a_definition_that_is_not_among_the_files_is_a_warning(findings, found, field, name):
-    ((severity, _, *rest, remedy),) = findings(found)
+def test_a_definition_that_is_not_among_the_files_is_a_warning(findings, given, field, name):
+    ((severity, _, *rest, remedy),) = findings(given)
     assert (severity, rest[0]) == ("warning", field)
     assert rest[1].startswith(name)
     assert remedy == "add it, or ignore this"
@@ -289,21 +289,21 @@ def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
     code, out, _ = validate([wrong, with_tasks(workload()), workload("Job")], "--junit", str(file))
     (suite,) = ET.fromstring(file.read_bytes())  # noqa: S314 - our own
     assert (suite.get("tests"), suite.get("failures"), code) == ("3", "1", 1)
-    one, two, three = suite
+    result, two, three = suite
     assert [each.get("name") for each in suite] == [
         "PodSchedulingPolicy ns1/p1",
         "Deployment web",
         "Job web",
     ]
-    lines = one.find("failure").text.replace(f"{one.get('classname')}:", "").splitlines()
+    lines = result.find("failure").text.replace(f"{result.get('classname')}:", "").splitlines()
     assert lines == out.splitlines()[:2]
     assert "KeptnTaskDefinition" in two.find("system-out").text
     assert list(three) == []
 
 
 def test_other_objects_are_left_alone(validate):
-    found = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": 1}}
-    assert validate([found]) == (0, "1 object, 0 errors, 0 warnings\n", "")
+    result = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": 1}}
+    assert validate([result]) == (0, "1 object, 0 errors, 0 warnings\n", "")
 
 
 def test_nothing_to_check_is_not_a_success(tmp_path, capsys):
@@ -354,14 +354,14 @@ def test_a_kind_that_is_no_string_is_an_error(validate, field):
 
 
 def test_a_name_that_is_no_string_is_not_called_missing(findings):
-    found = findings({**workload("Job"), "metadata": {"name": 5}})
+    manifest = findings({**workload("Job"), "metadata": {"name": 5}})
     remedy = "put it in quotes, names are strings"
-    assert found == [("error", "Job ...", "metadata.name", "Invalid value: 5", remedy)]
+    assert manifest == [("error", "Job ...", "metadata.name", "Invalid value: 5", remedy)]
 
 
 def test_a_pod_that_cannot_be_read_has_one_finding(findings):
-    found = findings({**workload("Pod"), "spec": "x"})
-    assert found == [("error", "Pod web", "spec", "expected object, got string", "")]
+    manifest = findings({**workload("Pod"), "spec": "x"})
+    assert manifest == [("error", "Pod web", "spec", "expected object, got string", "")]
 
 
 def test_keys_are_strings_as_kubectl_reads_them(validate):
@@ -376,8 +376,8 @@ def test_keys_are_strings_as_kubectl_reads_them(validate):
 def test_a_wait_that_cannot_be_read_is_an_error_in_any_namespace(findings, kind, annotations):
     given = workload(kind)
     spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
-    found = given if kind == "Pod" else spec["template"]
-    found["metadata"]["annotations"] = {"gates.harbourmaster.dev/wait-for": "jbo/migrate"}
+    result = given if kind == "Pod" else spec["template"]
+    result["metadata"]["annotations"] = {"gates.harbourmaster.dev/wait-for": "jbo/migrate"}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     space["metadata"]["annotations"] = annotations
     ((severity, subject, field, message, _),) = findings(space, given)

@@ -22,8 +22,8 @@ def why(api, tmp_path, capsys):
     """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
     api.put(MUTATING_WEBHOOKS, registration())
     api.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    for each in (SSD, OTHERS):
-        api.put(CLUSTER_POLICIES, each)
+    for result in (SSD, OTHERS):
+        api.put(CLUSTER_POLICIES, result)
     api.put(POLICIES, LOCAL)
     path = kubeconfig(tmp_path, api.url)
 

@@ -37,8 +37,8 @@ def documents(path):
 def sample_policies():
     """All policies of the samples, as a case carries them."""
     kinds = ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy")
-    found = [document for path in sorted(SAMPLES.glob("*.yaml")) for document in documents(path)]
-    return [each for each in found if each.get("kind") in kinds]
+    result = [document for path in sorted(SAMPLES.glob("*.yaml")) for document in documents(path)]
+    return [each for each in result if each.get("kind") in kinds]
 
 
 def explained(capsysbinary, *arguments):
@@ -46,12 +46,12 @@ def explained(capsysbinary, *arguments):
     assert main(["why", "review", *map(str, arguments), "-o", "json"]) == 0
     text = capsysbinary.readouterr().out.decode()
     decoder = json.JSONDecoder()
-    found = []
+    reports = []
     while text.strip():
-        one, end = decoder.raw_decode(text.lstrip())
-        found.append(one)
+        report, end = decoder.raw_decode(text.lstrip())
+        reports.append(report)
         text = text.lstrip()[end:]
-    return found
+    return reports
 
 
 def answered(line):
@@ -70,12 +70,12 @@ def answered(line):
 
 def pod_spec_of(document):
     """The pod spec, or nothing where the object has none."""
-    found = document.get("spec") or {}
+    result = document.get("spec") or {}
     if document.get("kind") == "Pod":
-        return found
-    if "jobTemplate" in found:
-        found = (found["jobTemplate"] or {}).get("spec") or {}
-    return (found.get("template") or {}).get("spec") or {}
+        return result
+    if "jobTemplate" in result:
+        result = (result["jobTemplate"] or {}).get("spec") or {}
+    return (result.get("template") or {}).get("spec") or {}
 
 
 def check(report, answer_of_server, document):
@@ -147,7 +147,8 @@ def test_why_agrees_on_every_recorded_pod_of_an_owner(path, capsysbinary):
     )
     check(report, response, review["request"]["object"])
     is_gated = any(
-        "schedulingGates" in each["path"] for each in report["sections"][0]["detail"]["patch"]
+        "schedulingGates" in operation["path"]
+        for operation in report["sections"][0]["detail"]["patch"]
     )
     assert (report["sections"][0]["detail"]["waits"] == "gate") == is_gated
 
@@ -174,14 +175,14 @@ def test_why_agrees_on_every_case_recorded_from_the_original(tmp_path, capsysbin
     answers = [answered(line) for line in lines]
     # What is no review is said to be none, and the server refuses it.
     asked = [
-        (line, found)
-        for line, found in zip(lines, answers, strict=True)
-        if found[1].outcome != MALFORMED
+        (line, result)
+        for line, result in zip(lines, answers, strict=True)
+        if result[1].outcome != MALFORMED
     ]
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line, _ in asked))
     reports = explained(capsysbinary, path)
     assert len(reports) == len(asked) > len(GOLDEN) - 10
-    for report, (line, found) in zip(reports, asked, strict=True):
+    for report, (line, result) in zip(reports, asked, strict=True):
         document = (line["review"].get("request") or {}).get("object")
-        check(report, found, document if isinstance(document, dict) else None)
+        check(report, result, document if isinstance(document, dict) else None)

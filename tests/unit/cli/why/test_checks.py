@@ -43,34 +43,34 @@ async def test_a_pod_with_a_check_and_one_that_asks_for_none_have_nothing_to_tel
 
 
 async def test_the_opt_in_of_the_namespace_is_told(ask):
-    found = await ask(pod(), opt_in="true")
-    assert found.state == "fault"
-    assert f'annotation {OPT_IN} is "true": kubectl annotate --overwrite ' in found.summary
+    section = await ask(pod(), opt_in="true")
+    assert section.state == "fault"
+    assert f'annotation {OPT_IN} is "true": kubectl annotate --overwrite ' in section.summary
 
 
 async def test_mistakes_of_a_pod_and_of_its_owners_are_told_and_copies_are_not(ask):
     above = [("ReplicaSet", deployment(annotations=TYPO)), ("Deployment", deployment("web"))]
     assert (await ask(pod(), owners=above)).state == "note"
     above[1] = ("Deployment", deployment("web", annotations=TYPO))
-    found = await ask(pod(annotations=keptn(post_deployment_tasks=" , ")), owners=above)
-    assert found.summary.startswith('key "keptn.sh/post-deployment-tasks" names no check')
-    (line,) = found.lines
+    section = await ask(pod(annotations=keptn(post_deployment_tasks=" , ")), owners=above)
+    assert section.summary.startswith('key "keptn.sh/post-deployment-tasks" names no check')
+    (line,) = section.lines
     assert "metadata.annotations of Deployment prod/web: did you mean" in line.text
-    assert len(found.detail.mistakes) == 2
+    assert len(section.detail.mistakes) == 2
 
 
 async def test_a_pod_that_is_never_checked_is_told(ask):
-    found = await ask(pod(owners=[owned("Job", "once", "j-1", "batch/v1")]))
-    assert found.summary.startswith("pods of the kind Job are never checked")
-    found = await ask(workload(keptn()), "Job")
-    assert found.summary.startswith("pods of the kind Job are never checked: spec.template")
+    section = await ask(pod(owners=[owned("Job", "once", "j-1", "batch/v1")]))
+    assert section.summary.startswith("pods of the kind Job are never checked")
+    section = await ask(workload(keptn()), "Job")
+    assert section.summary.startswith("pods of the kind Job are never checked: spec.template")
 
 
 async def test_a_workload_is_told_of_its_template_and_of_having_no_checks(ask):
-    found = await ask(workload({**keptn(), **TYPO}), "Deployment")
-    assert "spec.template.metadata.annotations: did you mean" in found.summary
-    found = await ask(workload(keptn()), "Deployment")
-    assert (found.state, found.summary) == (
+    section = await ask(workload({**keptn(), **TYPO}), "Deployment")
+    assert "spec.template.metadata.annotations: did you mean" in section.summary
+    section = await ask(workload(keptn()), "Deployment")
+    assert (section.state, section.summary) == (
         "note",
         "no checks: workload waiter names no task and no evaluation",
     )
@@ -81,7 +81,7 @@ async def test_a_workload_is_told_of_its_template_and_of_having_no_checks(ask):
 async def test_a_target_that_cannot_be_parsed_is_told(ask):
     objective = {"keptnMetricRef": {"name": "load"}, "evaluationTarget": "about 5"}
     obj = {"metadata": {"name": "ready"}, "spec": {"objectives": [objective]}}
-    found = await ask(obj, "KeptnEvaluationDefinition")
-    assert "spec.objectives[0].evaluationTarget" in found.summary
+    section = await ask(obj, "KeptnEvaluationDefinition")
+    assert "spec.objectives[0].evaluationTarget" in section.summary
     objective["evaluationTarget"] = ">5"
     assert await ask(obj, "KeptnEvaluationDefinition") is None

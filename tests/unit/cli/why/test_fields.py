@@ -62,8 +62,8 @@ async def test_a_missing_owner_is_reported_and_not_confused_with_one_of_its_name
 async def test_a_nearer_owner_counts_where_the_next_is_unknown(api, why):
     api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), nodeSelector={"zone": "a"}))
     owner = {**reference("Rollout", "cart"), "apiVersion": "argoproj.io/v1alpha1"}
-    found = template(nodeSelector={"zone": "a"})
-    put_owner(api, REPLICA_SETS, found, ownerReferences=[owner])
+    pod_template = template(nodeSelector={"zone": "a"})
+    put_owner(api, REPLICA_SETS, pod_template, ownerReferences=[owner])
     api.undefine(ROLLOUTS)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "its owner, Rollout cart, is of a kind that the cluster no longer knows" in out
@@ -87,8 +87,8 @@ async def test_fields_that_the_daemonset_controller_sets_name_it(api, why):
 
 async def test_required_terms_that_a_policy_narrowed_name_the_template_too(api, why):
     def affinity(*asked):
-        found = [{"key": key, "operator": "In", "values": [value]} for key, value in asked]
-        node = {"nodeSelectorTerms": [{"matchExpressions": found}]}
+        result = [{"key": key, "operator": "In", "values": [value]} for key, value in asked]
+        node = {"nodeSelectorTerms": [{"matchExpressions": result}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": node}}
 
     narrow = cluster_policy("narrow", pods={"app": "cart"}, affinity=affinity(("disk", "ssd")))

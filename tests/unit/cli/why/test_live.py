@@ -392,9 +392,9 @@ async def test_the_namespace_of_the_context_is_used(api, tmp_path, why):
 
 async def test_labels_select_several_objects(api, why):
     for name, place in (("cart-1", NAMESPACE), ("cart-2", NAMESPACE), ("cart-3", "other")):
-        found = pod()
-        found["metadata"] |= {"name": name, "namespace": place}
-        api.put(PODS, found)
+        pod_object = pod()
+        pod_object["metadata"] |= {"name": name, "namespace": place}
+        api.put(PODS, pod_object)
     code, out, _ = await why("pods", "-l", "app=cart", "-n", NAMESPACE, "-o", "yaml")
     assert (code, [each["name"] for each in yaml.safe_load_all(out)]) == (0, ["cart-1", "cart-2"])
     code, out, _ = await why("pods", "-l", "app=cart", "-A", "-o", "yaml")

@@ -44,10 +44,10 @@ def space(*, is_in=True, since=None):
 
 def running(image="registry.example.com/cart:1", owner="ReplicaSet", workload="cart", **keys):
     """A pod that has a node and no gate."""
-    found = pod(owner=reference(owner, "cart"), nodeName="n1")
-    found["metadata"]["annotations"] = keptn(workload, **keys)
-    found["spec"]["containers"][0]["image"] = image
-    return {**found, "status": {"phase": "Running"}}
+    pod_object = pod(owner=reference(owner, "cart"), nodeName="n1")
+    pod_object["metadata"]["annotations"] = keptn(workload, **keys)
+    pod_object["spec"]["containers"][0]["image"] = image
+    return {**pod_object, "status": {"phase": "Running"}}
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def gate(api, why):
     return ask
 
 
-def stage(api, found, namespace):
+def stage(api, given, namespace):
     """Store the pod, its owners and its namespace."""
-    api.put(PODS, found)
+    api.put(PODS, given)
     api.get(PODS, "cart-1", NAMESPACE)["metadata"]["creationTimestamp"] = CREATED
     put_owner(api, REPLICA_SETS, template(), ownerReferences=[reference("Deployment", "cart")])
     put_owner(api, DEPLOYMENTS, template())
@@ -73,7 +73,7 @@ def stage(api, found, namespace):
 
 
 @pytest.mark.parametrize(
-    ("found", "namespace", "expected", "told", "step"),
+    ("result", "namespace", "expected", "told", "step"),
     [
         (
             running(),
@@ -113,9 +113,9 @@ def stage(api, found, namespace):
     ],
 )
 async def test_a_pod_without_a_gate_has_a_reason_and_a_step(  # noqa: PLR0913, PLR0917
-    api, gate, found, namespace, expected, told, step
+    api, gate, result, namespace, expected, told, step
 ):
-    stage(api, found, namespace)
+    stage(api, result, namespace)
     section = await gate("pod", f"{NAMESPACE}/cart-1")
     assert (section["code"], section["state"]) == expected
     assert told in section["summary"]
@@ -184,8 +184,8 @@ def put_set(api, name, image, created, version="1.0"):
     owner = reference("Deployment", "cart")
     metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]}
     api.put(REPLICA_SETS, {"metadata": metadata, "spec": {"template": made}})
-    found = api.get(REPLICA_SETS, name, NAMESPACE)["metadata"]
-    found |= {"creationTimestamp": created, "uid": f"uid-{name}"}
+    stored = api.get(REPLICA_SETS, name, NAMESPACE)["metadata"]
+    stored |= {"creationTimestamp": created, "uid": f"uid-{name}"}
 
 
 def put_version(api, version, *sets):
@@ -219,13 +219,13 @@ def put_version(api, version, *sets):
 )
 async def test_an_image_that_changed_without_its_version_is_told(api, gate, sets, is_told):
     mine = sets[0]
-    found = running(f"registry.example.com/cart:{mine[1]}", version=(*mine, "1.0")[3])
-    found["metadata"]["annotations"]["keptn.sh/scheduling-gate-removed"] = "true"
-    stage(api, found, space())
-    for each in sets:
-        put_set(api, *each)
-    checked = [each for each in sets if "opt-in" not in each[0]]
-    same = [each[0] for each in reversed(checked) if (*each, "1.0")[3] == (*mine, "1.0")[3]]
+    running_pod = running(f"registry.example.com/cart:{mine[1]}", version=(*mine, "1.0")[3])
+    running_pod["metadata"]["annotations"]["keptn.sh/scheduling-gate-removed"] = "true"
+    stage(api, running_pod, space())
+    for row in sets:
+        put_set(api, *row)
+    checked = [row for row in sets if "opt-in" not in row[0]]
+    same = [row[0] for row in reversed(checked) if (*row, "1.0")[3] == (*mine, "1.0")[3]]
     put_version(api, (*mine, "1.0")[3], *same)
     section = await gate("pod", f"{NAMESPACE}/cart-1")
     assert section["code"] == ("version-not-raised" if is_told else "released")
@@ -238,10 +238,10 @@ async def test_an_image_that_changed_without_its_version_is_told(api, gate, sets
 
 
 async def test_a_pod_that_was_released_by_hand_is_not_told_of_its_version(api, gate):
-    found = running("registry.example.com/cart:2")
+    result = running("registry.example.com/cart:2")
     released = {"gates.harbourmaster.dev/released": "by-hand"}
-    found["metadata"]["annotations"] |= released
-    stage(api, found, space())
+    result["metadata"]["annotations"] |= released
+    stage(api, result, space())
     put_set(api, "cart", "2", LATER)
     put_set(api, "cart-a", "1", CREATED)
     put_version(api, "1.0", "cart-a", "cart")

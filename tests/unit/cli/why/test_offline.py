@@ -17,12 +17,12 @@ from helpers.patching import NODE_REQUIRED
 @pytest.fixture
 def policies(tmp_path):
     path = tmp_path / "policies.yaml"
-    found = (
+    result = (
         cluster_policy("disks", nodeSelector={"disk": "ssd"}),
         policy("here", "ns1", pods={"app": "other"}),
         policy("there", "ns2"),
     )
-    path.write_text(yaml.safe_dump_all(found))
+    path.write_text(yaml.safe_dump_all(result))
     return str(path)
 
 
@@ -33,8 +33,8 @@ def written(path, *documents):
 
 def test_a_manifest_is_explained_and_kinds_without_pods_are_skipped(tmp_path, policies, capsys):
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
-    found = {**workload(), "metadata": {"name": "web", "namespace": "ns1"}}
-    path = written(tmp_path / "all.yaml", service, {"kind": "List", "items": [found]})
+    manifest = {**workload(), "metadata": {"name": "web", "namespace": "ns1"}}
+    path = written(tmp_path / "all.yaml", service, {"kind": "List", "items": [manifest]})
     assert main(["why", "-f", path, "--policies", policies]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Deployment ns1/web\n  as if it were created now, in the namespace ns1\n")
@@ -45,8 +45,8 @@ def test_a_manifest_is_explained_and_kinds_without_pods_are_skipped(tmp_path, po
 
 
 def test_a_rollout_is_explained_by_the_pod_that_it_makes(tmp_path, policies, capsys):
-    found = {**workload(), "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
-    path = written(tmp_path / "rollout.yaml", found)
+    manifest = {**workload(), "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    path = written(tmp_path / "rollout.yaml", manifest)
     assert main(["why", "-f", path, "--policies", policies, "-o", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     detail = report["sections"][0]["detail"]
@@ -148,9 +148,9 @@ def test_missing_files_are_one_line(policies, capsys):
 
 
 def test_an_update_of_a_pod_has_its_reason(tmp_path, policies, capsys):
-    found = review(workload("Pod"), operation="UPDATE")
+    manifest = review(workload("Pod"), operation="UPDATE")
     path = tmp_path / "review.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(manifest))
     assert main(["why", "review", str(path), "--policies", policies]) == 0
     out = capsys.readouterr().out
     assert (
@@ -166,8 +166,8 @@ def test_an_update_of_a_pod_has_its_reason(tmp_path, policies, capsys):
     ],
 )
 def test_a_pod_that_is_left_alone_has_one_reason(tmp_path, policies, capsys, metadata, told):
-    found = workload("Pod")
-    path = written(tmp_path / "pod.yaml", {**found, "metadata": {"name": "web", **metadata}})
+    manifest = workload("Pod")
+    path = written(tmp_path / "pod.yaml", {**manifest, "metadata": {"name": "web", **metadata}})
     assert main(["why", "-f", path, "--policies", policies]) == 0
     out = capsys.readouterr().out
     assert f"no policy was evaluated: {told}" in out

@@ -26,8 +26,8 @@ def stage(api, *nodes, made=None, applied=None, **spec):
         "message": MESSAGE,
         "lastTransitionTime": CREATED,
     }
-    found = pod(owner=reference("ReplicaSet", "cart"), **spec)
-    api.put(PODS, {**found, "status": {"phase": "Pending", "conditions": [unschedulable]}})
+    pod_object = pod(owner=reference("ReplicaSet", "cart"), **spec)
+    api.put(PODS, {**pod_object, "status": {"phase": "Pending", "conditions": [unschedulable]}})
     api.get(PODS, "cart-1", NAMESPACE)["metadata"]["creationTimestamp"] = CREATED
     above = [reference("Deployment", "cart")]
     put_owner(api, REPLICA_SETS, template(**(made or {})), ownerReferences=above)
@@ -39,15 +39,15 @@ def stage(api, *nodes, made=None, applied=None, **spec):
 
 
 def with_labels(name, **labels):
-    found = node(name)
-    found["metadata"]["labels"] = labels
-    return found
+    node_object = node(name)
+    node_object["metadata"]["labels"] = labels
+    return node_object
 
 
 def tainted(name, key):
-    found = node(name)
-    found["spec"] = {"taints": [{"key": key, "value": "till", "effect": "NoSchedule"}]}
-    return found
+    node_object = node(name)
+    node_object["spec"] = {"taints": [{"key": key, "value": "till", "effect": "NoSchedule"}]}
+    return node_object
 
 
 def affinity(*terms):

@@ -52,8 +52,8 @@ def subject(obj, kind):
     return Subject("v1", kind, *place, msgspec.json.encode(obj))
 
 
-def generated(found, kind):
-    return {**found, "metadata": {**found["metadata"], **owners(kind)}}
+def generated(given, kind):
+    return {**given, "metadata": {**given["metadata"], **owners(kind)}}
 
 
 def version(status=None, name="shop-waiter-1.0", **spec):
@@ -85,8 +85,8 @@ def text(section):
 
 
 def named(name, spec, status=None, namespace=PROD):
-    found = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
-    return {**found, **({"status": status} if status else {})}
+    result = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return {**result, **({"status": status} if status else {})}
 
 
 def running(*flags):
@@ -133,12 +133,12 @@ async def test_a_pod_that_waits_for_an_evaluation(api, ask):
     )
     put(api, DEPLOYMENTS, {"metadata": {"name": "other"}, "spec": {}})
     api.put(DEPLOYMENTS, running("--lifecycle-max-gate-age-seconds=60"))
-    found = await ask(gate, pod())
-    assert (found.state, found.code) == ("waits", "checks-pending")
-    assert found.summary == (
+    section = await ask(gate, pod())
+    assert (section.state, section.code) == ("waits", "checks-pending")
+    assert section.summary == (
         "at our gate for 30s, waits for pre-deployment evaluations: rate Progressing"
     )
-    shown = text(found)
+    shown = text(section)
     assert "workload waiter@1.0 of the app shop" in shown
     assert "since 2026-03-01T10:00:00Z, 30s ago" in shown
     assert "deadline 2026-03-01T10:01:00Z, then: it is reported, and stays (onExpiry Keep)" in shown
@@ -146,9 +146,9 @@ async def test_a_pod_that_waits_for_an_evaluation(api, ask):
     assert "value '0.2' did not meet it" in shown
     assert "now: 0.1, fetched 2026-03-01T10:00:29Z" in shown
     assert "try 1 of 5" in shown
-    (check,) = found.detail.report.checks
+    (check,) = section.detail.report.checks
     assert check.next_try
-    assert (found.detail.unread, found.detail.deadline_unknown) == ((), "")
+    assert (section.detail.unread, section.detail.deadline_unknown) == ((), "")
 
 
 async def test_the_first_definition_in_the_order_of_namespaces_counts(api, ask):
@@ -156,8 +156,8 @@ async def test_the_first_definition_in_the_order_of_namespaces_counts(api, ask):
     for namespace, target in ((PROD, "<1"), (HOME, "<2"), ("keptn-system", "<3")):
         objective = {"keptnMetricRef": {"name": "errors"}, "evaluationTarget": target}
         api.put(EVALUATION_DEFINITIONS, named("rate", {"objectives": [objective]}, None, namespace))
-    found = await ask(gate, pod())
-    (check,) = found.detail.report.checks
+    section = await ask(gate, pod())
+    (check,) = section.detail.report.checks
     assert check.threshold == "<1"
     marked = api.get(EVALUATION_DEFINITIONS, "rate", HOME)
     marked["metadata"]["annotations"] = {NO_OVERRIDE: "true"}
@@ -174,8 +174,8 @@ async def test_the_first_definition_in_the_order_of_namespaces_counts(api, ask):
 )
 async def test_the_state_is_that_of_the_code(api, ask, status, code, state):
     put(api, WORKLOAD_VERSIONS, version(status))
-    found = await ask(gate, pod())
-    assert (found.code, found.state) == (code, state)
+    section = await ask(gate, pod())
+    assert (section.code, section.state) == (code, state)
 
 
 async def test_an_app_is_chosen_as_the_controller_does(api, ask):
@@ -188,9 +188,9 @@ async def test_an_app_is_chosen_as_the_controller_does(api, ask):
             "preDeploymentTasks": ["approve"],
         }
         put(api, APP_VERSIONS, generated(named(name, spec), "KeptnApp"))
-    found = await ask(gate, pod())
-    assert found.detail.report.app_version_object == "shop-1-b"
-    assert "approve Pending" in found.summary
+    section = await ask(gate, pod())
+    assert section.detail.report.app_version_object == "shop-1-b"
+    assert "approve Pending" in section.summary
 
 
 async def test_an_unreadable_app_version_is_named_and_does_not_hide_others(api, ask):
@@ -199,9 +199,9 @@ async def test_an_unreadable_app_version_is_named_and_does_not_hide_others(api, 
     listed = [{"name": "waiter", "version": "1.0"}]
     spec = {"appName": "shop", "version": "1", "workloads": listed}
     put(api, APP_VERSIONS, generated(named("shop-1-a", spec), "KeptnApp"))
-    found = await ask(gate, pod())
-    assert found.detail.report.app_version_object == "shop-1-a"
-    (unread,) = found.detail.unread
+    section = await ask(gate, pod())
+    assert section.detail.report.app_version_object == "shop-1-a"
+    (unread,) = section.detail.unread
     assert unread.startswith("KeptnAppVersion prod/broken is skipped, because it cannot be read: ")
 
 
@@ -216,12 +216,12 @@ async def test_missing_permissions_are_named_and_leave_the_state_pending(api, as
     put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=["warm"]))
     for resource in (TASKS, APP_VERSIONS):
         api.forbid("*", resource)
-    found = await ask(gate, pod())
-    assert found.code == "checks-pending"
-    assert len(found.detail.unread) == 2
-    assert all("could not be read" in each for each in found.detail.unread)
-    assert "unknown: the settings could not be read" in text(found)
-    assert "(--installed-in)" in found.detail.deadline_unknown
+    section = await ask(gate, pod())
+    assert section.code == "checks-pending"
+    assert len(section.detail.unread) == 2
+    assert all("could not be read" in each for each in section.detail.unread)
+    assert "unknown: the settings could not be read" in text(section)
+    assert "(--installed-in)" in section.detail.deadline_unknown
 
 
 async def test_the_definition_of_a_running_check_is_found_though_it_is_no_longer_listed(api, ask):
@@ -235,16 +235,16 @@ async def test_checks_beyond_the_limit_are_not_reported_as_missing(api, ask, mon
     names = [f"warm-{number}" for number in range(3)]
     status = {"currentPhase": "WorkloadPreDeployTasks"}
     put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=names))
-    found = await ask(gate, pod())
-    assert "not found" not in text(found)
-    assert "KeptnTaskDefinition: only 2 of 3 were looked at" in found.detail.unread
+    section = await ask(gate, pod())
+    assert "not found" not in text(section)
+    assert "KeptnTaskDefinition: only 2 of 3 were looked at" in section.detail.unread
 
 
 async def test_an_unreadable_version_makes_the_state_unknown(api, ask):
     api.forbid("*", WORKLOAD_VERSIONS)
-    found = await ask(gate, pod())
-    assert (found.state, found.code) == ("unknown", "unread")
-    assert found.summary.startswith("what Pod prod/waiter-1 waits for could not be read")
+    section = await ask(gate, pod())
+    assert (section.state, section.code) == ("unknown", "unread")
+    assert section.summary.startswith("what Pod prod/waiter-1 waits for could not be read")
 
 
 @pytest.mark.parametrize(
@@ -259,14 +259,14 @@ async def test_an_unreadable_version_makes_the_state_unknown(api, ask):
     ],
 )
 async def test_nothing_is_read_for_a_pod_without_our_gate(api, ask, obj, code, summary):
-    found = await ask(gate, obj)
-    assert (found.code, found.summary) == (code, summary)
+    section = await ask(gate, obj)
+    assert (section.code, section.summary) == (code, summary)
     assert api.seen(path_pattern="keptn") == []
 
 
 def scheduled_by(name):
-    found = pod(gates=())
-    return {**found, "spec": {**found["spec"], "schedulerName": name}}
+    pod_object = pod(gates=())
+    return {**pod_object, "spec": {**pod_object["spec"], "schedulerName": name}}
 
 
 @pytest.mark.parametrize(
@@ -285,11 +285,11 @@ def scheduled_by(name):
 async def test_a_pod_waits_in_the_scheduler_of_the_settings(api, ask, flags, name, code):
     put(api, WORKLOAD_VERSIONS, version(CHECKED))
     api.put(DEPLOYMENTS, running(*flags))
-    found = await ask(gate, scheduled_by(name))
-    assert found.code == code
+    section = await ask(gate, scheduled_by(name))
+    assert section.code == code
     if code == "not-gated":
         # Its keys are Keptn's: admission may have meant it to wait there.
-        assert f"note it names the scheduler {name}; for that one to ask us" in text(found)
+        assert f"note it names the scheduler {name}; for that one to ask us" in text(section)
 
 
 async def test_without_settings_the_default_scheduler_counts(api, ask):
@@ -332,21 +332,21 @@ def workload(above=None, **annotations):
 async def test_a_workload_reports_what_its_pods_wait_for(api, ask, obj, owners):
     put(api, WORKLOAD_VERSIONS, version(FAILED))
     kind = "ReplicaSet" if owners else "Deployment"
-    found = await ask(gate, obj, kind=kind, owners=owners)
-    assert (found.state, found.code) == ("fault", "checks-failed")
-    assert found.summary == "its pods: Blocked: pre-deployment tasks failed (no details)"
-    assert "deadline" not in text(found)
+    section = await ask(gate, obj, kind=kind, owners=owners)
+    assert (section.state, section.code) == ("fault", "checks-failed")
+    assert section.summary == "its pods: Blocked: pre-deployment tasks failed (no details)"
+    assert "deadline" not in text(section)
     of = subject(obj, kind)
     above = tuple(subject(each, its) for its, each in owners)
-    step = step_of(found, Report(of, "", (), above))
+    step = step_of(section, Report(of, "", (), above))
     assert f"harbourmaster gate release {kind.lower()}/waiter -n prod --reason" in step
 
 
 async def test_the_pods_of_a_workload_are_released_when_its_checks_passed(api, ask):
     put(api, WORKLOAD_VERSIONS, version(CHECKED))
-    found = await ask(gate, workload(**keptn()), kind="StatefulSet")
-    assert (found.state, found.code) == ("fine", "released")
-    assert found.summary == "its pods can be released: their checks passed"
+    section = await ask(gate, workload(**keptn()), kind="StatefulSet")
+    assert (section.state, section.code) == ("fine", "released")
+    assert section.summary == "its pods can be released: their checks passed"
 
 
 @pytest.mark.parametrize("obj", [workload(), workload(**keptn()), workload(keptn())])
@@ -393,33 +393,33 @@ async def test_a_placed_object_reports_the_record_of_its_application(api, ask, s
     stored = api.put(APPLICATIONS, application(**status))
     obj = plain("p", labels=ManifestOwner(stored["metadata"]["uid"], "apps", "web").labels)
     obj["metadata"]["namespace"] = PROD
-    found = await ask(placement, obj)
-    assert (found.code, found.state) == (code, state)
-    assert found.summary.startswith("Pod prod/p is of application apps/web")
-    assert found.detail.record.application == "apps/web"
+    section = await ask(placement, obj)
+    assert (section.code, section.state) == (code, state)
+    assert section.summary.startswith("Pod prod/p is of application apps/web")
+    assert section.detail.record.application == "apps/web"
 
 
 async def test_a_pod_is_of_the_application_of_its_deployment(api, ask):
     api.put(APPLICATIONS, application(scheduledTo={"name": "de"}, runningOn={"name": "de"}))
     above = {"metadata": {"name": "web", "namespace": PROD, "labels": LABELS}}
-    found = await ask(placement, plain("p"), owners=[("Deployment", above)])
-    assert found.detail.placed == "Deployment prod/web"
+    section = await ask(placement, plain("p"), owners=[("Deployment", above)])
+    assert section.detail.placed == "Deployment prod/web"
 
 
 @pytest.mark.parametrize("given", [None, application()])
 async def test_without_its_application_in_the_cluster_the_record_is_elsewhere(api, ask, given):
     if given is not None:
         api.put(APPLICATIONS, given)
-    found = await ask(placement, plain("p", labels=LABELS))
-    assert (found.state, found.code, found.lines) == ("unknown", "unknown", ())
+    section = await ask(placement, plain("p", labels=LABELS))
+    assert (section.state, section.code, section.lines) == ("unknown", "unknown", ())
     expected = "is another one" if given else "harbourmaster placement why apps/web --context"
-    assert expected in found.summary
+    assert expected in section.summary
 
 
 async def test_a_missing_permission_on_the_application_is_reported(api, ask):
     api.forbid("*", APPLICATIONS)
-    found = await ask(placement, plain("p", labels=LABELS))
-    assert "Application apps/web could not be read" in found.summary
+    section = await ask(placement, plain("p", labels=LABELS))
+    assert "Application apps/web could not be read" in section.summary
 
 
 # Rescheduling.
@@ -443,9 +443,9 @@ async def test_missing_permission_on_nodes_is_not_a_failure(api, ask):
 
 
 async def test_unreadable_annotations_reserve_no_node(api, ask):
-    found = node("n1")
-    found["metadata"]["annotations"] = {RESERVATIONS: '[{"pod": 7}, "x"'}
-    api.put(NODES, found)
+    node_object = node("n1")
+    node_object["metadata"]["annotations"] = {RESERVATIONS: '[{"pod": 7}, "x"'}
+    api.put(NODES, node_object)
     assert await ask(rescheduling, on("p")) is None
 
 
@@ -454,15 +454,15 @@ async def test_a_slow_plan_is_left_to_its_own_command(api, ask, monkeypatch):
     obj = on("dns", priorityClassName="system-cluster-critical")
     obj["metadata"]["namespace"] = "kube-system"
     obj["spec"]["priority"] = 2_000_000_000
-    found = await ask(rescheduling, obj)
-    assert (found.state, found.code) == ("unknown", "unplanned")
-    assert "harbourmaster reschedule plan kube-system/dns" in found.summary
+    section = await ask(rescheduling, obj)
+    assert (section.state, section.code) == ("unknown", "unplanned")
+    assert "harbourmaster reschedule plan kube-system/dns" in section.summary
 
 
 async def test_disabled_rescheduling_is_reported_where_it_could_help(api, ask):
     api.put(DEPLOYMENTS, running("--rescheduling-enabled=false"))
-    found = node("n1", 1)
-    api.put(NODES, found)
+    node_object = node("n1", 1)
+    api.put(NODES, node_object)
     victim = {**on("victim", nodeName="n1"), "status": {"phase": "Running"}}
     victim["metadata"]["ownerReferences"] = [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
@@ -475,7 +475,7 @@ async def test_disabled_rescheduling_is_reported_where_it_could_help(api, ask):
     )
     obj["metadata"]["namespace"] = "kube-system"
     api.put(PODS, obj)
-    found = await ask(rescheduling, obj)
-    assert (found.state, found.code) == ("fault", "room-can-be-made")
-    assert found.summary.endswith("but rescheduling is off (rescheduling.enabled)")
-    assert "prod/victim" in text(found)
+    node_object = await ask(rescheduling, obj)
+    assert (node_object.state, node_object.code) == ("fault", "room-can-be-made")
+    assert node_object.summary.endswith("but rescheduling is off (rescheduling.enabled)")
+    assert "prod/victim" in text(node_object)

@@ -40,10 +40,10 @@ def waits(text, timeout=None, on_timeout=None):
 
 def waiting(text, name="cart-1", owner=None, labels=None, **limits):
     """A pod behind our gate, without checks."""
-    found = pod(name, owner, labels, **GATE)
+    pod_object = pod(name, owner, labels, **GATE)
     none = {"gates.harbourmaster.dev/checks": "none"}
-    found["metadata"]["annotations"] = {**waits(text, **limits), **none}
-    return found
+    pod_object["metadata"]["annotations"] = {**waits(text, **limits), **none}
+    return pod_object
 
 
 def made(kind, name, text, **labels):
@@ -140,18 +140,18 @@ async def test_a_failed_job_and_a_syntax_error_are_faults(api, gate):
 
 
 async def test_a_cycle_is_named_in_why_and_in_the_list(api, gate, run):
-    for name, other in (("a", "b"), ("b", "a")):
+    for name, target in (("a", "b"), ("b", "a")):
         owner = reference("StatefulSet", name)
-        api.put(PODS, waiting(f"statefulset/{other}", f"{name}-0", owner, {"app": name}))
+        api.put(PODS, waiting(f"statefulset/{target}", f"{name}-0", owner, {"app": name}))
         api.put(STATEFUL_SETS, named(name))
     cycle = "a cycle of waits: statefulset/a -> statefulset/b -> statefulset/a"
     section = await gate("pod", f"{NAMESPACE}/a-0")
     assert (section["code"], f"Blocked: {cycle}" in section["summary"]) == ("wait-blocked", True)
     code, out, err = await run("list", "-l", "app=a", "-o", "json")
     assert (code, err) == (0, "")
-    (found,) = json.loads(out)
-    assert (found["code"], found["waitsFor"]) == ("wait-blocked", f"nothing: {cycle}")
-    assert [item["item"] for item in found["items"]] == ["statefulset/b"]
+    (document,) = json.loads(out)
+    assert (document["code"], document["waitsFor"]) == ("wait-blocked", f"nothing: {cycle}")
+    assert [item["item"] for item in document["items"]] == ["statefulset/b"]
 
 
 @pytest.mark.parametrize(("text", "state"), [("", "is not complete"), ("Complete", "")])
@@ -194,16 +194,16 @@ async def test_other_kinds_are_found_by_discovery(api, gate):
 
 @pytest.mark.parametrize("kind", ["Job", "CronJob", "Deployment", "Pod"])
 async def test_files_are_explained_as_far_as_they_have_the_objects(gate, tmp_path, kind):
-    found = made(kind, "cart", "cm/other cm/settings deployment/databas")
+    manifest = made(kind, "cart", "cm/other cm/settings deployment/databas")
     if kind == "Pod":
-        template = found["spec"]["template"]
-        found = {"apiVersion": "v1", "kind": kind, **template}
-        found["metadata"] |= named("cart")["metadata"]
+        template = manifest["spec"]["template"]
+        manifest = {"apiVersion": "v1", "kind": kind, **template}
+        manifest["metadata"] |= named("cart")["metadata"]
     elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", **named("settings")}
     (tmp_path / "policies").mkdir()
     file = tmp_path / "files.yaml"
-    file.write_text(yaml.safe_dump_all([found, config_map, elsewhere]))
+    file.write_text(yaml.safe_dump_all([manifest, config_map, elsewhere]))
     section = await gate("-f", str(file), "--policies", str(tmp_path / "policies"))
     assert section["code"] == "to-be-gated"
     assert stands(section) == [
@@ -226,9 +226,9 @@ async def test_a_cycle_in_files_is_a_fault(why, tmp_path):
 async def test_a_manifest_is_explained_by_the_cluster_and_the_files(api, gate, tmp_path):
     put_objects(api)
     file = tmp_path / "files.yaml"
-    found = made("Deployment", "cart", "job/migrate cm/new")
+    manifest = made("Deployment", "cart", "job/migrate cm/new")
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", **named("new")}
-    file.write_text(yaml.safe_dump_all([found, config_map]))
+    file.write_text(yaml.safe_dump_all([manifest, config_map]))
     section = await gate("-f", str(file))
     assert section["summary"] == "its pods will wait for job/migrate, cm/new"
     assert [stand[1] for stand in stands(section)] == ["Pending", "Met"]
