@@ -91,7 +91,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/conformance/",
     "tests/helpers/",
     "tests/property/",
-    "tests/unit/cli/",
     "tests/unit/controller/lifecycle/",
     "tests/unit/controller/placement/",
     "tests/unit/controller/rescheduling/",

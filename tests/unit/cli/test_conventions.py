@@ -1,4 +1,4 @@
-"""What users of kubectl expect of each command: namespaces, versions, help and colours."""
+"""Every command follows kubectl in namespaces, versions, help and colours."""
 
 from __future__ import annotations
 

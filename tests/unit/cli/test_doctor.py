@@ -1,4 +1,4 @@
-"""``harbourmaster doctor``: who is well, what can't be seen, and how it is told."""
+"""``harbourmaster doctor``: healthy installations, unreadable parts, and the output."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_without_deployments_a_setting_may_be_anything(cluster):
     for name in (CONTROLLER, WEBHOOK):
         cluster.remove(DEPLOYMENTS, name, HOME)
     cluster.entry(POD)["timeoutSeconds"] = 11
-    # Where a process outside of the cluster listens is nobody's default.
+    # The address of a process outside of the cluster is not a default.
     cluster.entry(POD)["clientConfig"]["service"]["port"] = 8443
     cluster.entry(POD)["sideEffects"] = "Some"
     report = await examined(cluster)

@@ -226,7 +226,7 @@ FAULTS = {
         ),
     ],
 }
-"""By check and severity: what is said, and what breaks the installation."""
+"""The findings by check and severity, each with the function that causes it."""
 ROWS = [(found, *row) for found, rows in FAULTS.items() for row in rows]
 
 

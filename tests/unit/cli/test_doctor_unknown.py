@@ -1,4 +1,4 @@
-"""What ``harbourmaster doctor`` could not read is unknown, never ok."""
+"""``harbourmaster doctor`` reports unreadable parts as unknown, never as ok."""
 
 from __future__ import annotations
 

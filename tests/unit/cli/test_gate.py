@@ -1,4 +1,4 @@
-"""``harbourmaster gate``: what it lists, whom it lets go, and what it says where it can't."""
+"""``harbourmaster gate``: the list, releases, and their errors."""
 
 from __future__ import annotations
 

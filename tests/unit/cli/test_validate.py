@@ -35,7 +35,7 @@ def validate(tmp_path, capsys):
 
 @pytest.fixture
 def findings(validate):
-    """The same as the severity, object, field, message and remedy of each finding."""
+    """Return the severity, object, field, message and remedy of each finding."""
 
     def start(*given):
         _, out, _ = validate(list(given), "-o", "json")

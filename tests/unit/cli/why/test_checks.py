@@ -1,4 +1,4 @@
-"""What ``why`` says of mistakes that skip checks, and of workloads without any check."""
+"""``why`` on mistakes that skip checks, and on workloads without any check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``harbourmaster why`` of a cluster: what it asks for, what it says, and what it may not read."""
+"""``harbourmaster why`` for a cluster: its requests, its output, and missing permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who requires what no node has, and who wrote a field."""
+"""``why`` names the origin of a requirement that no node meets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``why`` says of gates, placement and rescheduling, and where it can't tell."""
+"""``why`` on gates, placement and rescheduling, and what it reports as unknown."""
 
 from __future__ import annotations
 
