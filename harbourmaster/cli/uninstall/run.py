@@ -8,6 +8,7 @@ which would restore them, has stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +31,7 @@ from harbourmaster.cli.installed import (
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
     ROLE_BINDINGS,
+    is_ours_by_name,
 )
 from harbourmaster.cli.live.cluster import (
     DONE,
@@ -41,10 +43,11 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
     say,
 )
-from harbourmaster.cli.live.kinds import decode_binding
+from harbourmaster.cli.live.installation import CONFIGURATIONS
+from harbourmaster.cli.live.kinds import decode_binding, metadata_in
 from harbourmaster.cli.uninstall.marks import MarkRemover
 from harbourmaster.cli.uninstall.removal import NOTHING, Options, Removal
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
+from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
 from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
 from harbourmaster.placement.deployed import DeployedApplication
 
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
 
 HOLDER: Final = "harbourmaster uninstall"
@@ -167,20 +171,47 @@ class ControllerStopper:
     async def _delete_until_quiet(self) -> list[str]:
         restored: list[str] = []
         loop = asyncio.get_running_loop()
-        quiet_since = loop.time()
-        end = quiet_since + self._removal.options.patience
-        while loop.time() < quiet_since + QUIET_SECONDS:
-            await asyncio.sleep(QUIET_SECONDS / 12)
-            if deleted := await self._removal.delete_configurations():
-                restored += deleted
-                quiet_since = loop.time()
-                if quiet_since > end:
-                    self._removal.left.append(
-                        "webhook configurations: another process keeps restoring them: stop the "
-                        "controller that runs outside this cluster"
-                    )
-                    break
+        end = loop.time() + self._removal.options.patience
+        while await self._has_restored():
+            restored += await self._removal.delete_configurations()
+            if loop.time() > end:
+                self._removal.left.append(
+                    "webhook configurations: another process keeps restoring them: stop the "
+                    "controller that runs outside this cluster"
+                )
+                break
         return restored
+
+    async def _has_restored(self) -> bool:
+        """Whether a webhook configuration of ours is or appears there within QUIET_SECONDS."""
+        watches = [asyncio.create_task(self._await_restored(kind)) for kind in CONFIGURATIONS]
+        try:
+            for watch in asyncio.as_completed(watches):
+                if await watch:
+                    return True
+        finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+        return False
+
+    async def _await_restored(self, resource: Resource) -> bool:
+        page = await self._client.list(resource, metadata_only=True)
+        if any(is_ours_by_name(metadata_in(raw)) for raw in page.items):
+            return True
+        events = self._client.watch(
+            resource,
+            resource_version=page.resource_version,
+            timeout_seconds=int(2 * QUIET_SECONDS),
+            idle_timeout=2 * QUIET_SECONDS,
+            metadata_only=True,
+        )
+        with contextlib.suppress(TimeoutError, GoneError):
+            async with asyncio.timeout(QUIET_SECONDS), contextlib.aclosing(events):
+                async for event in events:
+                    if event.type == "ADDED" and is_ours_by_name(metadata_in(event.object)):
+                        return True
+        return False
 
 
 _decode_application: Final = msgspec.json.Decoder(DeployedApplication).decode
