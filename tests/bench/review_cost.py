@@ -56,8 +56,9 @@ def compare_with_constant(folder, *, pairs=PAIRS, requests=REQUESTS, against=Non
     answer.write_bytes(
         engine.answer(payload.read_bytes(), engine.Engine(known, engine.SETTINGS))[0]
     )
-    servers = {kind: serve_constant(kind, folder, answer) for kind in ("least", "constant")}
-    servers["one policy"] = ours = harbourmaster(folder, policies, *options)
+    servers = {"one policy": harbourmaster(folder, policies, *options)}
+    ours = servers["one policy"]
+    servers |= {kind: serve_constant(kind, folder, answer) for kind in ("least", "constant")}
     if against is not None:
         servers["another version"] = harbourmaster(folder, policies, *options, command=against)
     try:
