@@ -95,10 +95,8 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/unit/controller/placement/",
     "tests/unit/controller/rescheduling/",
     "tests/unit/gates/",
-    "tests/unit/placement/",
     "tests/unit/policies/",
     "tests/unit/registration/",
-    "tests/unit/rescheduling/",
     "tests/unit/webhook/",
 )
 """Folders whose docstrings, comments and names are still to be rewritten."""

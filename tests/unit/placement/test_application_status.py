@@ -22,17 +22,17 @@ RULES = Rules()
 
 def status_after(app, *clusters, now=NOW, rules=None, **values):
     view = seen(*clusters, now=now, rules=rules, **values)
-    return settle(app, decide(app, view), view.rules, lambda found: record(found, view))
+    return settle(app, decide(app, view), view.rules, lambda decision: record(decision, view))
 
 
 def after(app, *clusters, now=NOW, rules=None, **values):
-    """The application with its next status."""
-    found = status_after(app, *clusters, now=now, rules=rules, **values)
-    return msgspec.structs.replace(app, status=found)
+    """Return the application with its next status."""
+    status = status_after(app, *clusters, now=now, rules=rules, **values)
+    return msgspec.structs.replace(app, status=status)
 
 
-def updated(app, **spec):
-    """The application after its user has changed it."""
+def update_spec(app, **spec):
+    """Return the application after a change of its spec by its user."""
     metadata = msgspec.structs.replace(app.metadata, generation=app.metadata.generation + 1)
     return msgspec.structs.replace(
         app, metadata=metadata, spec=msgspec.structs.replace(app.spec, **spec)
@@ -45,7 +45,7 @@ def is_handed_over(app):
     return status.scheduled_to and status.scheduled_generation == app.metadata.generation
 
 
-def scheduled(app):
+def scheduled_condition(app):
     return condition(app.status.conditions, "Scheduled")
 
 
@@ -58,8 +58,11 @@ def test_a_binding_says_all_at_one_instant():
     assert status.phase == "Pending"
     assert status.recent_moves == ()
     assert (status.last_decision.outcome, status.last_decision.chosen) == ("Placed", "a")
-    assert (scheduled(app).status, scheduled(app).observed_generation) == ("True", 1)
-    assert scheduled(app).message == "it is placed on 'a'"
+    assert (scheduled_condition(app).status, scheduled_condition(app).observed_generation) == (
+        "True",
+        1,
+    )
+    assert scheduled_condition(app).message == "it is placed on 'a'"
 
 
 def test_a_move_keeps_what_is_not_the_schedulers():
@@ -88,7 +91,7 @@ def test_a_move_that_must_be_is_not_counted():
 
 def test_r6_a_new_generation_that_stays_is_handed_over_with_its_old_time():
     placed = after(application(), cluster("a"))
-    changed = updated(placed)
+    changed = update_spec(placed)
     assert not is_handed_over(changed)
     later = NOW + timedelta(seconds=10)
     app = after(changed, cluster("a"), now=later)
@@ -110,13 +113,13 @@ def test_r7_a_periodic_pass_that_changes_nothing_writes_nothing():
 def test_r8_d1_the_generation_shows_the_hand_over():
     app = after(application(generation=7), cluster("a"))
     assert is_handed_over(app)
-    assert not is_handed_over(updated(app))
+    assert not is_handed_over(update_spec(app))
     assert not is_handed_over(application(generation=7))
 
 
 def test_r11_an_application_that_may_not_move_gets_its_changes():
     placed = after(application(migration=False), cluster("a"))
-    app = after(updated(placed), cluster("a", status={"state": "Offline"}), cluster("b"))
+    app = after(update_spec(placed), cluster("a", status={"state": "Offline"}), cluster("b"))
     assert is_handed_over(app)
     assert app.status.scheduled_to.name == "a"
 
@@ -133,8 +136,11 @@ def test_r5_without_a_place_it_stays_bound_and_is_degraded():
     assert app.status.scheduled_to == before.status.scheduled_to
     assert app.status.scheduled_generation == 1
     assert app.status.retries_left == -1
-    assert (scheduled(app).status, scheduled(app).reason) == ("False", "NoSuitableTarget")
-    assert "label constraint 'x is y'" in scheduled(app).message
+    assert (scheduled_condition(app).status, scheduled_condition(app).reason) == (
+        "False",
+        "NoSuitableTarget",
+    )
+    assert "label constraint 'x is y'" in scheduled_condition(app).message
 
 
 @pytest.mark.parametrize(("limit", "tries"), [(0, 1), (1, 2), (2, 3), (-5, 1), (-1, None)], ids=str)
@@ -176,7 +182,7 @@ def test_waits_are_whole_seconds_within_a_day(delay, wait):
     assert app.status.next_retry_time == ago(-wait)
 
 
-@pytest.mark.parametrize("change", [updated, lambda app: app], ids=["a change", "a cluster"])
+@pytest.mark.parametrize("change", [update_spec, lambda app: app], ids=["a change", "a cluster"])
 def test_r16_a_failure_lasts_until_something_suits(change):
     failed = after(application(backoff={"limit": 0}))
     assert status_after(failed, now=NOW + timedelta(days=1)) is failed.status
@@ -184,13 +190,13 @@ def test_r16_a_failure_lasts_until_something_suits(change):
     app = after(change(failed), cluster("a"))
     assert app.status.scheduled_to.name == "a"
     assert app.status.phase == "Pending"
-    assert scheduled(app).status == "True"
+    assert scheduled_condition(app).status == "True"
 
 
 def test_a_new_generation_has_all_tries_again():
     once = after(application(backoff={"limit": 2}))
     assert once.status.retries_left == 1
-    assert after(updated(once)).status.retries_left == 1
+    assert after(update_spec(once)).status.retries_left == 1
 
 
 def test_r18_periods_follow_the_last_move_and_no_event():
@@ -223,12 +229,17 @@ def test_r20_pods_that_crash_do_not_matter():
 
 def test_an_invalid_constraint_is_written_once_and_waits_for_a_change():
     app = after(application(labels=["x IS y"]), cluster("a"))
-    assert (scheduled(app).status, scheduled(app).reason) == ("False", "InvalidConstraint")
-    assert scheduled(app).message.startswith("spec.constraints.cluster.labels[0]: expected one of")
+    assert (scheduled_condition(app).status, scheduled_condition(app).reason) == (
+        "False",
+        "InvalidConstraint",
+    )
+    assert scheduled_condition(app).message.startswith(
+        "spec.constraints.cluster.labels[0]: expected one of"
+    )
     assert app.status.phase == "Degraded"
     assert next_time(app, RULES, NOW) is None
     assert status_after(app, cluster("a"), now=NOW + timedelta(hours=1)) is app.status
-    good = updated(app, constraints=None)
+    good = update_spec(app, constraints=None)
     assert next_time(good, RULES, NOW) == NOW
     assert after(good, cluster("a")).status.scheduled_to.name == "a"
 
@@ -246,21 +257,21 @@ def test_a_place_after_a_failure_shows():
     assert lost.status.phase == "Degraded"
     now = parse_rfc3339(lost.status.next_retry_time)
     app = after(lost, cluster("a", labels={"x": "y"}), now=now)
-    assert (app.status.phase, scheduled(app).status) == ("Running", "True")
+    assert (app.status.phase, scheduled_condition(app).status) == ("Running", "True")
     assert app.status.next_retry_time == ""
     assert app.status.retries_left is None
-    assert scheduled(app).last_transition_time == lost.status.next_retry_time
+    assert scheduled_condition(app).last_transition_time == lost.status.next_retry_time
 
 
 def test_a_condition_keeps_the_time_of_its_change():
     once = after(application())
     twice = after(once, now=NOW + timedelta(seconds=5))
-    assert scheduled(twice).last_transition_time == ago(0)
+    assert scheduled_condition(twice).last_transition_time == ago(0)
 
 
 def test_the_written_fields():
-    found = msgspec.to_builtins(status_after(application(), cluster("a")))
-    assert set(found) == {
+    status = msgspec.to_builtins(status_after(application(), cluster("a")))
+    assert set(status) == {
         "phase",
         "scheduledGeneration",
         "scheduledTo",
@@ -270,8 +281,8 @@ def test_the_written_fields():
         "conditions",
         "awaitsReady",
     }
-    assert found["scheduledTo"] == {"name": "a", "uid": "uid-a"}
-    assert msgspec.convert(found["lastDecision"], DecisionRecord)
+    assert status["scheduledTo"] == {"name": "a", "uid": "uid-a"}
+    assert msgspec.convert(status["lastDecision"], DecisionRecord)
 
 
 def test_other_conditions_are_left_alone():
@@ -285,8 +296,8 @@ def test_a_place_that_is_not_running_yet_is_pending(status):
     before = application(on="a", generation=2, labels=["x is y"], status=status)
     lost = after(before, cluster("a"))
     now = parse_rfc3339(lost.status.next_retry_time)
-    found = after(lost, cluster("a", labels={"x": "y"}), now=now)
-    assert found.status.phase == "Pending"
+    returned = after(lost, cluster("a", labels={"x": "y"}), now=now)
+    assert returned.status.phase == "Pending"
 
 
 @pytest.mark.parametrize("scheduled", [0, -30])
@@ -302,8 +313,8 @@ def test_a_failed_application_that_must_wait_to_move_is_looked_at_again():
     apps = [application(name, on="a", status={"phase": "Failed"}) for name in ("one", "other")]
     first, second = (decide(app, view, herd) for app in apps)
     assert first.outcome == "Moved"
-    found = settle(apps[1], second, view.rules, lambda each: record(each, view))
-    waits = msgspec.structs.replace(apps[1], status=found)
-    assert (found.phase, scheduled(waits).reason) == ("Degraded", "MoveLimited")
-    assert found.scheduled_generation == 1
+    status = settle(apps[1], second, view.rules, lambda made: record(made, view))
+    waits = msgspec.structs.replace(apps[1], status=status)
+    assert (status.phase, scheduled_condition(waits).reason) == ("Degraded", "MoveLimited")
+    assert status.scheduled_generation == 1
     assert next_time(waits, RULES, NOW, second.until) == herd.ends

@@ -32,8 +32,8 @@ from helpers.placing import (
 )
 
 
-def wanted(labels=None, metrics=None, *, status=None, backoff=None, **metadata):
-    """A cluster that is to be made."""
+def wanted_cluster(labels=None, metrics=None, *, status=None, backoff=None, **metadata):
+    """Return a cluster that waits for a cloud."""
     spec = {"constraints": {"cloud": {"labels": labels, "metrics": metrics}}}
     if backoff is not None:
         spec["backoff"] = backoff
@@ -47,54 +47,56 @@ def magnum(labels=None, weights=None, *, status=None, own=None, **metadata):
 
 def test_k1_only_a_cluster_without_a_kubeconfig_gets_a_cloud():
     there = cloud("os")
-    assert cloud_for(wanted(), there).chosen == ["os"]
-    for other in (
+    assert cloud_for(wanted_cluster(), there).chosen == ["os"]
+    for target in (
         cluster("made"),
-        wanted(status={"state": "Failed"}),
-        wanted(status={"scheduledTo": {"kind": "Cloud", "name": "before"}}),
-        wanted(deletionTimestamp=ago(1)),
+        wanted_cluster(status={"state": "Failed"}),
+        wanted_cluster(status={"scheduledTo": {"kind": "Cloud", "name": "before"}}),
+        wanted_cluster(deletionTimestamp=ago(1)),
         made("Cluster", "named", spec={"cloudRef": {"kind": "Cloud", "name": "other"}}),
     ):
-        found = cloud_for(other, there)
-        assert (found.outcome, found.target) == ("Waiting", None)
+        decision = cloud_for(target, there)
+        assert (decision.outcome, decision.target) == ("Waiting", None)
 
 
 def test_k2_a_cloud_of_the_namespace_comes_before_a_global_one():
-    found = cloud_for(wanted(), cloud("os"), cloud("g", {"m": 1}, kind="GlobalCloud"), m=0.9)
-    assert found.chosen == ["os"]
-    assert found.target.kind == "Cloud"
+    decision = cloud_for(
+        wanted_cluster(), cloud("os"), cloud("g", {"m": 1}, kind="GlobalCloud"), m=0.9
+    )
+    assert decision.chosen == ["os"]
+    assert decision.target.kind == "Cloud"
 
 
 def test_k3_a_global_cloud_is_next():
     clouds = (cloud("os"), cloud("g", kind="GlobalCloud", labels={"a": "b"}))
-    found = cloud_for(wanted(labels=["a is b"]), *clouds)
-    assert found.chosen == ["g"]
-    assert found.target.kind == "GlobalCloud"
-    assert reason(found, "os").startswith("label constraint")
+    decision = cloud_for(wanted_cluster(labels=["a is b"]), *clouds)
+    assert decision.chosen == ["g"]
+    assert decision.target.kind == "GlobalCloud"
+    assert reason(decision, "os").startswith("label constraint")
 
 
 def test_clouds_of_other_namespaces_do_not_count():
-    assert cloud_for(wanted(), cloud("os", namespace="other")).outcome == "NoSuitableTarget"
+    assert cloud_for(wanted_cluster(), cloud("os", namespace="other")).outcome == "NoSuitableTarget"
 
 
-def after(found, *clouds, now=NOW, **values):
+def after(unplaced, *clouds, now=NOW, **values):
     view = seen(*clouds, now=now, **values)
-    decision = decide_cluster(found, view)
-    status = settled_cluster(found, decision, lambda each: record(each, view))
-    return msgspec.structs.replace(found, status=status)
+    decision = decide_cluster(unplaced, view)
+    status = settled_cluster(unplaced, decision, lambda made: record(made, view))
+    return msgspec.structs.replace(unplaced, status=status)
 
 
 def test_k4_without_a_cloud_it_is_tried_again():
-    found = after(wanted(backoff={"delaySeconds": 10, "factor": 3, "limit": 1}))
-    assert (found.status.state, found.status.next_retry_time) == ("Degraded", ago(-30))
-    assert condition(found.status.conditions, "Scheduled").reason == "NoSuitableTarget"
-    assert after(found, cloud("os")).status is found.status
+    waiting = after(wanted_cluster(backoff={"delaySeconds": 10, "factor": 3, "limit": 1}))
+    assert (waiting.status.state, waiting.status.next_retry_time) == ("Degraded", ago(-30))
+    assert condition(waiting.status.conditions, "Scheduled").reason == "NoSuitableTarget"
+    assert after(waiting, cloud("os")).status is waiting.status
     later = NOW + timedelta(seconds=30)
-    placed = after(found, cloud("os"), now=later)
+    placed = after(waiting, cloud("os"), now=later)
     assert placed.status.scheduled_to == TargetReference(kind="Cloud", name="os", uid="uid-os")
     assert (placed.status.state, placed.status.retries_left) == ("Pending", None)
     assert placed.status.last_decision.chosen == "os"
-    failed = after(found, now=later)
+    failed = after(waiting, now=later)
     assert failed.status.state == "Failed"
     assert after(failed, cloud("os"), now=later).status is failed.status
     changed = msgspec.structs.replace(
@@ -104,50 +106,50 @@ def test_k4_without_a_cloud_it_is_tried_again():
 
 
 def test_a_cluster_that_is_placed_stays_there():
-    placed = after(wanted(), cloud("os", {"m": 1}), m=0.1)
+    placed = after(wanted_cluster(), cloud("os", {"m": 1}), m=0.1)
     better = (cloud("os", {"m": 1}), cloud("new", {"n": 1}))
     assert after(placed, *better, m=0.1, n=0.9).status is placed.status
 
 
 def test_an_invalid_constraint_of_a_cluster_is_a_condition():
-    found = after(wanted(labels=["a IS b"]), cloud("os"))
-    told = condition(found.status.conditions, "Scheduled")
+    waiting = after(wanted_cluster(labels=["a IS b"]), cloud("os"))
+    told = condition(waiting.status.conditions, "Scheduled")
     assert told.message.startswith("spec.constraints.cloud.labels[0]: ")
-    assert (told.reason, found.status.state) == ("InvalidConstraint", "Degraded")
-    assert after(found, cloud("os"), now=NOW + timedelta(hours=1)).status is found.status
+    assert (told.reason, waiting.status.state) == ("InvalidConstraint", "Degraded")
+    assert after(waiting, cloud("os"), now=NOW + timedelta(hours=1)).status is waiting.status
 
 
 def test_k5_a_cloud_whose_metrics_fail_is_as_good_as_a_plain_one():
-    found = cloud_for(wanted(), cloud("f", {"m": 1}), cloud("n"), m="no answer")
-    assert found.scores == {"f": 0, "n": 0}
-    assert sorted(found.chosen) == ["f", "n"]
+    decision = cloud_for(wanted_cluster(), cloud("f", {"m": 1}), cloud("n"), m="no answer")
+    assert decision.scores == {"f": 0, "n": 0}
+    assert sorted(decision.chosen) == ["f", "n"]
 
 
 def test_k6_a_cloud_that_is_measured_comes_first():
     clouds = (cloud("f", {"m": 1}), cloud("n"), cloud("g", {"n": 1}))
-    found = cloud_for(wanted(), *clouds, m="no answer", n=0.1)
-    assert found.chosen == ["g"]
-    assert matched(found) == ["f", "g", "n"]
+    decision = cloud_for(wanted_cluster(), *clouds, m="no answer", n=0.1)
+    assert decision.chosen == ["g"]
+    assert matched(decision) == ["f", "g", "n"]
 
 
 def test_k7_a_metric_constraint_needs_a_value():
-    found = cloud_for(wanted(metrics=["m > 0"]), cloud("f", {"m": 1}), m="no answer")
-    assert found.outcome == "NoSuitableTarget"
-    assert cloud_for(wanted(metrics=["m > 0"]), cloud("f", {"m": 1}), m=0.5).chosen == ["f"]
+    decision = cloud_for(wanted_cluster(metrics=["m > 0"]), cloud("f", {"m": 1}), m="no answer")
+    assert decision.outcome == "NoSuitableTarget"
+    assert cloud_for(wanted_cluster(metrics=["m > 0"]), cloud("f", {"m": 1}), m=0.5).chosen == ["f"]
 
 
 def test_k9_where_projects_have_metrics_the_others_do_not_count():
-    found = project_for(magnum(), project("f", {"m": 1}), project("n"), m="no answer")
-    assert found.outcome == "NoSuitableTarget"
-    assert reason(found, "ns/n") == "it has no metrics, but other projects do"
-    assert reason(found, "ns/f") == "UnreachableMetricsProvider: no answer"
+    decision = project_for(magnum(), project("f", {"m": 1}), project("n"), m="no answer")
+    assert decision.outcome == "NoSuitableTarget"
+    assert reason(decision, "ns/n") == "it has no metrics, but other projects do"
+    assert reason(decision, "ns/f") == "UnreachableMetricsProvider: no answer"
 
 
 def test_projects_of_all_namespaces_count_where_references_are_open():
     projects = (project("a", {"m": 1}), project("b", {"n": 1}, namespace="other"))
-    found = project_for(magnum(), *projects, m=0.1, n=0.9, mode="Open")
-    assert found.scores == {"ns/a": 0.1, "other/b": 0.9}
-    assert found.target.namespace == "other"
+    decision = project_for(magnum(), *projects, m=0.1, n=0.9, mode="Open")
+    assert decision.scores == {"ns/a": 0.1, "other/b": 0.9}
+    assert decision.target.namespace == "other"
 
 
 @pytest.mark.parametrize("text", ["a is b", "a in (b, c)"])
@@ -164,36 +166,36 @@ def test_k10_a_magnum_cluster_inherits_from_its_project():
     assert [(metric.name, metric.weight) for metric in metrics] == [("cost", 7), ("green", 2)]
 
 
-def magnum_after(found, *projects):
+def magnum_after(magnum_cluster, *projects):
     view = seen(*projects)
-    decision = decide_magnum_cluster(found, view)
+    decision = decide_magnum_cluster(magnum_cluster, view)
     return settled_magnum_cluster(
-        found, decision, view.snapshot.projects, lambda each: record(each, view)
+        magnum_cluster, decision, view.snapshot.projects, lambda made: record(made, view)
     )
 
 
 def test_a_magnum_cluster_is_placed_with_the_template_of_its_project():
-    found = magnum_after(magnum(), project("p", template="big"))
-    assert found.project == TargetReference(namespace="ns", name="p", uid="uid-p")
-    assert (found.template, found.state) == ("big", "Pending")
+    status = magnum_after(magnum(), project("p", template="big"))
+    assert status.project == TargetReference(namespace="ns", name="p", uid="uid-p")
+    assert (status.template, status.state) == ("big", "Pending")
 
 
 @pytest.mark.parametrize(
-    "found",
+    "magnum_cluster",
     [
         magnum(deletionTimestamp=ago(1)),
         magnum(status={"project": {"name": "p"}}),
         magnum(status={"state": "Failed"}),
     ],
 )
-def test_some_magnum_clusters_are_left_alone(found):
-    assert magnum_after(found, project("p")) is found.status
+def test_some_magnum_clusters_are_left_alone(magnum_cluster):
+    assert magnum_after(magnum_cluster, project("p")) is magnum_cluster.status
 
 
 def test_k9_a_magnum_cluster_without_a_project_has_failed_until_it_changes():
-    found = magnum_after(magnum())
-    assert found.state == "Failed"
-    failed = msgspec.structs.replace(magnum(generation=2), status=found)
+    status = magnum_after(magnum())
+    assert status.state == "Failed"
+    failed = msgspec.structs.replace(magnum(generation=2), status=status)
     assert magnum_after(failed, project("p")).project.name == "p"
 
 
@@ -215,24 +217,24 @@ def test_automatic_cluster_creation(case):
 
 @pytest.mark.parametrize("kind", ["Cloud", "GlobalCloud"])
 def test_a_cloud_that_is_being_deleted_gets_nothing(kind):
-    found = cloud_for(wanted(), cloud("os", kind=kind, deletionTimestamp=ago(1)))
-    assert found.outcome == "NoSuitableTarget"
-    assert reason(found, "os") == "it is being deleted"
+    decision = cloud_for(wanted_cluster(), cloud("os", kind=kind, deletionTimestamp=ago(1)))
+    assert decision.outcome == "NoSuitableTarget"
+    assert reason(decision, "os") == "it is being deleted"
 
 
 def test_a_project_that_is_being_deleted_gets_nothing():
-    found = project_for(magnum(), project("p", deletionTimestamp=ago(1)))
-    assert found.outcome == "NoSuitableTarget"
+    decision = project_for(magnum(), project("p", deletionTimestamp=ago(1)))
+    assert decision.outcome == "NoSuitableTarget"
 
 
 def test_a_placed_cluster_names_its_cloud():
-    cloud = cloud_for(wanted(status={"scheduledTo": {"kind": "Cloud", "name": "os"}}))
+    cloud = cloud_for(wanted_cluster(status={"scheduledTo": {"kind": "Cloud", "name": "os"}}))
     assert cloud.stays
     assert list(cloud.chosen) == ["os"]
 
 
 def test_a_new_generation_of_a_cluster_has_all_tries_again():
-    once = after(wanted(backoff={"limit": 2}))
+    once = after(wanted_cluster(backoff={"limit": 2}))
     assert once.status.retries_left == 1
     changed = msgspec.structs.replace(
         once, metadata=msgspec.structs.replace(once.metadata, generation=2)
@@ -261,18 +263,20 @@ def test_a_foreign_project_takes_no_magnum_cluster_unless_both_consent(
     of_project, of_cluster, mode
 ):
     trap = consenting(project, of_project, "trap", namespace="evil")
-    found = project_for(consenting(magnum, of_cluster), trap, mode=mode)
-    assert (found.outcome, found.verdicts) == ("NoSuitableTarget", [])
-    assert found.reason.startswith("there is no project; projects of other namespaces need consent")
-    assert "trap" not in found.reason
+    decision = project_for(consenting(magnum, of_cluster), trap, mode=mode)
+    assert (decision.outcome, decision.verdicts) == ("NoSuitableTarget", [])
+    assert decision.reason.startswith(
+        "there is no project; projects of other namespaces need consent"
+    )
+    assert "trap" not in decision.reason
 
 
 @pytest.mark.claim("O15")
 @pytest.mark.parametrize(("of_project", "of_cluster"), [("ns", "far"), ("*", "far"), ("ns", "*")])
 def test_a_magnum_cluster_goes_to_a_foreign_project_if_both_consent(of_project, of_cluster):
     there = consenting(project, of_project, "p", namespace="far")
-    found = project_for(consenting(magnum, of_cluster), there)
-    assert found.target.label == "far/p"
+    decision = project_for(consenting(magnum, of_cluster), there)
+    assert decision.target.label == "far/p"
 
 
 def test_projects_of_its_own_namespace_need_no_consent():
@@ -295,8 +299,8 @@ def test_consent_lets_a_failed_magnum_cluster_try_again():
     # Nothing is written before the project consents, too.
     assert magnum_after(failed, project("p", namespace="far")) is status
     assert magnum_after(failed, project("own")) is status
-    found = magnum_after(failed, consenting(project, "ns", "p", namespace="far"))
-    assert (found.project.namespace, found.state) == ("far", "Pending")
+    consented_status = magnum_after(failed, consenting(project, "ns", "p", namespace="far"))
+    assert (consented_status.project.namespace, consented_status.state) == ("far", "Pending")
 
 
 def test_a_failed_magnum_cluster_that_is_being_deleted_gets_no_project():

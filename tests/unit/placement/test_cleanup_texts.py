@@ -1,4 +1,4 @@
-"""What people are told before anything of an application is deleted."""
+"""The announcement of a cleanup names the objects that it deletes and keeps."""
 
 from __future__ import annotations
 
@@ -37,11 +37,9 @@ def test_what_has_no_origin_is_not_promised():
 
 
 def test_many_objects_are_counted():
-    found = describe_cleanup(
-        tuple(ref("ConfigMap", f"n{number:03}") for number in range(NAMED + 5))
-    )
-    assert found.count("ConfigMap") == NAMED
-    assert found.endswith(" and 5 more")
+    text = describe_cleanup(tuple(ref("ConfigMap", f"n{number:03}") for number in range(NAMED + 5)))
+    assert text.count("ConfigMap") == NAMED
+    assert text.endswith(" and 5 more")
 
 
 def test_a_move_names_what_goes_from_each_other_cluster():

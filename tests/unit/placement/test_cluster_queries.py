@@ -40,7 +40,7 @@ def query(text, *, kind="prometheus", by_label="", name="one.x", **labels):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "replaced"),
     [
         (LOAD, 'load{cluster="one.x"}'),
         ("load{n='$(cluster.namespace)', c=`$(cluster.name)`}", "load{n='ns', c=`one.x`}"),
@@ -50,8 +50,8 @@ def query(text, *, kind="prometheus", by_label="", name="one.x", **labels):
         ("load", "load"),
     ],
 )
-def test_placeholders_are_replaced(text, found):
-    assert query(text) == found
+def test_placeholders_are_replaced(text, replaced):
+    assert query(text) == replaced
 
 
 @pytest.mark.parametrize(
@@ -88,36 +88,36 @@ def test_a_cluster_without_the_label_has_no_query():
 def test_a_value_outside_of_quotes_is_one_word():
     assert query("load_$(cluster.name)", name="one") == "load_one"
     # It would be a difference.
-    found = query("load_$(cluster.labels.zone)")
-    assert "'cluster.labels.zone' is outside of quotes" in found.message
+    fault = query("load_$(cluster.labels.zone)")
+    assert "'cluster.labels.zone' is outside of quotes" in fault.message
 
 
 @pytest.mark.parametrize("kind", ["kafka", "static"])
 def test_names_of_other_providers_are_no_language(kind):
     assert query("load-$(cluster.labels.zone)", kind=kind) == "load-eu-1"
-    found = query("load", kind=kind, by_label="cluster")
-    assert found.message == (
+    fault = query("load", kind=kind, by_label="cluster")
+    assert fault.message == (
         "'load' cannot be asked for: byLabel needs a provider of type prometheus: "
         "use $(cluster.name)"
     )
 
 
 def test_each_cluster_is_ranked_by_its_own_value():
-    found = decided(application(), *AB, BY, load={"a": 0.2, "b": 0.9})
-    assert found.scores == {"a": 0.2, "b": 0.9}
-    assert found.chosen == ["b"]
+    decision = decided(application(), *AB, BY, load={"a": 0.2, "b": 0.9})
+    assert decision.scores == {"a": 0.2, "b": 0.9}
+    assert decision.chosen == ["b"]
 
 
 def test_constraints_compare_the_value_of_each_cluster():
-    found = decided(application(metrics=["load < 0.5"]), *AB, BY, load={"a": 0.2, "b": 0.9})
-    assert found.chosen == ["a"]
-    assert reason(found, "b").endswith("the value is 0.9")
+    decision = decided(application(metrics=["load < 0.5"]), *AB, BY, load={"a": 0.2, "b": 0.9})
+    assert decision.chosen == ["a"]
+    assert reason(decision, "b").endswith("the value is 0.9")
 
 
 def test_a_cluster_without_a_value_is_no_candidate_and_others_are():
-    found = decided(application(), *AB, BY, load={"a": "no series", "b": 0.1})
-    assert reason(found, "a") == "UnreachableMetricsProvider: no series"
-    assert found.chosen == ["b"]
+    decision = decided(application(), *AB, BY, load={"a": "no series", "b": 0.1})
+    assert reason(decision, "a") == "UnreachableMetricsProvider: no series"
+    assert decision.chosen == ["b"]
     missing = decided(application(), *AB, BY, provider("prometheus"), load={"b": 0.1})
     assert reason(missing, "a").endswith("there is no value of 'load' yet")
 
@@ -125,30 +125,34 @@ def test_a_cluster_without_a_value_is_no_candidate_and_others_are():
 def test_one_cluster_without_a_label_is_no_fault_of_others():
     labelled = metric("load", query='l{z="$(cluster.labels.zone)"}')
     clusters = (cluster("a", {"load": 1}), cluster("b", {"load": 1}, labels={"zone": "z"}))
-    found = decided(application(), *clusters, labelled, load={"a": 0.9, "b": 0.1})
-    assert "no valid $(cluster.labels.zone)" in reason(found, "a")
-    assert found.chosen == ["b"]
+    decision = decided(application(), *clusters, labelled, load={"a": 0.9, "b": 0.1})
+    assert "no valid $(cluster.labels.zone)" in reason(decision, "a")
+    assert decision.chosen == ["b"]
 
 
 def test_static_values_have_names_of_clusters():
     static = provider("static", "fixed", **{"load-a": 0.3, "load-b": 0.6})
     named = metric("load", provider="fixed", query="load-$(cluster.name)")
-    found = decided(application(), *AB, cluster("c", {"load": 1}), named, static)
-    assert found.scores == {"a": 0.3, "b": 0.6}
-    assert reason(found, "c") == "InvalidMetric: 'fixed' has no value 'load-c'"
+    decision = decided(application(), *AB, cluster("c", {"load": 1}), named, static)
+    assert decision.scores == {"a": 0.3, "b": 0.6}
+    assert reason(decision, "c") == "InvalidMetric: 'fixed' has no value 'load-c'"
 
 
 def test_a_namespaced_metric_has_the_value_of_each_cluster():
     clusters = (cluster("a", {"/load": 1}), cluster("b", {"/load": 1}))
-    found = decided(application(), *clusters, metric("/load", query=LOAD), load={"a": 0.8, "b": 0})
-    assert found.scores == {"a": 0.8, "b": 0}
+    decision = decided(
+        application(), *clusters, metric("/load", query=LOAD), load={"a": 0.8, "b": 0}
+    )
+    assert decision.scores == {"a": 0.8, "b": 0}
 
 
 def test_an_inherited_metric_is_that_of_the_inheriting_cluster():
     spec = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": True}
     clusters = (cluster("a", spec=spec), cluster("b", spec=spec))
-    found = decided(application(), *clusters, cloud("os", {"load": 1}), BY, load={"a": 0.1, "b": 1})
-    assert found.scores == {"a": 0.1, "b": 1}
+    decision = decided(
+        application(), *clusters, cloud("os", {"load": 1}), BY, load={"a": 0.1, "b": 1}
+    )
+    assert decision.scores == {"a": 0.1, "b": 1}
 
 
 def test_an_inherited_label_counts_as_for_constraints():
@@ -156,18 +160,18 @@ def test_an_inherited_label_counts_as_for_constraints():
     named = metric("load", provider="fixed", query="load-$(cluster.labels.region)")
     spec = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritLabels": True}
     region = cloud("os", labels={"region": "north"})
-    found = decided(application(), cluster("a", {"load": 1}, spec=spec), region, named, static)
-    assert found.scores == {"a": 0.3}
+    decision = decided(application(), cluster("a", {"load": 1}, spec=spec), region, named, static)
+    assert decision.scores == {"a": 0.3}
 
 
 @pytest.mark.parametrize("source", [BY, metric("load", query=LOAD)], ids=["label", "query"])
 def test_clouds_have_no_metric_of_clusters(source):
     wanted = cluster("wanted", status={}, spec={"kubeconfigSecretRef": None})
     view = seen(cloud("os", {"load": 1}), cloud("plain"), source, load={"os": 1})
-    found = decide_cluster(wanted, view)
+    decision = decide_cluster(wanted, view)
     # They are compared as those without metrics are, so that their clusters can inherit them.
-    assert set(found.chosen) == {"os", "plain"}
-    told = {candidate.cluster: candidate.reason for candidate in record(found, view).candidates}
+    assert set(decision.chosen) == {"os", "plain"}
+    told = {candidate.cluster: candidate.reason for candidate in record(decision, view).candidates}
     assert told["plain"] == ""
     assert told["os"] == (
         "InvalidMetric: 'load' cannot be asked for: "
@@ -177,17 +181,19 @@ def test_clouds_have_no_metric_of_clusters(source):
 
 def test_the_record_has_the_value_of_each_and_says_whose_would_have_mattered():
     view = seen(*AB, BY, load={"a": 0.6, "b": 0.4})
-    found = record(decide(application(), view), view)
-    values = {candidate.cluster: candidate.terms[0].value for candidate in found.candidates}
+    decision_record = record(decide(application(), view), view)
+    values = {
+        candidate.cluster: candidate.terms[0].value for candidate in decision_record.candidates
+    }
     assert values == {"a": 0.6, "b": 0.4}
-    assert sorted(found.would_change) == [
+    assert sorted(decision_record.would_change) == [
         "'b' if 'load' of 'a' were below 0.4; it is 0.6",
         "'b' if 'load' of 'b' were above 0.6; it is 0.4",
     ]
 
 
 def test_clusters_of_the_same_name_in_other_namespaces_have_values_of_their_own():
-    other = cluster("a", {"load": 1}, namespace="other")
-    view = seen(*AB, other, BY, load={"a": 0.6, "b": 0.4})
+    namesake = cluster("a", {"load": 1}, namespace="other")
+    view = seen(*AB, namesake, BY, load={"a": 0.6, "b": 0.4})
     assert view.clusters(NAMESPACE)[0].measured.weighted == 0.6
     assert view.clusters("other")[0].measured.fault

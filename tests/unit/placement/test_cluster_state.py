@@ -38,20 +38,20 @@ def node(name="n", **conditions):
     )
 
 
-def is_ready(found):
-    """Whether applications may go to a cluster of this status."""
-    status = ClusterStatus(state=found.state, conditions=found.conditions)
+def is_ready(observed):
+    """Whether a cluster with this state accepts applications."""
+    status = ClusterStatus(state=observed.state, conditions=observed.conditions)
     return not unready(Cluster(metadata=Metadata(), status=status))
 
 
-def said(state="", conditions=(), now=NOW, **seen):
+def observe_after(state="", conditions=(), now=NOW, **seen):
     return observe(state, conditions, ClusterObservation(**seen), now)
 
 
 def test_nothing_is_said_before_it_was_asked():
-    found = said()
-    assert (found.state, found.conditions) == (PENDING, ())
-    assert said(ONLINE, (NO_METRICS,)).state == ONLINE
+    observed = observe_after()
+    assert (observed.state, observed.conditions) == (PENDING, ())
+    assert observe_after(ONLINE, (NO_METRICS,)).state == ONLINE
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_nothing_is_said_before_it_was_asked():
     ],
 )
 def test_the_state_of_a_cluster_that_answers(nodes, state, message):
-    found = said(ONLINE, answers=True, nodes=nodes)
-    assert found.state == state
-    ready = condition(found.conditions, "NodesReady")
+    observed = observe_after(ONLINE, answers=True, nodes=nodes)
+    assert observed.state == state
+    ready = condition(observed.conditions, "NodesReady")
     assert ready.message == message
-    assert is_ready(found) == (state == ONLINE)
+    assert is_ready(observed) == (state == ONLINE)
 
 
 @pytest.mark.parametrize(
@@ -113,29 +113,35 @@ def test_the_state_of_a_cluster_that_answers(nodes, state, message):
 )
 def test_so_many_nodes_of_four_must_be_ready(percent, ready, state):
     nodes = tuple(node(f"n{number}", Ready=str(number < ready)) for number in range(4))
-    found = observe(ONLINE, (), ClusterObservation(True, "", nodes), NOW, min_ready_percent=percent)
-    assert found.state == state
+    observed = observe(
+        ONLINE, (), ClusterObservation(True, "", nodes), NOW, min_ready_percent=percent
+    )
+    assert observed.state == state
 
 
 def test_the_time_without_an_answer_does_not_include_refused_credentials():
-    denied = said(ONLINE, answers=False, fault="401", is_denied=True)
-    silent = said(denied.state, denied.conditions, now=LATER, answers=False, fault="refused")
+    denied = observe_after(ONLINE, answers=False, fault="401", is_denied=True)
+    silent = observe_after(
+        denied.state, denied.conditions, now=LATER, answers=False, fault="refused"
+    )
     assert condition(silent.conditions, "Reachable").last_transition_time == LATER
-    longer = said(silent.state, silent.conditions, now=EVEN_LATER, answers=False, fault="timeout")
+    longer = observe_after(
+        silent.state, silent.conditions, now=EVEN_LATER, answers=False, fault="timeout"
+    )
     assert condition(longer.conditions, "Reachable").last_transition_time == LATER
-    again = said(ONLINE, longer.conditions, now=EVEN_LATER, answers=True)
+    again = observe_after(ONLINE, longer.conditions, now=EVEN_LATER, answers=True)
     assert condition(again.conditions, "Reachable").last_transition_time == EVEN_LATER
 
 
 def test_nodes_that_may_not_be_seen_are_not_ready():
-    found = said(ONLINE, answers=True, nodes_fault="forbidden")
-    assert found.state == NOT_READY
-    assert condition(found.conditions, "NodesReady").message == "forbidden"
-    assert condition(found.conditions, "Reachable").status == "True"
+    observed = observe_after(ONLINE, answers=True, nodes_fault="forbidden")
+    assert observed.state == NOT_READY
+    assert condition(observed.conditions, "NodesReady").message == "forbidden"
+    assert condition(observed.conditions, "Reachable").status == "True"
 
 
 def test_offline_then_connecting_then_online():
-    offline = said(ONLINE, answers=False, fault="refused")
+    offline = observe_after(ONLINE, answers=False, fault="refused")
     assert offline.state == OFFLINE
     assert condition(offline.conditions, "Reachable").message == "refused"
     connecting = observe(OFFLINE, offline.conditions, ClusterObservation(True), NOW)
@@ -148,19 +154,19 @@ def test_offline_then_connecting_then_online():
 
 
 def test_a_cluster_that_refuses_our_credentials_says_so():
-    denied = said(ONLINE, answers=False, fault="401", is_denied=True)
+    denied = observe_after(ONLINE, answers=False, fault="401", is_denied=True)
     assert denied.state == OFFLINE
     reachable = condition(denied.conditions, "Reachable")
     assert (reachable.status, reachable.reason) == ("False", "InvalidCredentials")
-    silent = said(ONLINE, answers=False, fault="refused")
+    silent = observe_after(ONLINE, answers=False, fault="refused")
     assert condition(silent.conditions, "Reachable").reason == "NoAnswer"
 
 
 def test_metrics_are_beside_reachability():
-    failing = said(ONLINE, (NO_METRICS,), answers=True)
+    failing = observe_after(ONLINE, (NO_METRICS,), answers=True)
     assert failing.state == FAILING_METRICS
     assert condition(failing.conditions, METRICS_AVAILABLE) == NO_METRICS
-    gone = said(FAILING_METRICS, failing.conditions, answers=False)
+    gone = observe_after(FAILING_METRICS, failing.conditions, answers=False)
     assert gone.state == OFFLINE
     assert condition(gone.conditions, METRICS_AVAILABLE) == NO_METRICS
 
@@ -174,8 +180,8 @@ def test_a_transition_is_one_of_the_status():
 
 
 def test_a_verdict_that_stays_is_equal():
-    found = said(ONLINE, answers=True)
-    assert observe(found.state, found.conditions, ClusterObservation(True), LATER) == found
+    observed = observe_after(ONLINE, answers=True)
+    assert observe(observed.state, observed.conditions, ClusterObservation(True), LATER) == observed
 
 
 def test_a_status_is_cut_to_what_can_be_stored():

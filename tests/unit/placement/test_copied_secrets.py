@@ -1,4 +1,4 @@
-"""Which Secrets an application may take along, and what the copy is."""
+"""The rules by which Secrets are copied with an application, and the fields of a copy."""
 
 from __future__ import annotations
 

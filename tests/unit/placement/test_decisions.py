@@ -57,10 +57,10 @@ def test_c5_all_constraints_must_hold():
 
 
 def test_c6_a_keyword_may_be_a_value():
-    found = decided(
+    decision = decided(
         application(labels=["location is not"]), cluster("a", labels={"location": "not"})
     )
-    assert found.chosen == ["a"]
+    assert decision.chosen == ["a"]
 
 
 def test_c7_a_list_with_commas_at_its_end():
@@ -80,11 +80,11 @@ def test_c7_a_list_with_commas_at_its_end():
     ids=["c8", "c9", "c14", "custom resource"],
 )
 def test_an_invalid_constraint_is_a_decision_not_an_exception(field, text):
-    found = decided(application(**{field: [text]}), cluster("a"))
-    assert found.outcome == "InvalidConstraint"
-    assert found.error.startswith("InvalidConstraint: spec.constraints.cluster.")
-    assert "[0]: " in found.error
-    assert found.chosen == ()
+    decision = decided(application(**{field: [text]}), cluster("a"))
+    assert decision.outcome == "InvalidConstraint"
+    assert decision.error.startswith("InvalidConstraint: spec.constraints.cluster.")
+    assert "[0]: " in decision.error
+    assert decision.chosen == ()
 
 
 def test_c15_a_metric_that_the_cluster_lacks_is_not_unequal():
@@ -94,18 +94,18 @@ def test_c15_a_metric_that_the_cluster_lacks_is_not_unequal():
 
 def test_c18_a_cluster_without_metrics_fails_a_metric_constraint_alone():
     app = application(metrics=["load > 0.4"])
-    found = decided(app, cluster("plain"), cluster("good", {"load": 1}), load=0.5)
-    assert found.chosen == ["good"]
-    assert reason(found, "plain") == (
+    decision = decided(app, cluster("plain"), cluster("good", {"load": 1}), load=0.5)
+    assert decision.chosen == ["good"]
+    assert reason(decision, "plain") == (
         "metric constraint 'load greater than 0.4': the metric is missing"
     )
 
 
 def test_c19_labels_come_before_metrics():
     app = application(labels=["a is b"], metrics=["load > 5"])
-    found = decided(app, cluster("plain"))
-    assert found.outcome == "NoSuitableTarget"
-    assert reason(found, "plain").startswith("label constraint 'a is b'")
+    decision = decided(app, cluster("plain"))
+    assert decision.outcome == "NoSuitableTarget"
+    assert reason(decision, "plain").startswith("label constraint 'a is b'")
 
 
 def test_c20_custom_resources_are_compared_whole():
@@ -132,7 +132,7 @@ def test_m1_only_clusters_of_the_same_namespace_count():
 
 
 @pytest.mark.parametrize(
-    "found",
+    "unready",
     [
         *(
             cluster("x", status={"state": state})
@@ -149,17 +149,17 @@ def test_m1_only_clusters_of_the_same_namespace_count():
         cluster("x", status={"state": "Connecting", "conditions": conditions()}),
     ],
 )
-def test_m2_a_cluster_that_is_not_ready_gets_nothing(found):
-    decision = decided(application(), found, cluster("y"))
+def test_m2_a_cluster_that_is_not_ready_gets_nothing(unready):
+    decision = decided(application(), unready, cluster("y"))
     assert decision.chosen == ["y"]
     assert reason(decision, "x")
-    assert refused(application(), found)
+    assert refused(application(), unready)
 
 
 @pytest.mark.parametrize("state", [{}, {"state": "Online"}, {"state": "FailingMetrics"}])
 def test_a_cluster_whose_conditions_are_good_is_ready(state):
-    found = cluster("x", status={**state, "conditions": conditions()})
-    assert decided(application(), found).chosen == ["x"]
+    ready = cluster("x", status={**state, "conditions": conditions()})
+    assert decided(application(), ready).chosen == ["x"]
 
 
 # Inheritance
@@ -171,14 +171,14 @@ def test_labels_of_the_cloud_win():
     spec = {"cloudRef": CLOUD, "inheritLabels": True}
     there = cloud("os", labels={"a": "cloud", "b": "cloud"})
     app = application(labels=["a is cloud", "b is cloud", "c is own"])
-    found = decided(app, cluster("x", spec=spec, labels={"a": "own", "c": "own"}), there)
-    assert found.chosen == ["x"]
+    decision = decided(app, cluster("x", spec=spec, labels={"a": "own", "c": "own"}), there)
+    assert decision.chosen == ["x"]
 
 
 @pytest.mark.parametrize("kind", ["Cloud", "GlobalCloud"])
 def test_a_cluster_inherits_what_its_constraints_name(kind):
     wanted = {"labels": ["location is DE"], "metrics": ["cost > 0.5"]}
-    found = cluster(
+    inheriting = cluster(
         "x",
         spec={"constraints": {"cloud": wanted}},
         status={**ONLINE, "scheduledTo": {"kind": kind, "name": "os"}},
@@ -186,9 +186,9 @@ def test_a_cluster_inherits_what_its_constraints_name(kind):
     weights = {"cost": 1, "green": 1}
     there = cloud("os", weights, kind=kind, labels={"location": "DE", "other": "x"})
     app = application(labels=["location is DE"], metrics=["cost > 0.5"])
-    decision = decided(app, found, there, cost=0.9, green=0.1)
+    decision = decided(app, inheriting, there, cost=0.9, green=0.1)
     assert decision.scores == {"x": 0.9}
-    assert refused(application(labels=["other is x"]), found, there, cost=0.9, green=0.1)
+    assert refused(application(labels=["other is x"]), inheriting, there, cost=0.9, green=0.1)
 
 
 def test_a_missing_cloud_gives_nothing():
@@ -202,9 +202,9 @@ def test_a_missing_cloud_gives_nothing():
 def test_s6_equal_clusters_share_the_applications():
     clusters = [cluster(name) for name in "abc"]
     apps = [application(f"app-{number}") for number in range(999)]
-    found = decided_all(apps, *clusters)
-    assert all(list(each.chosen) == ["a", "b", "c"] for each in found)
-    counts = Counter(each.target.name for each in found)
+    decisions = decided_all(apps, *clusters)
+    assert all(list(decision.chosen) == ["a", "b", "c"] for decision in decisions)
+    counts = Counter(decision.target.name for decision in decisions)
     assert all(250 < counts[name] < 420 for name in "abc")
 
 
@@ -221,9 +221,9 @@ def test_s6_the_draw_is_the_same_each_time_and_another_by_its_seed():
 def test_s7_a_cluster_of_another_namespace_or_uid_is_another_one():
     for reference in ({"name": "a", "namespace": "other"}, {"name": "a", "uid": "before"}):
         app = application(status={"scheduledTo": reference, "scheduledTime": ago(3600)})
-        found = decided(app, *AB, m=0.5, n=0.5)
-        assert found.scores == {"a": 0.5, "b": 0.5}
-        assert list(found.chosen) == ["a", "b"]
+        decision = decided(app, *AB, m=0.5, n=0.5)
+        assert decision.scores == {"a": 0.5, "b": 0.5}
+        assert list(decision.chosen) == ["a", "b"]
 
 
 # What is not decided
@@ -238,12 +238,12 @@ def test_s7_a_cluster_of_another_namespace_or_uid_is_another_one():
     ids=["r17 deleted", "r15 waits"],
 )
 def test_some_are_not_decided_about(app, text):
-    found = decided(app, *AB, m=0.1, n=0.9)
-    assert found.outcome == "Waiting"
-    assert found.error.startswith(text)
-    assert found.target is None
-    assert found.stays is (app.status.scheduled_to is not None)
-    assert list(found.chosen) == (["a"] if found.stays else [])
+    decision = decided(app, *AB, m=0.1, n=0.9)
+    assert decision.outcome == "Waiting"
+    assert decision.error.startswith(text)
+    assert decision.target is None
+    assert decision.stays is (app.status.scheduled_to is not None)
+    assert list(decision.chosen) == (["a"] if decision.stays else [])
 
 
 def test_a_world_is_not_changed_by_decisions():
@@ -253,18 +253,18 @@ def test_a_world_is_not_changed_by_decisions():
 
 
 def test_a_weight_that_stickiness_undoes_is_left_as_it_is():
-    found = decided(
+    decision = decided(
         application(on="a"), cluster("a", {"m": -0.1}), cluster("b", {"n": 1}), m=0.5, n=0
     )
-    assert found.scores == {"a": 0.5, "b": 0}
+    assert decision.scores == {"a": 0.5, "b": 0}
 
 
 def test_a_cluster_without_a_kubeconfig_says_so():
     for status in ({}, {"state": "Pending"}):
-        found = decided(
+        decision = decided(
             application(), cluster("x", status=status, spec={"kubeconfigSecretRef": None})
         )
-        assert reason(found, "x") == "it has no kubeconfig yet"
+        assert reason(decision, "x") == "it has no kubeconfig yet"
     assert (
         reason(decided(application(), cluster("x", status={})), "x") == "it is Pending, not Online"
     )
@@ -275,30 +275,30 @@ def test_the_most_frequent_reasons_come_first():
     clusters = [
         cluster(f"c{number}", status={"state": state}) for number, state in enumerate(states)
     ]
-    found = decided(application(), *clusters)
-    assert found.error.startswith(
+    decision = decided(application(), *clusters)
+    assert decision.error.startswith(
         "NoSuitableTarget: no suitable cluster among 5: 2 times it is Offline, not Online; 1 times "
     )
-    assert found.error.endswith("; 1 more reasons")
+    assert decision.error.endswith("; 1 more reasons")
 
 
 def test_reasons_say_what_was_found():
-    found = decided(application(metrics=["m > 0.5"]), cluster("x", {"m": 1}), m=0.25)
+    decision = decided(application(metrics=["m > 0.5"]), cluster("x", {"m": 1}), m=0.25)
     text = "metric constraint 'm greater than 0.5': the value is 0.25"
-    assert reason(found, "x") == text
+    assert reason(decision, "x") == text
     bare = [{"type": "Reachable", "status": "False"}]
-    found = decided(application(), cluster("x", status={"conditions": bare}))
-    assert reason(found, "x") == "it is not reachable"
+    decision = decided(application(), cluster("x", status={"conditions": bare}))
+    assert reason(decision, "x") == "it is not reachable"
     told = [{**bare[0], "reason": "NoAnswer", "message": "timed out"}]
-    found = decided(application(), cluster("x", status={"conditions": told}))
-    assert reason(found, "x") == "it is not reachable: timed out"
+    decision = decided(application(), cluster("x", status={"conditions": told}))
+    assert reason(decision, "x") == "it is not reachable: timed out"
 
 
 def test_of_two_metrics_of_one_name_a_constraint_means_the_own_one():
     spec = {"cloudRef": CLOUD, "inheritMetrics": True}
     spec["metrics"] = refs({"/m": 1})
-    found = cluster("x", spec=spec)
-    objects = (found, cloud("os", {"m": 1}), metric("m"), metric("/m"))
+    refused_cluster = cluster("x", spec=spec)
+    objects = (refused_cluster, cloud("os", {"m": 1}), metric("m"), metric("/m"))
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
     for text, matches in (("m > 0.5", ["x"]), ("m < 0.5", [])):
         view = Pass(snapshot_of(objects, readings), NOW)

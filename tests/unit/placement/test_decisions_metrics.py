@@ -26,30 +26,30 @@ from helpers.placing import (
 
 
 def test_m3_m4_a_missing_metric_takes_its_cluster_out():
-    found = decided(application(), cluster("x", {"gone": 1}), cluster("y"))
-    assert found.chosen == ["y"]
-    assert reason(found, "x") == "UnknownMetric: there is no GlobalMetric 'gone'"
+    decision = decided(application(), cluster("x", {"gone": 1}), cluster("y"))
+    assert decision.chosen == ["y"]
+    assert reason(decision, "x") == "UnknownMetric: there is no GlobalMetric 'gone'"
     assert refused(application(), cluster("x", {"gone": 1}))
 
 
 def test_m5_one_bad_metric_is_enough_and_only_it_is_named():
-    found = decided(application(), cluster("x", {"gone": 1, "m": 1}), cluster("y"), m=0.9)
-    assert found.chosen == ["y"]
-    (target,) = (verdict.target for verdict in found.verdicts if verdict.target.name == "x")
+    decision = decided(application(), cluster("x", {"gone": 1, "m": 1}), cluster("y"), m=0.9)
+    assert decision.chosen == ["y"]
+    (target,) = (verdict.target for verdict in decision.verdicts if verdict.target.name == "x")
     assert [name for name, _ in target.measured.faults] == ["gone"]
 
 
 def test_m6_a_missing_provider_takes_its_clusters_out():
-    found = decided(application(), cluster("x", {"m": 1}), cluster("y"), metric("m"))
-    assert found.chosen == ["y"]
-    assert reason(found, "x").startswith("UnknownMetricsProvider: ")
+    decision = decided(application(), cluster("x", {"m": 1}), cluster("y"), metric("m"))
+    assert decision.chosen == ["y"]
+    assert reason(decision, "x").startswith("UnknownMetricsProvider: ")
 
 
 @pytest.mark.parametrize("text", ["HTTP 503", "no answer in 20 s", "2 series", "no data"])
 def test_m7_m11_m12_a_provider_that_fails_takes_its_clusters_out(text):
-    found = decided(application(), cluster("x", {"m": 1}), cluster("y"), m=text)
-    assert found.chosen == ["y"]
-    assert reason(found, "x") == f"UnreachableMetricsProvider: {text}"
+    decision = decided(application(), cluster("x", {"m": 1}), cluster("y"), m=text)
+    assert decision.chosen == ["y"]
+    assert reason(decision, "x") == f"UnreachableMetricsProvider: {text}"
 
 
 @pytest.mark.parametrize(("value", "scores"), [(1.01, {}), (1.0, {"x": 1.0}), (0.0, {"x": 0.0})])
@@ -59,20 +59,20 @@ def test_m8_bounds_belong_to_the_range(value, scores):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_m10_a_value_must_be_finite(value):
-    found = decided(application(), cluster("x", {"m": 1}), cluster("y"), m=value)
-    assert found.chosen == ["y"]
-    assert reason(found, "x").startswith("InvalidMetric: ")
+    decision = decided(application(), cluster("x", {"m": 1}), cluster("y"), m=value)
+    assert decision.chosen == ["y"]
+    assert reason(decision, "x").startswith("InvalidMetric: ")
 
 
 @pytest.mark.parametrize(
     ("low", "high"), [(5, 5), (6, 5), (float("nan"), 5), (0, float("inf")), (0, float("nan"))]
 )
 def test_m13_invalid_bounds_exclude_a_cluster(low, high):
-    found = decided(
+    decision = decided(
         application(), cluster("x", {"m": 1}), cluster("y"), metric("m", low=low, high=high), m=5
     )
-    assert found.chosen == ["y"]
-    assert "max must be above min" in reason(found, "x")
+    assert decision.chosen == ["y"]
+    assert "max must be above min" in reason(decision, "x")
 
 
 def test_the_widest_bounds_are_supported():
@@ -85,71 +85,73 @@ def test_m14_a_cluster_is_back_in_the_pass_in_which_its_metrics_are():
         "state": "FailingMetrics",
         "conditions": [*conditions(), {"type": "MetricsAvailable", "status": "False"}],
     }
-    found = decided(application(), cluster("x", {"m": 1}, status=status), cluster("y"), m=0.5)
-    assert found.chosen == ["x"]
+    decision = decided(application(), cluster("x", {"m": 1}, status=status), cluster("y"), m=0.5)
+    assert decision.chosen == ["x"]
 
 
 def test_m15_a_cluster_that_has_no_metrics_any_more_is_not_failing():
-    found = decided(application(), cluster("x", status={"state": "FailingMetrics"}))
-    assert found.chosen == ["x"]
+    decision = decided(application(), cluster("x", status={"state": "FailingMetrics"}))
+    assert decision.chosen == ["x"]
 
 
 def test_m16_an_offline_cluster_stays_offline():
-    found = decided(application(), cluster("x", {"gone": 1}, status={"state": "Offline"}))
-    assert reason(found, "x") == "it is Offline, not Online"
+    decision = decided(application(), cluster("x", {"gone": 1}, status={"state": "Offline"}))
+    assert reason(decision, "x") == "it is Offline, not Online"
 
 
 def test_m17_metrics_are_preferred_over_stickiness():
-    found = decided(application(on="y"), cluster("x", {"m": 1}), cluster("y"), m=0)
-    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["x"], True)
+    decision = decided(application(on="y"), cluster("x", {"m": 1}), cluster("y"), m=0)
+    assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["x"], True)
 
 
 def test_m18_zero_weights_exclude_the_cluster():
-    found = decided(application(), cluster("x", {"m": 0, "n": 0}), cluster("y"), m=1, n=1)
-    assert found.chosen == ["y"]
+    decision = decided(application(), cluster("x", {"m": 0, "n": 0}), cluster("y"), m=1, n=1)
+    assert decision.chosen == ["y"]
     text = "InvalidMetric: the weights of m, n add up to 0: one must be above 0"
-    assert reason(found, "x") == text
+    assert reason(decision, "x") == text
 
 
 def test_m19_zero_weights_move_no_application():
-    found = decided(application(on="x"), cluster("x", {"m": 0}), cluster("y"), m=1)
-    assert found.stays
-    assert found.scores == {}
+    decision = decided(application(on="x"), cluster("x", {"m": 0}), cluster("y"), m=1)
+    assert decision.stays
+    assert decision.scores == {}
 
 
 @pytest.mark.parametrize("weight", [1e308, float("inf"), float("nan")])
 def test_weights_that_cannot_be_added_take_the_cluster_out(weight):
-    found = decided(application(), cluster("x", {"m": weight, "n": weight}), cluster("y"), m=1, n=1)
-    assert found.chosen == ["y"]
+    decision = decided(
+        application(), cluster("x", {"m": weight, "n": weight}), cluster("y"), m=1, n=1
+    )
+    assert decision.chosen == ["y"]
 
 
 def test_m20_a_global_object_has_no_namespaced_metrics():
     spec = {"metrics": refs({"/m": 1})}
-    found = seen(made("GlobalCloud", "g", spec=spec), metric("/m"), m=1)
-    (target,) = found.clouds("")
+    view = seen(made("GlobalCloud", "g", spec=spec), metric("/m"), m=1)
+    (target,) = view.clouds("")
     assert target.measured.fault.startswith("InvalidMetric: ")
 
 
 @pytest.mark.parametrize(("rule", "stays"), [("Stay", True), ("Move", False)])
 def test_m21_missing_metrics_move_applications_only_if_set(rule, stays):
-    found = decided(
+    decision = decided(
         application(on="x"),
         *(cluster("x", {"m": 1}), cluster("y"), cluster("z", {"n": 1})),
         rules={"on_metrics_loss": rule},
         m="no answer",
         n="no answer",
     )
-    assert found.stays is stays
-    assert list(found.chosen) == (["x"] if stays else ["y"])
-    assert not found.is_elective
-    assert reason(found, "x") == "UnreachableMetricsProvider: no answer"
+    assert decision.stays is stays
+    assert list(decision.chosen) == (["x"] if stays else ["y"])
+    assert not decision.is_elective
+    assert reason(decision, "x") == "UnreachableMetricsProvider: no answer"
 
 
 @pytest.mark.parametrize("change", [{"labels": ["a is b"]}, {"resources": ["a.b"]}])
 def test_applications_without_metrics_leave_a_cluster_that_does_not_match(change):
     good = cluster("y", labels={"a": "b"}, spec={"customResources": ["a.b"]})
-    found = decided(application(on="x", **change), cluster("x", {"m": 1}), good, m="no answer")
-    assert found.chosen == ["y"]
+    decision = decided(application(on="x", **change), cluster("x", {"m": 1}), good, m="no answer")
+    assert decision.chosen == ["y"]
 
 
 def test_applications_without_metrics_leave_a_cluster_that_is_being_deleted():
@@ -159,8 +161,8 @@ def test_applications_without_metrics_leave_a_cluster_that_is_being_deleted():
 
 def test_applications_stay_if_a_metric_constraint_cannot_be_evaluated():
     app = application(on="x", metrics=["m > 0.5"])
-    found = decided(app, cluster("x", {"m": 1}), cluster("y", {"n": 1}), m="no answer", n=1)
-    assert found.stays
+    decision = decided(app, cluster("x", {"m": 1}), cluster("y", {"n": 1}), m="no answer", n=1)
+    assert decision.stays
 
 
 def test_metrics_of_a_namespace_and_global_ones_are_two():
@@ -170,17 +172,17 @@ def test_metrics_of_a_namespace_and_global_ones_are_two():
         made("Cluster", "y", spec={"metrics": refs({"/m": 1})}, status=ONLINE),
     )
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
-    found = decide(app, Pass(snapshot_of([*objects, metric("m"), metric("/m")], readings), NOW))
-    assert found.scores == {"x": 0.2, "y": 0.8}
+    decision = decide(app, Pass(snapshot_of([*objects, metric("m"), metric("/m")], readings), NOW))
+    assert decision.scores == {"x": 0.2, "y": 0.8}
 
 
 def test_static_values_stand_in_their_provider():
     static = {"type": "static", "static": {"metrics": {"m": 0.25}}}
     provider = made("GlobalMetricsProvider", "prom", spec=static)
     objects = (cluster("x", {"m": 1}), cluster("y", {"n": 1}), metric("m"), metric("n"), provider)
-    found = decided(application(), *objects)
-    assert found.scores == {"x": 0.25}
-    assert reason(found, "y") == "InvalidMetric: 'prom' has no value 'n'"
+    decision = decided(application(), *objects)
+    assert decision.scores == {"x": 0.25}
+    assert reason(decision, "y") == "InvalidMetric: 'prom' has no value 'n'"
 
 
 @pytest.mark.parametrize(
@@ -188,15 +190,15 @@ def test_static_values_stand_in_their_provider():
 )
 def test_a_provider_that_was_not_asked_yet_has_no_value(spec):
     provider = made("GlobalMetricsProvider", "prom", spec=spec)
-    found = decided(application(), cluster("x", {"m": 1}), metric("m"), provider)
-    assert reason(found, "x") == "UnreachableMetricsProvider: there is no value of 'm' yet"
+    decision = decided(application(), cluster("x", {"m": 1}), metric("m"), provider)
+    assert reason(decision, "x") == "UnreachableMetricsProvider: there is no value of 'm' yet"
 
 
 def test_m22_one_reading_serves_constraints_and_ranking_of_all():
     view = seen(*AB, m=0.1, n=0.9)
-    one = decide(application("one", metrics=["n > 0.5"]), view)
+    decision = decide(application("one", metrics=["n > 0.5"]), view)
     two = decide(application("two"), view)
-    assert one.scores == {"b": 0.9}
+    assert decision.scores == {"b": 0.9}
     assert two.scores == {"a": 0.1, "b": 0.9}
 
 
@@ -204,9 +206,9 @@ def test_m22_one_reading_serves_constraints_and_ranking_of_all():
     ("name", "kind"), [("m", "GlobalMetricsProvider"), ("/m", "MetricsProvider")]
 )
 def test_a_missing_provider_is_named_by_its_kind(name, kind):
-    found = decided(application(), cluster("x", {name: 1}), metric(name))
+    decision = decided(application(), cluster("x", {name: 1}), metric(name))
     text = f"UnknownMetricsProvider: there is no {kind} 'prom', which has 'm'"
-    assert reason(found, "x") == text
-    found = decided(application(), cluster("x", {name: 1}))
+    assert reason(decision, "x") == text
+    decision = decided(application(), cluster("x", {name: 1}))
     text = f"UnknownMetric: there is no {kind.removesuffix('sProvider')} 'm'"
-    assert reason(found, "x") == text
+    assert reason(decision, "x") == text

@@ -26,27 +26,27 @@ from helpers.placing import (
 
 @pytest.mark.parametrize(("seconds", "on"), [(59, "a"), (60, "b"), (61, "b")])
 def test_r1_r2_an_application_moves_to_a_better_cluster_after_the_hold_off(seconds, on):
-    found = decided(application(on="a", scheduled=seconds), *AB, m=0.1, n=0.9)
-    assert list(found.chosen) == [on]
+    decision = decided(application(on="a", scheduled=seconds), *AB, m=0.1, n=0.9)
+    assert list(decision.chosen) == [on]
     if on == "a":
-        assert found.scores == {}
-        assert found.reason == f"it must not move again until {ago(-1)}"
+        assert decision.scores == {}
+        assert decision.reason == f"it must not move again until {ago(-1)}"
     else:
-        assert found.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
+        assert decision.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
 
 
 MOVE = {"on_unreachable": "Move", "offline_after_seconds": 0}
 
 
-def reached(status, reason):
+def reachable_condition(status, reason):
     return {"type": "Reachable", "status": status, "reason": reason, "message": "why"}
 
 
-NO_ANSWER = {"state": "Offline", "conditions": [reached("False", "NoAnswer")]}
+NO_ANSWER = {"state": "Offline", "conditions": [reachable_condition("False", "NoAnswer")]}
 NODE_NOT_READY = {
     "state": "NotReady",
     "conditions": [
-        reached("True", "Answers"),
+        reachable_condition("True", "Answers"),
         {"type": "NodesReady", "status": "False", "reason": "NodeNotReady", "message": "node n"},
     ],
 }
@@ -54,29 +54,29 @@ NODE_NOT_READY = {
 
 @pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
 def test_an_unreachable_cluster_keeps_its_applications(status):
-    found = decided(application(on="a"), cluster("a", status=status), cluster("b"))
-    assert found.stays
-    assert found.outcome == "Stayed"
-    assert found.reason.startswith("'a' is excluded (it is ")
-    assert found.reason.endswith("; it stays there (placement.onUnreachable: Stay)")
+    decision = decided(application(on="a"), cluster("a", status=status), cluster("b"))
+    assert decision.stays
+    assert decision.outcome == "Stayed"
+    assert decision.reason.startswith("'a' is excluded (it is ")
+    assert decision.reason.endswith("; it stays there (placement.onUnreachable: Stay)")
     assert decided(application(), cluster("a", status=status), cluster("b")).chosen == ["b"]
 
 
 @pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
 def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
     clusters = (cluster("a", status=status), cluster("b"))
-    found = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
-    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
-    assert found.cause == "NoAnswer"
-    assert found.reason.startswith("'a' is excluded (it is ")
+    decision = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
+    assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["b"], False)
+    assert decision.cause == "NoAnswer"
+    assert decision.reason.startswith("'a' is excluded (it is ")
 
 
 @pytest.mark.parametrize("rules", [{}, MOVE])
 @pytest.mark.parametrize(
     "status",
     [
-        {"state": "Offline", "conditions": [reached("False", "InvalidCredentials")]},
-        {"state": "Connecting", "conditions": [reached("Unknown", "Connecting")]},
+        {"state": "Offline", "conditions": [reachable_condition("False", "InvalidCredentials")]},
+        {"state": "Connecting", "conditions": [reachable_condition("Unknown", "Connecting")]},
         {"state": "Connecting"},
         {"state": "Pending"},
         {},
@@ -96,17 +96,17 @@ def test_only_silence_is_a_failover_whatever_the_setting(rules, status):
 def test_people_can_send_applications_away_from_an_unreachable_cluster(rules, change):
     app = application(on="a", labels=["x is y"])
     silent = cluster("a", **{"status": NO_ANSWER, "labels": {"x": "y"}, **change})
-    found = decided(app, silent, cluster("b", labels={"x": "y"}), rules=rules)
-    assert (found.outcome, found.chosen) == ("Moved", ["b"])
+    decision = decided(app, silent, cluster("b", labels={"x": "y"}), rules=rules)
+    assert (decision.outcome, decision.chosen) == ("Moved", ["b"])
 
 
 @pytest.mark.parametrize("rules", [{}, MOVE])
 @pytest.mark.parametrize("status", [{"state": "NotReady"}, {"state": "Unhealthy"}, NODE_NOT_READY])
 def test_nodes_that_are_not_ready_stop_new_placements_only(rules, status):
     sick = cluster("a", {"m": 1}, status=status)
-    found = decided(application(on="a"), sick, cluster("b", {"n": 1}), rules=rules, m=0.5, n=0.5)
-    assert found.stays
-    assert found.scores == pytest.approx({"a": 0.6 / 1.1, "b": 0.5})
+    decision = decided(application(on="a"), sick, cluster("b", {"n": 1}), rules=rules, m=0.5, n=0.5)
+    assert decision.stays
+    assert decision.scores == pytest.approx({"a": 0.6 / 1.1, "b": 0.5})
     alone = decided(application(on="a"), sick, rules=rules, m=0.5)
     assert (alone.outcome, alone.stays) == ("Stayed", True)
     new = decided(application(), sick, cluster("b", {"n": 1}), rules=rules, m=0.9, n=0.1)
@@ -120,9 +120,9 @@ def test_unready_nodes_do_not_prevent_moves():
     assert (better.outcome, better.chosen, better.is_elective) == ("Moved", ["b"], True)
     assert better.cause == "BetterScore"
     limited = application(on="a", metrics=["n > 0.5"])
-    found = decided(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
-    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
-    assert found.cause == "Unsuitable"
+    decision = decided(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
+    assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["b"], False)
+    assert decision.cause == "Unsuitable"
     assert decided(application(on="gone"), cluster("b")).cause == "ClusterDeleted"
     assert decided(application(), cluster("b")).cause == ""
 
@@ -190,20 +190,20 @@ def test_manifests_without_volumes_may_move(manifest):
 
 def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():
     app = application(on="a", scheduled=5, labels=["x is y"], generation=2)
-    found = decided(app, cluster("a"), cluster("b", labels={"x": "y"}))
-    assert found.chosen == ["b"]
+    decision = decided(app, cluster("a"), cluster("b", labels={"x": "y"}))
+    assert decision.chosen == ["b"]
 
 
 def test_a_deleted_cluster_is_left_at_once():
-    found = decided(application(on="gone", scheduled=5), cluster("b"))
-    assert found.chosen == ["b"]
-    assert found.reason.startswith("'gone' is excluded (it no longer exists)")
+    decision = decided(application(on="gone", scheduled=5), cluster("b"))
+    assert decision.chosen == ["b"]
+    assert decision.reason.startswith("'gone' is excluded (it no longer exists)")
 
 
 def test_r9_an_application_that_may_not_move_stays():
-    found = decided(application(on="a", migration=False), *AB, m=0.1, n=0.9)
-    assert found.stays
-    assert list(found.chosen) == ["a"]
+    decision = decided(application(on="a", migration=False), *AB, m=0.1, n=0.9)
+    assert decision.stays
+    assert list(decision.chosen) == ["a"]
 
 
 def test_r10_an_application_that_may_not_move_is_placed():
@@ -212,9 +212,9 @@ def test_r10_an_application_that_may_not_move_is_placed():
 
 @pytest.mark.parametrize("clusters", [[], [cluster("a", status={"state": "Offline"})]])
 def test_r12_an_application_that_may_not_move_stays_on_a_missing_cluster(clusters):
-    found = decided(application(on="a", migration=False), *clusters, cluster("b"))
-    assert found.stays
-    assert list(found.chosen) == ["a"]
+    decision = decided(application(on="a", migration=False), *clusters, cluster("b"))
+    assert decision.stays
+    assert list(decision.chosen) == ["a"]
 
 
 def test_r13_after_a_failed_move_the_application_stays_for_a_while():
@@ -227,8 +227,8 @@ def test_r13_after_a_failed_move_the_application_stays_for_a_while():
 @pytest.mark.parametrize(("rule", "on"), [(True, "a"), (False, "b")])
 def test_the_hold_off_may_leave_out_changed_applications(rule, on):
     app = application(on="a", scheduled=5, generation=2)
-    found = decided(app, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9)
-    assert list(found.chosen) == [on]
+    decision = decided(app, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9)
+    assert list(decision.chosen) == [on]
     same = application(on="a", scheduled=5)
     assert decided(same, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9).stays
 
@@ -242,9 +242,9 @@ def test_an_invalid_time_of_the_last_move_is_ignored(time):
 def test_r21_one_bad_application_is_the_only_one():
     apps = [application(f"app-{number}") for number in range(99)]
     poison = application("poison", metrics=["load > abc"])
-    found = decided_all([*apps[:50], poison, *apps[50:]], cluster("a"))
-    assert [each.outcome for each in found].count("Placed") == 99
-    assert found[50].outcome == "InvalidConstraint"
+    decisions = decided_all([*apps[:50], poison, *apps[50:]], cluster("a"))
+    assert [decision.outcome for decision in decisions].count("Placed") == 99
+    assert decisions[50].outcome == "InvalidConstraint"
 
 
 # Limits
@@ -252,11 +252,11 @@ def test_r21_one_bad_application_is_the_only_one():
 
 def test_only_so_many_move_to_one_cluster_in_a_pass():
     apps = [application(f"app-{number}", on="a") for number in range(8)]
-    found = decided_all(apps, *AB, rules={"moves_per_target": 3}, m=0.1, n=0.9)
-    assert [each.outcome for each in found] == ["Moved"] * 3 + ["Stayed"] * 5
-    assert found[3].reason.endswith("but this pass allows no more moves there")
+    decisions = decided_all(apps, *AB, rules={"moves_per_target": 3}, m=0.1, n=0.9)
+    assert [decision.outcome for decision in decisions] == ["Moved"] * 3 + ["Stayed"] * 5
+    assert decisions[3].reason.endswith("but this pass allows no more moves there")
     free = decided_all(apps, *AB, rules={"moves_per_target": 0}, m=0.1, n=0.9)
-    assert [each.outcome for each in free] == ["Moved"] * 8
+    assert [decision.outcome for decision in free] == ["Moved"] * 8
 
 
 def test_who_must_move_moves_whatever_the_limit_and_counts():
@@ -267,21 +267,21 @@ def test_who_must_move_moves_whatever_the_limit_and_counts():
     )
     apps = [application(f"app-{number}", on="a") for number in range(5)]
     apps += [application("late", on="c")]
-    found = decided_all(apps, *clusters, rules={"moves_per_target": 2, **MOVE}, m=0.1, n=0.9)
-    assert [each.outcome for each in found] == ["Moved"] * 5 + ["Stayed"]
+    decisions = decided_all(apps, *clusters, rules={"moves_per_target": 2, **MOVE}, m=0.1, n=0.9)
+    assert [decision.outcome for decision in decisions] == ["Moved"] * 5 + ["Stayed"]
 
 
 def test_first_placements_are_no_moves():
     apps = [application(f"app-{number}") for number in range(5)]
-    found = decided_all(apps, cluster("a"), rules={"moves_per_target": 2})
-    assert {each.outcome for each in found} == {"Placed"}
+    decisions = decided_all(apps, cluster("a"), rules={"moves_per_target": 2})
+    assert {decision.outcome for decision in decisions} == {"Placed"}
 
 
 def test_a_tie_of_full_and_open_clusters_goes_to_the_open_ones():
     clusters = (cluster("a", {"m": 1}), cluster("b", {"n": 1}), cluster("c", {"n": 1}))
     apps = [application(f"app-{number}", on="a") for number in range(6)]
-    found = decided_all(apps, *clusters, rules={"moves_per_target": 3}, m=0.1, n=0.9)
-    assert Counter(each.target.name for each in found) == {"b": 3, "c": 3}
+    decisions = decided_all(apps, *clusters, rules={"moves_per_target": 3}, m=0.1, n=0.9)
+    assert Counter(decision.target.name for decision in decisions) == {"b": 3, "c": 3}
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_a_tie_of_full_and_open_clusters_goes_to_the_open_ones():
 )
 def test_an_application_moves_only_so_often_in_an_hour(moves, limit, outcome):
     app = application(on="a", status={"recentMoves": [ago(move) for move in moves]})
-    found = decided(app, *AB, rules={"moves_per_application": limit}, m=0.1, n=0.9)
-    assert found.outcome == outcome
+    decision = decided(app, *AB, rules={"moves_per_application": limit}, m=0.1, n=0.9)
+    assert decision.outcome == outcome
 
 
 def test_an_application_that_has_moved_too_often_still_leaves_what_is_gone():
@@ -303,18 +303,18 @@ def test_an_application_that_has_moved_too_often_still_leaves_what_is_gone():
 
 
 def silent_since(seconds, reason):
-    return {**reached("False", reason), "lastTransitionTime": ago(seconds)}
+    return {**reachable_condition("False", reason), "lastTransitionTime": ago(seconds)}
 
 
 @pytest.mark.parametrize(("seconds", "moves"), [(299, False), (300, True), (301, True)])
 def test_a_silent_cluster_is_left_only_after_a_while(seconds, moves):
     conditions = [silent_since(seconds, "NoAnswer")]
     silent = cluster("a", status={"state": "Offline", "conditions": conditions})
-    found = decided(application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"})
-    assert (found.target is not None) is moves
+    decision = decided(application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"})
+    assert (decision.target is not None) is moves
     if not moves:
-        assert found.until == NOW + timedelta(seconds=1)
-        assert found.reason.endswith(
+        assert decision.until == NOW + timedelta(seconds=1)
+        assert decision.reason.endswith(
             f"it stays there until {ago(-1)} (placement.onUnreachable: Move)"
         )
 
@@ -338,10 +338,10 @@ GONE = cluster("a", spec={"unschedulable": True})
 @pytest.mark.parametrize("rules", [{"forced_moves_per_cluster": 3}, {"forced_moves_total": 3}])
 def test_only_so_many_are_made_to_leave_in_a_pass(rules):
     apps = [application(f"app-{number}", on="a") for number in range(8)]
-    found = decided_all(apps, GONE, cluster("b"), rules=rules)
-    assert [each.outcome for each in found] == ["Moved"] * 3 + ["MoveLimited"] * 5
-    assert all(each.stays for each in found[3:])
-    assert found[3].reason == (
+    decisions = decided_all(apps, GONE, cluster("b"), rules=rules)
+    assert [decision.outcome for decision in decisions] == ["Moved"] * 3 + ["MoveLimited"] * 5
+    assert all(decision.stays for decision in decisions[3:])
+    assert decisions[3].reason == (
         "'a' is excluded (it is marked as unschedulable), but this pass allows no more moves from "
         "there"
     )
@@ -352,16 +352,16 @@ def test_the_limit_of_one_cluster_does_not_hold_others_and_zero_is_none():
     clusters = (GONE, cluster("b"), cluster("c", spec={"unschedulable": True}))
     for limit, moved in ((1, 2), (3, 6), (0, 8)):
         rules = {"forced_moves_per_cluster": limit, "forced_moves_total": 0}
-        found = decided_all(apps, *clusters, rules=rules)
-        assert sum(each.target is not None for each in found) == moved
+        decisions = decided_all(apps, *clusters, rules=rules)
+        assert sum(decision.target is not None for decision in decisions) == moved
 
 
 def test_one_that_is_decided_on_again_is_made_to_leave_once():
     view = seen(GONE, cluster("b"), rules={"forced_moves_per_cluster": 1})
     herd = Herd(view.rules, NOW + timedelta(seconds=15))
-    one, other = (application(name, on="a") for name in ("one", "other"))
-    assert decide(one, view, herd).target
-    assert decide(one, view, herd).target
-    waits = decide(other, view, herd)
+    first, second = (application(name, on="a") for name in ("one", "other"))
+    assert decide(first, view, herd).target
+    assert decide(first, view, herd).target
+    waits = decide(second, view, herd)
     assert (waits.outcome, waits.until) == ("MoveLimited", herd.ends)
     assert decide(application("new"), view, herd).outcome == "Placed"

@@ -21,8 +21,8 @@ RECORD = Record(
 )
 
 
-def stored(record, status, **references):
-    """The status after a merge patch, as the API server would give it back."""
+def stored_status(record, status, **references):
+    """Return the status after a merge patch, as the API server stores it."""
     fields = msgspec.json.decode(msgspec.json.encode(fields_of(record, status, references)))
     given = msgspec.to_builtins(status)
     merged = {**given, **fields}
@@ -30,9 +30,9 @@ def stored(record, status, **references):
 
 
 def test_a_record_comes_back_as_it_was_written():
-    found = stored(RECORD, DeployedStatus())
-    assert record_of(found) == RECORD
-    assert record_of(stored(Record(), found)) == Record()
+    deployed = stored_status(RECORD, DeployedStatus())
+    assert record_of(deployed) == RECORD
+    assert record_of(stored_status(Record(), deployed)) == Record()
 
 
 def test_an_origin_is_written_where_there_is_one():
@@ -40,7 +40,7 @@ def test_an_origin_is_written_where_there_is_one():
     record = Record(inventory={"a": (plain, made)})
     (entry,) = fields_of(record, DeployedStatus(), {})["inventory"]
     assert [obj.get("origin") for obj in msgspec.to_builtins(entry)["objects"]] == [None, "Made"]
-    assert record_of(stored(record, DeployedStatus())) == record
+    assert record_of(stored_status(record, DeployedStatus())) == record
 
 
 def test_where_it_is_scheduled_is_written_only_where_that_changes():
@@ -56,11 +56,14 @@ def test_an_application_as_people_write_it():
         "metadata": {"name": "x", "namespace": "y", "finalizers": ["a"], "generation": 3},
         "spec": {"manifests": [{"kind": "A"}, 1], "constraints": {"cluster": None}},
     }
-    found = msgspec.convert(raw, DeployedApplication)
-    assert found.metadata.key == "y/x"
-    assert found.metadata.finalizers == ("a",)
-    assert (found.spec.migration_order, found.spec.conflict_policy) == ("DeleteFirst", "Force")
-    assert record_of(found.status) == Record()
+    deployed = msgspec.convert(raw, DeployedApplication)
+    assert deployed.metadata.key == "y/x"
+    assert deployed.metadata.finalizers == ("a",)
+    assert (deployed.spec.migration_order, deployed.spec.conflict_policy) == (
+        "DeleteFirst",
+        "Force",
+    )
+    assert record_of(deployed.status) == Record()
 
 
 def test_invalid_times_are_ignored():

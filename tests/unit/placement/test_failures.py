@@ -20,54 +20,54 @@ FULL = "Deployment shop/web: 0 of 1 are available"
 REFUSED = ("Forbidden", "NotFound", "InvalidManifests", "UnknownKind", "ObjectExists")
 
 
-def told(kind, status, reason, message="", *, since=3600, generation=1):
+def condition_json(kind, status, reason, message="", *, since=3600, generation=1):
     times = {"lastTransitionTime": ago(since), "observedGeneration": generation}
     return {"type": kind, "status": status, "reason": reason, "message": message, **times}
 
 
 def waiting(on="a", *conditions, scheduled=600, status=None, **more):
-    """An application that was not ready yet on its cluster, since so many seconds."""
+    """Return an application that has been on its cluster for some seconds and is not ready."""
     deployed = (
-        told("Deployed", "True", "Applied"),
-        told("Ready", "False", "ObjectsNotReady", FULL),
+        condition_json("Deployed", "True", "Applied"),
+        condition_json("Ready", "False", "ObjectsNotReady", FULL),
     )
     status = {"awaitsReady": True, "conditions": conditions or deployed, **(status or {})}
     return application(on=on, scheduled=scheduled, status=status, **more)
 
 
-def refused(reason, since=30, **more):
-    return waiting("a", told("Deployed", "False", reason, "no", since=since), **more)
+def refused_application(reason, since=30, **more):
+    return waiting("a", condition_json("Deployed", "False", reason, "no", since=since), **more)
 
 
-def applied(app):
-    """The application once the deployer has told how it stands on its present cluster."""
+def with_observed_conditions(app):
+    """Return the application with all its conditions observed at generation 1."""
     conditions = [replace(condition, observed_generation=1) for condition in app.status.conditions]
     status = replace(app.status, conditions=tuple(conditions))
     return replace(app, status=status)
 
 
 def after(app, *clusters, now=NOW, rules=None, **values):
-    """The application with its next status."""
+    """Return the application with its next status."""
     view = seen(*clusters, now=now, rules=rules, **values)
-    status = settle(app, decide(app, view), view.rules, lambda found: record(found, view))
+    status = settle(app, decide(app, view), view.rules, lambda decision: record(decision, view))
     return replace(app, status=status)
 
 
 def test_an_application_that_is_not_ready_in_time_goes_to_the_next_best_cluster():
     early = decided(waiting(scheduled=599), *CLUSTERS, **VALUES)
     assert (early.outcome, early.until) == ("Stayed", NOW + timedelta(seconds=1))
-    found = decided(waiting(), *CLUSTERS, **VALUES)
-    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
-    assert found.cause == "Failed"
+    decision = decided(waiting(), *CLUSTERS, **VALUES)
+    assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["b"], False)
+    assert decision.cause == "Failed"
     why = f"the application failed there: not ready after 600 seconds: {FULL}"
-    assert reason(found, "a") == why
-    assert found.reason == f"'a' is excluded ({why}); 'b' has the best score, 0.5"
+    assert reason(decision, "a") == why
+    assert decision.reason == f"'a' is excluded ({why}); 'b' has the best score, 0.5"
 
 
 def test_it_is_looked_at_again_when_it_fails_in_time():
     app = waiting(scheduled=590)
-    found = decided(app, *CLUSTERS, **VALUES)
-    assert next_time(app, Rules(), NOW, found.until) == NOW + timedelta(seconds=10)
+    decision = decided(app, *CLUSTERS, **VALUES)
+    assert next_time(app, Rules(), NOW, decision.until) == NOW + timedelta(seconds=10)
     assert next_time(app, Rules(), NOW) == NOW + timedelta(seconds=10)
     early = waiting(scheduled=15)
     assert next_time(early, Rules(), NOW, NOW + timedelta(seconds=5)) == NOW + timedelta(seconds=5)
@@ -76,20 +76,24 @@ def test_it_is_looked_at_again_when_it_fails_in_time():
 
 @pytest.mark.parametrize("word", REFUSED)
 def test_a_cluster_that_refuses_objects_is_left_after_a_moment(word):
-    assert decided(refused(word, since=29), *CLUSTERS, **VALUES).stays
-    found = decided(refused(word), *CLUSTERS, **VALUES)
-    assert found.chosen == ["b"]
-    assert reason(found, "a") == "the application failed there: no"
+    assert decided(refused_application(word, since=29), *CLUSTERS, **VALUES).stays
+    decision = decided(refused_application(word), *CLUSTERS, **VALUES)
+    assert decision.chosen == ["b"]
+    assert reason(decision, "a") == "the application failed there: no"
 
 
 def test_a_refusal_counts_from_the_time_at_which_it_was_placed():
-    assert decided(refused("NotFound", since=500, scheduled=29), *CLUSTERS, **VALUES).stays
-    assert decided(refused("NotFound", since=500, scheduled=30), *CLUSTERS, **VALUES).target
+    assert decided(
+        refused_application("NotFound", since=500, scheduled=29), *CLUSTERS, **VALUES
+    ).stays
+    assert decided(
+        refused_application("NotFound", since=500, scheduled=30), *CLUSTERS, **VALUES
+    ).target
 
 
 @pytest.mark.parametrize("word", ["ApplyFailed", "Deploying", "Migrating", "CheckFailed"])
 def test_what_may_pass_is_no_refusal(word):
-    assert decided(refused(word, scheduled=500), *CLUSTERS, **VALUES).stays
+    assert decided(refused_application(word, scheduled=500), *CLUSTERS, **VALUES).stays
 
 
 @pytest.mark.parametrize(
@@ -98,9 +102,9 @@ def test_what_may_pass_is_no_refusal(word):
         waiting(status={"awaitsReady": False}),
         waiting(generation=2),
         waiting(status={"conditions": []}),
-        waiting("a", told("Deployed", "False", "Forbidden", generation=0)),
-        waiting("a", told("Deployed", "False", "SecretNotCopied")),
-        waiting("a", told("Deployed", "False", "ForeignObject")),
+        waiting("a", condition_json("Deployed", "False", "Forbidden", generation=0)),
+        waiting("a", condition_json("Deployed", "False", "SecretNotCopied")),
+        waiting("a", condition_json("Deployed", "False", "ForeignObject")),
         waiting(migration=False),
         waiting(status={"suspendedUntil": ago(-100)}),
         waiting(status={"lastDecision": {"time": ago(100), "generation": 1}}),
@@ -136,15 +140,15 @@ def test_nothing_fails_where_that_is_set_or_the_cluster_does_not_answer():
 
 def test_volumes_keep_a_failed_application():
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
-    found = decided(waiting(manifests=[claim]), *CLUSTERS, **VALUES)
-    assert found.stays
-    assert "but a move would lose the volumes of its PersistentVolumeClaim" in found.reason
+    decision = decided(waiting(manifests=[claim]), *CLUSTERS, **VALUES)
+    assert decision.stays
+    assert "but a move would lose the volumes of its PersistentVolumeClaim" in decision.reason
 
 
 def test_it_tries_each_cluster_once_and_stays_on_the_last():
     app, now, places = waiting(), NOW, []
     for _ in range(6):
-        app = applied(after(app, *CLUSTERS, now=now, **VALUES))
+        app = with_observed_conditions(after(app, *CLUSTERS, now=now, **VALUES))
         places.append(app.status.scheduled_to.name)
         now += timedelta(seconds=600)
     assert places == ["b", "c", "c", "c", "c", "c"]
@@ -157,10 +161,10 @@ def test_it_tries_each_cluster_once_and_stays_on_the_last():
 
 
 def test_a_cluster_is_not_blamed_for_the_refusal_of_the_one_before():
-    moved = after(refused("Forbidden"), *CLUSTERS, **VALUES)
+    moved = after(refused_application("Forbidden"), *CLUSTERS, **VALUES)
     later = NOW + timedelta(seconds=700)
     assert decided(moved, *CLUSTERS, now=later, **VALUES).stays
-    assert decided(applied(moved), *CLUSTERS, now=later, **VALUES).chosen == ["c"]
+    assert decided(with_observed_conditions(moved), *CLUSTERS, now=later, **VALUES).chosen == ["c"]
 
 
 def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
@@ -181,8 +185,8 @@ def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
 def test_the_kinds_that_were_missing_are_recorded():
     shirt = {"apiVersion": "example.com/v1", "kind": "Shirt"}
     without = cluster("a", status={"state": "Online", "servedKinds": ["example.com/v1/Boat"]})
-    found = decided(refused("UnknownKind", manifests=[shirt]), without, cluster("b"))
-    assert found.failed.revision == "1, example.com/v1/Shirt"
+    decision = decided(refused_application("UnknownKind", manifests=[shirt]), without, cluster("b"))
+    assert decision.failed.revision == "1, example.com/v1/Shirt"
 
 
 def test_a_change_of_the_application_has_its_time_to_get_ready():
@@ -203,10 +207,10 @@ def test_a_change_of_the_application_has_its_time_to_get_ready():
 def test_a_failed_cluster_that_is_full_is_not_chosen_by_others_moves():
     status = {"failedClusters": [{"name": "b", "uid": "uid-b", "generation": 1, "revision": "1"}]}
     app = application(on="c", status=status)
-    found = decided(app, *CLUSTERS[1:], **VALUES)
-    assert found.stays
-    assert reason(found, "b").startswith("the application failed there")
-    assert matched(found) == ["c"]
+    decision = decided(app, *CLUSTERS[1:], **VALUES)
+    assert decision.stays
+    assert reason(decision, "b").startswith("the application failed there")
+    assert matched(decision) == ["c"]
 
 
 def test_a_cluster_to_which_it_returns_has_not_failed_any_more():
@@ -235,5 +239,5 @@ def test_what_was_written_before_this_term_is_looked_at_anew_before_anything_mov
     assert stays(waiting(scheduled=86400), *CLUSTERS, begun=599)
     assert not stays(waiting(scheduled=86400), *CLUSTERS, begun=600)
     # The refusal may be one of the cluster before.
-    assert stays(refused("Invalid", since=86400), *CLUSTERS, begun=29)
-    assert not stays(refused("Invalid", since=86400), *CLUSTERS, begun=30)
+    assert stays(refused_application("Invalid", since=86400), *CLUSTERS, begun=29)
+    assert not stays(refused_application("Invalid", since=86400), *CLUSTERS, begun=30)

@@ -7,11 +7,11 @@ from harbourmaster.placement.inventory import ObjectRef, merge, with_objects, wi
 from helpers.member_clusters import ref
 
 refs = st.builds(ref, st.sampled_from("abc"), st.sampled_from(["x", "y"]))
-inventories = st.lists(refs, unique_by=lambda each: each.key).map(tuple)
+inventories = st.lists(refs, unique_by=lambda reference: reference.key).map(tuple)
 
 
 def keys(inventory):
-    return {each.key for each in inventory}
+    return {reference.key for reference in inventory}
 
 
 def test_an_object_is_the_same_in_each_version_of_its_group():
@@ -25,9 +25,9 @@ def test_an_object_is_the_same_in_each_version_of_its_group():
 def test_a_uid_is_kept_until_another_is_known():
     known = ref("web").__class__(api_version="v1", kind="ConfigMap", name="a", uid="1")
     unknown = known.__class__(api_version="v1", kind="ConfigMap", name="a")
-    other = known.__class__(api_version="v1", kind="ConfigMap", name="a", uid="2")
+    recreated = known.__class__(api_version="v1", kind="ConfigMap", name="a", uid="2")
     assert merge([known], [unknown])[0].uid == "1"
-    assert merge([known], [other])[0].uid == "2"
+    assert merge([known], [recreated])[0].uid == "2"
 
 
 def test_an_origin_belongs_to_its_uid():
@@ -44,15 +44,15 @@ def test_texts():
 
 
 def test_a_cluster_without_objects_has_no_entry():
-    one, two = (ref("one"),), (ref("two"),)
-    assert with_objects({"a": one}, "b", two) == {"a": one, "b": two}
-    assert with_objects({"a": one, "b": two}, "a", ()) == {"b": two}
+    first, two = (ref("one"),), (ref("two"),)
+    assert with_objects({"a": first}, "b", two) == {"a": first, "b": two}
+    assert with_objects({"a": first, "b": two}, "a", ()) == {"b": two}
     assert with_objects({}, "a", ()) == {}
 
 
 @given(inventories, inventories)
 def test_stale_and_wanted_objects_are_all_objects(recorded, desired):
-    found = without(recorded, desired)
-    assert keys(found) == keys(recorded) - keys(desired)
+    rest = without(recorded, desired)
+    assert keys(rest) == keys(recorded) - keys(desired)
     assert keys(merge(recorded, desired)) == keys(recorded) | keys(desired)
-    assert keys(without(merge(recorded, desired), found)) == keys(desired)
+    assert keys(without(merge(recorded, desired), rest)) == keys(desired)

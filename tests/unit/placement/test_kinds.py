@@ -21,26 +21,26 @@ def serving(name, *kinds, spec=None, **more):
     return cluster(name, status={**ONLINE, "servedKinds": kinds}, spec=spec, **more)
 
 
-def needed(*manifests):
+def needed_names(*manifests):
     return [kind.name for kind in needed_kinds(msgspec.convert(manifests, tuple[Manifest, ...]))]
 
 
 def test_kinds_are_those_of_the_manifests_that_kubernetes_itself_lacks():
     web = {"apiVersion": "apps/v1", "kind": "Deployment"}
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
-    found = needed(SHIRT, web, SHIRT, {"apiVersion": "v1", "kind": "ConfigMap"}, policy)
-    assert found == ["example.com/v1/Shirt", "networking.k8s.io/v1/NetworkPolicy"]
+    kinds = needed_names(SHIRT, web, SHIRT, {"apiVersion": "v1", "kind": "ConfigMap"}, policy)
+    assert kinds == ["example.com/v1/Shirt", "networking.k8s.io/v1/NetworkPolicy"]
 
 
 def test_kinds_that_the_manifests_define_are_not_needed():
-    assert needed(DEFINITION, SHIRT) == []
-    other = {**SHIRT, "apiVersion": "example.org/v1"}
-    assert needed(SHIRT, DEFINITION, other) == ["example.org/v1/Shirt"]
+    assert needed_names(DEFINITION, SHIRT) == []
+    namesake = {**SHIRT, "apiVersion": "example.org/v1"}
+    assert needed_names(SHIRT, DEFINITION, namesake) == ["example.org/v1/Shirt"]
 
 
 @pytest.mark.parametrize("manifest", [{}, {"apiVersion": 5, "kind": 6}, {"kind": "Shirt"}])
 def test_manifests_without_a_kind_need_none(manifest):
-    assert needed(manifest) == []
+    assert needed_names(manifest) == []
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_a_kind_is_served_or_may_be(served, holds):
 
 def test_an_application_goes_where_its_kinds_are_served():
     clusters = (serving("a", "example.com/v1/Boat"), serving("b", "example.com/v1/Shirt"))
-    found = decided(application(manifests=[SHIRT]), *clusters)
-    assert found.chosen == ["b"]
-    assert reason(found, "a") == "the cluster does not serve kind Shirt in example.com/v1"
+    decision = decided(application(manifests=[SHIRT]), *clusters)
+    assert decision.chosen == ["b"]
+    assert reason(decision, "a") == "the cluster does not serve kind Shirt in example.com/v1"
     assert refused(application(manifests=[SHIRT]), clusters[0])
     assert decided(application(manifests=[DEFINITION, SHIRT]), clusters[0]).chosen == ["a"]
 

@@ -42,9 +42,9 @@ def manifest(kind="ConfigMap", name="one", version="v1", **metadata):
 
 
 def faults(*manifests, target=STRICT):
-    found = prepare(manifests, OWNER, target)
-    assert not found.items
-    return found.faults
+    prepared = prepare(manifests, OWNER, target)
+    assert not prepared.items
+    return prepared.faults
 
 
 BOATS = {
@@ -59,12 +59,12 @@ BOATS = {
 
 
 def test_each_object_carries_its_owner_and_a_namespace():
-    found = prepare([manifest(labels={"a": "b"}), manifest(namespace="other")], OWNER, STRICT)
-    first, second = (item.body["metadata"] for item in found.items)
+    prepared = prepare([manifest(labels={"a": "b"}), manifest(namespace="other")], OWNER, STRICT)
+    first, second = (item.body["metadata"] for item in prepared.items)
     owned = {UID_LABEL: "uid-1", NAMESPACE_LABEL: "shop", NAME_LABEL: "web"}
     assert first == {"name": "one", "namespace": "team", "labels": {"a": "b", **owned}}
     assert second == {"name": "one", "namespace": "other", "labels": owned}
-    assert found.refs == (
+    assert prepared.refs == (
         ObjectRef(api_version="v1", kind="ConfigMap", name="one", namespace="team"),
         ObjectRef(api_version="v1", kind="ConfigMap", name="one", namespace="other"),
     )
@@ -94,9 +94,9 @@ def test_the_order_of_application_and_of_deletion():
         manifest("Boat", "tug", "example.com/v1"),
         manifest("ValidatingWebhookConfiguration", "checks", "admissionregistration.k8s.io/v1"),
     ]
-    names = [each["kind"] for each in wanted]
+    names = [wanted_manifest["kind"] for wanted_manifest in wanted]
     shuffled = wanted[::-2] + wanted[::2]
-    ranks = [rank(each) for each in prepare(shuffled, OWNER, FREE).refs]
+    ranks = [rank(reference) for reference in prepare(shuffled, OWNER, FREE).refs]
     assert ranks == sorted(ranks)
     refs = prepare(wanted, OWNER, FREE).refs
     assert [ref.kind for ref in refs] == names
@@ -108,8 +108,8 @@ def test_a_kind_that_the_manifests_bring_needs_not_be_there():
         ("example.com/v1", "Boat"): True,
         ("example.com/v2", "Boat"): True,
     }
-    found = prepare([manifest("Boat", "tug", "example.com/v2"), BOATS], OWNER, FREE)
-    assert [ref.kind for ref in found.refs] == ["CustomResourceDefinition", "Boat"]
+    prepared = prepare([manifest("Boat", "tug", "example.com/v2"), BOATS], OWNER, FREE)
+    assert [ref.kind for ref in prepared.refs] == ["CustomResourceDefinition", "Boat"]
 
 
 def test_all_faults_are_reported_at_once():
@@ -148,12 +148,12 @@ def test_a_cluster_scoped_object_has_no_namespace():
 
 def test_two_versions_of_a_kind_are_one_object():
     scopes = {("apps/v1", "Deployment"): True, ("apps/v1beta1", "Deployment"): True}
-    found = prepare(
-        [manifest("Deployment", version=each) for each in ("apps/v1", "apps/v1beta1")],
+    prepared = prepare(
+        [manifest("Deployment", version=version) for version in ("apps/v1", "apps/v1beta1")],
         OWNER,
         ManifestTarget(scopes),
     )
-    assert found.faults == ("manifests[1]: Deployment default/one repeats manifests[0]",)
+    assert prepared.faults == ("manifests[1]: Deployment default/one repeats manifests[0]",)
 
 
 def test_kinds_of_whatever_stands_there():
@@ -178,10 +178,10 @@ def test_whose_an_object_is(labels, whose):
 
 def test_long_names_become_labels_that_differ():
     names = ["a" * 63, "a" * 64, "a" * 65, "a" * 52 + "." + "b" * 60]
-    found = [label_value(name) for name in names]
-    assert found[0] == names[0]
-    assert len(set(found)) == len(names)
-    assert all(len(each) <= 63 and each[-1].isalnum() for each in found)
+    label_values = [label_value(name) for name in names]
+    assert label_values[0] == names[0]
+    assert len(set(label_values)) == len(names)
+    assert all(len(value) <= 63 and value[-1].isalnum() for value in label_values)
 
 
 @pytest.mark.parametrize(

@@ -31,44 +31,44 @@ def present(**fields):
     return Present(**{**known, **fields})
 
 
-def recorded(**fields):
+def ref_with(**fields):
     return ObjectRef(api_version="v1", kind="ConfigMap", name="a", namespace="team", **fields)
 
 
 @pytest.mark.parametrize(
-    ("found", "ref", "expected"),
+    ("live", "ref", "expected"),
     [
         # What is not there is made.
         (None, None, MADE),
-        (None, recorded(uid="1", origin=ADOPTED), MADE),
+        (None, ref_with(uid="1", origin=ADOPTED), MADE),
         # What was there without our label is adopted.
         (present(labels=None), None, ADOPTED),
-        (present(labels={UID_LABEL: ""}), recorded(), ADOPTED),
-        (present(labels=None, uid="2"), recorded(uid="1", origin=MADE), ADOPTED),
+        (present(labels={UID_LABEL: ""}), ref_with(), ADOPTED),
+        (present(labels=None, uid="2"), ref_with(uid="1", origin=MADE), ADOPTED),
         # A record of the very object decides, whoever took our label off.
-        (present(labels=None), recorded(uid="1", origin=MADE), MADE),
-        (present(), recorded(uid="1", origin=ADOPTED), ADOPTED),
-        (present(managed_fields=(APPLIED, {"manager": "kubectl"})), recorded(uid="1", origin=MADE),
+        (present(labels=None), ref_with(uid="1", origin=MADE), MADE),
+        (present(), ref_with(uid="1", origin=ADOPTED), ADOPTED),
+        (present(managed_fields=(APPLIED, {"manager": "kubectl"})), ref_with(uid="1", origin=MADE),
          MADE),
         # A process died between applying and recording.
-        (present(), recorded(), MADE),
-        (present(annotations={ADOPTED_ANNOTATION: "true"}), recorded(), ADOPTED),
+        (present(), ref_with(), MADE),
+        (present(annotations={ADOPTED_ANNOTATION: "true"}), ref_with(), ADOPTED),
         # An earlier version recorded no origin.
-        (present(), recorded(uid="1"), MADE),
-        (present(managed_fields=None), recorded(uid="1"), MADE),
-        (present(labels=None), recorded(uid="1"), ADOPTED),
-        (present(managed_fields=(APPLIED, {"manager": "kubectl"})), recorded(uid="1"), ADOPTED),
-        (present(creation_timestamp="2026-01-01T00:00:09Z"), recorded(uid="1"), ADOPTED),
-        # Deleted and made again by somebody who kept the labels.
+        (present(), ref_with(uid="1"), MADE),
+        (present(managed_fields=None), ref_with(uid="1"), MADE),
+        (present(labels=None), ref_with(uid="1"), ADOPTED),
+        (present(managed_fields=(APPLIED, {"manager": "kubectl"})), ref_with(uid="1"), ADOPTED),
+        (present(creation_timestamp="2026-01-01T00:00:09Z"), ref_with(uid="1"), ADOPTED),
+        # A user deleted and recreated it with the same labels.
         (present(uid="2", managed_fields=({"manager": "kubectl"},)),
-         recorded(uid="1", origin=MADE), ADOPTED),
+         ref_with(uid="1", origin=MADE), ADOPTED),
     ],
 )  # fmt: skip
-def test_the_origin_of_an_object(found, ref, expected):
-    assert origin(found, ref, OWNER) == expected
+def test_the_origin_of_an_object(live, ref, expected):
+    assert origin(live, ref, OWNER) == expected
 
 
-def owned(api_version, kind):
+def fields_of_owned(api_version, kind):
     return {
         "owner_references": (OwnerReference(api_version=api_version, kind=kind),),
         "labels": None,
@@ -87,9 +87,9 @@ def owned(api_version, kind):
         ("Secret", {"labels": None, "name": "kube-root-ca.crt"}, True),
         ("ServiceAccount", {"labels": None, "name": "default"}, False),
         # A part of something that a namespace holds is not counted for itself.
-        ("Pod", owned("apps/v1", "ReplicaSet"), False),
-        ("Pod", owned("v1", "Node"), True),
-        ("Secret", owned("example.com/v1", "ReplicaSet"), True),
+        ("Pod", fields_of_owned("apps/v1", "ReplicaSet"), False),
+        ("Pod", fields_of_owned("v1", "Node"), True),
+        ("Secret", fields_of_owned("example.com/v1", "ReplicaSet"), True),
     ],
 )
 def test_what_others_would_miss(kind, fields, expected):
@@ -98,8 +98,8 @@ def test_what_others_would_miss(kind, fields, expected):
 
 def test_a_released_object_keeps_its_values_and_other_managers():
     theirs = {"manager": "kubectl", "fieldsV1": {"f:data": {}}}
-    found = present(resource_version="7", managed_fields=(theirs, APPLIED))
-    metadata = release_patch(found, OWNER)["metadata"]
+    adopted = present(resource_version="7", managed_fields=(theirs, APPLIED))
+    metadata = release_patch(adopted, OWNER)["metadata"]
     assert metadata["managedFields"] == [theirs]
     assert (metadata["uid"], metadata["resourceVersion"]) == ("1", "7")
     assert metadata["labels"] == dict.fromkeys(OWNER.labels)

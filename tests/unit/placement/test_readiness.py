@@ -58,7 +58,7 @@ SAME = {"currentRevision": "a", "updateRevision": "a"}
 
 
 @pytest.mark.parametrize(
-    "found",
+    "workload",
     [
         deployment(),
         deployment(replicas=0, updated=0, available=0, total=0),
@@ -94,12 +94,12 @@ SAME = {"currentRevision": "a", "updateRevision": "a"}
         obj("Boat", "example.com/v1", observedGeneration=2, **condition("Ready")),
     ],
 )
-def test_ready(found):
-    assert readiness(found) == READY
+def test_ready(workload):
+    assert readiness(workload) == READY
 
 
 @pytest.mark.parametrize(
-    ("found", "text", "failed"),
+    ("workload", "text", "failed"),
     [
         (deployment(observed=1), "its controller has not observed the latest change yet", False),
         (obj("Deployment", "apps/v1"), "its controller has not observed it yet", False),
@@ -169,8 +169,8 @@ def test_ready(found):
         ),
     ],
 )
-def test_not_ready(found, text, failed):
-    state = readiness(found)
+def test_not_ready(workload, text, failed):
+    state = readiness(workload)
     assert (state.is_ready, state.text, state.failed) == (False, text, failed)
 
 
@@ -212,5 +212,5 @@ values = st.recursive(
     values,
 )
 def test_malformed_objects_do_not_crash(kind, version, spec, status):
-    found = {"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec, "status": status}
-    assert readiness(found).is_ready in {True, False}
+    obj = {"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec, "status": status}
+    assert readiness(obj).is_ready in {True, False}

@@ -27,10 +27,10 @@ ONE = (ref("one"),)
 
 
 def kinds(log):
-    return [type(each).__name__ for each in log]
+    return [type(action).__name__ for action in log]
 
 
-def settled(order="DeleteFirst", cluster="a"):
+def settle_members(order="DeleteFirst", cluster="a"):
     members = MemberClusters(order=order)
     members.schedule(cluster)
     members.settle()
@@ -60,30 +60,30 @@ def test_the_record_and_the_finalizer_come_before_the_objects():
 def test_preconditions_come_before_any_action(change, reason):
     seen = Situation(record=Record(scheduled_to="a"), reach={"a": Reach.YES}, desired=ONE)
     assert isinstance(next_action(seen), SetFinalizer)
-    found = next_action(replace(seen, **change))
-    assert isinstance(found, Rest)
-    assert found.reason == reason
+    action = next_action(replace(seen, **change))
+    assert isinstance(action, Rest)
+    assert action.reason == reason
 
 
 def test_an_update_prunes_removed_objects():
-    members = settled()
+    members = settle_members()
     members.update(ref("two"), ref("three"))
     members.run()
     assert members.holders == {"a"}
-    assert [each.name for each in members.objects["a"].values()] == ["one", "two"]
+    assert [obj.name for obj in members.objects["a"].values()] == ["one", "two"]
     members.released = True
     members.settle()
-    assert {each.name for each in members.objects["a"].values()} == {"two", "three"}
-    (applied,) = [each for each in members.log if isinstance(each, Apply)]
-    assert [each.name for each in applied.prune] == ["one"]
+    assert {obj.name for obj in members.objects["a"].values()} == {"two", "three"}
+    (applied,) = [action for action in members.log if isinstance(action, Apply)]
+    assert [reference.name for reference in applied.prune] == ["one"]
 
 
 def test_delete_first_checks_then_deletes_then_applies():
-    members = settled()
+    members = settle_members()
     members.schedule("b")
     members.settle()
-    done = [each for each in members.log if isinstance(each, Check | Delete | Apply)]
-    assert [(type(each).__name__, each.cluster) for each in done] == [
+    done = [action for action in members.log if isinstance(action, Check | Delete | Apply)]
+    assert [(type(action).__name__, action.cluster) for action in done] == [
         ("Check", "b"),
         ("Delete", "a"),
         ("Apply", "b"),
@@ -110,7 +110,7 @@ def test_a_finalizer_that_somebody_removed_comes_back_before_anything_is_applied
 
 
 def test_create_first_applies_then_waits_then_deletes():
-    members = settled("CreateFirst")
+    members = settle_members("CreateFirst")
     members.ready["b"] = False
     members.schedule("b")
     rest = members.run()
@@ -119,15 +119,15 @@ def test_create_first_applies_then_waits_then_deletes():
     assert members.holders == {"a", "b"}
     members.ready["b"] = True
     members.settle()
-    done = [each for each in members.log if isinstance(each, Delete | Apply)]
-    assert [(type(each).__name__, each.cluster) for each in done] == [
+    done = [action for action in members.log if isinstance(action, Delete | Apply)]
+    assert [(type(action).__name__, action.cluster) for action in done] == [
         ("Apply", "b"),
         ("Delete", "a"),
     ]
 
 
 def test_failed_moves_suspend_for_longer_each_time_until_one_succeeds():
-    members = settled("CreateFirst")
+    members = settle_members("CreateFirst")
     members.ready["b"] = False
     for failures in (1, 2):
         members.schedule("b")
@@ -138,14 +138,14 @@ def test_failed_moves_suspend_for_longer_each_time_until_one_succeeds():
         migration = members.record.migration
         assert (migration.failures, migration.to) == (failures, "")
         written = next(
-            each.record
-            for each in members.log
-            if isinstance(each, Write) and each.record.migration.failures == failures
+            action.record
+            for action in members.log
+            if isinstance(action, Write) and action.record.migration.failures == failures
         )
         begun = max(
-            each.record.migration.since
-            for each in members.log
-            if isinstance(each, Write) and each.record.migration.to == "b"
+            action.record.migration.since
+            for action in members.log
+            if isinstance(action, Write) and action.record.migration.to == "b"
         )
         assert written.migration.suspended_until >= begun + 60 + 60 * failures
     members.ready["b"] = True
@@ -155,7 +155,7 @@ def test_failed_moves_suspend_for_longer_each_time_until_one_succeeds():
 
 
 def test_create_first_does_not_wait_for_the_dead():
-    members = settled("CreateFirst")
+    members = settle_members("CreateFirst")
     members.ready["b"] = False
     members.reach["a"] = Reach.NO
     members.schedule("b")
@@ -168,7 +168,7 @@ def test_create_first_does_not_wait_for_the_dead():
 
 
 def test_an_unreachable_cluster_is_left_and_cleaned_when_it_returns():
-    members = settled()
+    members = settle_members()
     members.reach["a"] = Reach.NO
     members.schedule("b")
     members.settle()
@@ -181,7 +181,7 @@ def test_an_unreachable_cluster_is_left_and_cleaned_when_it_returns():
 
 
 def test_a_cluster_of_which_nothing_is_known_yet_is_waited_for():
-    members = settled()
+    members = settle_members()
     members.reach["a"] = Reach.UNKNOWN
     members.schedule("b")
     members.now += 1000
@@ -190,7 +190,7 @@ def test_a_cluster_of_which_nothing_is_known_yet_is_waited_for():
 
 
 def test_going_back_to_a_cluster_with_leftovers_prunes_them():
-    members = settled()
+    members = settle_members()
     members.reach["a"] = Reach.NO
     members.schedule("b")
     members.settle()
@@ -199,11 +199,11 @@ def test_going_back_to_a_cluster_with_leftovers_prunes_them():
     members.schedule("a")
     members.settle()
     assert members.holders == {"a"}
-    assert [each.name for each in members.objects["a"].values()] == ["two"]
+    assert [obj.name for obj in members.objects["a"].values()] == ["two"]
 
 
 def test_a_deleted_cluster_is_removed_from_the_record():
-    members = settled()
+    members = settle_members()
     del members.reach["a"]
     members.schedule("b")
     members.settle()
@@ -215,7 +215,7 @@ def test_a_deleted_cluster_is_removed_from_the_record():
 
 
 def test_the_end_waits_for_every_cluster():
-    members = settled()
+    members = settle_members()
     members.reach["a"] = Reach.NO
     members.ending = True
     rest = members.run()
@@ -236,7 +236,7 @@ def test_an_application_without_objects_ends_at_once():
 
 
 def test_a_cancelled_move_is_no_success():
-    members = settled("CreateFirst")
+    members = settle_members("CreateFirst")
     members.ready["b"] = False
     members.record = replace(members.record, migration=Migration(failures=2, suspended_until=5))
     members.schedule("b")
@@ -248,7 +248,7 @@ def test_a_cancelled_move_is_no_success():
 
 
 def test_objects_that_are_not_deleted_in_time_are_left_for_later():
-    members = settled()
+    members = settle_members()
     members.stuck = {"a"}
     members.schedule("b")
     rest = members.run()
@@ -265,18 +265,18 @@ def test_objects_that_are_not_deleted_in_time_are_left_for_later():
 
 
 def test_a_rollout_continues_until_pruning_is_done():
-    members = settled()
+    members = settle_members()
     members.stuck = {"a"}
     members.desired = (ref("two"),)
     assert members.run().text == "it takes its time"
     assert len(members.record.inventory["a"]) == 2
     members.stuck = set()
     assert members.run() == Rest()
-    assert [each.name for each in members.record.inventory["a"]] == ["two"]
+    assert [reference.name for reference in members.record.inventory["a"]] == ["two"]
 
 
 def test_who_is_ready_at_the_last_moment_does_not_go_back():
-    members = settled("CreateFirst")
+    members = settle_members("CreateFirst")
     members.ready["b"] = False
     members.schedule("b")
     rest = members.run()
@@ -288,7 +288,7 @@ def test_who_is_ready_at_the_last_moment_does_not_go_back():
 
 
 def test_another_target_has_all_of_its_time():
-    members = settled("CreateFirst")
+    members = settle_members("CreateFirst")
     members.ready.update(b=False, c=False)
     members.schedule("b")
     members.run()

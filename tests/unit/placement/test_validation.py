@@ -34,16 +34,16 @@ PROVIDERS = ["MetricsProvider", "GlobalMetricsProvider"]
 
 def faults(kind, spec=None, name="a"):
     check = CHECKS[kind]
-    found = {"metadata": {"name": name}, "spec": {**GOOD[kind], **(spec or {})}}
+    manifest = {"metadata": {"name": name}, "spec": {**GOOD[kind], **(spec or {})}}
     # As it comes over the wire, where NaN can't.
-    return check.faults(msgspec.convert(found, check.model))
+    return check.faults(msgspec.convert(manifest, check.model))
 
 
-def told(kind, spec=None, name="a"):
+def fault_texts(kind, spec=None, name="a"):
     return [str(fault) for fault in faults(kind, spec, name)]
 
 
-def constrained(kind, **constraints):
+def constraint_spec(kind, **constraints):
     target = {"Application": "cluster", "Cluster": "cloud", "MagnumCluster": "project"}[kind]
     return {"constraints": {target: constraints}}
 
@@ -64,9 +64,9 @@ def test_the_samples_are_sound(file):
 
 @pytest.mark.parametrize("kind", ["Application", "Cluster", "MagnumCluster"])
 def test_every_label_constraint_is_read_as_for_a_decision(kind):
-    assert faults(kind, constrained(kind, labels=VALID_LABELS[:32])) == []
+    assert faults(kind, constraint_spec(kind, labels=VALID_LABELS[:32])) == []
     for text in INVALID_LABELS:
-        (fault,) = faults(kind, constrained(kind, labels=["location is DE", text]))
+        (fault,) = faults(kind, constraint_spec(kind, labels=["location is DE", text]))
         assert isinstance(fault, ConstraintFieldError)
         assert fault.path.endswith(".labels[1]")
         assert "\n" not in str(fault)
@@ -77,29 +77,30 @@ def test_every_label_constraint_is_read_as_for_a_decision(kind):
 
 @pytest.mark.parametrize("kind", ["Application", "Cluster"])
 def test_every_metric_constraint_is_read_as_for_a_decision(kind):
-    assert faults(kind, constrained(kind, metrics=VALID_METRICS[:32])) == []
+    assert faults(kind, constraint_spec(kind, metrics=VALID_METRICS[:32])) == []
     for text in INVALID_METRICS:
-        (fault,) = faults(kind, constrained(kind, metrics=[text]))
+        (fault,) = faults(kind, constraint_spec(kind, metrics=[text]))
         assert fault.path.endswith(".metrics[0]"), text
         assert "^" in fault.pointer
 
 
 def test_custom_resources_are_plural_and_group():
     assert (
-        faults("Application", constrained("Application", customResources=["a.example.com"])) == []
+        faults("Application", constraint_spec("Application", customResources=["a.example.com"]))
+        == []
     )
-    (fault,) = faults("Application", constrained("Application", customResources=["shirts"]))
+    (fault,) = faults("Application", constraint_spec("Application", customResources=["shirts"]))
     assert fault.path == "spec.constraints.cluster.customResources[0]"
-    assert told("Cluster", {"customResources": ["a.b", "A.b"]})[0].startswith(
+    assert fault_texts("Cluster", {"customResources": ["a.b", "A.b"]})[0].startswith(
         'spec.customResources[1]: Invalid value: "A.b"'
     )
 
 
 def test_constraints_that_a_target_does_not_have_are_refused():
-    assert told("Cluster", constrained("Cluster", customResources=["a.b"])) == [
+    assert fault_texts("Cluster", constraint_spec("Cluster", customResources=["a.b"])) == [
         "spec.constraints.cloud.customResources: Forbidden: not supported for this kind of target"
     ]
-    (text,) = told("MagnumCluster", constrained("MagnumCluster", metrics=["load > 5"]))
+    (text,) = fault_texts("MagnumCluster", constraint_spec("MagnumCluster", metrics=["load > 5"]))
     assert text.startswith("spec.constraints.project.metrics: Forbidden")
 
 
@@ -109,7 +110,7 @@ def test_nulls_at_every_level_are_no_constraints():
 
 
 def test_too_many_constraints_are_one_fault():
-    (text,) = told("Application", constrained("Application", labels=["is DE"] * 33))[:1]
+    (text,) = fault_texts("Application", constraint_spec("Application", labels=["is DE"] * 33))[:1]
     assert text == "spec.constraints.cluster.labels: Invalid value: 33: must have at most 32 values"
 
 
@@ -125,21 +126,23 @@ def test_too_many_constraints_are_one_fault():
     ],
 )
 def test_an_invalid_manifest_is_rejected(manifest, field, text):
-    (found,) = told("Application", {"manifests": [{**MANIFEST, "kind": "Secret"}, manifest]})
-    assert found.startswith(f"spec.manifests[1].{field}: ")
-    assert text in found
+    (fault,) = fault_texts("Application", {"manifests": [{**MANIFEST, "kind": "Secret"}, manifest]})
+    assert fault.startswith(f"spec.manifests[1].{field}: ")
+    assert text in fault
 
 
 def test_an_object_is_given_once_in_whatever_version_of_its_group():
     first = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
     again = {**first, "apiVersion": "apps/v1beta1"}
-    (text,) = told("Application", {"manifests": [first, MANIFEST, again]})
+    (text,) = fault_texts("Application", {"manifests": [first, MANIFEST, again]})
     assert text.startswith(
         'spec.manifests[2]: Invalid value: "Deployment a": repeats spec.manifests[0]'
     )
-    other = {**first, "metadata": {"name": "a", "namespace": "b"}}
-    assert faults("Application", {"manifests": [first, other]}) == []
-    assert told("Application", {"manifests": []})[0].startswith("spec.manifests: Required value")
+    second = {**first, "metadata": {"name": "a", "namespace": "b"}}
+    assert faults("Application", {"manifests": [first, second]}) == []
+    assert fault_texts("Application", {"manifests": []})[0].startswith(
+        "spec.manifests: Required value"
+    )
 
 
 @pytest.mark.parametrize("kind", ["Metric", "GlobalMetric"])
@@ -149,7 +152,7 @@ def test_a_query_has_known_placeholders_only(kind):
 
     good = 'load{a="$(cluster.name)",b="$(cluster.namespace)",c="$(cluster.labels.a.example/b)"}'
     assert faults(kind, spec(good)) == []
-    (text,) = told(kind, spec("load{a='$(cluster.id)'}"))
+    (text,) = fault_texts(kind, spec("load{a='$(cluster.id)'}"))
     assert text == (
         "spec.provider.metric: Invalid value: unknown placeholder '$(cluster.id)' at character 9: "
         "use $(cluster.name), $(cluster.namespace) or $(cluster.labels.KEY)"
@@ -159,21 +162,25 @@ def test_a_query_has_known_placeholders_only(kind):
 @pytest.mark.parametrize("kind", ["Application", "Cluster"])
 @pytest.mark.parametrize(("field", "value"), [("delaySeconds", -1), ("factor", 0.5), ("limit", -2)])
 def test_backoff_has_bounds(kind, field, value):
-    (text,) = told(kind, {"backoff": {field: value}})
+    (text,) = fault_texts(kind, {"backoff": {field: value}})
     assert text.startswith(f"spec.backoff.{field}: Invalid value: {value}")
 
 
 @pytest.mark.parametrize("kind", WITH_METRICS)
 def test_weights_are_finite_not_negative_and_not_all_zero(kind):
     def metrics(*weights):
-        return {"metrics": [{"name": f"m{n}", "weight": each} for n, each in enumerate(weights)]}
+        return {
+            "metrics": [{"name": f"m{n}", "weight": weight} for n, weight in enumerate(weights)]
+        }
 
     assert faults(kind, metrics(0, 0.5)) == []
     assert faults(kind, metrics()) == []
-    assert told(kind, metrics(-1, 1))[0].startswith("spec.metrics[0].weight: Invalid value: -1")
-    assert told(kind, metrics(float("nan"), 1))[0].startswith("spec.metrics[0].weight: ")
-    assert told(kind, metrics(float("inf")))[0].startswith("spec.metrics[0].weight: ")
-    (text,) = told(kind, metrics(0, 0))
+    assert fault_texts(kind, metrics(-1, 1))[0].startswith(
+        "spec.metrics[0].weight: Invalid value: -1"
+    )
+    assert fault_texts(kind, metrics(float("nan"), 1))[0].startswith("spec.metrics[0].weight: ")
+    assert fault_texts(kind, metrics(float("inf")))[0].startswith("spec.metrics[0].weight: ")
+    (text,) = fault_texts(kind, metrics(0, 0))
     assert text.startswith("spec.metrics: ")
     assert "at least one weight must be above 0" in text
 
@@ -183,7 +190,7 @@ def test_the_number_of_metrics_is_limited(kind):
     most = 32 if kind == "MagnumCluster" else 16
     metrics = [{"name": f"m{n}", "weight": 1} for n in range(most + 1)]
     assert faults(kind, {"metrics": metrics[:-1]}) == []
-    assert told(kind, {"metrics": metrics}) == [
+    assert fault_texts(kind, {"metrics": metrics}) == [
         f"spec.metrics: Invalid value: {most + 1}: must have at most {most} values"
     ]
 
@@ -191,17 +198,17 @@ def test_the_number_of_metrics_is_limited(kind):
 @pytest.mark.parametrize("kind", WITH_METRICS)
 def test_a_metric_is_named_legally_and_once(kind):
     for name in ("heat_demand_zone_1", "a" * 64, ""):
-        (text,) = told(kind, {"metrics": [{"name": name, "weight": 1}]})
+        (text,) = fault_texts(kind, {"metrics": [{"name": name, "weight": 1}]})
         assert text.startswith("spec.metrics[0].name: ")
     twice = [{"name": "a", "weight": 1}, {"name": "a", "weight": 2}]
-    assert "is given twice" in told(kind, {"metrics": twice})[0]
+    assert "is given twice" in fault_texts(kind, {"metrics": twice})[0]
     both = [{"name": "a", "weight": 1}, {"name": "a", "weight": 2, "scope": "Namespaced"}]
     assert faults(kind, {"metrics": both}) == [] or kind == "GlobalCloud"
 
 
 def test_a_global_cloud_has_only_global_metrics():
     metric = {"name": "a", "weight": 1, "scope": "Namespaced"}
-    (text,) = told("GlobalCloud", {"metrics": [metric]})
+    (text,) = fault_texts("GlobalCloud", {"metrics": [metric]})
     assert text.startswith("spec.metrics[0].scope: Forbidden")
     assert faults("Cloud", {"metrics": [metric]}) == []
 
@@ -222,13 +229,13 @@ def test_a_global_cloud_has_only_global_metrics():
     ],
 )
 def test_bad_metrics(kind, spec, field):
-    (text,) = told(kind, spec)
+    (text,) = fault_texts(kind, spec)
     assert text.startswith(f"{field}: ")
 
 
 def test_a_metric_s_name_fits_into_constraints():
     assert faults("Metric", name="a" * 63) == []
-    assert told("Metric", name="a" * 64)[0].startswith("metadata.name: ")
+    assert fault_texts("Metric", name="a" * 64)[0].startswith("metadata.name: ")
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
@@ -279,13 +286,13 @@ def test_an_invalid_url_is_rejected(url):
 
 def test_a_password_in_a_url_is_refused_and_not_shown():
     url = "https://me:s3cret@prometheus.example.com"
-    (text,) = told("GlobalMetricsProvider", {"prometheus": {"url": url}})
+    (text,) = fault_texts("GlobalMetricsProvider", {"prometheus": {"url": url}})
     assert "Secret" in text
     assert "s3cret" not in text
 
 
 def test_a_kubeconfig_and_a_cloud_are_named():
-    assert told("Cluster", {"kubeconfigSecretRef": {"name": ""}}) == [
+    assert fault_texts("Cluster", {"kubeconfigSecretRef": {"name": ""}}) == [
         "spec.kubeconfigSecretRef.name: Required value: name a Secret of the same namespace"
     ]
     for reference, field in (
@@ -297,6 +304,6 @@ def test_a_kubeconfig_and_a_cloud_are_named():
 
 def test_a_fault_can_be_sent_whatever_the_user_wrote():
     text = "location is \u202e\x00é\n"
-    (fault,) = faults("Application", constrained("Application", labels=[text]))
+    (fault,) = faults("Application", constraint_spec("Application", labels=[text]))
     json.dumps([str(fault), fault.pointer]).encode()
     assert "\n" not in str(fault)

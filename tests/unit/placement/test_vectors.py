@@ -21,8 +21,8 @@ AB = {"a": {"m": 1}, "b": {"n": 1}}
 WS = {"w1": {"h": 0.9, "s": 1}, "w2": {"h": 0.5, "s": 1}, "none": {}}
 
 
-def both(one, two):
-    return {"m1": one, "m2": two}
+def both(m1, two):
+    return {"m1": m1, "m2": two}
 
 
 VECTORS = {
@@ -62,11 +62,11 @@ VECTORS = {
 )
 def test_vector(targets, values, on, scores, winners):
     clusters = (cluster(name, weights) for name, weights in targets.items())
-    found = decided(application(on=on), *clusters, **values)
-    assert found.scores == pytest.approx(scores, abs=1e-9)
-    assert sorted(found.chosen) == winners.split()
-    assert found.stays is (on == winners)
-    assert found.error == ""
+    decision = decided(application(on=on), *clusters, **values)
+    assert decision.scores == pytest.approx(scores, abs=1e-9)
+    assert sorted(decision.chosen) == winners.split()
+    assert decision.stays is (on == winners)
+    assert decision.error == ""
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_vector(targets, values, on, scores, winners):
 )
 def test_vector_with_another_stickiness(stickiness, values, score):
     clusters = (cluster(name, weights) for name, weights in AB.items())
-    found = decided(application(on="a"), *clusters, rules={"stickiness": stickiness}, **values)
-    assert found.scores == pytest.approx({"a": score, "b": values["n"]})
-    assert found.chosen == ("a",)
-    assert found.stays
+    decision = decided(application(on="a"), *clusters, rules={"stickiness": stickiness}, **values)
+    assert decision.scores == pytest.approx({"a": score, "b": values["n"]})
+    assert decision.chosen == ("a",)
+    assert decision.stays
 
 
 @pytest.mark.parametrize(
@@ -93,27 +93,27 @@ def test_vector_with_another_stickiness(stickiness, values, score):
     ids=["v23", "v24", "v25-top", "v25-bottom"],
 )
 def test_vector_with_other_bounds(weights, low, high, value, score):
-    found = decided(
+    decision = decided(
         application(),
         cluster("n", weights),
         cluster("plain"),
         metric("heat", low=low, high=high),
         heat=value,
     )
-    assert found.scores == pytest.approx({"n": score})
-    assert found.chosen == ["n"]
+    assert decision.scores == pytest.approx({"n": score})
+    assert decision.chosen == ["n"]
 
 
 def test_vector_v25():
-    found = decided(
+    decision = decided(
         application(),
         *(cluster("n", {"e": 1}), cluster("n2", {"f": 1})),
         *(metric("e"), metric("f", high=5)),
         e=1,
         f=0,
     )
-    assert found.scores == {"n": 1, "n2": 0}
-    assert found.chosen == ["n"]
+    assert decision.scores == {"n": 1, "n2": 0}
+    assert decision.chosen == ["n"]
 
 
 INHERITING = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": True}
@@ -126,41 +126,41 @@ INHERITING = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": Tru
     ids=["v26", "v27-s8"],
 )
 def test_vector_of_inherited_metrics(weights, score):
-    found = decided(
+    decision = decided(
         application(),
         cluster("i", weights, spec=INHERITING),
         cloud("os", {"cost": 2}),
         cost=0.9,
         green=0.1,
     )
-    assert found.scores == pytest.approx({"i": score}, abs=1e-9)
-    assert found.chosen == ["i"]
+    assert decision.scores == pytest.approx({"i": score}, abs=1e-9)
+    assert decision.chosen == ["i"]
 
 
 def test_vector_v28():
     clusters = (cluster("n", {"cost": -1}), cluster("p", {"green": 1}))
-    found = decided(application(), *clusters, cost=0.9, green=0.1)
-    assert found.scores == pytest.approx({"n": 0.9, "p": 0.1})
-    assert found.chosen == ["n"]
+    decision = decided(application(), *clusters, cost=0.9, green=0.1)
+    assert decision.scores == pytest.approx({"n": 0.9, "p": 0.1})
+    assert decision.chosen == ["n"]
 
 
 @pytest.mark.parametrize(("value", "scores"), [(2, {"n": 0.4}), (4, {})], ids=["m9-two", "m9-four"])
 def test_vector_v29(value, scores):
     limited = metric("m", high=5, allowed=[1, 2, 3])
-    found = decided(application(), cluster("n", {"m": 1}), limited, m=value)
-    assert found.scores == pytest.approx(scores)
-    assert matched(found) == list(scores)
+    decision = decided(application(), cluster("n", {"m": 1}), limited, m=value)
+    assert decision.scores == pytest.approx(scores)
+    assert matched(decision) == list(scores)
     if not scores:
         fault = "the value 4 of 'm' is not one of the allowed values"
-        assert reason(found, "n") == f"InvalidMetric: {fault}"
+        assert reason(decision, "n") == f"InvalidMetric: {fault}"
 
 
 def test_vector_v30_k8():
     clouds = (cloud("os1", {"cost": 1, "green": 10}), cloud("os2", {"cost": 10, "green": 1}))
     wanted = cluster("wanted", status={}, spec={"kubeconfigSecretRef": None})
-    found = cloud_for(wanted, *clouds, cost=0.9, green=0.1)
-    assert found.scores == pytest.approx({"os1": 1.9 / 11, "os2": 9.1 / 11})
-    assert found.chosen == ["os2"]
+    decision = cloud_for(wanted, *clouds, cost=0.9, green=0.1)
+    assert decision.scores == pytest.approx({"os1": 1.9 / 11, "os2": 9.1 / 11})
+    assert decision.chosen == ["os2"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_vector_v30_k8():
     ],
 )
 def test_c16_c17_what_a_metric_constraint_compares(weight, value, matches):
-    found = {}
+    results = {}
     for text in matches:
         answer = decided(
             application(metrics=[f"load {text}"]),
@@ -185,5 +185,5 @@ def test_c16_c17_what_a_metric_constraint_compares(weight, value, matches):
             rules={"constraint_value": value},
             load=5,
         )
-        found[text] = matched(answer) == ["c"]
-    assert found == matches
+        results[text] = matched(answer) == ["c"]
+    assert results == matches

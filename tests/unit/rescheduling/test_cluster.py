@@ -9,12 +9,12 @@ from helpers.planning import NOW, SETTINGS, apart, budget, cluster, critical, no
 
 
 def names(account, where="n1"):
-    return sorted(each.name for each in account.pods_on(where))
+    return sorted(bound_pod.name for bound_pod in account.pods_on(where))
 
 
 def victims(account, pending=None):
-    found = plan(account, pending or critical(), SETTINGS, NOW).candidate
-    return found and sorted(victim.name for victim in found.victims)
+    candidate = plan(account, pending or critical(), SETTINGS, NOW).candidate
+    return candidate and sorted(victim.name for victim in candidate.victims)
 
 
 def test_a_pod_may_come_before_its_node():
@@ -59,7 +59,7 @@ def test_removing_the_unknown_does_nothing():
     account.remove_node("nowhere")
     account.remove_budget("default/none")
     account.remove_namespace("none")
-    assert [each.name for each in account.nodes()] == ["n1"]
+    assert [known_node.name for known_node in account.nodes()] == ["n1"]
 
 
 def test_nothing_is_left_when_all_is_gone():
@@ -113,11 +113,11 @@ def test_what_changes_between_slices_counts():
         while True:
             next(steps)
     except StopIteration as end:
-        found = end.value
+        sliced = end.value
     whole = plan(account, critical(), SETTINGS, NOW)
-    assert found.candidate == whole.candidate
-    assert found.runners_up == whole.runners_up
-    assert (found.candidate.node, found.candidate.tier) == ("n002", 1)
+    assert sliced.candidate == whole.candidate
+    assert sliced.runners_up == whole.runners_up
+    assert (sliced.candidate.node, sliced.candidate.tier) == ("n002", 1)
 
 
 def test_a_slice_is_over_after_fifty_nodes():

@@ -37,16 +37,16 @@ def pod(*, status=None, spec=None, **metadata):
     return json.dumps({"metadata": named, "spec": spec or {}, "status": status or {}}).encode()
 
 
-def placed(*, spec=None, **given):
+def decode_bound(*, spec=None, **given):
     return decode_pod(pod(spec={**ON_NODE, **(spec or {})}, **given))
 
 
-def waiting(**spec):
+def decode_unbound(**spec):
     return decode_pod(pod(spec=spec))
 
 
 def test_a_pod_with_a_node():
-    found = placed(
+    decoded = decode_bound(
         labels={"app": "a"},
         creationTimestamp="1970-01-01T00:00:10Z",
         deletionTimestamp="1970-01-01T00:01:00+00:00",
@@ -70,7 +70,7 @@ def test_a_pod_with_a_node():
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     )
-    assert found == Pod(
+    assert decoded == Pod(
         uid="u",
         namespace="shop",
         name="p",
@@ -86,25 +86,25 @@ def test_a_pod_with_a_node():
         controller_kind="ReplicaSet",
         owner="o",
     )
-    assert found.key == "shop/p"
+    assert decoded.key == "shop/p"
 
 
 def test_a_pod_that_says_little():
-    found = decode_pod(b'{"metadata": null, "spec": null, "status": null}')
-    assert isinstance(found, PendingPod)
-    assert (found.pod.grace, found.pod.phase, found.pod.is_ready) == (30, "Pending", False)
-    assert (found.scheduler, found.k8s_app) == ("default-scheduler", "unknown")
-    assert found.node_terms is None
+    decoded = decode_pod(b'{"metadata": null, "spec": null, "status": null}')
+    assert isinstance(decoded, PendingPod)
+    assert (decoded.pod.grace, decoded.pod.phase, decoded.pod.is_ready) == (30, "Pending", False)
+    assert (decoded.scheduler, decoded.k8s_app) == ("default-scheduler", "unknown")
+    assert decoded.node_terms is None
 
 
 def test_equal_parts_of_pods_are_one_object():
     spec = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
-    one = placed(labels={"a": "1", "b": "2"}, spec=spec)
-    other = placed(labels={"b": "2", "a": "1"}, spec=spec, uid="v")
-    assert one.labels is other.labels
-    assert one.requests is other.requests
-    assert one.namespace is other.namespace
-    assert one.node is other.node
+    first = decode_bound(labels={"a": "1", "b": "2"}, spec=spec)
+    second = decode_bound(labels={"b": "2", "a": "1"}, spec=spec, uid="v")
+    assert first.labels is second.labels
+    assert first.requests is second.requests
+    assert first.namespace is second.namespace
+    assert first.node is second.node
 
 
 def test_a_finished_pod_waits_for_nothing():
@@ -113,10 +113,10 @@ def test_a_finished_pod_waits_for_nothing():
 
 def test_constraints_of_bound_pods_are_not_read():
     spec = {"tolerations": "nonsense", "nodeSelector": 7, "topologySpreadConstraints": {}}
-    assert placed(spec=spec).node == "n1"
+    assert decode_bound(spec=spec).node == "n1"
     for name, value in spec.items():
         with pytest.raises(MalformedError, match=f"spec.{name}: expected "):
-            waiting(**{name: value})
+            decode_unbound(**{name: value})
 
 
 def test_a_waiting_pod():
@@ -129,7 +129,7 @@ def test_a_waiting_pod():
         ]
     }
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    found = decode_pod(
+    decoded = decode_pod(
         pod(
             labels={"k8s-app": "dns"},
             spec={
@@ -147,17 +147,17 @@ def test_a_waiting_pod():
             },
         )
     )
-    assert found.node_terms == (
+    assert decoded.node_terms == (
         NodeTerm((NodeRequirement("disk", "In", ("ssd",)),)),
         NodeTerm((), (NodeRequirement("metadata.name", "NotIn", ("n",)),)),
     )
-    assert found.node_selector == (("a", "b"),)
-    assert found.tolerations == (Toleration("CriticalAddonsOnly", "Exists"),)
-    assert (found.scheduler, found.nominated, found.k8s_app) == ("own", "n9", "dns")
-    assert found.is_unschedulable
-    assert found.is_gated
-    assert found.tolerates_reservation
-    assert found.unsupported == ()
+    assert decoded.node_selector == (("a", "b"),)
+    assert decoded.tolerations == (Toleration("CriticalAddonsOnly", "Exists"),)
+    assert (decoded.scheduler, decoded.nominated, decoded.k8s_app) == ("own", "n9", "dns")
+    assert decoded.is_unschedulable
+    assert decoded.is_gated
+    assert decoded.tolerates_reservation
+    assert decoded.unsupported == ()
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ COMPANY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z
     ],
 )
 def test_unsupported_constraints_are_listed(spec, words):
-    assert len(waiting(**spec).unsupported) == words
+    assert len(decode_unbound(**spec).unsupported) == words
 
 
 def test_what_is_not_judged_is_named():
@@ -208,9 +208,9 @@ def test_what_is_not_judged_is_named():
         {"name": "data", "persistentVolumeClaim": {"claimName": "of-data"}},
         {"name": "own", "ephemeral": {"volumeClaimTemplate": {}}},
     ]
-    found = waiting(volumes=volumes)
-    assert found.claims == {"of-data": False, "p-own": True}
-    assert found.unsupported == (
+    decoded = decode_unbound(volumes=volumes)
+    assert decoded.claims == {"of-data": False, "p-own": True}
+    assert decoded.unsupported == (
         "volume awsElasticBlockStore",
         "PersistentVolumeClaim of-data",
         "PersistentVolumeClaim p-own",
@@ -224,8 +224,8 @@ def test_a_claim_is_noticed_on_a_pod_with_a_node():
         ({"emptyDir": {}}, False),
     ):
         for notes in ({}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}):
-            found = placed(spec={"volumes": [{"name": "v", **source}]}, annotations=notes)
-            assert found.has_claim is expected
+            decoded = decode_bound(spec={"volumes": [{"name": "v", **source}]}, annotations=notes)
+            assert decoded.has_claim is expected
 
 
 def test_hard_spread_constraints_are_read_with_their_defaults():
@@ -256,9 +256,9 @@ def test_required_pod_affinity_is_read_with_its_namespaces():
         "requiredDuringSchedulingIgnoredDuringExecution": [term, {**term, "namespaces": ["other"]}],
         "preferredDuringSchedulingIgnoredDuringExecution": wish,
     }
-    own, other = waiting(affinity={"podAffinity": terms}).affinity
+    own, listed = decode_unbound(affinity={"podAffinity": terms}).affinity
     assert (own.topology_key, own.namespaces) == ("zone", frozenset(("shop",)))
-    assert other.namespaces == frozenset(("other",))
+    assert listed.namespaces == frozenset(("other",))
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ KEEPING = [{"name": "v", "emptyDir": {}}]
     ],
 )
 def test_pods_that_no_drain_would_move(annotations, labels, spec, is_non_drainable):
-    found = placed(annotations=annotations, labels=labels, spec=spec)
-    assert found.is_non_drainable is is_non_drainable
+    decoded = decode_bound(annotations=annotations, labels=labels, spec=spec)
+    assert decoded.is_non_drainable is is_non_drainable
 
 
 NEVER = "rescheduler.harbourmaster.dev/never-evict"
@@ -330,13 +330,13 @@ NEVER = "rescheduler.harbourmaster.dev/never-evict"
 
 def test_marks_of_pods():
     request_only = "descheduler.alpha.kubernetes.io/request-evict-only"
-    assert placed(annotations={"kubernetes.io/config.mirror": "x"}).is_mirror
-    assert placed(annotations={request_only: ""}).evicts_in_background
-    assert placed(annotations={NEVER: ""}).is_never_evicted
-    assert placed(labels={NEVER: "true"}).is_never_evicted
-    assert not placed(labels={NEVER: "false"}).is_never_evicted
-    assert placed(labels={"app.kubernetes.io/name": "harbourmaster"}).is_never_evicted
-    plain = placed()
+    assert decode_bound(annotations={"kubernetes.io/config.mirror": "x"}).is_mirror
+    assert decode_bound(annotations={request_only: ""}).evicts_in_background
+    assert decode_bound(annotations={NEVER: ""}).is_never_evicted
+    assert decode_bound(labels={NEVER: "true"}).is_never_evicted
+    assert not decode_bound(labels={NEVER: "false"}).is_never_evicted
+    assert decode_bound(labels={"app.kubernetes.io/name": "harbourmaster"}).is_never_evicted
+    plain = decode_bound()
     assert not any((plain.is_mirror, plain.evicts_in_background, plain.is_never_evicted))
 
 
@@ -402,7 +402,7 @@ def budget(*, spec=None, status=None, **metadata):
 
 
 def test_a_budget():
-    found = budget(
+    decoded = budget(
         spec={"selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
         status={
             "disruptionsAllowed": 1,
@@ -412,7 +412,7 @@ def test_a_budget():
             "disruptedPods": {"p": "2026-01-01T00:00:00Z"},
         },
     )
-    assert found == Budget(
+    assert decoded == Budget(
         namespace="shop",
         name="b",
         selector=EVERYTHING,
@@ -422,12 +422,16 @@ def test_a_budget():
         disrupted=1,
         always_allow_unhealthy=True,
     )
-    assert found.key == "shop/b"
+    assert decoded.key == "shop/b"
 
 
 def test_a_budget_that_says_little():
-    found = budget(status={"observedGeneration": 1})
-    assert (found.selector, found.is_observed, found.always_allow_unhealthy) == (None, False, False)
+    decoded = budget(status={"observedGeneration": 1})
+    assert (decoded.selector, decoded.is_observed, decoded.always_allow_unhealthy) == (
+        None,
+        False,
+        False,
+    )
 
 
 def test_a_namespace_has_its_name_among_its_labels():

@@ -156,10 +156,10 @@ def test_what_a_node_lacks():
 
 def test_each_reason_is_reported_once():
     port = HostPort("TCP", "", 80)
-    other = pod("a", requests=(("cpu", 900),), ports=(port,), anti_affinity=(term(),))
+    present = pod("a", requests=(("cpu", 900),), ports=(port,), anti_affinity=(term(),))
     new = pending(requests=(("cpu", 200),), ports=(port, port))
-    found = fits(new, node(is_ready=False), [other, other])
-    assert found == FitVerdict(
+    verdict = fits(new, node(is_ready=False), [present, present])
+    assert verdict == FitVerdict(
         False, (NOT_READY, "too little cpu", "host port 80/TCP is taken", KEPT_APART)
     )
 
@@ -204,21 +204,21 @@ NAMED = Matcher(one_of=(("kubernetes.io/metadata.name", frozenset(("shop",))),))
     ],
 )
 def test_namespaces_that_are_not_known(selector, namespaces, expected):
-    other = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), selector),))
-    assert keeps_apart(pod(), other, node(), namespaces) is expected
-    assert keeps_apart(other, pod(), node(), namespaces) is expected
-    found = fits(pending(), node(), [other], namespaces=namespaces)
-    assert found.fits is (None if expected is None else not expected)
-    elsewhere = rivals(pod("new"), [(other, node("n2"))], namespaces)
+    distant = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), selector),))
+    assert keeps_apart(pod(), distant, node(), namespaces) is expected
+    assert keeps_apart(distant, pod(), node(), namespaces) is expected
+    verdict = fits(pending(), node(), [distant], namespaces=namespaces)
+    assert verdict.fits is (None if expected is None else not expected)
+    elsewhere = rivals(pod("new"), [(distant, node("n2"))], namespaces)
     assert elsewhere.are_elsewhere(node()) is expected
-    assert fits(pending(), node(), (), rivals=elsewhere).fits is found.fits
+    assert fits(pending(), node(), (), rivals=elsewhere).fits is verdict.fits
 
 
 def test_an_unknown_namespace_is_reported():
-    other = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), TEAM),))
-    assert fits(pending(), node(), [other]) == FitVerdict(None, (UNKNOWN_NAMESPACE,))
+    distant = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), TEAM),))
+    assert fits(pending(), node(), [distant]) == FitVerdict(None, (UNKNOWN_NAMESPACE,))
     certain = pod("b", anti_affinity=(term(),))
-    assert fits(pending(), node(), [other, certain]) == FitVerdict(False, (KEPT_APART,))
+    assert fits(pending(), node(), [distant, certain]) == FitVerdict(False, (KEPT_APART,))
 
 
 def test_rivals_on_other_nodes_of_the_domain():

@@ -77,7 +77,7 @@ def name_of(value):
     return getattr(value, "name", None)
 
 
-def accepted(uids, **changes):
+def plan_accepting(uids, **changes):
     return replace(PLAN, accepted=frozenset(uids), **changes)
 
 
@@ -130,7 +130,7 @@ def test_no_pod_is_evicted_from_a_closed_node():
 @pytest.mark.parametrize("number", range(len(LIVE)))
 def test_nothing_lasts_longer_than_the_deadline(number):
     seen = inputs(leaving=frozenset("a"))
-    state = live_states(accepted("a"), since=599.5)[number]
+    state = live_states(plan_accepting("a"), since=599.5)[number]
     assert action(state, seen, now=600.0) is Action.TIMEOUT
     before = advance(flow(state), seen, 599.5, TIMES)
     if before.action is Action.WAIT:
@@ -160,16 +160,16 @@ def test_each_state_has_its_next_action(state, expected):
 
 
 def test_those_that_were_evicted_are_waited_for():
-    draining = flow(Draining(accepted("ab"), 0.0))
+    draining = flow(Draining(plan_accepting("ab"), 0.0))
     waiting = advance(draining, inputs(leaving=frozenset("a")), 39.0, TIMES)
     assert (waiting.action, waiting.requeue_after) == (Action.WAIT, 1)
     assert advance(draining, inputs(leaving=frozenset("a")), 40.0, TIMES).action is Action.MOVE
     gone = advance(draining, inputs(), 39.0, TIMES)
-    assert (gone.action, gone.flow.state) == (Action.WAIT, Binding(accepted("ab"), 39.0))
+    assert (gone.action, gone.flow.state) == (Action.WAIT, Binding(plan_accepting("ab"), 39.0))
 
 
 def test_an_eviction_in_the_background_has_more_time():
-    plan = accepted("a", in_background=frozenset("a"), deadline=9e9)
+    plan = plan_accepting("a", in_background=frozenset("a"), deadline=9e9)
     seen = inputs(staying=frozenset("a"))
     assert action(Draining(plan, 0.0), seen, 599.0) is Action.WAIT
     assert action(Draining(plan, 0.0), seen, 600.0) is Action.MOVE
@@ -177,30 +177,30 @@ def test_an_eviction_in_the_background_has_more_time():
 
 def test_where_graces_are_pods_own_they_come_on_top():
     times = Times(gone=30, adds_grace=True)
-    draining = flow(Draining(accepted("a"), 0.0))
+    draining = flow(Draining(plan_accepting("a"), 0.0))
     assert advance(draining, inputs(leaving=frozenset("a")), 34.0, times).action is Action.WAIT
     assert advance(draining, inputs(leaving=frozenset("a")), 35.0, times).action is Action.MOVE
 
 
 def test_lost_room_is_made_again_at_most_twice():
-    binding, now = Binding(accepted("ab"), 0.0), 0.0
+    binding, now = Binding(plan_accepting("ab"), 0.0), 0.0
     for replans in (1, 2):
         early = advance(flow(binding), inputs(has_room=False), now + 0.5, TIMES)
         assert (early.action, early.requeue_after) == (Action.WAIT, 0.5)
         again = advance(flow(binding), inputs(has_room=False), now + 1.0, TIMES).flow
-        assert again.state == Verifying(accepted("ab", replans=replans), now + 1.0)
+        assert again.state == Verifying(plan_accepting("ab", replans=replans), now + 1.0)
         now += 5.0
         binding = Binding(again.plan, now)
     assert action(binding, inputs(has_room=False), now + 1.0) is Action.LOST
 
 
 def test_unused_room_is_given_up():
-    binding = Binding(accepted("ab"), 0.0)
+    binding = Binding(plan_accepting("ab"), 0.0)
     assert advance(flow(binding), inputs(has_room=True), 59.0, TIMES).requeue_after == 1
     assert action(binding, inputs(has_room=True), 60.0) is Action.FAIL
 
 
-SPENT = accepted("a", tokens=(1, 0))
+SPENT = plan_accepting("a", tokens=(1, 0))
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ def test_rule_1_nothing_is_evicted_for_a_pod_with_a_nominated_node(state):
 
 def test_rule_1_a_preemption_after_the_first_eviction_spares_the_other_victims():
     seen = inputs(Observation.NOMINATED, staying=frozenset("b"), leaving=frozenset("a"))
-    step = advance(flow(Evicting(accepted("a"))), seen, 10.0, TIMES)
-    assert (step.action, step.flow.state) == (Action.WAIT, Draining(accepted("a"), 10.0))
+    step = advance(flow(Evicting(plan_accepting("a"))), seen, 10.0, TIMES)
+    assert (step.action, step.flow.state) == (Action.WAIT, Draining(plan_accepting("a"), 10.0))
 
 
 def test_rule_2_the_delay_counts_from_the_first_observation():
@@ -324,7 +324,7 @@ def test_rule_2_the_delay_starts_again_when_the_scheduler_acts(state, observatio
         (Reserving(PLAN), Action.RESERVE),
         (Verifying(PLAN, 0.0), Action.VERIFY),
         (Evicting(PLAN), Action.EVICT),
-        (Evicting(accepted("a")), Action.EVICT),
+        (Evicting(plan_accepting("a")), Action.EVICT),
     ],
     ids=name_of,
 )
@@ -386,7 +386,7 @@ def test_rule_3_a_preemption_is_stuck_when_all_its_victims_are_overdue(ends, sec
 def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 - all that is seen
     number, observation, is_on, is_there, is_stuck, gone, here, has_room, now
 ):
-    state = (*WAITING, *live_states(accepted(gone)))[number]
+    state = (*WAITING, *live_states(plan_accepting(gone)))[number]
     seen = FlowInputs(
         observation,
         is_on=is_on,

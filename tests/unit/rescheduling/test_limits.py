@@ -1,4 +1,4 @@
-"""What may be done in a time, and when nothing may."""
+"""The limits of evictions in a period, and the conditions that pause all evictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes on besides, scores and their orders, budgets that several share, and relocation."""
+"""Plans beside other flows, orders of scores, shared disruption budgets, and relocation."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_reserved_pods_are_present_and_their_victims_gone():
 
 
 def test_each_victim_of_a_budget_is_counted():
-    found = planned(node("n1"), *four(), budget("b", 2), pending=critical(cpu=2)).candidate
-    assert [(victim.name, victim.budget) for victim in found.victims] == [
+    candidate = planned(node("n1"), *four(), budget("b", 2), pending=critical(cpu=2)).candidate
+    assert [(victim.name, victim.budget) for victim in candidate.victims] == [
         ("v2", "default/b"),
         ("v3", "default/b"),
     ]
@@ -48,24 +48,26 @@ def test_each_victim_of_a_budget_is_counted():
 
 def test_a_pods_own_reservation_is_not_counted_twice():
     wanted = critical()
-    found = planned(node("n1"), *four(), pending=wanted, reserved={"n1": [wanted.pod]})
-    assert going(found.candidate) == ["v3"]
+    eviction_plan = planned(node("n1"), *four(), pending=wanted, reserved={"n1": [wanted.pod]})
+    assert going(eviction_plan.candidate) == ["v3"]
 
 
 def test_a_reserved_pod_that_has_come_is_not_counted_twice():
-    other = critical("other").pod
-    found = planned(node("n1", 5), *four(), replace(other, node="n1"), reserved={"n1": [other]})
-    assert going(found.candidate) == ["v3"]
+    reserved_pod = critical("other").pod
+    eviction_plan = planned(
+        node("n1", 5), *four(), replace(reserved_pod, node="n1"), reserved={"n1": [reserved_pod]}
+    )
+    assert going(eviction_plan.candidate) == ["v3"]
 
 
 def test_excluded_pods_are_not_evicted():
-    found = planned(node("n1"), *four(), excluded_pods=frozenset(("default-v3",)))
-    assert going(found.candidate) == ["v2"]
+    eviction_plan = planned(node("n1"), *four(), excluded_pods=frozenset(("default-v3",)))
+    assert going(eviction_plan.candidate) == ["v2"]
 
 
 def test_excluded_nodes_are_counted_by_their_reason():
-    found = planned(node("n1"), excluded_nodes={"n1": "backed off"})
-    assert (found.candidate, found.reasons) == (None, {"backed off": 1})
+    eviction_plan = planned(node("n1"), excluded_nodes={"n1": "backed off"})
+    assert (eviction_plan.candidate, eviction_plan.reasons) == (None, {"backed off": 1})
 
 
 def test_rule_5_the_lowest_priorities_are_sacrificed_first():
@@ -78,8 +80,8 @@ def test_rule_5_the_lowest_priorities_are_sacrificed_first():
 
 def test_owners_that_suffered_are_spared_if_it_can_be():
     objects = [node("n1"), *four()[:3], pod("w", owner="other", priority=5)]
-    found = planned(*objects, spared_owners=frozenset(("uid-of-owner",)))
-    assert going(found.candidate) == ["w"]
+    eviction_plan = planned(*objects, spared_owners=frozenset(("uid-of-owner",)))
+    assert going(eviction_plan.candidate) == ["w"]
     forbidding = PlannerSettings(non_drainable="forbid")
     both = frozenset(("uid-of-owner", "other"))
     assert planned(*objects, settings=forbidding, spared_owners=both).candidate is None
@@ -103,8 +105,8 @@ def test_score_orders(order, where):
         pod("b2", "n2"),
     ]
     settings = PlannerSettings(score_order=order)
-    found = planned(*objects, pending=critical(cpu=2), settings=settings).candidate
-    assert found.node == where
+    candidate = planned(*objects, pending=critical(cpu=2), settings=settings).candidate
+    assert candidate.node == where
 
 
 def test_random_keeps_to_the_tier_and_to_its_seed():
@@ -113,16 +115,16 @@ def test_random_keeps_to_the_tier_and_to_its_seed():
     chosen = set()
     for seed in range(30):
         settings = PlannerSettings(score_order="random", seed=seed)
-        one = planned(*objects, settings=settings)
-        assert one == planned(*objects, settings=settings)
-        assert one.candidate.tier == 1
-        chosen.add(one.candidate.node)
+        eviction_plan = planned(*objects, settings=settings)
+        assert eviction_plan == planned(*objects, settings=settings)
+        assert eviction_plan.candidate.tier == 1
+        chosen.add(eviction_plan.candidate.node)
     assert len(chosen) > 5
 
 
 def test_terms_are_named_in_order():
-    found = planned(node("n1"), *four()).candidate
-    assert found.score == (
+    candidate = planned(node("n1"), *four()).candidate
+    assert candidate.score == (
         ("tier", 1),
         ("violations", 0),
         ("shortened", 0),
@@ -146,16 +148,22 @@ def test_a_deletion_candidate_is_second_choice():
 def test_a_plan_has_five_runners_up():
     objects = [node(f"n{index}", 1) for index in range(9)]
     objects += [pod(f"p{index}", f"n{index}") for index in range(9)]
-    found = planned(*objects)
-    assert [each.node for each in found.runners_up] == ["n1", "n2", "n3", "n4", "n5"]
+    eviction_plan = planned(*objects)
+    assert [decision.node for decision in eviction_plan.runners_up] == [
+        "n1",
+        "n2",
+        "n3",
+        "n4",
+        "n5",
+    ]
 
 
 def test_too_many_victims_exclude_a_node():
     objects = [node("n1"), *(pod(f"p{index}", cpu=0.1) for index in range(40))]
     settings = PlannerSettings(max_victims=3)
-    found = planned(*objects, pending=critical(cpu=0.4), settings=settings)
-    assert found.candidate is None
-    assert found.reasons == {"more than 3 pods would have to move": 1}
+    eviction_plan = planned(*objects, pending=critical(cpu=0.4), settings=settings)
+    assert eviction_plan.candidate is None
+    assert eviction_plan.reasons == {"more than 3 pods would have to move": 1}
 
 
 def test_stranded_victims_count_where_it_is_asked():
@@ -171,10 +179,13 @@ def test_stranded_victims_count_where_it_is_asked():
     settings = PlannerSettings(prefer_relocatable=True)
     wanted = critical(cpu=2)
     assert planned(*objects, pending=wanted).candidate.node == "n1"
-    found = planned(*objects, pending=wanted, settings=settings)
-    assert (found.candidate.node, dict(found.candidate.score)["stranded"]) == ("n2", 0)
-    assert [dict(each.score)["stranded"] for each in found.runners_up] == [1]
-    assert [name for name, _ in found.candidate.score][5:7] == ["stranded", "victims"]
+    eviction_plan = planned(*objects, pending=wanted, settings=settings)
+    assert (eviction_plan.candidate.node, dict(eviction_plan.candidate.score)["stranded"]) == (
+        "n2",
+        0,
+    )
+    assert [dict(runner_up.score)["stranded"] for runner_up in eviction_plan.runners_up] == [1]
+    assert [name for name, _ in eviction_plan.candidate.score][5:7] == ["stranded", "victims"]
 
 
 def test_a_budget_goes_to_the_largest_where_the_least_important_is_not_enough():
@@ -184,8 +195,8 @@ def test_a_budget_goes_to_the_largest_where_the_least_important_is_not_enough():
         pod("large", cpu=2, priority=5),
         budget("pdb", 1),
     ]
-    found = planned(*objects, pending=critical(cpu=2)).candidate
-    assert (found.tier, going(found)) == (1, ["large"])
+    candidate = planned(*objects, pending=critical(cpu=2)).candidate
+    assert (candidate.tier, going(candidate)) == (1, ["large"])
 
 
 def test_a_budget_goes_to_the_pod_that_is_in_the_way():
@@ -195,28 +206,28 @@ def test_a_budget_goes_to_the_pod_that_is_in_the_way():
         pod("x", cpu=1),
         budget("pdb", 1),
     ]
-    found = planned(*objects, pending=critical(cpu=1, ports=(port(80),))).candidate
-    assert (found.tier, going(found)) == (1, ["w"])
+    candidate = planned(*objects, pending=critical(cpu=1, ports=(port(80),))).candidate
+    assert (candidate.tier, going(candidate)) == (1, ["w"])
 
 
 def test_more_than_two_thousand_disrupted_block():
     for disrupted, tier in ((2001, 3), (2000, 1)):
-        found = planned(node("n1"), *four(), budget("pdb", 1, disrupted=disrupted))
-        assert found.candidate.tier == tier
+        eviction_plan = planned(node("n1"), *four(), budget("pdb", 1, disrupted=disrupted))
+        assert eviction_plan.candidate.tier == tier
 
 
 def test_an_absent_selector_selects_no_pod():
-    found = planned(node("n1"), *four(), budget("pdb", 0, selector=None))
-    assert found.candidate.tier == 1
+    eviction_plan = planned(node("n1"), *four(), budget("pdb", 0, selector=None))
+    assert eviction_plan.candidate.tier == 1
 
 
 def test_graces_stay_where_the_setting_says_so():
     settings = PlannerSettings(grace_limit=-1)
-    found = planned(node("n1"), pod("a", cpu=4, grace=60), settings=settings)
-    assert found.candidate.victims[0].new_grace == 60
+    eviction_plan = planned(node("n1"), pod("a", cpu=4, grace=60), settings=settings)
+    assert eviction_plan.candidate.victims[0].new_grace == 60
     leaving = pod("a", cpu=4, deletion=NOW + 60)
-    found = planned(node("n1"), leaving, settings=settings)
-    assert (found.candidate.tier, found.candidate.victims) == (0, ())
+    eviction_plan = planned(node("n1"), leaving, settings=settings)
+    assert (eviction_plan.candidate.tier, eviction_plan.candidate.victims) == (0, ())
 
 
 def test_an_unknown_namespace_closes_the_node():
@@ -225,49 +236,52 @@ def test_an_unknown_namespace_closes_the_node():
     )
     account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, namespace="other"))
     account.put_namespace("default", {"team": "b"})
-    found = plan(account, critical(anti_affinity=(term,)), SETTINGS, NOW)
-    assert (found.candidate.node, found.runners_up) == ("n1", ())
-    assert list(found.reasons) == [
+    eviction_plan = plan(account, critical(anti_affinity=(term,)), SETTINGS, NOW)
+    assert (eviction_plan.candidate.node, eviction_plan.runners_up) == ("n1", ())
+    assert list(eviction_plan.reasons) == [
         "not judged: a namespace selector, the namespace's labels being unknown"
     ]
     account.put_namespace("other", {"team": "a"})
-    found = plan(account, critical(anti_affinity=(term,)), SETTINGS, NOW)
-    assert {found.candidate.node, found.runners_up[0].node} == {"n1", "n2"}
+    eviction_plan = plan(account, critical(anti_affinity=(term,)), SETTINGS, NOW)
+    assert {eviction_plan.candidate.node, eviction_plan.runners_up[0].node} == {"n1", "n2"}
 
 
 def test_a_required_pod_in_the_way_closes_the_node():
     daemon = pod("d", controller_kind="DaemonSet", ports=(port(80),))
-    found = planned(node("n1"), daemon, pending=critical(ports=(port(80),)))
-    assert (found.candidate, found.reasons) == (None, {"host port 80/TCP is taken": 1})
+    eviction_plan = planned(node("n1"), daemon, pending=critical(ports=(port(80),)))
+    assert (eviction_plan.candidate, eviction_plan.reasons) == (
+        None,
+        {"host port 80/TCP is taken": 1},
+    )
 
 
 def test_a_reserved_pod_in_the_way_closes_the_node():
-    other = critical("other", labels={"app": "dns"}).pod
+    reserved_pod = critical("other", labels={"app": "dns"}).pod
     wanted = critical(anti_affinity=(apart({"app": "dns"}, namespaces=("kube-system",)),))
     objects = [node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, priority=7)]
-    found = planned(*objects, pending=wanted, reserved={"n1": [other]})
-    assert found.candidate.node == "n2"
+    eviction_plan = planned(*objects, pending=wanted, reserved={"n1": [reserved_pod]})
+    assert eviction_plan.candidate.node == "n2"
 
 
 def test_on_one_node_fresh_pods_count_and_those_of_the_account_do_not():
     account = cluster(node("n1"), *four())
     fresh = [*four()[:3], pod("new", priority=3), pod("later", cpu=0.5)]
-    found = plan_on(account, node("n1"), fresh, critical(), SETTINGS, NOW)
-    assert sorted(going(found.candidate)) == ["later", "v2"]
-    assert sorted(each.name for each in account.pods_on("n1")) == ["v0", "v1", "v2", "v3"]
+    eviction_plan = plan_on(account, node("n1"), fresh, critical(), SETTINGS, NOW)
+    assert sorted(going(eviction_plan.candidate)) == ["later", "v2"]
+    assert sorted(bound_pod.name for bound_pod in account.pods_on("n1")) == ["v0", "v1", "v2", "v3"]
 
 
 def test_on_one_node_the_pod_itself_needs_no_room_beside_itself():
     wanted = critical()
     fresh = [*four()[:3], replace(wanted.pod, node="n1")]
-    found = plan_on(cluster(node("n1")), node("n1"), fresh, wanted, SETTINGS, NOW)
-    assert going(found.candidate) == []
+    eviction_plan = plan_on(cluster(node("n1")), node("n1"), fresh, wanted, SETTINGS, NOW)
+    assert going(eviction_plan.candidate) == []
 
 
 def test_on_one_node_the_reasons_are_listed():
     account = cluster(node("n1"))
-    found = plan_on(account, node("n1", is_ready=False), [], critical(), SETTINGS, NOW)
-    assert (found.candidate, found.reasons) == (None, {"node is not ready": 1})
+    eviction_plan = plan_on(account, node("n1", is_ready=False), [], critical(), SETTINGS, NOW)
+    assert (eviction_plan.candidate, eviction_plan.reasons) == (None, {"node is not ready": 1})
 
 
 def test_other_resources_count_where_they_are_asked_for():
@@ -279,18 +293,18 @@ def test_other_resources_count_where_they_are_asked_for():
         node("n2", 8),
         pod("b", "n2", cpu=8),
     ]
-    found = planned(*objects, pending=critical(asks=asks))
-    assert going(found.candidate) == ["a"]
-    assert found.reasons == {f"too little {gpu}": 1}
-    assert dict(found.candidate.score)["requests"] == 125_000 + 1_000_000
+    eviction_plan = planned(*objects, pending=critical(asks=asks))
+    assert going(eviction_plan.candidate) == ["a"]
+    assert eviction_plan.reasons == {f"too little {gpu}": 1}
+    assert dict(eviction_plan.candidate.score)["requests"] == 125_000 + 1_000_000
 
 
 @pytest.mark.parametrize(
     "matters", [{"priority": 5}, {"bare": True}, {"is_non_drainable": True}, {"grace": 60}], ids=str
 )
 def test_a_more_important_smaller_pod_is_no_substitute(matters):
-    found = planned(node("n1"), pod("large", cpu=3), pod("small", cpu=1, **matters))
-    assert going(found.candidate) == ["large"]
+    eviction_plan = planned(node("n1"), pod("large", cpu=3), pod("small", cpu=1, **matters))
+    assert going(eviction_plan.candidate) == ["large"]
 
 
 def test_a_violating_pod_does_not_replace_a_permitted_one():
@@ -302,9 +316,9 @@ def test_a_violating_pod_does_not_replace_a_permitted_one():
         pod("other", cpu=2, labels=guarded),
         budget("pdb", 0, guarded),
     ]
-    found = planned(*objects, pending=critical(cpu=5)).candidate
-    assert sorted(going(found)) == ["large", "other"]
-    assert dict(found.score)["violations"] == 1
+    candidate = planned(*objects, pending=critical(cpu=5)).candidate
+    assert sorted(going(candidate)) == ["large", "other"]
+    assert dict(candidate.score)["violations"] == 1
 
 
 def test_a_victim_that_an_exchange_made_needless_stays():
@@ -316,8 +330,8 @@ def test_a_victim_that_an_exchange_made_needless_stays():
         pod("p3", cpu=0.5, memory=3),
         pod("p4", cpu=3, memory=0.5),
     ]
-    found = planned(*objects, pending=critical(cpu=1, memory=2)).candidate
-    assert going(found) == ["p0"]
+    candidate = planned(*objects, pending=critical(cpu=1, memory=2)).candidate
+    assert going(candidate) == ["p0"]
 
 
 def test_a_budget_goes_to_the_largest_before_a_grace_is_shortened():
@@ -329,8 +343,8 @@ def test_a_budget_goes_to_the_largest_before_a_grace_is_shortened():
         pod("long", cpu=3, grace=60),
         budget("pdb", 1, guarded),
     ]
-    found = planned(*objects, pending=critical(cpu=2)).candidate
-    assert (found.tier, going(found)) == (1, ["large"])
+    candidate = planned(*objects, pending=critical(cpu=2)).candidate
+    assert (candidate.tier, going(candidate)) == (1, ["large"])
 
 
 def test_a_budget_goes_to_the_pod_in_the_way_before_others_that_help():
@@ -342,8 +356,8 @@ def test_a_budget_goes_to_the_pod_in_the_way_before_others_that_help():
         pod("y", priority=9),
         budget("pdb", 1, guarded),
     ]
-    found = planned(*objects, pending=critical(cpu=2, ports=(port(80),))).candidate
-    assert (found.tier, sorted(going(found))) == (1, ["w", "y"])
+    candidate = planned(*objects, pending=critical(cpu=2, ports=(port(80),))).candidate
+    assert (candidate.tier, sorted(going(candidate))) == (1, ["w", "y"])
 
 
 def test_victims_that_their_budget_allows_violate_nothing_however_it_was_shared():
@@ -358,5 +372,5 @@ def test_victims_that_their_budget_allows_violate_nothing_however_it_was_shared(
     ]
     wanted = critical(cpu=0.2, memory=2)
     for settings in (SETTINGS, PlannerSettings(allow_pdb_violation=False)):
-        found = planned(*objects, pending=wanted, settings=settings).candidate
-        assert (found.tier, going(found)) == (1, ["needed"])
+        candidate = planned(*objects, pending=wanted, settings=settings).candidate
+        assert (candidate.tier, going(candidate)) == (1, ["needed"])

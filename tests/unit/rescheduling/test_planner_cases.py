@@ -31,7 +31,7 @@ GPU = "example.com/gpu"
 
 
 class Case(NamedTuple):
-    """``expected`` is the node, the tier and the victims; None where there is no candidate."""
+    """``expected`` is the node, the tier and the victims, or None without a candidate."""
 
     objects: list
     pending: PendingPod
@@ -46,7 +46,7 @@ def several(count, where="n1", cpu=1.0, prefix="v", **fields):
     return [pod(f"{prefix}{index}", where, cpu, **fields) for index in range(count)]
 
 
-def named(*names, operator="In"):
+def terms_by_name(*names, operator="In"):
     return (NodeTerm(fields=(NodeRequirement("metadata.name", operator, names),)),)
 
 
@@ -257,7 +257,7 @@ CASES = {
     ),
     "C43": Case(
         [node("n1"), pod("a", cpu=4), node("n2"), pod("b", "n2", cpu=4, grace=60)],
-        critical(node_terms=named("n2")),
+        critical(node_terms=terms_by_name("n2")),
         ("n2", 2, ["b"]),
     ),
     "C44": Case(
@@ -271,13 +271,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_selection(case):
     candidate = case.plan().candidate
-    found = candidate and (candidate.node, candidate.tier, sorted(going(candidate)))
-    assert found == case.expected
+    selection = candidate and (candidate.node, candidate.tier, sorted(going(candidate)))
+    assert selection == case.expected
 
 
 @pytest.mark.parametrize(("amount", "first"), [(100, "n1"), (500, "n2"), (800, "n3"), (2200, None)])
 def test_upstream_node_selection(amount, first):
-    """The first node on which there is room; the others have none, whatever is moved."""
+    """Only the first node has room; the others have none, whatever is moved."""
     parts = [
         node("n1", 0.5),
         pod("k1", "n1", 0.1, is_critical=True),
@@ -311,8 +311,8 @@ def test_c05_the_violation_is_named():
 
 
 def test_c06_the_other_node_would_violate_once():
-    (other,) = CASES["C06"].plan().runners_up
-    assert (other.node, other.tier, dict(other.score)["violations"]) == ("n1", 3, 1)
+    (runner_up,) = CASES["C06"].plan().runners_up
+    assert (runner_up.node, runner_up.tier, dict(runner_up.score)["violations"]) == ("n1", 3, 1)
 
 
 def test_c28_two_budgets_block_whatever_they_allow():
@@ -328,8 +328,8 @@ def test_c36b_the_leaving_pod_is_shortened():
 
 
 def test_c37_a_grace_of_zero_becomes_one():
-    found = planned(node("n1", 1), pod("a", grace=0))
-    assert found.candidate.victims[0].new_grace == 1
+    eviction_plan = planned(node("n1", 1), pod("a", grace=0))
+    assert eviction_plan.candidate.victims[0].new_grace == 1
 
 
 def test_c44_a_pod_of_the_zone_elsewhere_closes_the_node():
@@ -342,9 +342,9 @@ def test_c44_a_pod_of_the_zone_elsewhere_closes_the_node():
         pod("b", "n2"),
     ]
     wanted = critical(anti_affinity=(apart({"app": "a"}, "zone"),))
-    found = planned(*objects, pending=wanted)
-    assert (found.candidate.node, going(found.candidate)) == ("n2", ["a"])
-    assert found.reasons == {"anti-affinity keeps it away from a pod on another node": 1}
+    eviction_plan = planned(*objects, pending=wanted)
+    assert (eviction_plan.candidate.node, going(eviction_plan.candidate)) == ("n2", ["a"])
+    assert eviction_plan.reasons == {"anti-affinity keeps it away from a pod on another node": 1}
 
 
 def test_c44_the_terms_of_others_count_too():
@@ -356,16 +356,19 @@ def test_c44_the_terms_of_others_count_too():
         node("n2", 2),
         pod("d", "n2", cpu=2),
     ]
-    found = planned(*objects, pending=critical(cpu=0.1, labels={"k8s-app": "c"}))
-    assert [(each.node, each.victims[0].name) for each in (found.candidate, *found.runners_up)] == [
+    eviction_plan = planned(*objects, pending=critical(cpu=0.1, labels={"k8s-app": "c"}))
+    assert [
+        (runner_up.node, runner_up.victims[0].name)
+        for runner_up in (eviction_plan.candidate, *eviction_plan.runners_up)
+    ] == [
         ("n1", "a"),
         ("n2", "d"),
     ]
 
 
 def test_unsupported_constraints_end_the_plan():
-    found = planned(node("n1"), pending=critical(unsupported=("volumes",)))
-    assert (found.candidate, found.unsupported) == (None, ("volumes",))
+    eviction_plan = planned(node("n1"), pending=critical(unsupported=("volumes",)))
+    assert (eviction_plan.candidate, eviction_plan.unsupported) == (None, ("volumes",))
 
 
 def test_c41_reasons_are_counted_by_node():
@@ -376,12 +379,12 @@ def test_c41_reasons_are_counted_by_node():
         node("n4", 2, pods=1),
         pod("k", "n4", is_critical=True),
     ]
-    found = planned(*objects, pending=critical(cpu=8))
-    assert found.candidate is None
-    assert found.reasons == {
+    eviction_plan = planned(*objects, pending=critical(cpu=8))
+    assert eviction_plan.candidate is None
+    assert eviction_plan.reasons == {
         "too little cpu": 2,
         "too many pods": 1,
         "node is not ready": 1,
         "untolerated taint a:NoSchedule": 1,
     }
-    assert msgspec.json.encode(found)
+    assert msgspec.json.encode(eviction_plan)

@@ -44,7 +44,7 @@ def ours(uid="u1"):
     return {"key": KEY, "value": taint_value(uid), "effect": "NoSchedule"}
 
 
-def stored(taints=None, annotations=None):
+def node_json(taints=None, annotations=None):
     node = {"metadata": {"name": "n1", "uid": "of-n1"}, "spec": {}}
     if taints is not None:
         node["spec"]["taints"] = taints
@@ -53,20 +53,20 @@ def stored(taints=None, annotations=None):
     return node
 
 
-def held(node):
+def decode_node(node):
     return decode_held(json.dumps(node).encode())
 
 
-def applied(node, operations):
-    """As the API server does it: what is absent is null to a test."""
+def apply_operations(node, operations):
+    """Apply JSON Patch operations as the API server does: an absent value equals null in a test."""
     operations = json.loads(json.dumps(operations))
-    for each in operations:
-        parent, _, last = each["path"].rpartition("/")
-        if each["op"] == "test" and each["value"] is None:
-            found = node
+    for operation in operations:
+        parent, _, last = operation["path"].rpartition("/")
+        if operation["op"] == "test" and operation["value"] is None:
+            parent_object = node
             for part in parent.split("/")[1:]:
-                found = found[part.replace("~1", "/")]
-            assert last.replace("~1", "/") not in found
+                parent_object = parent_object[part.replace("~1", "/")]
+            assert last.replace("~1", "/") not in parent_object
     rest = [
         operation
         for operation in operations
@@ -81,19 +81,19 @@ def applied(node, operations):
 
 
 def test_a_bare_node_is_kept_by_one_patch():
-    node = stored()
-    after = applied(node, reserve(held(node), one(), KEY))
+    node = node_json()
+    after = apply_operations(node, reserve(decode_node(node), one(), KEY))
     assert after["spec"]["taints"] == [ours()]
     assert parse(after["metadata"]["annotations"][RESERVATIONS]) == (one(),)
 
 
 def test_the_patch_holds_only_for_the_node_that_was_read():
-    node = stored([OTHER], {"a": "b"})
-    operations = reserve(held(node), one(), KEY)
+    node = node_json([OTHER], {"a": "b"})
+    operations = reserve(decode_node(node), one(), KEY)
     for changed in (
-        stored([], {"a": "b"}),
-        stored([OTHER, FOREIGN], {"a": "b"}),
-        stored([{**OTHER, "timeAdded": "2026-01-01T00:00:00Z"}], {"a": "b"}),
+        node_json([], {"a": "b"}),
+        node_json([OTHER, FOREIGN], {"a": "b"}),
+        node_json([{**OTHER, "timeAdded": "2026-01-01T00:00:00Z"}], {"a": "b"}),
         {**node, "metadata": {**node["metadata"], "uid": "of-another"}},
     ):
         with pytest.raises(jsonpatch.JsonPatchTestFailed):
@@ -104,75 +104,79 @@ def test_the_patch_holds_only_for_the_node_that_was_read():
 
 
 def test_two_share_one_taint_and_the_last_one_takes_it_away():
-    first = applied(stored([OTHER]), reserve(held(stored([OTHER])), one("u1"), KEY))
-    both = applied(first, reserve(held(first), one("u2", "d"), KEY))
+    first = apply_operations(
+        node_json([OTHER]), reserve(decode_node(node_json([OTHER])), one("u1"), KEY)
+    )
+    both = apply_operations(first, reserve(decode_node(first), one("u2", "d"), KEY))
     assert both["spec"]["taints"] == [OTHER, ours("u1")]
-    assert [reservation.uid for reservation in held(both).reservations] == ["u1", "u2"]
-    left = applied(both, release(held(both), {"u1"}, KEY))
+    assert [reservation.uid for reservation in decode_node(both).reservations] == ["u1", "u2"]
+    left = apply_operations(both, release(decode_node(both), {"u1"}, KEY))
     assert left["spec"]["taints"] == [OTHER, ours("u1")]
-    none = applied(left, release(held(left), {"u2"}, KEY))
+    none = apply_operations(left, release(decode_node(left), {"u2"}, KEY))
     assert none["spec"]["taints"] == [OTHER]
-    assert not held(none).has_ours(KEY)
+    assert not decode_node(none).has_ours(KEY)
 
 
 def test_where_a_taint_of_others_has_the_place_only_the_annotation_comes_and_goes():
-    node = stored([OTHER, FOREIGN])
-    kept = applied(node, reserve(held(node), one(), KEY))
+    node = node_json([OTHER, FOREIGN])
+    kept = apply_operations(node, reserve(decode_node(node), one(), KEY))
     assert kept["spec"]["taints"] == [OTHER, FOREIGN]
-    assert held(kept).reservations == (one(),)
-    after = applied(kept, release(held(kept), {"u1"}, KEY))
+    assert decode_node(kept).reservations == (one(),)
+    after = apply_operations(kept, release(decode_node(kept), {"u1"}, KEY))
     assert after["spec"]["taints"] == [OTHER, FOREIGN]
-    assert not held(after).has_ours(KEY)
+    assert not decode_node(after).has_ours(KEY)
 
 
 def test_a_taint_of_ours_with_another_effect_goes_with_the_rest():
-    node = stored([{**ours(), "effect": "NoExecute"}, FOREIGN])
-    assert applied(node, release(held(node), set(), KEY))["spec"]["taints"] == [FOREIGN]
+    node = node_json([{**ours(), "effect": "NoExecute"}, FOREIGN])
+    assert apply_operations(node, release(decode_node(node), set(), KEY))["spec"]["taints"] == [
+        FOREIGN
+    ]
 
 
 def test_a_taint_of_ours_from_when_the_key_was_another_one_goes_with_the_annotation():
     former = {**ours(), "key": "example.com/former"}
     alike = {**former, "value": "resched.mine"}
-    before = stored([OTHER, former, alike, FOREIGN])
-    node = stored(before["spec"]["taints"], {RESERVATIONS: render([one()])})
+    before = node_json([OTHER, former, alike, FOREIGN])
+    node = node_json(before["spec"]["taints"], {RESERVATIONS: render([one()])})
     for kept in ([], [one()]):
-        after = applied(node, arrange(held(node), kept, KEY))
+        after = apply_operations(node, arrange(decode_node(node), kept, KEY))
         assert after["spec"]["taints"] == [OTHER, alike, FOREIGN]
-    # Without the annotation nobody knows whose it is.
-    assert arrange(held(before), [], KEY) == []
+    # Without the annotation, the owner of the taint is unknown.
+    assert arrange(decode_node(before), [], KEY) == []
 
 
 def test_nothing_of_ours_is_left_whatever_the_key_is():
     former = {**ours(), "key": "example.com/former"}
-    node = stored([OTHER, former, FOREIGN, ours("u2")], {RESERVATIONS: "[]", "kept": "yes"})
-    after = applied(node, clear(held(node)))
+    node = node_json([OTHER, former, FOREIGN, ours("u2")], {RESERVATIONS: "[]", "kept": "yes"})
+    after = apply_operations(node, clear(decode_node(node)))
     assert after["spec"]["taints"] == [OTHER, FOREIGN]
     assert after["metadata"]["annotations"] == {"kept": "yes"}
-    assert clear(held(after)) == []
+    assert clear(decode_node(after)) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "[7]", '[{"pod": "x", "uid": "u"}]', "[" * 5000])
 def test_an_annotation_that_says_nothing_goes(text):
-    node = stored([ours()], {RESERVATIONS: text, "kept": "yes"})
-    assert held(node).reservations == ()
-    after = applied(node, arrange(held(node), [], KEY))
+    node = node_json([ours()], {RESERVATIONS: text, "kept": "yes"})
+    assert decode_node(node).reservations == ()
+    after = apply_operations(node, arrange(decode_node(node), [], KEY))
     assert "taints" not in after["spec"]
     assert after["metadata"]["annotations"] == {"kept": "yes"}
 
 
 def test_nothing_is_to_be_done_twice():
-    node = stored([FOREIGN], {"a": "b"})
-    assert release(held(node), {"u1"}, KEY) == []
-    kept = applied(node, reserve(held(node), one(), KEY))
-    assert reserve(held(kept), one(), KEY) == []
+    node = node_json([FOREIGN], {"a": "b"})
+    assert release(decode_node(node), {"u1"}, KEY) == []
+    kept = apply_operations(node, reserve(decode_node(node), one(), KEY))
+    assert reserve(decode_node(kept), one(), KEY) == []
 
 
 def test_a_recorded_reservation_is_updated():
-    node = stored()
-    kept = applied(node, reserve(held(node), one(), KEY))
+    node = node_json()
+    kept = apply_operations(node, reserve(decode_node(node), one(), KEY))
     more = one(victims=(RecordedVictim("v", "ns", "name"),))
-    again = applied(kept, reserve(held(kept), more, KEY))
-    assert held(again).reservations == (more,)
+    again = apply_operations(kept, reserve(decode_node(kept), more, KEY))
+    assert decode_node(again).reservations == (more,)
     assert '"ns":"ns"' in again["metadata"]["annotations"][RESERVATIONS]
 
 
@@ -190,8 +194,8 @@ def test_a_recorded_reservation_is_updated():
 def test_taints_of_the_first_rescheduler_are_known_by_their_value(value, pending, expected):
     taint = {"key": KEY, "value": value, "effect": "NoSchedule"}
     assert is_legacy(taint, KEY, pending) is expected
-    node = stored([taint])
-    operations = arrange(held(node), [], KEY, legacy=pending)
+    node = node_json([taint])
+    operations = arrange(decode_node(node), [], KEY, legacy=pending)
     assert bool(operations) is expected
 
 
@@ -218,37 +222,37 @@ _TAINTS = st.lists(
             "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
         }
     ),
-    unique_by=lambda each: (each["key"], each["effect"]),
+    unique_by=lambda taint: (taint["key"], taint["effect"]),
     max_size=5,
 )
 
 
 @given(_TAINTS, st.lists(st.sampled_from(["u1", "u2", "u3"]), max_size=6))
 def test_others_keep_their_taints_whatever_we_do(taints, uids):
-    node = stored(taints or None)
+    node = node_json(taints or None)
     kept = set()
     for uid in uids:
         if uid in kept:
             kept.remove(uid)
-            operations = release(held(node), {uid}, KEY)
+            operations = release(decode_node(node), {uid}, KEY)
         else:
             kept.add(uid)
-            operations = reserve(held(node), one(uid), KEY)
-        node = applied(node, operations)
-        found = node["spec"].get("taints") or []
-        mine = [each for each in found if is_owned(each, KEY)]
-        assert [each for each in found if each not in mine] == taints
-        assert {reservation.uid for reservation in held(node).reservations} == kept
+            operations = reserve(decode_node(node), one(uid), KEY)
+        node = apply_operations(node, operations)
+        written = node["spec"].get("taints") or []
+        mine = [taint for taint in written if is_owned(taint, KEY)]
+        assert [taint for taint in written if taint not in mine] == taints
+        assert {reservation.uid for reservation in decode_node(node).reservations} == kept
         blocked = any(taint["key"] == KEY and taint["effect"] == "NoSchedule" for taint in taints)
         assert len(mine) == (1 if kept and not blocked else 0)
-    node = applied(node, release(held(node), kept, KEY))
-    assert not held(node).has_ours(KEY)
+    node = apply_operations(node, release(decode_node(node), kept, KEY))
+    assert not decode_node(node).has_ours(KEY)
     assert (node["spec"].get("taints") or []) == taints
 
 
 def test_reservations_are_read_as_they_were_written():
-    found = one(
+    reservation = one(
         since="s", deadline="d", attempt=3, tier=2, victims=(RecordedVictim("v", "a", "b"),)
     )
-    assert parse(render([found, one("u2")])) == (found, one("u2"))
+    assert parse(render([reservation, one("u2")])) == (reservation, one("u2"))
     assert Held("n", "u").reservations == ()

@@ -28,7 +28,7 @@ def spreading(*constraints, **fields):
 
 
 def zones(*names, **fields):
-    """A node n1, n2, ... of each zone."""
+    """Return a node n1, n2, ... for each of the zones."""
     return [
         node(f"n{index}", 2, labels={ZONE: name}, **fields) for index, name in enumerate(names, 1)
     ]
@@ -42,9 +42,9 @@ def of_app(name, where, **fields):
 
 def test_a_zone_with_more_pods_than_the_others_is_excluded():
     objects = [*zones("x", "y"), of_app("a", "n1"), pod("v", "n1"), pod("w", "n2", cpu=2)]
-    found = planned(*objects, pending=spreading())
-    assert (found.candidate.node, going(found.candidate)) == ("n2", ["w"])
-    assert found.reasons == {NO_ROOM: 1}
+    plan = planned(*objects, pending=spreading())
+    assert (plan.candidate.node, going(plan.candidate)) == ("n2", ["w"])
+    assert plan.reasons == {NO_ROOM: 1}
 
 
 def test_pods_of_the_whole_zone_count():
@@ -53,15 +53,15 @@ def test_pods_of_the_whole_zone_count():
 
 
 def test_a_matching_pod_on_the_node_moves_where_the_spread_demands_it():
-    """Not the other one, though it is as large and less important."""
+    """The plan does not evict the other pod, though it is as large and less important."""
     objects = [*zones("x", "y"), of_app("a", "n1", is_critical=False, priority=9), pod("v", "n1")]
     objects += [pod("k", "n2", cpu=2, is_critical=True)]
-    found = planned(*objects, pending=spreading(cpu=0.5))
-    assert (found.candidate.node, going(found.candidate)) == ("n1", ["a"])
+    plan = planned(*objects, pending=spreading(cpu=0.5))
+    assert (plan.candidate.node, going(plan.candidate)) == ("n1", ["a"])
 
 
 def test_what_does_not_count():
-    """Pods of other namespaces, of other labels, and pods that are terminating."""
+    """Pods of other namespaces, with other labels or that terminate do not count."""
     objects = [
         *zones("x", "y"),
         of_app("a", "n1", namespace="default"),
@@ -77,23 +77,23 @@ def test_nodes_without_the_topology_label_are_excluded_and_no_domain():
         node("n2", 2, labels={ZONE: "x"}),
         of_app("a", "n2"),
     ]
-    found = planned(*objects, pending=spreading())
+    plan = planned(*objects, pending=spreading())
     # The only domain is never behind another one.
-    assert (found.candidate.node, found.reasons) == ("n2", {NO_ROOM: 1})
+    assert (plan.candidate.node, plan.reasons) == ("n2", {NO_ROOM: 1})
 
 
 @pytest.mark.parametrize(("domains", "is_found"), [(1, True), (2, True), (3, False)])
 def test_with_fewer_domains_than_the_least_one_pod_in_each_is_the_limit(domains, is_found):
     objects = [*zones("x", "y"), of_app("a", "n1"), of_app("b", "n2")]
-    found = planned(*objects, pending=spreading(spread(APP, ZONE, min_domains=domains)))
-    assert (found.candidate is not None) is is_found
+    plan = planned(*objects, pending=spreading(spread(APP, ZONE, min_domains=domains)))
+    assert (plan.candidate is not None) is is_found
 
 
 def test_a_larger_skew_is_allowed_as_it_says():
     objects = [*zones("x", "y", taints=()), of_app("a", "n1"), pod("k", "n2", 2, is_critical=True)]
     for skew, is_found in ((1, False), (2, True)):
-        found = planned(*objects, pending=spreading(spread(APP, ZONE, max_skew=skew)))
-        assert (found.candidate is not None) is is_found
+        plan = planned(*objects, pending=spreading(spread(APP, ZONE, max_skew=skew)))
+        assert (plan.candidate is not None) is is_found
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_nodes_that_are_not_selected_are_domains_only_where_it_says_so(fields, i
 def test_tainted_nodes_are_domains_unless_it_says_otherwise(fields, is_found):
     tainted = node("n2", 2, labels={ZONE: "y"}, taints=(taint("dedicated"),))
     objects = [*zones("x"), tainted, of_app("a", "n1")]
-    found = planned(*objects, pending=spreading(spread(APP, ZONE, **fields)))
-    assert (found.candidate is not None) is is_found
+    plan = planned(*objects, pending=spreading(spread(APP, ZONE, **fields)))
+    assert (plan.candidate is not None) is is_found
 
 
 def test_a_selector_of_everything_counts_nobody_but_the_pod():
@@ -122,11 +122,11 @@ def test_a_selector_of_everything_counts_nobody_but_the_pod():
 
 
 def test_room_that_is_kept_for_others_counts():
-    other = spreading(name="other")
+    reserved_pod = spreading(name="other")
     objects = [*zones("x", "y"), pod("k", "n2", cpu=2, is_critical=True)]
     assert planned(*objects, pending=spreading()).candidate.node == "n1"
-    found = planned(*objects, pending=spreading(), reserved={"n1": (other.pod,)})
-    assert found.candidate is None
+    plan = planned(*objects, pending=spreading(), reserved={"n1": (reserved_pod.pod,)})
+    assert plan.candidate is None
 
 
 # Pod affinity
@@ -139,9 +139,9 @@ def near(*terms, **fields):
 
 def test_only_a_node_with_such_a_pod_is_used():
     objects = [node("n1", 2), node("n2", 2), pod("a", "n2", labels=APP), pod("v", "n2")]
-    found = planned(*objects, pending=near())
-    assert (found.candidate.node, going(found.candidate)) == ("n2", ["v"])
-    assert found.reasons == {NOT_NEAR: 1}
+    plan = planned(*objects, pending=near())
+    assert (plan.candidate.node, going(plan.candidate)) == ("n2", ["v"])
+    assert plan.reasons == {NOT_NEAR: 1}
 
 
 def test_a_pod_of_the_same_zone_suffices():
@@ -150,7 +150,7 @@ def test_a_pod_of_the_same_zone_suffices():
 
 
 def test_the_last_such_pod_of_the_domain_stays():
-    """Though it is the least important one, and alone would make enough room."""
+    """A pod stays though it is the least important one, and alone would make enough room."""
     objects = [
         node("n1", 2),
         pod("a", labels=APP, created=9),
@@ -164,8 +164,8 @@ def test_the_last_such_pod_of_the_domain_stays():
 def test_it_may_move_where_another_one_stays_in_the_domain():
     objects = [*zones("x", "x"), pod("a", "n1", cpu=2, labels=APP)]
     objects += [pod("b", "n2", cpu=2, labels=APP, is_critical=True)]
-    found = planned(*objects, pending=near(apart(APP, ZONE)))
-    assert (found.candidate.node, going(found.candidate)) == ("n1", ["a"])
+    plan = planned(*objects, pending=near(apart(APP, ZONE)))
+    assert (plan.candidate.node, going(plan.candidate)) == ("n1", ["a"])
 
 
 def test_a_terminating_pod_is_not_near_for_long():
@@ -212,8 +212,11 @@ def test_a_volume_can_be_used_where_its_node_affinity_says_so():
     terms = (NodeTerm((NodeRequirement(ZONE, "In", ("y",)),)),)
     pending = critical(volumes={"pv": terms, "anywhere": None})
     objects = [*zones("x", "y"), pod("v", "n2", cpu=2)]
-    found = planned(*objects, pending=pending)
-    assert (found.candidate.node, found.reasons) == ("n2", {"volume pv is not available there": 1})
+    plan = planned(*objects, pending=pending)
+    assert (plan.candidate.node, plan.reasons) == (
+        "n2",
+        {"volume pv is not available there": 1},
+    )
 
 
 def test_a_volume_of_no_term_is_nowhere():
@@ -223,21 +226,23 @@ def test_a_volume_of_no_term_is_nowhere():
 def test_the_name_of_a_node_means_nothing_to_a_volume():
     for operator, is_found in (("In", False), ("NotIn", True)):
         terms = (NodeTerm((), (NodeRequirement("metadata.name", operator, ("n1",)),)),)
-        found = planned(node("n1"), pending=critical(volumes={"pv": terms}))
-        assert (found.candidate is not None) is is_found
+        plan = planned(node("n1"), pending=critical(volumes={"pv": terms}))
+        assert (plan.candidate is not None) is is_found
 
 
 def test_pods_without_a_claim_move_before_one_with_a_claim():
-    """Four of them rather than one, and on one node the more important one."""
+    """The plan evicts four pods rather than one with a claim, and the more important pod."""
     objects = [node("n1", 2), pod("a", "n1", cpu=2, has_claim=True)]
     objects += [node("n2", 2), *(pod(f"b{index}", "n2", cpu=0.5) for index in range(4))]
-    found = planned(*objects, pending=critical(cpu=2))
-    assert (found.candidate.node, len(found.candidate.victims)) == ("n2", 4)
-    assert [dict(each.score)["claims"] for each in (found.candidate, *found.runners_up)] == [0, 1]
+    plan = planned(*objects, pending=critical(cpu=2))
+    assert (plan.candidate.node, len(plan.candidate.victims)) == ("n2", 4)
+    assert [
+        dict(runner_up.score)["claims"] for runner_up in (plan.candidate, *plan.runners_up)
+    ] == [0, 1]
     objects = [node("n1", 2), pod("a", has_claim=True), pod("b", priority=5)]
-    found = planned(*objects)
-    assert going(found.candidate) == ["b"]
-    assert not found.candidate.victims[0].has_claim
+    plan = planned(*objects)
+    assert going(plan.candidate) == ["b"]
+    assert not plan.candidate.victims[0].has_claim
 
 
 def test_a_pod_without_a_controller_is_worse_than_one_with_a_claim():
@@ -250,5 +255,7 @@ def test_a_pod_without_a_controller_is_worse_than_one_with_a_claim():
 def test_the_cluster_s_own_order_makes_no_difference_to_what_is_counted():
     objects = [*zones("x", "y"), of_app("a", "n1"), pod("w", "n2", cpu=2)]
     assert cluster(*objects).nodes() != cluster(*reversed(objects)).nodes()
-    one, other = (planned(*each, pending=spreading()) for each in (objects, reversed(objects)))
-    assert one == other
+    in_order, in_reverse = (
+        planned(*sequence, pending=spreading()) for sequence in (objects, reversed(objects))
+    )
+    assert in_order == in_reverse
