@@ -92,8 +92,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/helpers/",
     "tests/property/",
     "tests/unit/controller/lifecycle/",
-    "tests/unit/controller/placement/",
-    "tests/unit/controller/rescheduling/",
     "tests/unit/gates/",
     "tests/unit/policies/",
     "tests/unit/registration/",

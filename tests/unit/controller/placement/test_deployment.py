@@ -46,7 +46,7 @@ async def member(authority):
 
 
 @pytest.fixture
-async def other(authority):
+async def second_member(authority):
     async with FakeApi(tls=server_context(authority)) as api:
         yield api
 
@@ -54,9 +54,9 @@ async def other(authority):
 @pytest.fixture
 async def env():
     async with FakeApi() as api, api.client() as client:
-        found = Placed(client, "team")
-        found.api = api
-        yield found
+        environment = Placed(client, "team")
+        environment.api = api
+        yield environment
 
 
 def server_context(authority):
@@ -67,7 +67,7 @@ def server_context(authority):
 
 @pytest.fixture
 def kubeconfig_of(authority):
-    """A kubeconfig for a member."""
+    """Return a function that renders a kubeconfig for a member."""
 
     def make(api, **user):
         trust = base64.b64encode(authority.cert_pem.bytes()).decode()
@@ -88,10 +88,10 @@ def count(api, resource=CONFIG_MAPS):
 
 
 @pytest.mark.claim("P6")
-async def test_a_cluster_that_hangs_delays_no_other(env, member, other, kubeconfig_of):
+async def test_a_cluster_that_hangs_delays_no_other(env, member, second_member, kubeconfig_of):
     async with env.deploying(concurrency=2, workers=4, request_timeout_seconds=2 * PATIENCE):
         await env.cluster("hung", text=kubeconfig_of(member))
-        await env.cluster("good", text=kubeconfig_of(other))
+        await env.cluster("good", text=kubeconfig_of(second_member))
         await env.until_online("hung", "good")
         member.fail_next("*", "configmaps|/api/v1$", None, kind="hang")
         for number in range(8):
@@ -105,7 +105,9 @@ async def test_a_cluster_that_hangs_delays_no_other(env, member, other, kubeconf
             await env.until_running("hung", f"a{number}")
 
 
-async def test_a_kubeconfig_that_changes_ends_the_session(env, member, other, kubeconfig_of):
+async def test_a_kubeconfig_that_changes_ends_the_session(
+    env, member, second_member, kubeconfig_of
+):
     async with env.deploying():
         await env.cluster("one", text=kubeconfig_of(member))
         await env.application(config_map("a"), to="one")
@@ -114,14 +116,16 @@ async def test_a_kubeconfig_that_changes_ends_the_session(env, member, other, ku
         status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert count(member) == 1
-        await env.kubeconfig("one", kubeconfig_of(member, token="newer"))  # noqa: S106 - nobody's
+        await env.kubeconfig("one", kubeconfig_of(member, token="newer"))  # noqa: S106 - not a real token
         await env.until_online("one")
         await env.until(lambda status: is_true(status, "Deployed"))
         await env.client.delete(SECRETS, "one", "team")
         status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        (found,) = [condition for condition in status.conditions if condition.type == "Reachable"]
-        assert found.message == "Secret team/one, key kubeconfig: the Secret does not exist"
-        assert found.reason == "InvalidCredentials"
+        (reachable,) = [
+            condition for condition in status.conditions if condition.type == "Reachable"
+        ]
+        assert reachable.message == "Secret team/one, key kubeconfig: the Secret does not exist"
+        assert reachable.reason == "InvalidCredentials"
 
 
 async def test_secrets_are_neither_listed_nor_watched(env, member, kubeconfig_of):
@@ -138,16 +142,16 @@ async def test_secrets_are_neither_listed_nor_watched(env, member, kubeconfig_of
 async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_anew(
     env, member, kubeconfig_of
 ):
-    other = trustme.CA()
+    authority = trustme.CA()
     async with env.deploying(kubeconfig_interval_seconds=3600):
         await env.cluster("one", text=kubeconfig_of(member))
         await env.until_online("one")
         await member.stop()
-        member.tls = server_context(other)
+        member.tls = server_context(authority)
         await member.start()
         status = await env.until_cluster(lambda status: status.state == "Offline", "one")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
-        trust = base64.b64encode(other.cert_pem.bytes()).decode()
+        trust = base64.b64encode(authority.cert_pem.bytes()).decode()
         text = kubeconfig_of(member)
         config = yaml.safe_load(text)
         config["clusters"][0]["cluster"]["certificate-authority-data"] = trust
@@ -265,10 +269,10 @@ async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_anothe
         await env.until_online("one")
 
 
-async def test_a_restart_takes_nothing_for_lost(env, member, other, kubeconfig_of):
+async def test_a_restart_takes_nothing_for_lost(env, member, second_member, kubeconfig_of):
     async with env.deploying():
         await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(other))
+        await env.cluster("two", text=kubeconfig_of(second_member))
         await env.application(config_map("a"), to="one")
         await env.until_running("one")
     await env.schedule("two")
@@ -322,12 +326,12 @@ async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(
         env.api.fail_next("patch", "/applications/app/status$", status=409)
         member.release()
         status = await env.until(
-            lambda status: any(obj.origin for each in status.inventory for obj in each.objects)
+            lambda status: any(obj.origin for group in status.inventory for obj in group.objects)
         )
         await env.until_running("one")
-    ((found,),) = [each.objects for each in status.inventory]
-    assert found.origin == "Made"
-    assert found.uid
+    ((recorded,),) = [group.objects for group in status.inventory]
+    assert recorded.origin == "Made"
+    assert recorded.uid
     assert len(member.seen("patch", "configmaps")) == 1
 
 
@@ -338,9 +342,9 @@ async def test_what_lost_its_label_is_left_when_the_application_goes(env, member
         await env.until_running("one")
         # A watch that is forbidden mends nothing.
         member.forbid("list", CONFIG_MAPS)
-        (found,) = member.objects.all(CONFIG_MAPS).values()
+        (config,) = member.objects.all(CONFIG_MAPS).values()
         labels = {UID_LABEL: "somebody"}
-        member.put(CONFIG_MAPS, {**found, "metadata": {**found["metadata"], "labels": labels}})
+        member.put(CONFIG_MAPS, {**config, "metadata": {**config["metadata"], "labels": labels}})
         await env.delete()
         await env.until_gone()
         assert count(member) == 1
@@ -359,7 +363,7 @@ async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(env, member
         await env.until_gone()
     assert count(member) == 0
     assert count(member, NAMESPACES) == 1
-    ((reason, text),) = [each[-2:] for each in env.events.sent if each[-1].startswith("Names")]
+    ((reason, text),) = [event[-2:] for event in env.events.sent if event[-1].startswith("Names")]
     assert reason == "NamespaceKept"
     assert "it holds perhaps secrets (" in text
 
@@ -373,31 +377,33 @@ async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(
         await env.until_running("one")
         status = await env.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         assert status.awaits_ready
-        (found,) = member.objects.all(DEPLOYMENTS).values()
-        known = {"observedGeneration": found["metadata"]["generation"]}
+        (workload,) = member.objects.all(DEPLOYMENTS).values()
+        known = {"observedGeneration": workload["metadata"]["generation"]}
         counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
-        member.put(DEPLOYMENTS, {**found, "status": {**known, **counts}})
+        member.put(DEPLOYMENTS, {**workload, "status": {**known, **counts}})
         status = await env.until(lambda status: is_true(status, "Ready"))
         assert not status.awaits_ready
         # What happens to it later does not matter.
-        (found,) = member.objects.all(DEPLOYMENTS).values()
-        member.put(DEPLOYMENTS, {**found, "status": {**found["status"], "availableReplicas": 0}})
+        (workload,) = member.objects.all(DEPLOYMENTS).values()
+        member.put(
+            DEPLOYMENTS, {**workload, "status": {**workload["status"], "availableReplicas": 0}}
+        )
         status = await env.until(lambda status: not is_true(status, "Ready"))
         assert not status.awaits_ready
 
 
 async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
-    env, member, other, kubeconfig_of
+    env, member, second_member, kubeconfig_of
 ):
     async with env.deploying():
         await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(other))
+        await env.cluster("two", text=kubeconfig_of(second_member))
         await env.application(deployment("web"), to="one", migrationOrder="CreateFirst")
         await env.until_running("one")
         await env.schedule("two", failedClusters=[{"name": "one"}])
         await env.until_running("two")
         assert count(member, DEPLOYMENTS) == 0
-        assert count(other, DEPLOYMENTS) == 1
+        assert count(second_member, DEPLOYMENTS) == 1
         status = await env.until(lambda status: status.running_on.name == "two")
         assert status.awaits_ready
 
@@ -432,10 +438,10 @@ async def test_readiness_is_seen_also_where_nothing_may_be_watched(env, member, 
         await env.cluster("one", text=kubeconfig_of(member))
         await env.application(deployment("web"), to="one")
         await env.until_running("one")
-        (found,) = member.objects.all(DEPLOYMENTS).values()
-        ready = {"observedGeneration": found["metadata"]["generation"]}
+        (workload,) = member.objects.all(DEPLOYMENTS).values()
+        ready = {"observedGeneration": workload["metadata"]["generation"]}
         ready |= dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
-        member.put(DEPLOYMENTS, {**found, "status": ready})
+        member.put(DEPLOYMENTS, {**workload, "status": ready})
         await env.until(lambda status: is_true(status, "Ready"))
 
 
@@ -467,9 +473,9 @@ def secret(name, value, allowed=""):
 async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
     env, member, kubeconfig_of
 ):
-    def copied():
-        found = member.objects.all(SECRETS).values()
-        return {each["metadata"]["name"]: each["data"]["password"] for each in found}
+    def passwords():
+        secrets = member.objects.all(SECRETS).values()
+        return {secret["metadata"]["name"]: secret["data"]["password"] for secret in secrets}
 
     async with env.deploying(kubeconfig_interval_seconds=0.05):
         await env.cluster("one", text=kubeconfig_of(member))
@@ -479,24 +485,24 @@ async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_change
         message = await env.until_fault("SecretNotCopied")
         assert message.startswith("secrets[0]: Secret team/db does not allow this application to ")
         assert message.endswith(f"secret db -n team {ALLOW_COPY}=app")
-        assert copied() == {}
+        assert passwords() == {}
         assert count(member) == 0
         env.api.put(SECRETS, secret("db", b"first", "app"))
         await env.until_running("one")
-        assert copied() == {"login": base64.b64encode(b"first").decode()}
+        assert passwords() == {"login": base64.b64encode(b"first").decode()}
         seen = len(member.seen("patch", "/secrets"))
         env.api.put(SECRETS, secret("db", b"second", "app"))
         await member.until_seen("patch", "/secrets", seen + 1)
         await env.until_running("one")
-        assert copied() == {"login": base64.b64encode(b"second").decode()}
+        assert passwords() == {"login": base64.b64encode(b"second").decode()}
         # What is not allowed any more is not updated, and stays.
         env.api.remove(SECRETS, "db", "team")
         text = "secrets[0]: Secret team/db does not exist: "
         assert (await env.until_fault("SecretNotCopied")).startswith(text)
-        assert len(copied()) == 1
+        assert len(passwords()) == 1
         await env.delete()
         await env.until_gone()
-        assert copied() == {}
+        assert passwords() == {}
 
 
 @pytest.mark.claim("P7")
@@ -505,9 +511,9 @@ async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_say
 ):
     async with env.deploying():
         await env.cluster("one", text=kubeconfig_of(member))
-        (found,) = env.api.objects.all(SECRETS).values()
-        metadata = {**found["metadata"], "annotations": {ALLOW_COPY: "*"}}
-        env.api.put(SECRETS, {**found, "metadata": metadata})
+        (secret,) = env.api.objects.all(SECRETS).values()
+        metadata = {**secret["metadata"], "annotations": {ALLOW_COPY: "*"}}
+        env.api.put(SECRETS, {**secret, "metadata": metadata})
         await env.application(config_map("a"), to="one", secrets=[{"name": "one"}])
         message = await env.until_fault("SecretNotCopied")
         assert "Secret team/one has the kubeconfig of Cluster one, which is never copied" in message
@@ -515,37 +521,39 @@ async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_say
 
 
 async def test_a_move_and_the_end_are_announced_with_what_goes_and_what_stays(
-    env, member, other, kubeconfig_of
+    env, member, second_member, kubeconfig_of
 ):
     member.put(CONFIG_MAPS, {"metadata": {"name": "theirs", "namespace": "default"}})
     async with env.deploying():
         await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(other))
+        await env.cluster("two", text=kubeconfig_of(second_member))
         await env.application(config_map("ours"), config_map("theirs"), to="one")
         await env.until_running("one")
         await env.schedule("two")
         await env.until_running("two")
         await env.delete()
         await env.until_gone()
-    told = [each[-2:] for each in env.events.sent]
+    told = [event[-2:] for event in env.events.sent]
     left = "deletes ConfigMap default/ours; keeps ConfigMap default/theirs, which existed before"
     assert ("Migrating", f"from cluster one to two; on one: {left}") in told
     text = "on cluster two: deletes ConfigMap default/theirs, ConfigMap default/ours"
     assert told.count(("Deleting", text)) == 1
 
 
-async def test_a_move_that_is_taken_back_says_what_it_deletes(env, member, other, kubeconfig_of):
+async def test_a_move_that_is_taken_back_says_what_it_deletes(
+    env, member, second_member, kubeconfig_of
+):
     async with env.deploying(ready_timeout_seconds=0.5):
         await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(other))
+        await env.cluster("two", text=kubeconfig_of(second_member))
         await env.application(deployment("web"), to="one", migrationOrder="CreateFirst")
         await env.until_running("one")
         await env.schedule("two")
         await env.until(lambda status: status.migration_retries == 1)
         await env.until_running("one")
-    ((text,),) = [each[-1:] for each in env.events.sent if each[-2] == "RolledBack"]
+    ((text,),) = [event[-1:] for event in env.events.sent if event[-2] == "RolledBack"]
     assert text.endswith("(failure 1); on two: deletes Deployment default/web")
-    assert count(other, DEPLOYMENTS) == 0
+    assert count(second_member, DEPLOYMENTS) == 0
 
 
 async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interval(
@@ -577,11 +585,11 @@ async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_cha
     passes = []
     run = DeploymentPass.run
 
-    async def counted(self):
+    async def record_pass(self):
         passes.append(self)
         return await run(self)
 
-    monkeypatch.setattr(DeploymentPass, "run", counted)
+    monkeypatch.setattr(DeploymentPass, "run", record_pass)
     async with env.deploying(kubeconfig_interval_seconds=0.05):
         await env.cluster("one", text=kubeconfig_of(member))
         env.api.put(SECRETS, secret("db", b"first", "app"))

@@ -16,15 +16,15 @@ from helpers.fake_api import FakeApi
 @pytest.fixture
 async def members():
     async with FakeApi() as api, api.client() as client:
-        found = Members(
+        cluster_members = Members(
             client,
             MemberSettings(),
             now=lambda: datetime.now(UTC),
             on_change=lambda _key: None,
             on_objects=lambda _uids: None,
         )
-        yield found
-        await found.close()
+        yield cluster_members
+        await cluster_members.close()
 
 
 def cluster(*, secret=""):

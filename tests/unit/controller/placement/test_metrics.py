@@ -21,7 +21,7 @@ def application(phase="", ready="", left=()):
     if phase == "NotConfirmed":
         phase, conditions = "", (Condition(type="Scheduled", status="False", reason=phase),)
     ref = ObjectRef(api_version="v1", kind="ConfigMap", namespace="shop", name="one")
-    pending = tuple(ClusterObjects(cluster=each, objects=(ref,)) for each in left)
+    pending = tuple(ClusterObjects(cluster=name, objects=(ref,)) for name in left)
     status = DeployedStatus(phase=phase, conditions=conditions, pending_cleanup=pending)
     return DeployedApplication(metadata=Metadata(name="shop"), status=status)
 

@@ -1,4 +1,4 @@
-"""Who looks again when something changes, and where placement is off or has nothing to do."""
+"""Changes wake the controllers that they concern, and placement that is off does nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from helpers.staging import NAMESPACE, PlacementEnv, weights
 
 
 class Woken:
-    """In place of a job: what it was told."""
+    """Replaces a controller, and records the keys that it is told of."""
 
     def __init__(self):
         self.keys = set()
@@ -40,24 +40,24 @@ class Woken:
 
 @pytest.fixture
 def env():
-    found = PlacementEnv()
-    found.static(green=0.5)
-    found.add_cluster("one", metrics=weights(green=1))
-    found.add_application()
-    found.put(CLUSTERS, "elsewhere", {}, namespace="other")
+    environment = PlacementEnv()
+    environment.static(green=0.5)
+    environment.add_cluster("one", metrics=weights(green=1))
+    environment.add_application()
+    environment.put(CLUSTERS, "elsewhere", {}, namespace="other")
     for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
-        setattr(found.controller, job, Woken())
-    # Subscribed once more, with these in the place of the controllers.
-    for cache in found.caches.reflectors:
+        setattr(environment.controller, job, Woken())
+    # Subscribed again, with these in the place of the controllers.
+    for cache in environment.caches.reflectors:
         cache._listeners.clear()
-    found.controller._subscribe()
-    found.changed = lambda resource, *keys: found.caches.by_resource[resource].notify(
+    environment.controller._subscribe()
+    environment.changed = lambda resource, *keys: environment.caches.by_resource[resource].notify(
         frozenset(keys)
     )
-    found.changed(CLUSTERS, f"{NAMESPACE}/one")
+    environment.changed(CLUSTERS, f"{NAMESPACE}/one")
     for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
-        getattr(found.controller, job).__init__()
-    return found
+        getattr(environment.controller, job).__init__()
+    return environment
 
 
 async def test_answers_of_a_moment_wake_an_application_once(env):

@@ -1,4 +1,4 @@
-"""Metrics are asked for once in an interval, and nobody who decides waits for who hangs."""
+"""Metrics are queried once in an interval, and a provider that hangs delays no decision."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ GREEN = ("prom", "green")
 
 @pytest.fixture
 async def env():
-    found = PlacementEnv(sample_interval_seconds=10, sample_max_age_seconds=30)
-    yield found
-    await found.sampler.close()
-    assert found.answers.hanging == 0
+    environment = PlacementEnv(sample_interval_seconds=10, sample_max_age_seconds=30)
+    yield environment
+    await environment.sampler.close()
+    assert environment.answers.hanging == 0
 
 
 def one_metric(env, value=0.5):
@@ -43,7 +43,7 @@ def one_metric(env, value=0.5):
 
 
 @pytest.fixture
-def measured(env):
+def measured_env(env):
     one_metric(env)
     return env
 
@@ -52,101 +52,101 @@ def reading(env, name="green"):
     return env.controller._samples.readings()[0].get(("", name))
 
 
-async def test_a_value_is_asked_for_once_in_an_interval(measured):
+async def test_a_value_is_asked_for_once_in_an_interval(measured_env):
     for moment in (0, 3, 9, 10, 19.5, 20):
-        measured.time = moment
-        await measured.sample()
-    assert measured.answers.asked == [GREEN] * 3
-    assert reading(measured) == 0.5
+        measured_env.time = moment
+        await measured_env.sample()
+    assert measured_env.answers.asked == [GREEN] * 3
+    assert reading(measured_env) == 0.5
 
 
-async def test_a_look_that_comes_late_puts_off_no_other(measured):
+async def test_a_look_that_comes_late_puts_off_no_other(measured_env):
     for moment in (0, 10.5, 20, 45, 54.9):
-        measured.time = moment
-        await measured.sample()
-    assert measured.answers.asked == [GREEN] * 4
+        measured_env.time = moment
+        await measured_env.sample()
+    assert measured_env.answers.asked == [GREEN] * 4
 
 
-async def test_metrics_that_ask_the_same_share_the_answer(measured):
-    measured.metric("verdant", "prom", query="green")
-    measured.add_cluster("two", metrics=weights(verdant=1))
-    await measured.sample()
-    assert measured.answers.asked == [GREEN]
-    assert reading(measured) == reading(measured, "verdant") == 0.5
+async def test_metrics_that_ask_the_same_share_the_answer(measured_env):
+    measured_env.metric("verdant", "prom", query="green")
+    measured_env.add_cluster("two", metrics=weights(verdant=1))
+    await measured_env.sample()
+    assert measured_env.answers.asked == [GREEN]
+    assert reading(measured_env) == reading(measured_env, "verdant") == 0.5
 
 
-async def test_what_nobody_names_is_not_asked_for(measured):
-    measured.metric("idle", "prom")
-    measured.static(fixed=0.5)
-    measured.add_cluster("two", metrics=weights(fixed=1))
-    await measured.sample()
-    assert measured.answers.asked == [GREEN]
-    measured.change(CLUSTERS, "one", metrics=weights(idle=1))
-    measured.answers.values["prom", "idle"] = 0.1
-    measured.time = 10
-    await measured.sample()
-    assert measured.answers.asked == [GREEN, ("prom", "idle")]
-    assert reading(measured) is None
-    assert list(measured.controller._samples.held) == [MetricQuery(("", "prom"), "idle")]
+async def test_what_nobody_names_is_not_asked_for(measured_env):
+    measured_env.metric("idle", "prom")
+    measured_env.static(fixed=0.5)
+    measured_env.add_cluster("two", metrics=weights(fixed=1))
+    await measured_env.sample()
+    assert measured_env.answers.asked == [GREEN]
+    measured_env.change(CLUSTERS, "one", metrics=weights(idle=1))
+    measured_env.answers.values["prom", "idle"] = 0.1
+    measured_env.time = 10
+    await measured_env.sample()
+    assert measured_env.answers.asked == [GREEN, ("prom", "idle")]
+    assert reading(measured_env) is None
+    assert list(measured_env.controller._samples.held) == [MetricQuery(("", "prom"), "idle")]
 
 
-async def test_a_decision_waits_a_moment_for_the_first_value_and_never_again(measured):
-    measured.add_application()
-    assert await measured.reconcile() == FIRST_WAIT
-    await measured.sample()
-    assert measured.told == [{"ns"}]
-    await measured.reconcile()
-    assert measured.on() == "one"
+async def test_a_decision_waits_a_moment_for_the_first_value_and_never_again(measured_env):
+    measured_env.add_application()
+    assert await measured_env.reconcile() == FIRST_WAIT
+    await measured_env.sample()
+    assert measured_env.told == [{"ns"}]
+    await measured_env.reconcile()
+    assert measured_env.on() == "one"
 
 
-async def test_one_provider_that_hangs_delays_no_decision_of_others(measured):
-    measured.prometheus("hung")
-    measured.metric("slow", "hung")
-    measured.add_cluster("two", metrics=weights(slow=1))
-    measured.add_application()
-    await measured.sample()
+async def test_one_provider_that_hangs_delays_no_decision_of_others(measured_env):
+    measured_env.prometheus("hung")
+    measured_env.metric("slow", "hung")
+    measured_env.add_cluster("two", metrics=weights(slow=1))
+    measured_env.add_application()
+    await measured_env.sample()
     # It may be about to answer.
-    assert await measured.reconcile() == FIRST_WAIT
-    measured.time = FIRST_WAIT
-    await measured.reconcile()
-    assert measured.on() == "one"
-    out = measured.status()["lastDecision"]["candidates"][1]
+    assert await measured_env.reconcile() == FIRST_WAIT
+    measured_env.time = FIRST_WAIT
+    await measured_env.reconcile()
+    assert measured_env.on() == "one"
+    out = measured_env.status()["lastDecision"]["candidates"][1]
     assert out["reason"].startswith("UnreachableMetricsProvider")
-    # From now on nobody waits, and the other one is asked in its time.
-    measured.add_application("next")
-    measured.time = 12
-    await measured.sample()
-    await measured.reconcile("next")
-    assert measured.on("next") == "one"
-    assert measured.answers.asked.count(GREEN) == 2
-    assert measured.answers.asked.count(("hung", "slow")) == 1
+    # From now on no decision waits, and the other provider is queried at its time.
+    measured_env.add_application("next")
+    measured_env.time = 12
+    await measured_env.sample()
+    await measured_env.reconcile("next")
+    assert measured_env.on("next") == "one"
+    assert measured_env.answers.asked.count(GREEN) == 2
+    assert measured_env.answers.asked.count(("hung", "slow")) == 1
 
 
-async def test_a_value_counts_until_it_is_too_old(measured):
-    await measured.sample()
-    measured.answers.values[GREEN] = None
-    measured.time = 10
-    await measured.sample()
-    measured.time = 29
-    assert reading(measured) == 0.5
-    measured.told.clear()
-    measured.time = 30
-    assert reading(measured) == MetricFault("UnreachableMetricsProvider", "no answer for 30 s")
-    await measured.sample()
+async def test_a_value_counts_until_it_is_too_old(measured_env):
+    await measured_env.sample()
+    measured_env.answers.values[GREEN] = None
+    measured_env.time = 10
+    await measured_env.sample()
+    measured_env.time = 29
+    assert reading(measured_env) == 0.5
+    measured_env.told.clear()
+    measured_env.time = 30
+    assert reading(measured_env) == MetricFault("UnreachableMetricsProvider", "no answer for 30 s")
+    await measured_env.sample()
     # Whom it concerns is told, once.
-    await measured.sample()
-    assert measured.told == [{"ns"}]
+    await measured_env.sample()
+    assert measured_env.told == [{"ns"}]
 
 
-async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(measured):
-    (key,) = measured.sampler.map_changes(None)
-    await measured.sampler.reconcile(key)
+async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(measured_env):
+    (key,) = measured_env.sampler.map_changes(None)
+    await measured_env.sampler.reconcile(key)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert await measured.sampler.reconcile(key) == pytest.approx(10, abs=0.1)
-    measured.answers.values[GREEN] = None
-    measured.time = 10
-    assert await measured.sampler.reconcile(key) == pytest.approx(20, abs=0.1)
+    assert await measured_env.sampler.reconcile(key) == pytest.approx(10, abs=0.1)
+    measured_env.answers.values[GREEN] = None
+    measured_env.time = 10
+    assert await measured_env.sampler.reconcile(key) == pytest.approx(20, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -157,23 +157,23 @@ async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(measured):
         (NoValuesError("no values in query result"), False),
     ],
 )
-async def test_a_provider_that_says_there_is_none_is_believed_at_once(measured, error, kept):
-    await measured.sample()
-    measured.answers.values[GREEN] = error
-    measured.time = 10
-    await measured.sample()
-    found = reading(measured)
+async def test_a_provider_that_says_there_is_none_is_believed_at_once(measured_env, error, kept):
+    await measured_env.sample()
+    measured_env.answers.values[GREEN] = error
+    measured_env.time = 10
+    await measured_env.sample()
+    value = reading(measured_env)
     if kept:
-        assert found == 0.5
-        measured.time = 30
-        assert reading(measured).reason == "UnreachableMetricsProvider"
-        assert str(error) in reading(measured).message
+        assert value == 0.5
+        measured_env.time = 30
+        assert reading(measured_env).reason == "UnreachableMetricsProvider"
+        assert str(error) in reading(measured_env).message
     else:
-        assert found == MetricFault("InvalidMetric", f"'prom' has no value 'green': {error}")
-    measured.answers.values[GREEN] = 0.7
-    measured.time = 40
-    await measured.sample()
-    assert reading(measured) == 0.7
+        assert value == MetricFault("InvalidMetric", f"'prom' has no value 'green': {error}")
+    measured_env.answers.values[GREEN] = 0.7
+    measured_env.time = 40
+    await measured_env.sample()
+    assert reading(measured_env) == 0.7
 
 
 async def test_an_error_on_the_first_question_is_no_value(env):
@@ -195,30 +195,30 @@ async def test_a_bug_in_a_provider_is_a_fault_of_that_metric_alone(env):
     assert reading(env) == 0.5
 
 
-async def test_another_provider_under_the_name_is_asked_anew(measured):
-    await measured.sample()
-    measured.change(GLOBAL_PROVIDERS, "prom", prometheus={"url": "http://other.example.com"})
-    measured.answers.values[GREEN] = 0.9
-    measured.time = 1
-    await measured.sample()
-    assert reading(measured) == 0.9
-    measured.remove(GLOBAL_PROVIDERS, "prom")
-    await measured.sample()
-    assert measured.controller._samples.held == {}
-    measured.add_application()
-    await measured.reconcile()
-    assert "UnknownMetricsProvider" in measured.condition()["message"]
+async def test_another_provider_under_the_name_is_asked_anew(measured_env):
+    await measured_env.sample()
+    measured_env.change(GLOBAL_PROVIDERS, "prom", prometheus={"url": "http://other.example.com"})
+    measured_env.answers.values[GREEN] = 0.9
+    measured_env.time = 1
+    await measured_env.sample()
+    assert reading(measured_env) == 0.9
+    measured_env.remove(GLOBAL_PROVIDERS, "prom")
+    await measured_env.sample()
+    assert measured_env.controller._samples.held == {}
+    measured_env.add_application()
+    await measured_env.reconcile()
+    assert "UnknownMetricsProvider" in measured_env.condition()["message"]
 
 
-async def test_only_another_reading_wakes_anybody(measured):
+async def test_only_another_reading_wakes_anybody(measured_env):
     for moment in (0, 10, 20):
-        measured.time = moment
-        await measured.sample()
-    assert measured.told == [{"ns"}]
-    measured.answers.values[GREEN] = 0.6
-    measured.time = 30
-    await measured.sample()
-    assert measured.told == [{"ns"}, {"ns"}]
+        measured_env.time = moment
+        await measured_env.sample()
+    assert measured_env.told == [{"ns"}]
+    measured_env.answers.values[GREEN] = 0.6
+    measured_env.time = 30
+    await measured_env.sample()
+    assert measured_env.told == [{"ns"}, {"ns"}]
 
 
 async def test_the_end_of_a_term_leaves_nothing(env):
@@ -236,7 +236,7 @@ LOAD = 'load{cluster="$(cluster.name)"}'
 
 
 def one_of_each(env, query, by_label="", names=("one", "two"), **spec):
-    """Clusters with a metric that has a value for each of them."""
+    """Add clusters, and a metric that has a value for each of them."""
     env.prometheus()
     env.metric("load", "prom", query, by_label)
     for name in names:
@@ -369,9 +369,9 @@ async def test_a_metric_and_a_label_that_are_inherited_are_those_of_the_cluster(
         'load{a="in-cloud",b="Cloud"}',
         'load{a="in-globalcloud",b="GlobalCloud"}',
     ]
-    env.answers.values.update({("prom", each): 0.5 for each in queries})
+    env.answers.values.update({("prom", text): 0.5 for text in queries})
     await env.sample()
-    assert sorted(env.answers.asked) == [("prom", each) for each in queries]
+    assert sorted(env.answers.asked) == [("prom", text) for text in queries]
     assert (of(env, "in-cloud"), of(env, "in-globalcloud")) == (0.5, 0.5)
 
 
@@ -390,14 +390,14 @@ async def test_queries_with_names_in_a_label_are_still_by_it(env):
 async def test_a_hundred_clusters_are_one_request_in_a_period(env):
     names = [f"c{number}" for number in range(100)]
 
-    def said():
-        found = [{"metric": {"cluster": name}, "value": [1, "0.5"]} for name in names]
-        return Said({"status": "success", "data": {"resultType": "vector", "result": found}})
+    def prometheus_answer():
+        series = [{"metric": {"cluster": name}, "value": [1, "0.5"]} for name in names]
+        return Said({"status": "success", "data": {"resultType": "vector", "result": series}})
 
     one_of_each(env, BY, "cluster", names)
     async with ScriptedPrometheus() as server, HttpClient(allowed=LOOPBACK) as http:
         env.put(GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}})
-        server.say[BY] = said
+        server.say[BY] = prometheus_answer
         client = QueryClient(http, timeout=PATIENCE, per_target=4)
         env.sampler._questions = QueryService(env, client)
         for moment in (0, 5, 10, 15, 20):
@@ -413,11 +413,14 @@ async def test_a_hundred_clusters_are_one_request_in_a_period(env):
 
 async def test_secrets_of_global_providers_are_at_home(env):
     env.prometheus(secretKeyRef={"name": "login", "key": "token"})
-    found = as_asked(env.caches.global_providers.store.get("prom"), HOME)
-    assert found.metadata.namespace == HOME
-    assert found.type == "prometheus"
-    assert found.spec.target_server == "http://prom.example.com"
-    assert (found.spec.secret_key_ref.name, found.spec.secret_key_ref.key) == ("login", "token")
+    provider = as_asked(env.caches.global_providers.store.get("prom"), HOME)
+    assert provider.metadata.namespace == HOME
+    assert provider.type == "prometheus"
+    assert provider.spec.target_server == "http://prom.example.com"
+    assert (provider.spec.secret_key_ref.name, provider.spec.secret_key_ref.key) == (
+        "login",
+        "token",
+    )
 
 
 async def test_kafka_has_its_table(env):
@@ -428,10 +431,10 @@ async def test_kafka_has_its_table(env):
         "valueColumn": "value",
     }
     env.put(GLOBAL_PROVIDERS, "kafka", {"type": "kafka", "kafka": spec})
-    found = as_asked(env.caches.global_providers.store.get("kafka"), HOME)
-    assert found.spec.target_server == "http://k.example.com"
-    assert found.spec.kafka.table == "t"
-    assert found.spec.kafka.value_column == "value"
+    provider = as_asked(env.caches.global_providers.store.get("kafka"), HOME)
+    assert provider.spec.target_server == "http://k.example.com"
+    assert provider.spec.kafka.table == "t"
+    assert provider.spec.kafka.value_column == "value"
 
 
 async def test_a_thousand_metrics_of_one_that_hangs_hold_up_nobody(env):

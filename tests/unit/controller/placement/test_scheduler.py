@@ -1,4 +1,4 @@
-"""When applications are decided about, and what is written of it, on a clock of the test's own."""
+"""Passes of the scheduler on a clock of the test: their times, and the decisions written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR = 3600
 
 
 def two_berths(**settings):
-    """One and two, of which two is better for who is on one."""
+    """Return an environment of two clusters, of which ``two`` has the better score."""
     env = PlacementEnv(**settings)
     env.static(green=0.2, coal=0.9)
     env.add_cluster("one", metrics=weights(green=1))
@@ -110,7 +110,7 @@ async def test_one_that_waits_for_a_person_gets_a_condition_once_and_is_placed_w
         f"harbourmaster placement confirm app -n {NAMESPACE}"
     )
     assert (env.condition()["reason"], env.condition()["message"]) == ("NotConfirmed", text)
-    assert [each[-2:] for each in env.events.sent] == [("NotConfirmed", text)]
+    assert [event[-2:] for event in env.events.sent] == [("NotConfirmed", text)]
     # Other values that lead to the same are no news.
     env.static(green=0.3, coal=0.8)
     assert await env.reconcile() is None
@@ -207,7 +207,7 @@ async def test_endless_tries_in_vain_are_not_written_each():
         env.time += wait
         looks += 1
     assert looks >= 28
-    # Now and then it shows that somebody tries.
+    # A write now and then shows that decisions are attempted.
     assert 3 <= len(env.writes) <= 4
     # What is new is written at once.
     env.add_cluster("one")
@@ -300,20 +300,20 @@ async def test_not_all_run_to_the_best_at_once():
     for name in names:
         env.add_application(name, on="one")
 
-    async def moved():
+    async def move_all():
         for name in names:
             await env.reconcile(name)
         return sum(env.on(name) == "two" for name in names)
 
-    assert await moved() == 2
+    assert await move_all() == 2
     # Another look is no other pass, whatever has changed meanwhile.
     env.add_cluster("three")
     env.time = 14
-    assert await moved() == 2
+    assert await move_all() == 2
     env.time = 15
-    assert await moved() == 4
+    assert await move_all() == 4
     env.time = 30
-    assert await moved() == 5
+    assert await move_all() == 5
 
 
 async def test_those_that_must_leave_go_a_few_in_each_pass_and_that_is_announced():
@@ -328,9 +328,9 @@ async def test_those_that_must_leave_go_a_few_in_each_pass_and_that_is_announced
 
     assert (await waits())[2:] == [15, 15, 15]
     assert [env.on(name) for name in names] == ["one"] * 2 + ["two"] * 3
-    found = env.condition(name="app-2")
-    assert (found["status"], found["reason"]) == ("False", "MoveLimited")
-    assert found["message"].endswith("but this pass allows no more moves from there")
+    condition = env.condition(name="app-2")
+    assert (condition["status"], condition["reason"]) == ("False", "MoveLimited")
+    assert condition["message"].endswith("but this pass allows no more moves from there")
     assert env.status("app-2")["phase"] == "Running"
     env.time = 14
     writes = len(env.writes)
@@ -342,7 +342,7 @@ async def test_those_that_must_leave_go_a_few_in_each_pass_and_that_is_announced
     await waits()
     assert {env.on(name) for name in names} == {"one"}
     assert env.condition(name="app-2")["status"] == "True"
-    told = [each[1:] for each in env.events.sent if each[3] == "MovingAway"]
+    told = [event[1:] for event in env.events.sent if event[3] == "MovingAway"]
     # The first application has gone when it is announced: the watch was quick here.
     text = (
         "of 4 applications that are placed here, those that must leave move, 2 in 15 seconds: "
@@ -350,7 +350,7 @@ async def test_those_that_must_leave_go_a_few_in_each_pass_and_that_is_announced
     )
     assert told[0] == ("two", "Warning", "MovingAway", text)
     assert len(told) == 3
-    assert not [each for each in env.events.sent if each[3] == "MoveLimited"]
+    assert not [event for event in env.events.sent if event[3] == "MoveLimited"]
 
 
 async def test_a_silent_cluster_is_left_in_time_though_nothing_changes():
@@ -435,8 +435,8 @@ async def test_one_moves_so_often_in_an_hour_and_no_more():
 async def test_what_is_deleted_is_left_alone():
     env = two_berths()
     env.add_application()
-    found = env.stored()
-    found["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    application = env.stored()
+    application["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     env.catch_up()
     assert await env.reconcile() is None
     env.remove(APPLICATIONS, "app")
@@ -492,11 +492,11 @@ async def test_a_magnum_cluster_gets_labels_and_metrics_first_and_its_project_th
     env.put(MAGNUM_CLUSTERS, "crane", {"masterCount": 1}, labels={"a": "own"})
     await env.reconcile("crane", MAGNUM_CLUSTERS)
     assert [subresource for *_, subresource in env.writes] == [None, "status"]
-    found = env.stored("crane", MAGNUM_CLUSTERS)
-    assert found["metadata"]["labels"] == {"a": "own", "b": "x"}
-    assert found["spec"]["metrics"][0]["name"] == "cost"
-    assert found["status"]["template"] == "small"
-    assert found["status"]["project"]["name"] == "yard"
+    magnum_cluster = env.stored("crane", MAGNUM_CLUSTERS)
+    assert magnum_cluster["metadata"]["labels"] == {"a": "own", "b": "x"}
+    assert magnum_cluster["spec"]["metrics"][0]["name"] == "cost"
+    assert magnum_cluster["status"]["template"] == "small"
+    assert magnum_cluster["status"]["project"]["name"] == "yard"
     await env.reconcile("crane", MAGNUM_CLUSTERS)
     assert len(env.writes) == 2
 

@@ -21,7 +21,7 @@ SOURCE = "Secret team/one, key kubeconfig"
 
 
 class Secrets:
-    """In place of an API server: one Secret, and what was asked of it and when."""
+    """Replaces an API server that has one Secret, and records the reads and their times."""
 
     def __init__(self, text=b"first"):
         self.asked = []
@@ -49,23 +49,23 @@ class Read:
     def __init__(self, secrets):
         self.secrets = secrets
         self.changes = []
-        self.found = Kubeconfig(
+        self.kubeconfig = Kubeconfig(
             secrets,
             "team",
             REFERENCE,
             seconds=60.0,
             turns=asyncio.Semaphore(READS),
-            on_change=self._changed,
+            on_change=self._record_change,
             chance=lambda: 1.0,
         )
 
-    async def _changed(self):
-        found = self.found
-        self.changes.append(found.fault or found.text)
+    async def _record_change(self):
+        kubeconfig = self.kubeconfig
+        self.changes.append(kubeconfig.fault or kubeconfig.text)
 
     @contextlib.asynccontextmanager
     async def running(self):
-        async with running(self.found.run()):
+        async with running(self.kubeconfig.run()):
             yield self
 
 
@@ -93,7 +93,7 @@ async def test_who_is_in_doubt_waits_a_second_at_most_and_asks_no_more_often():
         await asyncio.sleep(10)
         read.secrets.put(b"second")
         for _ in range(30):
-            read.found.look()
+            read.kubeconfig.look()
             await asyncio.sleep(0.1)
         assert read.changes == [b"first", b"second"]
         assert len(read.secrets.asked) <= 6
@@ -102,7 +102,7 @@ async def test_who_is_in_doubt_waits_a_second_at_most_and_asks_no_more_often():
 @virtual
 async def test_what_is_of_no_use_is_looked_at_sooner_and_ever_more_seldom():
     async with Read(Secrets()).running() as read:
-        read.found.is_of_use = False
+        read.kubeconfig.is_of_use = False
         await asyncio.sleep(170)
         assert [at for at, _ in read.secrets.asked] == [0, 1, 3, 8, 18, 48, 108, 168]
 
@@ -132,7 +132,7 @@ async def test_a_secret_that_goes_takes_the_kubeconfig_along_and_brings_it_back(
 async def test_it_is_kept_while_its_cluster_is_going():
     async with Read(Secrets()).running() as read:
         await asyncio.sleep(1)
-        read.found.is_kept = True
+        read.kubeconfig.is_kept = True
         read.secrets.error = NotFoundError("gone", status=404)
         await asyncio.sleep(200)
         assert read.changes == [b"first"]
@@ -200,7 +200,7 @@ async def test_only_so_many_are_read_at_once():
         Kubeconfig(Slow(), "team", REFERENCE, seconds=60, turns=turns, on_change=nothing)
         for _ in range(30)
     ]
-    async with running(*(each.run() for each in read)):
+    async with running(*(kubeconfig.run() for kubeconfig in read)):
         await asyncio.sleep(21)
     assert Slow.most == READS
-    assert all(each.text == b"first" for each in read)
+    assert all(kubeconfig.text == b"first" for kubeconfig in read)

@@ -1,4 +1,4 @@
-"""A member cluster as it is seen: what answers, hangs, refuses, and is full."""
+"""A session observes a member cluster that answers, hangs, refuses, or is full."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ async def test_nodes_and_definitions_are_seen_as_they_come(member):
         member.put(NODES, node("a", "False"))
         await watched.until(lambda session: len(session.observation.nodes) == 2)
         names = [
-            (each.name, each.conditions[0].status) for each in watched.session.observation.nodes
+            (observed.name, observed.conditions[0].status)
+            for observed in watched.session.observation.nodes
         ]
         assert names == [("a", "False"), ("b", "True")]
         member.put(DEFINITIONS, definition("a.example.com"))

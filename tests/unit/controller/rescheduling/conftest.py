@@ -37,12 +37,12 @@ def full_api(api):
 
 @pytest.fixture
 async def client(api):
-    async with api.client(retries=0) as found:
-        yield found
+    async with api.client(retries=0) as api_client:
+        yield api_client
 
 
 @pytest.fixture
-def controlled(client, monkeypatch):
+def make_controller(client, monkeypatch):
     """Make a controller whose clocks are the loop's, which may be one of virtual time.
 
     ``contexts`` of this function are those of the controllers.

@@ -1,4 +1,4 @@
-"""What changes between a plan and its end: nobody is evicted for nothing."""
+"""Changes between a plan and its end never cause a needless eviction."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ NEVER_EVICT = "rescheduler.harbourmaster.dev/never-evict"
 
 @pytest.fixture
 def states(monkeypatch):
-    """The states that the log tells, with why."""
-    found = []
+    """Record the states that are logged, each with its reason."""
+    logged = []
     tell = Notices.log_state
 
     def state(self, flow, why=""):
-        found.append((flow.state.name, why))
+        logged.append((flow.state.name, why))
         tell(self, flow, why)
 
     monkeypatch.setattr(Notices, "log_state", state)
-    return found
+    return logged
 
 
 def change(api, resource, name, namespace="", **parts):
-    """Merge into the parts of an object."""
+    """Merge fields into the top-level parts of an object."""
     before = api.get(resource, name, namespace)
     merged = {key: {**before.get(key, {}), **value} for key, value in parts.items()}
     api.put(resource, {**before, **merged})
 
 
-async def test_the_log_ends_with_the_end(full_api, controlled, states):
-    async with leading(controlled()):
+async def test_the_log_ends_with_the_end(full_api, make_controller, states):
+    async with leading(make_controller()):
         await until(full_api.evicted)
         full_api.remove(PODS, "v1", "default")
         await until(lambda: states[-1][0] == "BIND")
@@ -59,8 +59,8 @@ async def test_the_log_ends_with_the_end(full_api, controlled, states):
     assert [state for state, _ in states][-4:] == ["VERIFY", "EVICT", "DRAIN", "BIND"]
 
 
-async def test_the_log_says_why_a_plan_was_given_up(full_api, controlled, states):
-    async with leading(controlled(verifyDelaySeconds=0.3)):
+async def test_the_log_says_why_a_plan_was_given_up(full_api, make_controller, states):
+    async with leading(make_controller(verifyDelaySeconds=0.3)):
         await until(lambda: states and states[-1][0] == "VERIFY")
         change(full_api, NODES, "n1", spec={"unschedulable": True})
         await until(lambda: states[-1][0] == "NOFIT")
@@ -69,9 +69,9 @@ async def test_the_log_says_why_a_plan_was_given_up(full_api, controlled, states
     assert full_api.evictions == []
 
 
-async def test_who_is_to_stay_by_now_stays(full_api, controlled):
+async def test_who_is_to_stay_by_now_stays(full_api, make_controller):
     full_api.answers["v1"] = [BUSY]
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(full_api.evicted)
         change(full_api, PODS, "v1", "default", metadata={"labels": {NEVER_EVICT: "true"}})
         await until(lambda: "v0" in full_api.evicted())
@@ -88,9 +88,9 @@ async def test_who_is_to_stay_by_now_stays(full_api, controlled):
         {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
     ],
 )
-async def test_nobody_goes_from_a_node_that_closes(full_api, controlled, parts):
+async def test_nobody_goes_from_a_node_that_closes(full_api, make_controller, parts):
     full_api.answers["v1"] = [BUSY]
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(full_api.evicted)
         change(full_api, NODES, "n1", **parts)
         await until(full_api.is_clean)
@@ -99,9 +99,9 @@ async def test_nobody_goes_from_a_node_that_closes(full_api, controlled, parts):
         assert len(full_api.evictions) == count
 
 
-async def test_who_is_finished_or_gone_is_not_evicted(full_api, controlled):
+async def test_who_is_finished_or_gone_is_not_evicted(full_api, make_controller):
     full_api.answers["v1"] = [BUSY]
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(full_api.evicted)
         change(full_api, PODS, "v1", "default", status={"phase": "Succeeded"})
         await asyncio.sleep(0.1)
@@ -113,7 +113,7 @@ async def test_who_is_finished_or_gone_is_not_evicted(full_api, controlled):
     assert set(full_api.evicted()) == {"v1"}
 
 
-async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, controlled):
+async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, make_controller):
     api.add_node()
     for name in ("v0", "v1"):
         api.add_pod(name, labels={"app": name})
@@ -122,17 +122,17 @@ async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, controll
     api.add_critical(cpu="2")
     api.answers["v0"] = api.tries["v0"] = [refused_by_budget()]
     api.answers["v1"] = [refused_by_budget()]
-    async with leading(controlled(pdbViolationsPerHour=1, evictTimeoutSeconds=0.3)):
+    async with leading(make_controller(pdbViolationsPerHour=1, evictTimeoutSeconds=0.3)):
         await until(lambda: api.deletions)
         await until(lambda: "v1" in api.evicted())
         await asyncio.sleep(0.6)
     assert [name for name, _ in api.deletions] == ["v0"]
 
 
-async def test_where_less_harm_will_do_by_now_no_more_is_done(full_api, controlled):
+async def test_where_less_harm_will_do_by_now_no_more_is_done(full_api, make_controller):
     budget(full_api, allowed=0)
     full_api.answers["v0"] = full_api.answers["v1"] = [refused_by_budget()]
-    async with leading(controlled(verifyDelaySeconds=0.3)):
+    async with leading(make_controller(verifyDelaySeconds=0.3)):
         await until(lambda: "RescheduleStarted" in told(full_api))
         budget(full_api, allowed=1)
         await until(full_api.evicted)
@@ -140,12 +140,12 @@ async def test_where_less_harm_will_do_by_now_no_more_is_done(full_api, controll
     assert full_api.deletions == full_api.marks == []
 
 
-async def test_more_than_may_move_for_one_pod_never_do(api, controlled):
+async def test_more_than_may_move_for_one_pod_never_do(api, make_controller):
     api.add_node()
     for name in ("v0", "v1"):
         api.add_pod(name)
     api.add_critical(cpu="2")
-    async with leading(controlled(maxVictimsPerPod=2)):
+    async with leading(make_controller(maxVictimsPerPod=2)):
         await until(lambda: len(api.evictions) == 2)
         for name in ("thief0", "thief1"):
             api.add_pod(name)
@@ -155,9 +155,9 @@ async def test_more_than_may_move_for_one_pod_never_do(api, controlled):
         assert sorted(api.evicted()) == ["v0", "v1"]
 
 
-async def test_what_others_took_is_no_mismatch(full_api, controlled, states):
+async def test_what_others_took_is_no_mismatch(full_api, make_controller, states):
     settings = {"maxVictimsPerPod": 5, "backoffSeconds": 60}
-    async with leading(controlled(**settings)):
+    async with leading(make_controller(**settings)):
         for name, thief in (("v1", "w1"), ("w1", "w2"), ("w2", "w3")):
             await until(lambda name=name: name in full_api.evicted())
             # It stays where the next one is to go.
@@ -170,18 +170,18 @@ async def test_what_others_took_is_no_mismatch(full_api, controlled, states):
 
 
 async def test_nobody_goes_for_one_that_has_its_place_though_the_watch_is_behind(
-    full_api, controlled
+    full_api, make_controller
 ):
     act = full_api._do
 
     def bound_meanwhile(seen, resource, namespace, name, subresource):
-        found = act(seen, resource, namespace, name, subresource)
+        answer = act(seen, resource, namespace, name, subresource)
         if seen.verb == "get" and resource is PODS and name == "c" and not full_api.is_clean():
-            return {**found, "spec": {**found["spec"], "nodeName": "n9"}}
-        return found
+            return {**answer, "spec": {**answer["spec"], "nodeName": "n9"}}
+        return answer
 
     full_api._do = bound_meanwhile
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(lambda: not full_api.is_clean())
         await asyncio.sleep(1.5)
         assert full_api.evictions == []
@@ -189,10 +189,10 @@ async def test_nobody_goes_for_one_that_has_its_place_though_the_watch_is_behind
         await until(full_api.is_clean)
 
 
-async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, controlled):
+async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, make_controller):
     api.add_node(cpu="500m")
     api.add_critical()
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(lambda: "DoesNotFitAnyNode" in told(api))
         old = format_rfc3339(datetime.now(UTC) - timedelta(minutes=10))
         metadata = {"name": "kube-scheduler", "namespace": "kube-system"}
@@ -205,12 +205,12 @@ async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, controlled)
         assert api.is_clean("n2")
 
 
-async def test_a_pod_is_counted_once(api, controlled, monkeypatch):
+async def test_a_pod_is_counted_once(api, make_controller, monkeypatch):
     counted, cancelled = [], []
     monkeypatch.setattr(Notices, "count_unschedulable", lambda _, app: counted.append(app))
     monkeypatch.setattr(Notices, "report_end", lambda *given: cancelled.append(given[-1]))
     full(api)
-    async with leading(controlled(verifyDelaySeconds=60)):
+    async with leading(make_controller(verifyDelaySeconds=60)):
         await until(lambda: not api.is_clean())
         api.nominate("n1")
         await until(lambda: cancelled and api.is_clean())
@@ -220,28 +220,28 @@ async def test_a_pod_is_counted_once(api, controlled, monkeypatch):
 
 
 async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
-    api, controlled, monkeypatch
+    api, make_controller, monkeypatch
 ):
     counts = []
     monkeypatch.setattr(Notices, "set_totals", lambda *given, **_: counts.append(given[1]))
     api.add_node(cpu="500m")
     for number in range(50):
         api.add_critical(f"c{number}")
-    async with leading(controlled(housekeepingIntervalSeconds=1)):
+    async with leading(make_controller(housekeepingIntervalSeconds=1)):
         await until(lambda: told(api).count("DoesNotFitAnyNode") == 50)
         await until(lambda: counts[-1] == 50)
     assert len(counts) < 25
 
 
-async def test_what_is_remembered_of_pods_goes_with_them(full_api, controlled):
-    async with leading(controlled(bindTimeoutSeconds=0.1, backoffSeconds=60)):
-        (context,) = controlled.contexts
+async def test_what_is_remembered_of_pods_goes_with_them(full_api, make_controller):
+    async with leading(make_controller(bindTimeoutSeconds=0.1, backoffSeconds=60)):
+        (context,) = make_controller.contexts
         attempts = context.history.attempts
         uid = full_api.get(PODS, "c", "kube-system")["metadata"]["uid"]
         await until(full_api.evicted)
         full_api.remove(PODS, "v1", "default")
         await until(lambda: attempts.count_of(uid) == 1)
-        # While nothing is done for it, nobody looks at its end.
+        # While rescheduling is off, the end of the pod is not observed.
         full_api.switch("false")
         await until(lambda: not context.caches.is_on)
         await asyncio.sleep(0.1)
@@ -251,7 +251,7 @@ async def test_what_is_remembered_of_pods_goes_with_them(full_api, controlled):
 
 
 async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(
-    full_api, controlled, monkeypatch
+    full_api, make_controller, monkeypatch
 ):
     full_api.add_critical("a")
     plan = planner.plan_in_slices
@@ -263,20 +263,20 @@ async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(
 
     monkeypatch.setattr(planner, "plan_in_slices", failing)
     with captured_log() as log:
-        async with leading(controlled()):
+        async with leading(make_controller()):
             await until(full_api.evicted)
     (kept,) = full_api.reservations()
     assert kept["pod"] == "kube-system/c"
     assert b"a fault of ours" in log.getvalue()
 
 
-async def test_a_dry_run_leaves_the_taints_of_the_first_rescheduler(api, controlled):
+async def test_a_dry_run_leaves_the_taints_of_the_first_rescheduler(api, make_controller):
     taint = {"key": KEY, "value": "kube-system_x", "effect": "NoSchedule"}
     full(api)
     api.add_node("n2", cpu="0", taints=[taint])
-    async with leading(controlled(dryRun=True, adoptLegacyTaints=True)):
+    async with leading(make_controller(dryRun=True, adoptLegacyTaints=True)):
         await until(lambda: "RescheduleDryRun" in told(api))
         await asyncio.sleep(0.5)
     assert api.taints("n2") == [taint]
-    async with leading(controlled(adoptLegacyTaints=True)):
+    async with leading(make_controller(adoptLegacyTaints=True)):
         await until(lambda: not api.taints("n2"))

@@ -1,4 +1,4 @@
-"""What the flows in progress mean for the next plan: the order, and what the others take."""
+"""The flows in progress decide the order of plans, and reserve resources from the next one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PLANNING = Planning()
 
 
 class Pods:
-    """Caches with these pods."""
+    """Caches that hold some pending and bound pods."""
 
     def __init__(self, pending, bound=()):
-        self._pending = {each.pod.key: each for each in pending}
-        self._bound = {each.key: each for each in bound}
+        self._pending = {waiting.pod.key: waiting for waiting in pending}
+        self._bound = {bound_pod.key: bound_pod for bound_pod in bound}
 
     def pending(self, key):
         return self._pending.get(key)
@@ -27,7 +27,7 @@ class Pods:
 
 
 class Silent:
-    """Notices that nobody reads."""
+    """Notices that drop all messages."""
 
     def log_state(self, flow, why):
         pass
@@ -43,7 +43,7 @@ def test_plans_are_made_by_priority_then_by_time():
     flows = Flows(Pods(pods), Silent())
     for pending, since in zip(pods, (2.0, 1.0, 3.0), strict=True):
         flows.put(flow(pending, unschedulable_since=since))
-    assert [each.key[-1] for each in flows.planning()] == ["z", "b", "a"]
+    assert [planning_flow.key[-1] for planning_flow in flows.planning()] == ["z", "b", "a"]
 
 
 def test_what_another_flow_takes_counts():
@@ -51,18 +51,22 @@ def test_what_another_flow_takes_counts():
     bound = [pod("v0"), pod("v1"), pod("gone", deletion=1.0)]
     victims = tuple(
         Victim(
-            uid=each.uid, namespace=each.namespace, name=each.name, node="n1", budget="default/b"
+            uid=victim.uid,
+            namespace=victim.namespace,
+            name=victim.name,
+            node="n1",
+            budget="default/b",
         )
-        for each in bound
+        for victim in bound
     )
     flows = Flows(Pods([first, second], bound), Silent())
     plan = ActivePlan(node="n1", tier=1, victims=victims, deadline=600.0)
     flows.put(flow(first, Evicting(plan)))
     waiting = flows.put(flow(second))
-    found = flows.circumstances(waiting, 0.0, frozenset(("owner",)))
-    assert found.reserved == {"n1": [first.pod]}
-    assert found.departing == {each.uid for each in bound}
-    assert found.claimed == {"default/b": 2}
-    assert found.spared_owners == {"owner"}
+    circumstances = flows.circumstances(waiting, 0.0, frozenset(("owner",)))
+    assert circumstances.reserved == {"n1": [first.pod]}
+    assert circumstances.departing == {victim.uid for victim in bound}
+    assert circumstances.claimed == {"default/b": 2}
+    assert circumstances.spared_owners == {"owner"}
     own = flows.circumstances(replace(waiting, uid=first.pod.uid), 0.0, frozenset())
     assert (own.reserved, own.claimed) == ({}, {})

@@ -1,4 +1,4 @@
-"""What is spent of the eviction budgets is known to whoever leads next."""
+"""The next leader knows what was spent of the eviction budgets."""
 
 from __future__ import annotations
 
@@ -20,71 +20,73 @@ def api(api):
     return api
 
 
-def spent(api):
-    """What the Lease says; None where it says nothing."""
+def read_spent(api):
+    """Return the spent budgets that the Lease records, or None without a record."""
     text = (api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}).get(SPENT)
     return None if text is None else json.loads(text)
 
 
 def note(api, text):
-    """Have the Lease say this."""
-    found = api.get(LEASES, LEASE, HOME)
-    api.put(LEASES, {**found, "metadata": {**found["metadata"], "annotations": {SPENT: text}}})
+    """Record a text as the spent budgets on the Lease."""
+    lease = api.get(LEASES, LEASE, HOME)
+    api.put(LEASES, {**lease, "metadata": {**lease["metadata"], "annotations": {SPENT: text}}})
 
 
 def order(api, *parts):
-    """The writes whose paths end so, in order."""
+    """Return the path endings of the writes that end in one of the parts, in order."""
     paths = [request.path for request in api.requests if request.method != "GET"]
     return [part for path in paths for part in parts if path.endswith(part)]
 
 
-async def test_what_is_spent_is_written_once_for_a_plan_and_before_its_evictions(api, controlled):
+async def test_what_is_spent_is_written_once_for_a_plan_and_before_its_evictions(
+    api, make_controller
+):
     api.add_node()
     for name in ("v0", "v1"):
         api.add_pod(name)
     api.add_critical(cpu="2")
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(lambda: len(api.evictions) == 2)
-    found = order(api, f"/leases/{LEASE}", "/eviction")
+    paths = order(api, f"/leases/{LEASE}", "/eviction")
     # Two dry runs come first.
-    assert found == ["/eviction", "/eviction", f"/leases/{LEASE}", "/eviction", "/eviction"]
-    assert spent(api)["evictions_per_hour"] == pytest.approx(2, abs=0.1)
+    assert paths == ["/eviction", "/eviction", f"/leases/{LEASE}", "/eviction", "/eviction"]
+    assert read_spent(api)["evictions_per_hour"] == pytest.approx(2, abs=0.1)
 
 
-async def test_after_a_restart_the_budgets_are_not_full_again(api, controlled):
+async def test_after_a_restart_the_budgets_are_not_full_again(api, make_controller):
     full(api)
     limits = {"evictionsPerHour": 1}
-    async with leading(controlled(**limits)):
+    async with leading(make_controller(**limits)):
         await until(api.evicted)
     api.add_critical("d")
-    async with leading(controlled(**limits)):
+    async with leading(make_controller(**limits)):
         await until(lambda: "RescheduleDelayed" in told(api))
     assert len(api.evictions) == 1
 
 
-async def test_without_a_record_the_budgets_are_full(api, controlled):
+async def test_without_a_record_the_budgets_are_full(api, make_controller):
     full(api)
-    async with leading(controlled(evictionsPerHour=1)):
+    async with leading(make_controller(evictionsPerHour=1)):
         await until(api.evicted)
 
 
-async def test_what_was_spent_long_ago_is_no_longer_missing(api, controlled):
+async def test_what_was_spent_long_ago_is_no_longer_missing(api, make_controller):
     note(api, json.dumps({"at": 0, "evictions_per_hour": 1, "unknown": 7}))
     full(api)
-    async with leading(controlled(evictionsPerHour=1)):
+    async with leading(make_controller(evictionsPerHour=1)):
         await until(api.evicted)
 
 
 @pytest.mark.parametrize("text", ["x", "[]", '{"evictions_per_hour": "1"}'])
-async def test_an_unreadable_record_counts_as_all_of_it_spent(api, controlled, text):
+async def test_an_unreadable_record_counts_as_all_of_it_spent(api, make_controller, text):
     note(api, text)
     full(api)
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(lambda: "RescheduleDelayed" in told(api))
     assert api.evictions == []
 
 
-async def test_nothing_is_evicted_that_cannot_be_recorded(api, controlled):
+async def test_nothing_is_evicted_that_cannot_be_recorded(api, make_controller):
     full(api)
     answer = api._do
 
@@ -94,25 +96,25 @@ async def test_nothing_is_evicted_that_cannot_be_recorded(api, controlled):
         return answer(seen, resource, *rest)
 
     api._do = do
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(lambda: order(api, f"/leases/{LEASE}"))
         assert api.evictions == []
         api._do = answer
         await until(api.evicted)
-    assert spent(api)["evictions_per_hour"] == pytest.approx(1, abs=0.1)
+    assert read_spent(api)["evictions_per_hour"] == pytest.approx(1, abs=0.1)
 
 
-async def test_a_violation_that_was_not_planned_is_recorded_first(api, controlled):
+async def test_a_violation_that_was_not_planned_is_recorded_first(api, make_controller):
     budget(api, allowed=1)
     full(api)
     api.add_pod("v2", cpu="100m")
     api.answers["v1"] = [refused_by_budget()]
-    async with leading(controlled(evictTimeoutSeconds=0.01)):
+    async with leading(make_controller(evictTimeoutSeconds=0.01)):
         await until(lambda: api.evictions)
-    assert spent(api) is not None
+    assert read_spent(api) is not None
 
 
-async def test_a_violation_that_could_not_be_recorded_is_not_spent(api, controlled):
+async def test_a_violation_that_could_not_be_recorded_is_not_spent(api, make_controller):
     api.add_node()
     for name in ("v0", "v1"):
         api.add_pod(name, labels={"app": name})
@@ -129,7 +131,7 @@ async def test_a_violation_that_could_not_be_recorded_is_not_spent(api, controll
         return answer(seen, resource, *rest)
 
     api._do = do
-    async with leading(controlled(evictTimeoutSeconds=0.3)):
+    async with leading(make_controller(evictTimeoutSeconds=0.3)):
         await until(lambda: len(api.deletions) == 2)
     assert len(refused) == 3
-    assert spent(api)["pdb_violations_per_hour"] == pytest.approx(2, abs=0.1)
+    assert read_spent(api)["pdb_violations_per_hour"] == pytest.approx(2, abs=0.1)

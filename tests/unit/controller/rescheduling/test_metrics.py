@@ -27,7 +27,7 @@ NAMES = {
     "is_leader": (),
     "fit_mismatch_total": (),
 }
-"""Section 7 of the specification, with the labels before the one that all have."""
+"""The metrics of rescheduler-spec 7, each with its labels before the common one."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def metrics(registry):
 
 
 def change(metric):
-    """Let a child have a value, whatever its kind."""
+    """Give a child of any kind of metric a value."""
     if hasattr(metric, "observe"):
         metric.observe(1)
     else:

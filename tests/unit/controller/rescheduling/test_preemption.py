@@ -11,22 +11,22 @@ from harbourmaster.api.resources import PODS
 from helpers.evicting import leading, told, until
 
 
-async def test_rule_1_nothing_is_written_for_a_pod_with_a_nominated_node(full_api, controlled):
+async def test_rule_1_nothing_is_written_for_a_pod_with_a_nominated_node(full_api, make_controller):
     full_api.nominate("n1")
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await asyncio.sleep(0.5)
     assert full_api.writes() == []
 
 
 async def test_rule_3_room_is_made_on_another_node_when_the_preemption_is_stuck(
-    full_api, controlled
+    full_api, make_controller
 ):
     terminate(full_api, "v0", seconds=0)
     full_api.nominate("n1")
     full_api.add_node("n2")
     for name, cpu in (("w0", "1100m"), ("w1", "900m")):
         full_api.add_pod(name, "n2", cpu=cpu)
-    async with leading(controlled(housekeepingIntervalSeconds=30)):
+    async with leading(make_controller(housekeepingIntervalSeconds=30)):
         await asyncio.sleep(290)
         assert full_api.writes() == []
         assert await until(full_api.evicted) == ["w0"]
@@ -48,8 +48,8 @@ def terminate(api, name, seconds, **status):
     api.objects._keep(PODS, ("default", name), before, after)
 
 
-async def deletions_beside_preemption(api, controlled, reason, **settings):
-    """The deletions while a pod terminates on the nominated node for this reason."""
+async def deletions_beside_preemption(api, make_controller, reason, **settings):
+    """Return the deletions made while a pod terminates on the nominated node for a reason."""
     api.add_node()
     api.add_pod("v0", terminationGracePeriodSeconds=60)
     api.add_pod("v1")
@@ -59,15 +59,17 @@ async def deletions_beside_preemption(api, controlled, reason, **settings):
     critical = api.get(PODS, "c", "kube-system")
     api.put(PODS, {**critical, "spec": {**critical["spec"], "priority": 2_000_000_000}})
     api.nominate("n1")
-    async with leading(controlled(**settings)):
+    async with leading(make_controller(**settings)):
         await asyncio.sleep(0.5)
     assert api.evictions == []
     return api.deletions
 
 
-async def test_rule_4_victims_of_a_preemption_are_deleted_sooner_if_that_is_set(api, controlled):
+async def test_rule_4_victims_of_a_preemption_are_deleted_sooner_if_that_is_set(
+    api, make_controller
+):
     deletions = await deletions_beside_preemption(
-        api, controlled, "PreemptionByScheduler", shortenPreemption=True
+        api, make_controller, "PreemptionByScheduler", shortenPreemption=True
     )
     assert [(name, options["gracePeriodSeconds"]) for name, options in deletions] == [("v0", 10)]
     assert all("uid" in options["preconditions"] for _, options in deletions)
@@ -82,16 +84,16 @@ async def test_rule_4_victims_of_a_preemption_are_deleted_sooner_if_that_is_set(
     ],
 )
 async def test_rule_4_other_terminating_pods_keep_their_grace_period(
-    api, controlled, reason, settings
+    api, make_controller, reason, settings
 ):
-    assert await deletions_beside_preemption(api, controlled, reason, **settings) == []
+    assert await deletions_beside_preemption(api, make_controller, reason, **settings) == []
 
 
-async def test_rule_4_a_pod_that_cannot_be_read_hides_no_preempted_one(api, controlled):
+async def test_rule_4_a_pod_that_cannot_be_read_hides_no_preempted_one(api, make_controller):
     spec, status = {"nodeName": "n1"}, {"conditions": "broken"}
     metadata = {"name": "broken", "namespace": "default"}
     api.put(PODS, {"metadata": metadata, "spec": spec, "status": status})
     deletions = await deletions_beside_preemption(
-        api, controlled, "PreemptionByScheduler", shortenPreemption=True
+        api, make_controller, "PreemptionByScheduler", shortenPreemption=True
     )
     assert [name for name, _ in deletions] == ["v0"]

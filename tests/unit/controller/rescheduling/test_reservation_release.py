@@ -1,4 +1,4 @@
-"""Where rescheduling is switched off: what is left on nodes goes, and nothing else is done."""
+"""Rescheduling that is switched off removes its leftovers from nodes, and does nothing else."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_nodes_are_given_back(api, metrics):
     async with switched_off(api, metrics, allowed=True):
         await until(lambda: api.is_clean("n1") and api.is_clean("n3"))
     assert api.taints("n2") == api.taints("n3") == [FOREIGN]
-    assert {each.verb for each in api.requests} == {"create", "list", "get", "patch"}
+    assert {request.verb for request in api.requests} == {"create", "list", "get", "patch"}
     assert len([request for request in api.requests if request.verb == "list"]) == 1
 
 

@@ -49,8 +49,8 @@ def test_no_grace_at_all_is_refused():
     ],
 )
 def test_a_fault_is_told_at_its_key(values, fault):
-    (found,) = validate(settings(**values))[:1]
-    assert fault in str(found)
+    (problem,) = validate(settings(**values))[:1]
+    assert fault in str(problem)
 
 
 def test_the_defaults_are_right():
@@ -73,11 +73,11 @@ def test_times_follow_from_the_settings(values, settle, gone):
 
 
 def test_plans_go_by_the_settings_and_spare_us():
-    found = planner_settings(
+    plan_settings = planner_settings(
         ReschedulingSettings(protected_namespaces=("prod",), score_order="random"), "ours"
     )
-    assert found.protected_namespaces == {"prod", "ours"}
-    assert found.score_order == "random"
+    assert plan_settings.protected_namespaces == {"prod", "ours"}
+    assert plan_settings.score_order == "random"
     assert planner_settings(ReschedulingSettings(), "ours").seed == 0
 
 

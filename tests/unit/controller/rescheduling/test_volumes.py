@@ -1,4 +1,4 @@
-"""The volumes of a waiting pod: which claims are judged, and why others are not."""
+"""The claims of a pending pod are judged by their volumes, or reported with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERMS = (NodeTerm((NodeRequirement("zone", "In", ("a",)),)),)
 
 
 def pod(*volumes):
-    spec = {"volumes": [{"name": f"v{index}", **each} for index, each in enumerate(volumes)]}
+    spec = {"volumes": [{"name": f"v{index}", **source} for index, source in enumerate(volumes)]}
     metadata = {"name": "c", "namespace": "kube-system", "uid": "u"}
     return decode_pending(json.dumps({"metadata": metadata, "spec": spec}))
 
@@ -30,8 +30,8 @@ OWN = {"ephemeral": {"volumeClaimTemplate": {}}}
 
 def claim(annotations=BOUND, phase="Bound", modes=("ReadWriteOnce",), volume="pv", **metadata):
     spec = {"accessModes": list(modes), **({"volumeName": volume} if volume else {})}
-    found = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
-    return {**found, "status": {"phase": phase}}
+    bound_claim = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
+    return {**bound_claim, "status": {"phase": phase}}
 
 
 def volume(source="csi", labels=None, affinity=True):
@@ -40,36 +40,40 @@ def volume(source="csi", labels=None, affinity=True):
     return {"metadata": {"name": "pv", "labels": labels or {}}, "spec": spec}
 
 
-async def judged(pending, **objects):
-    """The pod with what the API has: claims and volumes by name; an error is raised."""
+async def read_volumes(pending, **objects):
+    """Read claims and volumes from objects by name, and raise those that are errors."""
 
     async def get(resource, name, namespace):
         assert (resource, namespace) in {(VOLUME_CLAIMS, "kube-system"), (VOLUMES, None)}
-        found = objects.get(name.replace("-", "_"), NotFoundError("not found"))
-        if isinstance(found, Exception):
-            raise found
-        return json.dumps(found).encode()
+        answer = objects.get(name.replace("-", "_"), NotFoundError("not found"))
+        if isinstance(answer, Exception):
+            raise answer
+        return json.dumps(answer).encode()
 
     return await with_volumes(pending, get)
 
 
 async def test_a_bound_claim_brings_the_node_affinity_of_its_volume():
-    found = await judged(pod(OF_CLAIM), data=claim(), pv=volume())
-    assert (found.volumes, found.unsupported) == ({"pv": TERMS}, ())
-    found = await judged(pod(OF_CLAIM), data=claim(), pv=volume("nfs", affinity=False))
-    assert (found.volumes, found.unsupported) == ({"pv": None}, ())
+    pod_with_volumes = await read_volumes(pod(OF_CLAIM), data=claim(), pv=volume())
+    assert (pod_with_volumes.volumes, pod_with_volumes.unsupported) == ({"pv": TERMS}, ())
+    pod_with_volumes = await read_volumes(
+        pod(OF_CLAIM), data=claim(), pv=volume("nfs", affinity=False)
+    )
+    assert (pod_with_volumes.volumes, pod_with_volumes.unsupported) == ({"pv": None}, ())
 
 
 async def test_the_claim_that_a_pod_makes_must_be_its_own():
     owners = [{"uid": "u"}]
-    found = await judged(pod(OWN), c_v0=claim(ownerReferences=owners), pv=volume())
-    assert found.unsupported == ()
-    found = await judged(pod(OWN), c_v0=claim(), pv=volume())
-    assert found.unsupported == ("PersistentVolumeClaim c-v0 (it belongs to another object)",)
+    pod_with_volumes = await read_volumes(pod(OWN), c_v0=claim(ownerReferences=owners), pv=volume())
+    assert pod_with_volumes.unsupported == ()
+    pod_with_volumes = await read_volumes(pod(OWN), c_v0=claim(), pv=volume())
+    assert pod_with_volumes.unsupported == (
+        "PersistentVolumeClaim c-v0 (it belongs to another object)",
+    )
 
 
 @pytest.mark.parametrize(
-    ("found", "of", "text"),
+    ("data", "of", "text"),
     [
         (claim(annotations={}), volume(), "it is not bound to a volume"),
         (claim(volume="", phase="Pending"), volume(), "it is not bound to a volume"),
@@ -87,25 +91,25 @@ async def test_the_claim_that_a_pod_makes_must_be_its_own():
         (ForbiddenError("is forbidden"), volume(), "is forbidden"),
     ],
 )
-async def test_what_is_not_judged_names_its_reason(found, of, text):
-    judged_pod = await judged(pod(OF_CLAIM, {"rbd": {}}), data=found, pv=of)
+async def test_what_is_not_judged_names_its_reason(data, of, text):
+    judged_pod = await read_volumes(pod(OF_CLAIM, {"rbd": {}}), data=data, pv=of)
     assert judged_pod.unsupported == ("volume rbd", f"PersistentVolumeClaim data ({text})")
 
 
-async def test_a_pod_is_helped_on_the_node_of_its_volume(api, controlled):
+async def test_a_pod_is_helped_on_the_node_of_its_volume(api, make_controller):
     for name in ("n1", "n2"):
         api.add_node(name)
         api.add_pod(f"on-{name}", name, cpu="2")
     api.add_critical()
-    found = api.get(PODS, "c", "kube-system")
-    api.put(PODS, {**found, "spec": {**found["spec"], "volumes": [{"name": "v", **OF_CLAIM}]}})
+    pending = api.get(PODS, "c", "kube-system")
+    api.put(PODS, {**pending, "spec": {**pending["spec"], "volumes": [{"name": "v", **OF_CLAIM}]}})
     node = api.get(NODES, "n2")
     api.put(NODES, {**node, "metadata": {**node["metadata"], "labels": {"zone": "a"}}})
-    async with leading(controlled()):
+    async with leading(make_controller()):
         await until(lambda: "UnsupportedConstraint" in told(api))
         assert api.writes() == []
     named = {"name": "data", "namespace": "kube-system", "annotations": BOUND}
     api.put(VOLUME_CLAIMS, {**claim(), "metadata": named})
     api.put(VOLUMES, volume())
-    async with leading(controlled()):
+    async with leading(make_controller()):
         assert await until(api.evicted) == ["on-n2"]
