@@ -81,12 +81,12 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
     """Find a cloud: one of the namespace where any suits, else a global one."""
     start = _start(cluster.metadata, cluster.status.scheduled_to, seen)
     if reason := cluster_is_settled(cluster, seen.now):
-        return start.stayed("Waiting", reason)
+        return start.with_current("Waiting", reason)
     constraints = cluster.spec.constraints
     try:
         wanted = compile_constraints(constraints and constraints.cloud, CLOUD_AT)
     except InvalidConstraintError as error:
-        return start.because("InvalidConstraint", str(error))
+        return start.without_target("InvalidConstraint", str(error))
     verdicts: list[CandidateVerdict] = []
     for namespace in (cluster.metadata.namespace, ""):
         of_clouds = [seen.verdict(cloud, wanted) for cloud in seen.clouds(namespace)]
@@ -96,7 +96,7 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
             compared = [target for target in matched if target.measured.terms] or matched
             return _choose(start, verdicts, compared, cluster.metadata, seen)
     start = msgspec.structs.replace(start, verdicts=verdicts)
-    return start.because("NoSuitableTarget", nothing_suits(verdicts, "cloud"))
+    return start.without_target("NoSuitableTarget", nothing_suits(verdicts, "cloud"))
 
 
 def decide_magnum_cluster(
@@ -111,12 +111,12 @@ def decide_magnum_cluster(
     # Consent does not change the spec, and it may come after the failure.
     is_retry = reason == _FAILED and mode != "Open"
     if reason and not is_retry:
-        return start.stayed("Waiting", reason)
+        return start.with_current("Waiting", reason)
     constraints = cluster.spec.constraints
     try:
         wanted = compile_constraints(constraints and constraints.project, PROJECT_AT)
     except InvalidConstraintError as error:
-        return start.because("InvalidConstraint", str(error))
+        return start.without_target("InvalidConstraint", str(error))
     own, projects = cluster.metadata.namespace, seen.snapshot.projects
     verdicts = [
         seen.verdict(project, wanted)
@@ -132,12 +132,12 @@ def decide_magnum_cluster(
     if matched:
         return _choose(start, verdicts, measured or matched, cluster.metadata, seen)
     if is_retry:
-        return start.stayed("Waiting", reason)
+        return start.with_current("Waiting", reason)
     start = msgspec.structs.replace(start, verdicts=verdicts)
     text = nothing_suits(verdicts, "project")
     if mode != "Open":
         text = f"{text}; {foreign_projects(cluster.metadata)}"
-    return start.because("NoSuitableTarget", text)
+    return start.without_target("NoSuitableTarget", text)
 
 
 def may_take(project: Metadata, cluster: Metadata, mode: ReferenceMode) -> bool:
@@ -277,7 +277,7 @@ def _choose(
     name = draw(chosen, seen.rules.seed, metadata.uid, metadata.key)
     target = next(target for target in compared if target.label == name)
     start = msgspec.structs.replace(start, verdicts=verdicts, scores=scores, chosen=chosen)
-    return start.goes("Placed", best_of(name, scores), target)
+    return start.with_target("Placed", best_of(name, scores), target)
 
 
 def _without_metrics(verdict: CandidateVerdict) -> CandidateVerdict:

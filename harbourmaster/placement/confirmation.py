@@ -57,7 +57,7 @@ def decide_confirmed(
     # No values of metrics: each new one would be another message.
     where = f"it would be placed on '{target.name}'" if target else "no cluster is suitable now"
     command = f"harbourmaster placement confirm {metadata.name} -n {metadata.namespace}"
-    return decision.because("NotConfirmed", f"{where}: to have it placed, run {command}")
+    return decision.without_target("NotConfirmed", f"{where}: to have it placed, run {command}")
 
 
 def _decide(application: Application, seen: Pass, herd: Herd | None) -> Decision:
@@ -73,8 +73,10 @@ def _decide(application: Application, seen: Pass, herd: Herd | None) -> Decision
     )
     if current is None:
         text = f"Cluster '{name}' does not exist: create it, or remove the annotation"
-        return decision.because("NoSuitableTarget", f"{text} {CURRENT_CLUSTER}")
+        return decision.without_target("NoSuitableTarget", f"{text} {CURRENT_CLUSTER}")
     if decision.outcome == "Stayed" or decision.is_elective:
         # What runs there is recorded first, so that it can be left properly.
-        return decision.goes("Placed", f"it runs there (annotation {CURRENT_CLUSTER})", current)
+        return decision.with_target(
+            "Placed", f"it runs there (annotation {CURRENT_CLUSTER})", current
+        )
     return decision

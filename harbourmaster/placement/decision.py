@@ -87,23 +87,23 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
             return f"{self.outcome}: {self.reason}"
         return self.reason if self.outcome == "Waiting" else ""
 
-    def goes(
+    def with_target(
         self, outcome: DecisionOutcome, reason: str, target: Candidate, *, is_elective: bool = False
     ) -> Decision:
-        """The decision for a target."""
+        """Return this decision with a target that is placed or moved to."""
         return msgspec.structs.replace(
             self, outcome=outcome, reason=reason, target=target, is_elective=is_elective
         )
 
-    def stayed(self, outcome: DecisionOutcome, reason: str) -> Decision:
-        """The decision for the current state."""
+    def with_current(self, outcome: DecisionOutcome, reason: str) -> Decision:
+        """Return this decision with the current cluster, where the object stays or waits."""
         chosen = (self.current,) if self.current else ()
         return msgspec.structs.replace(
             self, outcome=outcome, reason=reason, chosen=chosen, target=None, is_elective=False
         )
 
-    def because(self, outcome: DecisionOutcome, reason: str) -> Decision:
-        """The decision for no target."""
+    def without_target(self, outcome: DecisionOutcome, reason: str) -> Decision:
+        """Return this decision with no target, and the reason."""
         return msgspec.structs.replace(self, outcome=outcome, reason=reason, chosen=(), target=None)
 
 

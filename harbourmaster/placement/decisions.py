@@ -160,17 +160,17 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
         stickiness=seen.rules.stickiness,
     )
     if reason := not_now(application, seen.now):
-        return start.stayed("Waiting", reason)
+        return start.with_current("Waiting", reason)
     constraints = application.spec.constraints
     try:
         wanted = compile_constraints(constraints and constraints.cluster, AT)
     except InvalidConstraintError as error:
-        return start.because("InvalidConstraint", str(error))
+        return start.without_target("InvalidConstraint", str(error))
     if kinds := needed_kinds(application.spec.manifests):
         wanted = msgspec.structs.replace(wanted, kinds=kinds)
     view = seen.view(application.metadata.namespace, wanted)
     case = _Case(application, seen, view, herd or Herd(seen.rules))
-    return msgspec.structs.replace(case.decided(start), until=case.until)
+    return msgspec.structs.replace(case.decide(start), until=case.until)
 
 
 class _Case:
@@ -184,7 +184,7 @@ class _Case:
         self.until: datetime | None = None
         """The time at which the decision may change without any event."""
 
-    def decided(self, start: Decision) -> Decision:
+    def decide(self, start: Decision) -> Decision:
         current = self._current(start.current)
         if own := list(self._own(current)):
             self._view = view_with(self._view, own)
@@ -195,16 +195,16 @@ class _Case:
         view = self._view
         start = msgspec.structs.replace(start, verdicts=view.verdicts)
         if start.current and (reason := self._reason_to_stay(current)):
-            return start.stayed("Stayed", reason)
+            return start.with_current("Stayed", reason)
         if not view.matched:
-            return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
+            return start.without_target("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
         if current is None or current.reason:
             if current is not None and (volumes := self._volumes(current)):
                 reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
-                return start.stayed("Stayed", reason)
+                return start.with_current("Stayed", reason)
             return self._place(msgspec.structs.replace(start, failed=failed), current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
-            return start.stayed("Stayed", f"it must not move again until {stamp(until)}")
+            return start.with_current("Stayed", f"it must not move again until {stamp(until)}")
         return self._compare(start, current)
 
     def _current(self, name: str) -> CandidateVerdict | None:
@@ -307,17 +307,17 @@ class _Case:
         why = best_of(target.name, scores)
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if not start.current:
-            return start.goes("Placed", why, target)
+            return start.with_target("Placed", why, target)
         out = current.reason if current is not None else "it no longer exists"
         out = f"'{start.current}' is excluded ({out})"
         metadata = self._application.metadata
         if not self._herd.releases((metadata.namespace, start.current), metadata.key):
             self.until = self._herd.ends
-            return start.stayed(
+            return start.with_current(
                 "MoveLimited", f"{out}, but this pass allows no more moves from there"
             )
         self._herd.arrives(target, metadata.key)
-        return start.goes("Moved", f"{out}; {why}", target)
+        return start.with_target("Moved", f"{out}; {why}", target)
 
     def _compare(self, start: Decision, now: CandidateVerdict) -> Decision:
         """The decision if it could stay: whether another cluster is better."""
@@ -328,21 +328,23 @@ class _Case:
         chosen = best(scores)
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if current.name in chosen:
-            return start.stayed("Stayed", f"'{current.name}' still has the best score")
+            return start.with_current("Stayed", f"'{current.name}' still has the best score")
         why = best_of(self._draw(chosen).name, scores)
         if volumes := self._volumes(now):
-            return start.stayed("Stayed", f"{why}, {volumes}")
+            return start.with_current("Stayed", f"{why}, {volumes}")
         limit = rules.moves_per_application
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:
-            return start.stayed("Stayed", f"{why}, but it moved {limit} times in the last hour")
+            return start.with_current(
+                "Stayed", f"{why}, but it moved {limit} times in the last hour"
+            )
         key, matched = self._application.metadata.key, self._view.matched
         admitted = [name for name in chosen if self._herd.admits(matched[name], key)]
         if not admitted:
-            return start.stayed("Stayed", f"{why}, but this pass allows no more moves there")
+            return start.with_current("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._draw(admitted)
         self._herd.arrives(target, self._application.metadata.key)
-        return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)
+        return start.with_target("Moved", best_of(target.name, scores), target, is_elective=True)
 
     def _draw(self, names: Sequence[str]) -> Candidate:
         """One of the names with the best score; always the same for an application."""

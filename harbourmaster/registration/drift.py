@@ -90,9 +90,9 @@ def apply_repairs(
     result = copy.deepcopy(observed)
     for repair in repairs:
         if repair.entry:
-            _mend_entry(result, repair)
+            _repair_entry(result, repair)
         elif repair.field != ORDER:
-            _mend_metadata(result.setdefault("metadata", {}), repair)
+            _repair_metadata(result.setdefault("metadata", {}), repair)
     ranks = {entry["name"]: rank for rank, entry in enumerate(desired["webhooks"])}
     result["webhooks"] = sorted(
         result.get("webhooks") or (), key=lambda entry: ranks.get(entry["name"], len(ranks))
@@ -199,7 +199,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401
     return value
 
 
-def _mend_entry(configuration: dict[str, Any], repair: Repair) -> None:
+def _repair_entry(configuration: dict[str, Any], repair: Repair) -> None:
     entries = configuration.get("webhooks") or []
     if not repair.field:
         entries = [entry for entry in entries if entry["name"] != repair.entry]
@@ -220,7 +220,7 @@ def _mend_entry(configuration: dict[str, Any], repair: Repair) -> None:
         target[key] = repair.wanted
 
 
-def _mend_metadata(metadata: dict[str, Any], repair: Repair) -> None:
+def _repair_metadata(metadata: dict[str, Any], repair: Repair) -> None:
     if repair.field == "metadata.ownerReferences":
         owners = [
             reference
