@@ -92,9 +92,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/helpers/",
     "tests/property/",
     "tests/unit/controller/lifecycle/",
-    "tests/unit/gates/",
-    "tests/unit/policies/",
-    "tests/unit/registration/",
     "tests/unit/webhook/",
 )
 """Folders whose docstrings, comments and names are still to be rewritten."""

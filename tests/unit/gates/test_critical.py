@@ -1,4 +1,4 @@
-"""What is a critical add-on, all of its definition (decision D12, rescheduler-spec 1.2, 6.1)."""
+"""Tests of the definition of a critical add-on (decision D12, rescheduler-spec 1.2, 6.1)."""
 
 from __future__ import annotations
 

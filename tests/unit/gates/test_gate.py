@@ -1,4 +1,4 @@
-"""The patch that makes a pod wait."""
+"""Tests of the patch that makes a pod wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OURS = {"name": GATE}
 THEIRS = {"name": "example.com/quota"}
 
 
-def placed(pod, annotations, **options):
+def with_gate(pod, annotations, **options):
     metadata, spec = pod["metadata"], pod["spec"]
     operations = placement(
         annotations,
@@ -31,7 +31,7 @@ def test_c22_the_gate_and_annotations_are_added_and_all_else_stays(annotations, 
         pod["metadata"]["annotations"] = annotations
     if gates is not None:
         pod["spec"]["schedulingGates"] = gates
-    operations, after = placed(pod, added)
+    operations, after = with_gate(pod, added)
     assert {operation["op"] for operation in operations} == {"add"}
     assert after["spec"] == {"containers": [], "schedulingGates": [*(gates or []), OURS]}
     expected = {**(annotations or {}), **added}
@@ -41,13 +41,13 @@ def test_c22_the_gate_and_annotations_are_added_and_all_else_stays(annotations, 
 
 def test_null_counts_as_absent():
     pod = {"metadata": {"annotations": None}, "spec": {"schedulingGates": None}}
-    _, after = placed(pod, PROVISIONAL)
+    _, after = with_gate(pod, PROVISIONAL)
     assert after == {"metadata": {"annotations": PROVISIONAL}, "spec": {"schedulingGates": [OURS]}}
 
 
 def test_the_gate_is_not_added_twice():
     pod = {"metadata": {}, "spec": {"schedulingGates": [OURS, THEIRS]}}
-    operations, after = placed(pod, {})
+    operations, after = with_gate(pod, {})
     assert operations == []
     assert after == pod
 
@@ -65,7 +65,7 @@ def test_a_scheduler_is_named_instead_of_a_gate(before, gates):
         pod["spec"]["schedulerName"] = before
     if gates is not None:
         pod["spec"]["schedulingGates"] = gates
-    operations, after = placed(pod, PROVISIONAL, scheduler_name=SCHEDULER_NAME)
+    operations, after = with_gate(pod, PROVISIONAL, scheduler_name=SCHEDULER_NAME)
     assert {operation["op"] for operation in operations} == {"add"}
     assert after["spec"] == {**pod["spec"], "schedulerName": SCHEDULER_NAME}
     assert after["metadata"] == {"annotations": PROVISIONAL}
@@ -73,6 +73,6 @@ def test_a_scheduler_is_named_instead_of_a_gate(before, gates):
 
 def test_a_pod_that_names_it_gets_annotations_only():
     pod = {"metadata": {"annotations": {}}, "spec": {"schedulerName": SCHEDULER_NAME}}
-    _, after = placed(pod, PROVISIONAL, scheduler_name="")
+    _, after = with_gate(pod, PROVISIONAL, scheduler_name="")
     assert after == {**pod, "metadata": {"annotations": PROVISIONAL}}
-    assert placed(pod, {}, scheduler_name="")[0] == []
+    assert with_gate(pod, {}, scheduler_name="")[0] == []

@@ -1,4 +1,4 @@
-"""What a pod gets of its own metadata and of its parent's (keptn-spec 2.4, 11.1)."""
+"""Tests of what a pod takes from its own metadata and its parent's (keptn-spec 2.4, 11.1)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CHECKS = {
 }
 
 
-def tracked(pod=None, parent=None, *, labels=None, parent_labels=None, **options):
-    """As admission asks: the pod itself first, then its parent."""
+def tracking(pod=None, parent=None, *, labels=None, parent_labels=None, **options):
+    """Return the tracking of a pod as admission does: its own first, then its parent's."""
     metadata = Metadata(pod or {}, labels or {})
-    found = tracking_by_pod(metadata, lambda: NGINX, **options)
-    if found is not None or parent is None:
-        return found
+    own_tracking = tracking_by_pod(metadata, lambda: NGINX, **options)
+    if own_tracking is not None or parent is None:
+        return own_tracking
     return tracking_by_parent(
         metadata, Metadata(parent, parent_labels or {}), lambda: NGINX, **options
     )
@@ -44,12 +44,12 @@ def test_a_pod_with_all_values_gets_nothing():
 
 def test_c06_the_version_is_computed_where_there_is_none():
     own = keys(workload="w", app="a")
-    assert tracked(own).annotations == keys(version="930232967")
-    assert tracked(own, version_from_tag=True).annotations == keys(version="1.25")
+    assert tracking(own).annotations == keys(version="930232967")
+    assert tracking(own, version_from_tag=True).annotations == keys(version="1.25")
 
 
 def test_c18_a_pod_without_an_app_gets_its_workload_as_app():
-    assert tracked(keys(workload="waiter", version="1")).annotations == {
+    assert tracking(keys(workload="waiter", version="1")).annotations == {
         "keptn.sh/app": "waiter",
         APP_TYPE_KEY: SINGLE_SERVICE,
     }
@@ -61,20 +61,20 @@ def test_labels_are_enough_and_are_not_copied():
         "app.kubernetes.io/version": "1",
         "app.kubernetes.io/part-of": "a",
     }
-    assert tracked(labels=labels) == Tracking({})
+    assert tracking(labels=labels) == Tracking({})
 
 
 def test_c14_everything_but_the_container_is_copied_from_the_parent():
     parent = keys(workload="w", version="1", app="a", container="nginx") | CHECKS
-    found = tracked({}, parent)
-    assert found.annotations == keys(workload="w", version="1", app="a") | CHECKS
-    assert found.missing_container == ""
+    result = tracking({}, parent)
+    assert result.annotations == keys(workload="w", version="1", app="a") | CHECKS
+    assert result.missing_container == ""
 
 
 def test_c14_the_parents_labels_become_annotations_of_the_pod():
     labels = {"app.kubernetes.io/name": "w", "app.kubernetes.io/version": "1"}
-    found = tracked({}, {}, parent_labels=labels)
-    assert found.annotations == {
+    result = tracking({}, {}, parent_labels=labels)
+    assert result.annotations == {
         **keys(workload="w", version="1", app="w"),
         APP_TYPE_KEY: SINGLE_SERVICE,
     }
@@ -82,35 +82,35 @@ def test_c14_the_parents_labels_become_annotations_of_the_pod():
 
 def test_c16_a_pod_with_a_workload_inherits_nothing():
     own = keys(workload="w", version="1", app="a")
-    assert tracked(own, keys(workload="other") | CHECKS) == Tracking({})
+    assert tracking(own, keys(workload="other") | CHECKS) == Tracking({})
 
 
 def test_c17_the_parents_values_replace_the_pods():
-    found = tracked(keys(version="1", app="mine"), keys(workload="w", version="2"))
-    assert found.annotations == keys(workload="w", version="2")
+    result = tracking(keys(version="1", app="mine"), keys(workload="w", version="2"))
+    assert result.annotations == keys(workload="w", version="2")
 
 
 def test_what_only_the_pod_has_stays():
     own = {"keptn.sh/pre-deployment-tasks": "mine", "keptn.sh/post-deployment-tasks": "mine"}
     parent = keys(workload="w", version="1", app="a") | {"keptn.sh/pre-deployment-tasks": "theirs"}
-    found = tracked(own, parent)
-    assert found.annotations == keys(workload="w", version="1", app="a") | {
+    result = tracking(own, parent)
+    assert result.annotations == keys(workload="w", version="1", app="a") | {
         "keptn.sh/pre-deployment-tasks": "theirs"
     }
 
 
 def test_a_version_is_computed_by_the_parents_container():
     parent = keys(workload="w", app="a", container="nginx")
-    assert tracked(keys(version="1"), parent).annotations["keptn.sh/version"] == "1.25"
+    assert tracking(keys(version="1"), parent).annotations["keptn.sh/version"] == "1.25"
 
 
 @pytest.mark.parametrize("parent", [{}, keys(version="1", app="a") | CHECKS])
 def test_a_parent_without_a_workload_tracks_nothing(parent):
-    assert tracked(keys(version="1"), parent) is None
+    assert tracking(keys(version="1"), parent) is None
 
 
 def test_nothing_is_tracked_without_a_parent():
-    assert tracked({}) is None
+    assert tracking({}) is None
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_nothing_is_tracked_without_a_parent():
     ],
 )
 def test_c09_c10_a_container_that_is_not_there_makes_a_hash_and_is_told(pod, parent):
-    found = tracked(pod, parent)
-    assert found.annotations["keptn.sh/version"] == "930232967"
-    assert found.missing_container == "nope"
+    result = tracking(pod, parent)
+    assert result.annotations["keptn.sh/version"] == "930232967"
+    assert result.missing_container == "nope"
 
 
 def test_a_second_time_gives_nothing():
     parent = keys(workload="w", container="nginx") | CHECKS
-    added = tracked({}, parent).annotations
-    assert tracked(added, parent) == Tracking({})
+    added = tracking({}, parent).annotations
+    assert tracking(added, parent) == Tracking({})

@@ -1,4 +1,4 @@
-"""Which keys have a meaning, and which one a mistyped key was meant to be."""
+"""Tests of the known keys, and of the key that a mistyped one was meant to be."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ COMPOSED = re.compile(r"\{OURS\}([a-z-]+)")
 
 def test_every_key_in_our_sources_is_known():
     texts = [path.read_text() for path in SOURCES]
-    found = {key for text in texts for key in KEY.findall(text)}
-    found |= {f"gates.harbourmaster.dev/{name}" for t in texts for name in COMPOSED.findall(t)}
-    assert len(found) > 15
-    assert found <= KNOWN_KEYS, found - KNOWN_KEYS
+    used_keys = {key for text in texts for key in KEY.findall(text)}
+    used_keys |= {f"gates.harbourmaster.dev/{name}" for t in texts for name in COMPOSED.findall(t)}
+    assert len(used_keys) > 15
+    assert used_keys <= KNOWN_KEYS, used_keys - KNOWN_KEYS
 
 
 def test_keys_of_others_are_nobody_s_business():

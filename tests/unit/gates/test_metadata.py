@@ -1,4 +1,4 @@
-"""Which key counts, and how lists and pairs are read (keptn-spec 2.2, 11.1)."""
+"""Tests of the precedence of keys, and of reading lists and pairs (keptn-spec 2.2, 11.1)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_the_four_places_are_looked_at_in_order(key):
     places = [({key: "1"}, {}), ({}, {key: "2"}), ({fallback: "3"}, {}), ({}, {fallback: "4"})]
     for first in range(len(places)):
         annotations, labels = {}, {}
-        for one, other in places[first:]:
-            annotations.update(one)
-            labels.update(other)
+        for more_annotations, more_labels in places[first:]:
+            annotations.update(more_annotations)
+            labels.update(more_labels)
         assert lookup(annotations, labels, key) == str(first + 1)
 
 

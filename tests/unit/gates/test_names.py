@@ -1,4 +1,4 @@
-"""Names of Keptn's objects; the vectors are those of Keptn's own tests (keptn-spec 2.6, 3.1)."""
+"""Tests of the names of Keptn's objects, with the vectors of Keptn (keptn-spec 2.6, 3.1)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def test_a_long_app_leaves_room_for_workload_and_version():
 @pytest.mark.parametrize("parts", [("a" * 300,), ("a" * 300, "b" * 300, "c" * 300)])
 def test_what_can_not_be_cut_ends_in_a_hash(parts):
     name = resource_name(253, 80, *parts)
-    other = resource_name(253, 80, *parts[:-1], parts[-1][:-1] + "x")
+    similar_name = resource_name(253, 80, *parts[:-1], parts[-1][:-1] + "x")
     assert len(name) == 253
     assert re.fullmatch(r"[a-c-]+-[0-9a-f]{8}", name)
-    assert other != name
+    assert similar_name != name
 
 
 @given(
@@ -84,7 +84,7 @@ def test_generations(generation, expected):
 
 
 def test_digits_are_five_and_the_same_for_the_same_seed():
-    found = {digits(f"seed {number}") for number in range(500)}
-    assert all(re.fullmatch(r"[1-9]\d{4}", each) for each in found)
-    assert len(found) > 490
+    numbers = {digits(f"seed {number}") for number in range(500)}
+    assert all(re.fullmatch(r"[1-9]\d{4}", digit_string) for digit_string in numbers)
+    assert len(numbers) > 490
     assert digits("a") == digits("a")

@@ -1,4 +1,4 @@
-"""Which owner counts, and from which a pod may inherit (keptn-spec 2.3, 2.4)."""
+"""Tests of the owner that counts, and of those that pods inherit from (keptn-spec 2.3, 2.4)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_c04_nor_is_a_bare_pod():
 
 def test_c05_the_last_supported_owner_counts():
     first, last = owner("ReplicaSet", name="a"), owner("StatefulSet", name="b")
-    found = supported_owner([owner("Job"), first, owner("Job"), last, owner("Node")])
-    assert found == last
+    supported = supported_owner([owner("Job"), first, owner("Job"), last, owner("Node")])
+    assert supported == last
 
 
 def test_a_namesake_of_another_group_is_gated_by_its_own_metadata_and_inherits_nothing():
-    other = owner("StatefulSet", "apps.example.com/v1")
-    assert supported_owner([other]) == other
-    assert not is_parent(other)
+    foreign_set = owner("StatefulSet", "apps.example.com/v1")
+    assert supported_owner([foreign_set]) == foreign_set
+    assert not is_parent(foreign_set)
     assert not is_replica_set(owner("ReplicaSet", "apps.example.com/v1"))
 
 

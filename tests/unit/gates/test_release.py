@@ -82,20 +82,20 @@ def test_a_pod_that_changed_is_not_touched(changed):
         jsonpatch.apply_patch(changed, removal("u", [GATE], None))
 
 
-def nudged(annotations, add, drop=()):
-    found = pod(annotations=annotations)
+def apply_nudge(annotations, add, drop=()):
+    before = pod(annotations=annotations)
     operations = nudge("u", annotations, add, drop=drop)
-    return operations and jsonpatch.apply_patch(found, operations)["metadata"]["annotations"]
+    return operations and jsonpatch.apply_patch(before, operations)["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"a/b": "c"}])
 def test_a_nudge_sets_what_is_new_and_nothing_else(annotations):
-    found = nudged(annotations, {"x/checks": "late"})
-    assert found == {**(annotations or {}), "x/checks": "late"}
+    after = apply_nudge(annotations, {"x/checks": "late"})
+    assert after == {**(annotations or {}), "x/checks": "late"}
 
 
 def test_a_nudge_takes_away_what_is_there():
-    assert nudged({"a": "1", "b": "2"}, {}, ("b", "c")) == {"a": "1"}
+    assert apply_nudge({"a": "1", "b": "2"}, {}, ("b", "c")) == {"a": "1"}
 
 
 def test_what_changes_nothing_is_no_nudge():
@@ -105,13 +105,13 @@ def test_what_changes_nothing_is_no_nudge():
 
 @pytest.mark.parametrize("annotations", [None, {}])
 def test_only_a_map_that_is_written_whole_is_bound_to_what_was_seen(annotations):
-    """Somebody may have made one meanwhile, to release the pod by hand perhaps."""
+    """Another client may have written the map meanwhile, for example to release the pod by hand."""
     held = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
-    found = [
+    patches = [
         nudge("u", annotations, {"a": "1"}, revision="7"),
         removal("u", [GATE], annotations, revision="7"),
     ]
-    assert [held in one for one in found] == [annotations is None] * 2
+    assert [held in patch for patch in patches] == [annotations is None] * 2
 
 
 def test_a_nudge_is_for_one_very_pod():
@@ -148,7 +148,7 @@ def test_what_a_pod_is_told(told, state, again, value):
 
 
 def test_who_was_told_that_checks_passed():
-    assert [says_passed(each) for each in (PASSED, "passed-2", "", LATE)] == [
+    assert [says_passed(value) for value in (PASSED, "passed-2", "", LATE)] == [
         True,
         True,
         False,

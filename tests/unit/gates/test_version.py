@@ -1,4 +1,4 @@
-"""Versions that nobody gave, with the vectors of keptn-spec 2.5."""
+"""Tests of computed versions, with the vectors of keptn-spec 2.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod waits for, as its annotations say it."""
+"""Tests of reading from annotations what a pod waits for."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ def test_a_blank_list_waits_for_nothing(text):
 
 
 def test_all_items_of_a_list_are_read_in_their_order():
-    found = waits("job/migrate, deployment/db,pod/app=cache\nservice/queue crd/widgets.example.com")
-    assert [(item.kind, item.name, item.label) for item in found.items] == [
+    parsed = waits(
+        "job/migrate, deployment/db,pod/app=cache\nservice/queue crd/widgets.example.com"
+    )
+    assert [(item.kind, item.name, item.label) for item in parsed.items] == [
         ("job", "migrate", None),
         ("deployment", "db", None),
         ("pod", "", ("app", "cache")),
         ("service", "queue", None),
         ("crd", "widgets.example.com", None),
     ]
-    assert (found.faults, found.timeout, found.on_timeout) == ((), 0.0, "Keep")
+    assert (parsed.faults, parsed.timeout, parsed.on_timeout) == ((), 0.0, "Keep")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +63,8 @@ def test_all_items_of_a_list_are_read_in_their_order():
     ],
 )
 def test_kinds_have_the_names_that_kubectl_takes(word, kind):
-    found = waits(f"{word}/x")
-    assert ([item.kind for item in found.items], found.faults) == ([kind], ())
+    parsed = waits(f"{word}/x")
+    assert ([item.kind for item in parsed.items], parsed.faults) == ([kind], ())
 
 
 @pytest.mark.parametrize(
@@ -118,9 +120,9 @@ def test_an_item_that_is_named_twice_counts_once():
     ],
 )
 def test_what_is_not_an_item_is_told_with_its_place_and_what_to_do(text, told):
-    found = waits(f"job/good, {text}")
-    assert [item.name for item in found.items] == ["good"]
-    (fault,) = found.faults
+    parsed = waits(f"job/good, {text}")
+    assert [item.name for item in parsed.items] == ["good"]
+    (fault,) = parsed.faults
     wrong, at, to_do = fault.split(": ", 2)
     assert told in wrong
     assert at == f"metadata.annotations[{WAIT_FOR_KEY}]"
@@ -135,8 +137,8 @@ def test_a_mistyped_kind_is_guessed():
     ("given", "seconds"), [("10m", 600.0), ("90s", 90.0), ("1h30m", 5400.0), ("", 0.0)]
 )
 def test_a_time_out_is_a_duration(given, seconds):
-    found = waits("job/x", timeout=given)
-    assert (found.timeout, found.faults) == (seconds, ())
+    parsed = waits("job/x", timeout=given)
+    assert (parsed.timeout, parsed.faults) == (seconds, ())
 
 
 @pytest.mark.parametrize("given", ["10", "0s", "-1m", "soon", "9999999h" * 20, "1s" * 20])
@@ -209,9 +211,9 @@ def test_every_kind_can_be_written_by_its_own_name():
     ],
 )
 def test_mistakes_are_told_at_their_place(annotations, told):
-    found = key_mistakes(annotations, {}, "spec.template.metadata.{}")
-    assert len(found) == len(told)
-    for mistake, expected in zip(found, told, strict=True):
+    mistakes = key_mistakes(annotations, {}, "spec.template.metadata.{}")
+    assert len(mistakes) == len(told)
+    for mistake, expected in zip(mistakes, told, strict=True):
         assert expected in mistake.text
         assert "spec.template.metadata.annotations" in mistake.text
 

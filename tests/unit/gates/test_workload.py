@@ -1,4 +1,4 @@
-"""The workload that a gated pod tells of (keptn-spec 2.6, 2.7)."""
+"""Tests of the workload that a gated pod names (keptn-spec 2.6, 2.7)."""
 
 from __future__ import annotations
 

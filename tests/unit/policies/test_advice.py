@@ -1,4 +1,4 @@
-"""What is accepted with a warning."""
+"""Tests of policies that are accepted with a warning."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from helpers.work import lines
 NONE = requirement(operator="DoesNotExist", values=[])
 
 
-def weighted(**term):
+def weighted_term(**term):
     return {"weight": 1, "podAffinityTerm": {**VALID_POD_TERM, **term}}
 
 
 def ready(spec):
-    """A cluster policy with selectors and an effect, so that nothing but ``spec`` is odd."""
+    """Return a cluster policy with selectors and an effect, so that only ``spec`` is odd."""
     base = {"podSelector": {}, "namespaceSelector": {}, "nodeName": "n"}
     return cluster_policy({**base, **spec})
 
@@ -44,15 +44,15 @@ POD_TERM = f"{NEAR}[0]"
 
 
 def odd(spec):
-    """The one warning on a policy that is accepted."""
-    found = ready(spec)
-    assert validate(found) == ()
-    (warning,) = warn(found)
+    """Return the only warning on a policy that is accepted."""
+    policy = ready(spec)
+    assert validate(policy) == ()
+    (warning,) = warn(policy)
     return warning
 
 
 @pytest.mark.parametrize(
-    ("found", "index", "part"),
+    ("expression", "index", "part"),
     [
         (requirement(operator="Gt", values=["x"]), 0, "integer"),
         (requirement(operator="Lt", values=[str(2**63)]), 0, "integer"),
@@ -60,11 +60,11 @@ def odd(spec):
         (requirement(values=["b", "b c"]), 1, "label value"),
     ],
 )
-def test_a_value_that_no_scheduler_accepts_is_told(found, index, part):
-    warning = odd(node_terms(expressions(found)))
+def test_a_value_that_no_scheduler_accepts_is_told(expression, index, part):
+    warning = odd(node_terms(expressions(expression)))
     assert warning.startswith(f"{NODE_EXPRESSIONS}[0].values[{index}]: ")
     assert part in warning
-    preference = odd(preferences({"weight": 1, "preference": expressions(found)}))
+    preference = odd(preferences({"weight": 1, "preference": expressions(expression)}))
     at = f"{PREFERENCES}[0].preference.matchExpressions[0].values[{index}]: "
     assert preference == warning.replace(f"{NODE_EXPRESSIONS}[0].values[{index}]: ", at)
 
@@ -83,7 +83,7 @@ ODDITIES = [
         "rejected",
     ),
     (
-        apart(weighted(namespaceSelector={"matchLabels": {"a": "b c"}})),
+        apart(weighted_term(namespaceSelector={"matchLabels": {"a": "b c"}})),
         f"{APART}[0].podAffinityTerm.namespaceSelector.matchLabels: ",
         "rejected",
     ),
@@ -134,7 +134,7 @@ def test_an_oddity_is_accepted_with_a_warning(spec, start, part):
         (node_terms(expressions(SAME), expressions(SAME)), f"{TERMS}[1]", 0),
         (preferences({"weight": 1}, {"weight": 1}), f"{PREFERENCES}[1]", 0),
         (near(VALID_POD_TERM, {**VALID_POD_TERM, "namespaces": []}), f"{NEAR}[1]", 0),
-        (apart(weighted(), weighted()), f"{APART}[1]", 0),
+        (apart(weighted_term(), weighted_term()), f"{APART}[1]", 0),
         (near({**VALID_POD_TERM, "namespaces": ["a", "b", "b"]}), f"{POD_TERM}.namespaces[2]", 1),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_policy_without_effect_is_told(spec):
         node_terms({}),
         preferences({"weight": 1}),
         near(VALID_POD_TERM),
-        apart(weighted()),
+        apart(weighted_term()),
     ],
 )
 def test_whatever_a_policy_sets_is_an_effect(spec):

@@ -16,7 +16,7 @@ SUBS = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
 def merge(before, *policies):
-    """Before and the policies are affinities."""
+    """Return the merge of policies into a pod; all arguments are affinities."""
     documents = [cluster_policy(f"c{i}", affinity=policy) for i, policy in enumerate(policies)]
     return merged(workload(affinity=before), *documents)
 
@@ -127,10 +127,10 @@ def test_unknown_fields_at_every_depth_stay():
         "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term], "u3": 3}, "u4": 4},
         "u5": 5,
     }
-    found = after(before, TERM)
+    patched = after(before, TERM)
     expected = {**term, **expressions(one_of("a", "1"), {**one_of("z", "1"), "u1": 1})}
     before["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] = [expected]
-    assert found == before
+    assert patched == before
 
 
 def test_lists_are_appended_to_item_by_item():
@@ -151,9 +151,9 @@ def test_other_parts_of_the_affinity_are_not_touched(sub):
     if sub == "nodeAffinity":
         item = {"weight": 1, "preference": expressions(one_of("a", "1"))}
     others = {name: {"future": 1} for name in SUBS if name != sub}
-    found = merge(others, {sub: {PREFERRED: [item]}})
-    assert found.paths == [f"{AT}/{sub}"]
-    assert found.spec["affinity"] == {**others, sub: {PREFERRED: [item]}}
+    merged = merge(others, {sub: {PREFERRED: [item]}})
+    assert merged.paths == [f"{AT}/{sub}"]
+    assert merged.spec["affinity"] == {**others, sub: {PREFERRED: [item]}}
 
 
 def test_example_i_preferred_of_the_pod_and_required_of_the_policy():
@@ -190,37 +190,37 @@ def pod_term(topology, **more):
     return {"topologyKey": topology, "labelSelector": {"matchLabels": {"a": "b"}}, **more}
 
 
-def weighted(weight, topology):
+def weighted_term(weight, topology):
     return {"weight": weight, "podAffinityTerm": pod_term(topology)}
 
 
 @pytest.mark.parametrize("sub", ["podAffinity", "podAntiAffinity"])
 def test_pod_affinity_is_merged_without_exact_duplicates(sub):
-    before = {sub: {REQUIRED: [pod_term("h")], PREFERRED: [weighted(5, "z")]}}
+    before = {sub: {REQUIRED: [pod_term("h")], PREFERRED: [weighted_term(5, "z")]}}
     policy = {
         sub: {
             REQUIRED: [pod_term("h"), pod_term("z")],
-            PREFERRED: [weighted(5, "z"), weighted(6, "z")],
+            PREFERRED: [weighted_term(5, "z"), weighted_term(6, "z")],
         }
     }
     assert after(before, policy) == policy
 
 
 def test_pod_terms_that_mean_the_same_are_not_added():
-    one, other = (pod_term("h", namespaces=[*names]) for names in ("xy", "yx"))
-    assert operations(near(one)["affinity"], near(other)["affinity"]) == []
+    before, policy = (pod_term("h", namespaces=[*names]) for names in ("xy", "yx"))
+    assert operations(near(before)["affinity"], near(policy)["affinity"]) == []
 
 
 def test_pod_terms_that_differ_are_added():
-    one, other = {"topologyKey": "h"}, {"topologyKey": "h", "namespaceSelector": {}}
-    before, policy = near(one)["affinity"], near(other)["affinity"]
-    assert after(before, policy) == near(one, other)["affinity"]
+    own_term, policy_term = {"topologyKey": "h"}, {"topologyKey": "h", "namespaceSelector": {}}
+    before, policy = near(own_term)["affinity"], near(policy_term)["affinity"]
+    assert after(before, policy) == near(own_term, policy_term)["affinity"]
 
 
 DUPLICATES = {
     "nodeAffinity": preferences(preference(1, "a", "A"), preference(1, "a", "A")),
     "podAffinity": near(pod_term("h"), pod_term("h")),
-    "podAntiAffinity": apart(weighted(1, "h"), weighted(1, "h")),
+    "podAntiAffinity": apart(weighted_term(1, "h"), weighted_term(1, "h")),
 }
 
 

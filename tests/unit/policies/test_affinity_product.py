@@ -19,19 +19,19 @@ from helpers.nodes import all_nodes, holds
 from helpers.policy_parts import expressions, fields
 
 
-def conjoined(pod, policy, node_selector=None, *, skip=False):
-    """The terms, and the conflict; None for a pod without terms."""
-    found, conflict = conjunction(
+def product_and_conflict(pod, policy, node_selector=None, *, skip=False):
+    """Return the terms, or None for a pod without terms, and the conflict."""
+    product, conflict = conjunction(
         None if pod is None else node_terms(pod),
         compile_requirement(policy),
         node_selector or {},
         skip_conflicts=skip,
     )
-    return (None if found is None else list(found.terms)), conflict
+    return (None if product is None else list(product.terms)), conflict
 
 
 def terms(pod, policy, **options):
-    return conjoined(pod, policy, **options)[0]
+    return product_and_conflict(pod, policy, **options)[0]
 
 
 ETCD = one_of("d", "etcd")
@@ -134,11 +134,11 @@ def test_example_h_the_policy_applied_last_comes_first():
 def test_policy_of_two_terms_applied_six_times_does_not_grow(pod, skip):
     policy = [expressions(A), expressions(B)]
     once = terms(pod, policy, skip=skip)
-    found = once
+    repeated = once
     for _ in range(5):
-        found = terms(found, policy, skip=skip)
-    assert found == once
-    assert pod is not None or len(found) == 2
+        repeated = terms(repeated, policy, skip=skip)
+    assert repeated == once
+    assert pod is not None or len(repeated) == 2
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -150,8 +150,8 @@ def test_pod_that_already_holds_all_is_returned_itself(skip):
 
 def test_unknown_fields_of_terms_and_requirements_are_kept():
     requirement = {**A, "future": [1]}
-    found = terms([{**expressions(requirement), "future": {"x": 1}}], [expressions(B)])
-    assert found == [{**expressions(B, requirement), "future": {"x": 1}}]
+    product = terms([{**expressions(requirement), "future": {"x": 1}}], [expressions(B)])
+    assert product == [{**expressions(B, requirement), "future": {"x": 1}}]
 
 
 def test_unknown_field_does_not_hinder_absorption():
@@ -199,16 +199,16 @@ def etcd_or_other(*, is_left_out):
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_conflict_names_both_sides(skip):
-    found = conjoined([OTHER], [expressions(ETCD)], skip=skip)[1]
-    assert found == etcd_or_other(is_left_out=skip)
+    reported = product_and_conflict([OTHER], [expressions(ETCD)], skip=skip)[1]
+    assert reported == etcd_or_other(is_left_out=skip)
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_node_selector_of_the_pod_conflicts_too(skip):
-    found = conjoined(None, [expressions(ETCD)], {"d": "other"}, skip=skip)[1]
-    assert found == etcd_or_other(is_left_out=skip)
-    assert conjoined(None, [expressions(ETCD)], {"d": "etcd"}, skip=skip)[1] is None
-    assert conjoined(None, [expressions(ETCD)], {"e": "other"}, skip=skip)[1] is None
+    reported = product_and_conflict(None, [expressions(ETCD)], {"d": "other"}, skip=skip)[1]
+    assert reported == etcd_or_other(is_left_out=skip)
+    assert product_and_conflict(None, [expressions(ETCD)], {"d": "etcd"}, skip=skip)[1] is None
+    assert product_and_conflict(None, [expressions(ETCD)], {"e": "other"}, skip=skip)[1] is None
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -223,7 +223,7 @@ def test_node_selector_of_the_pod_conflicts_too(skip):
     ],
 )
 def test_one_pair_of_alternatives_that_fits_is_no_conflict(pod, policy, skip):
-    assert conjoined(pod, policy, skip=skip)[1] is None
+    assert product_and_conflict(pod, policy, skip=skip)[1] is None
 
 
 def none_of(*values):
@@ -232,7 +232,7 @@ def none_of(*values):
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_requirements_that_only_together_exclude_are_a_conflict(skip):
-    found, noted = conjoined(
+    product, noted = product_and_conflict(
         [expressions(one_of("d", "x", "y"))],
         [expressions(none_of("x"), none_of("y"), A)],
         skip=skip,
@@ -240,25 +240,28 @@ def test_requirements_that_only_together_exclude_are_a_conflict(skip):
     excluded = [("NotIn", frozenset(value)) for value in "xy"]
     assert noted == conflict(excluded, [value_in("x", "y")], is_left_out=skip)
     kept = [A] if skip else [none_of("x"), none_of("y"), A]
-    assert found == [expressions(*kept, one_of("d", "x", "y"))]
+    assert product == [expressions(*kept, one_of("d", "x", "y"))]
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_conflict_that_lasts_names_the_side_that_is_not_the_policys(skip):
     pod = [expressions(ETCD, one_of("d", "other"))]
-    assert conjoined(pod, [expressions(ETCD)], skip=skip) == (pod, etcd_or_other(is_left_out=False))
+    assert product_and_conflict(pod, [expressions(ETCD)], skip=skip) == (
+        pod,
+        etcd_or_other(is_left_out=False),
+    )
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_terms_that_hold_the_policys_conflict_only_with_themselves(skip):
     pod = [expressions(A), expressions(B)]
-    assert conjoined(pod, [expressions(A), expressions(B)], skip=skip) == (pod, None)
+    assert product_and_conflict(pod, [expressions(A), expressions(B)], skip=skip) == (pod, None)
 
 
 def test_added_node_selector_conflicts_where_every_term_excludes_a_label_of_it():
     added = {"d": "etcd", "a": "x"}
-    found = selector_conflict([expressions(A), OTHER], added)
-    assert found == conflict([value_in("x")], [value_in("A")], key="a")
+    reported = selector_conflict([expressions(A), OTHER], added)
+    assert reported == conflict([value_in("x")], [value_in("A")], key="a")
     assert selector_conflict([expressions(A), OTHER, expressions(B)], added) is None
     assert selector_conflict([expressions(A), OTHER, expressions(ETCD)], added) is None
     assert selector_conflict([fields(one_of("d", "other"))], added) is None
@@ -304,33 +307,34 @@ def test_skipping_leaves_out_excluded_fields():
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if "exclude" not in name])
 def test_skipping_without_a_conflict_is_the_product(name):
     pod, policy, expected = EXAMPLES[name]
-    found, noted = conjoined(pod, policy, skip=True)
+    product, noted = product_and_conflict(pod, policy, skip=True)
     assert noted is None
-    assert set(node_terms(found).keys) == set(node_terms(expected).keys)
+    assert set(node_terms(product).keys) == set(node_terms(expected).keys)
 
 
 POOL = {value: expressions(one_of("a", value)) for value in "123"}
 
 
-def admitted(found):
+def admitted_nodes(node_selector_terms):
     return {
         (name, frozenset(labels.items()))
         for name, labels in all_nodes()
-        if found is None or any(holds(term, name, labels) for term in found)
+        if node_selector_terms is None
+        or any(holds(term, name, labels) for term in node_selector_terms)
     }
 
 
 def test_skipping_drops_nothing_where_one_of_the_pods_alternatives_fits():
     pod, policy = [POOL["1"], POOL["2"]], [POOL["1"]]
-    found, noted = conjoined(pod, policy, skip=True)
+    product, noted = product_and_conflict(pod, policy, skip=True)
     assert noted is None
-    assert admitted(found) == admitted(policy)
+    assert admitted_nodes(product) == admitted_nodes(policy)
 
 
 def test_skipping_keeps_a_policy_with_an_empty_term_for_a_pod_without_terms():
     policy = [{}, POOL["1"]]
-    assert admitted(terms(None, policy)) == admitted(policy)
-    assert admitted(terms(None, policy, skip=True)) == admitted(policy)
+    assert admitted_nodes(terms(None, policy)) == admitted_nodes(policy)
+    assert admitted_nodes(terms(None, policy, skip=True)) == admitted_nodes(policy)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ A, B = one_of("a", "A"), one_of("b", "B")
 
 def terms(pod, policy, *, skip=False):
     start = None if pod is None else node_terms(pod)
-    found, _ = conjunction(start, compile_requirement(policy), {}, skip_conflicts=skip)
-    return list(found.terms)
+    product, _ = conjunction(start, compile_requirement(policy), {}, skip_conflicts=skip)
+    return list(product.terms)
 
 
 def alternatives(key, count, *, values=("",)):
@@ -85,22 +85,22 @@ def test_more_bytes_than_the_bound_are_too_many(pod, policy, skip):
     ],
 )
 def test_what_fits_the_bound_of_bytes_is_built(pod, policy):
-    found = terms(pod, policy)
-    assert 225 * 1024 < len(json.dumps(found)) < MAX_BYTES
+    product = terms(pod, policy)
+    assert 225 * 1024 < len(json.dumps(product)) < MAX_BYTES
 
 
 def test_large_term_that_absorbs_is_counted_once():
     large = expressions(A, one_of("b", *(f"{index}{KIBIBYTE}" for index in range(200))))
-    found = terms([large, expressions(B)], [expressions(A), *alternatives("c", 3)])
-    assert len(found) == 5
-    assert found[0] == large
+    product = terms([large, expressions(B)], [expressions(A), *alternatives("c", 3)])
+    assert len(product) == 5
+    assert product[0] == large
 
 
 def test_size_bounds_the_text_from_above():
     pod, policy = alternatives("a", 9), [*alternatives("b", 9), expressions(A)]
-    found, _ = conjunction(node_terms(pod), compile_requirement(policy), {}, skip_conflicts=False)
-    assert found is not None
-    assert found.size >= len(json.dumps(found.terms, separators=(",", ":"))) - len("[]")
+    product, _ = conjunction(node_terms(pod), compile_requirement(policy), {}, skip_conflicts=False)
+    assert product is not None
+    assert product.size >= len(json.dumps(product.terms, separators=(",", ":"))) - len("[]")
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -153,9 +153,9 @@ def test_refusal_compares_no_more_pairs_than_may_be_built(monkeypatch, pod_key, 
 class Counted(frozenset):
     comparisons = 0
 
-    def __le__(self, other):
+    def __le__(self, superset):
         Counted.comparisons += 1
-        return super().__le__(other)
+        return super().__le__(superset)
 
 
 @pytest.mark.parametrize("shared", [[], [B]])
@@ -173,7 +173,7 @@ def test_absorption_looks_only_at_policy_terms_that_may_absorb(monkeypatch, shar
 # What the pod brought
 
 
-def bounded(pod, policy, brought):
+def bounded_product(pod, policy, brought):
     return conjunction(
         node_terms(pod),
         compile_requirement(policy),
@@ -185,31 +185,33 @@ def bounded(pod, policy, brought):
 
 def test_policy_of_one_term_fits_whatever_number_the_pod_brought():
     pod = alternatives("a", MAX_TERMS + 88)
-    assert len(bounded(pod, [expressions(B)], pod).terms) == len(pod)
+    assert len(bounded_product(pod, [expressions(B)], pod).terms) == len(pod)
     with pytest.raises(ProductTooLargeError, match=r"^1200 terms, more than 600$"):
-        bounded(pod, [expressions(A), expressions(B)], pod)
+        bounded_product(pod, [expressions(A), expressions(B)], pod)
 
 
 def test_repeated_terms_of_the_pod_raise_no_bound():
     pod = [expressions(A)] * 600
     with pytest.raises(ProductTooLargeError, match=r"^513 terms, more than 512$"):
-        bounded(pod, alternatives("b", 513), pod)
+        bounded_product(pod, alternatives("b", 513), pod)
 
 
 def test_policy_of_one_term_fits_a_pod_that_is_over_the_bytes_by_itself():
     pod = alternatives("a", 250, values=["x" * 1100])
-    assert len(bounded(pod, [expressions(B)], pod).terms) == 250
+    assert len(bounded_product(pod, [expressions(B)], pod).terms) == 250
     with pytest.raises(ProductTooLargeError, match="KiB, more than 256 KiB"):
-        bounded(pod, [expressions(A), expressions(B)], pod)
+        bounded_product(pod, [expressions(A), expressions(B)], pod)
 
 
 def test_a_pod_within_the_bytes_is_not_brought_over_them_by_one_term_either():
     pod = alternatives("a", 250)
-    assert len(bounded(pod, [expressions(one_of("b", "x" * 512))], pod).terms) == 250
+    assert len(bounded_product(pod, [expressions(one_of("b", "x" * 512))], pod).terms) == 250
     with pytest.raises(ProductTooLargeError, match="KiB, more than 256 KiB"):
-        bounded(pod, [expressions(one_of("b", "x" * 2048))], pod)
+        bounded_product(pod, [expressions(one_of("b", "x" * 2048))], pod)
 
 
 def test_one_term_over_the_bytes_is_refused_on_any_pod():
     with pytest.raises(ProductTooLargeError, match="KiB, more than 256 KiB"):
-        bounded([expressions(A)], [expressions(one_of("b", 300 * KIBIBYTE))], [expressions(A)])
+        bounded_product(
+            [expressions(A)], [expressions(one_of("b", 300 * KIBIBYTE))], [expressions(A)]
+        )

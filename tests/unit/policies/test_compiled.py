@@ -1,4 +1,4 @@
-"""What a compiled policy takes in memory."""
+"""Tests of the memory that a compiled policy takes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EMPTY = {
 
 
 def largest(make):
-    """A stored policy of as many terms as fit."""
+    """Return a stored policy of as many terms as fit, and their number."""
     count = 1000
-    while len(encoded(make(count + 1000))) <= MAX_SPEC_BYTES:
+    while len(encode(make(count + 1000))) <= MAX_SPEC_BYTES:
         count += 1000
-    return encoded(make(count)), count
+    return encode(make(count)), count
 
 
-def encoded(affinity):
+def encode(affinity):
     return json.dumps(
         cluster_policy(affinity={"nodeAffinity": affinity}), separators=(",", ":")
     ).encode()
@@ -43,7 +43,7 @@ def test_a_stored_policy_of_equal_terms_takes_little_memory(kind):
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert compiled.fault is None
-    found = compiled.required.terms.terms if kind == "required" else compiled.lists[0][1]
-    assert len(found) == count
+    entries = compiled.required.terms.terms if kind == "required" else compiled.lists[0][1]
+    assert len(entries) == count
     # A hundred times the bytes of its JSON before equal terms were shared.
     assert size < 12 * MAX_SPEC_BYTES, size

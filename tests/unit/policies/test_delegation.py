@@ -1,4 +1,4 @@
-"""Which policies are left to the API server, in which order they may be, and what is applied."""
+"""Tests of the policies left to the API server, of their order, and of what is applied."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ ALL = {"podSelector": {}, "namespaceSelector": {}}
 
 
 def asking(name, spec, enforcement="Both", make=cluster_policy, **annotations):
-    """A policy that asks to be enforced so."""
+    """Return a policy with this enforcement mode."""
     annotations = {ENFORCEMENT_KEY: enforcement, **annotations}
     return make({**ALL, **spec}, name=name, annotations=annotations)
 
 
-def chosen(*policies, namespaces=(), **options):
+def choose(*policies, namespaces=(), **options):
     options = {"waiting_scheduler": "keptn-scheduler", **options}
     return select(map(compile_policy, policies), namespaces=namespaces, **options)
 
 
 def reasons(*policies, **options):
-    return [refusal.reason for refusal in chosen(*policies, **options).refusals]
+    return [refusal.reason for refusal in choose(*policies, **options).refusals]
 
 
 def names(*policies, **options):
-    return [policy.rank[2] for policy in chosen(*policies, **options).policies]
+    return [policy.rank[2] for policy in choose(*policies, **options).policies]
 
 
 def test_policies_that_ask_are_chosen_in_the_order_in_which_they_apply():
@@ -89,8 +89,8 @@ def test_policies_that_ask_are_chosen_in_the_order_in_which_they_apply():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_expressed_stays_with_the_webhook(spec, reason):
-    [found] = reasons(asking("a", spec))
-    assert reason in found
+    [message] = reasons(asking("a", spec))
+    assert reason in message
 
 
 def test_a_namespaced_policy_needs_the_consent_of_an_administrator():
@@ -129,12 +129,12 @@ def test_a_policy_is_not_compiled_before_one_of_the_webhook_that_it_meets(spec, 
 
 
 def test_policies_that_no_pod_has_both_of_do_not_meet():
-    def labelled(value):
+    def spec_with_label(value):
         return {"podSelector": {"matchLabels": {"app": value}}, "nodeSelector": {"disk": value}}
 
-    first = cluster_policy({**ALL, **labelled("x")}, name="a")
-    assert reasons(first, asking("b", labelled("y"))) == []
-    same = {**labelled("x"), "nodeSelector": {"disk": "z"}}
+    first = cluster_policy({**ALL, **spec_with_label("x")}, name="a")
+    assert reasons(first, asking("b", spec_with_label("y"))) == []
+    same = {**spec_with_label("x"), "nodeSelector": {"disk": "z"}}
     assert len(reasons(first, asking("b", same))) == 1
 
 
@@ -145,26 +145,26 @@ def test_a_refused_policy_counts_as_one_of_the_webhook():
 
 
 def objects_of(*policies):
-    return compile_objects(chosen(*policies).policies, REGISTERED)
+    return compile_objects(choose(*policies).policies, REGISTERED)
 
 
-def named(objects):
+def by_kind_and_name(objects):
     return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
 def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
-    one = asking("a", {"nodeSelector": {"a": "b"}})
-    objects = objects_of(one)
+    source = asking("a", {"nodeSelector": {"a": "b"}})
+    objects = objects_of(source)
     assert [policy["metadata"]["labels"][COMPILED_KEY] for policy in objects.policies] == [
         *["policy"] * 3,
         "check",
     ]
-    for each in objects.policies:
-        annotations = each["metadata"]["annotations"]
-        assert json.loads(annotations[HASHES_KEY]) == {one.reference: policy_hash(one)}
+    for admission_policy in objects.policies:
+        annotations = admission_policy["metadata"]["annotations"]
+        assert json.loads(annotations[HASHES_KEY]) == {source.reference: policy_hash(source)}
         assert annotations[SET_KEY] == objects.set
         assert annotations[PARTS_KEY] == "cronjobs,pods,templates"
-    final, probe = named(objects.final), named(objects.probe)
+    final, probe = by_kind_and_name(objects.final), by_kind_and_name(objects.probe)
     kind = "MutatingAdmissionPolicyBinding"
     for part in ("cronjobs", "pods", "templates"):
         for bindings, prefix, mark in (
@@ -185,21 +185,21 @@ def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
 
 
 def test_another_spec_makes_another_set_and_the_same_bindings():
-    one, other = (objects_of(asking("a", {"nodeSelector": {"a": each}})) for each in "bc")
-    assert one.set != other.set
-    assert named(one.final).keys() == named(other.final).keys()
-    assert objects_of(asking("a", {"nodeSelector": {"a": "b"}})) == one
+    first, second = (objects_of(asking("a", {"nodeSelector": {"a": value}})) for value in "bc")
+    assert first.set != second.set
+    assert by_kind_and_name(first.final).keys() == by_kind_and_name(second.final).keys()
+    assert objects_of(asking("a", {"nodeSelector": {"a": "b"}})) == first
 
 
 def test_pods_that_are_too_large_are_refused_by_policies_that_deny_them():
     selector = {"nodeSelector": {"a": "b"}}
     denies = asking("a", selector, **{ON_TOO_LARGE: "Deny"})
-    found = named(objects_of(denies, asking("b", selector)).final)
+    bindings = by_kind_and_name(objects_of(denies, asking("b", selector)).final)
     kind = "ValidatingAdmissionPolicyBinding"
     actions = {
-        name.rpartition("-")[2]: each["spec"]["validationActions"]
-        for (found_kind, name), each in found.items()
-        if found_kind == kind
+        name.rpartition("-")[2]: bound["spec"]["validationActions"]
+        for (binding_kind, name), bound in bindings.items()
+        if binding_kind == kind
     }
     assert actions == {"deny": ["Deny"], "warn": ["Warn"]}
 

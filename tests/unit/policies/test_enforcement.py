@@ -1,4 +1,4 @@
-"""Which policies the API server enforces, and what a policy's status says of it."""
+"""Tests of the policies that the API server enforces, and of their status."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ NARROW = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 ENDING = {"deletionTimestamp": "2026-11-28T08:00:00Z"}
 
 
-def decoded(*objects):
+def decode(*objects):
     return [decode_compiled(msgspec.json.encode(obj)) for obj in objects]
 
 
 def enforces(mutations, bindings):
-    return ASKED in enforced_policies(decoded(*mutations), decoded(*bindings))
+    return ASKED in enforced_policies(decode(*mutations), decode(*bindings))
 
 
-def both_parts(hashes=HASHES, other=HASHES, found=FIRST):
+def both_parts(hashes=HASHES, template_hashes=HASHES, set_name=FIRST):
     parts = "pods,templates"
-    return [mutation(hashes, found, "pods", parts), mutation(other, found, "templates", parts)]
+    return [
+        mutation(hashes, set_name, "pods", parts),
+        mutation(template_hashes, set_name, "templates", parts),
+    ]
 
 
 BOTH_BOUND = [binding(), binding(part="templates")]
@@ -70,8 +73,11 @@ def test_a_bound_set_enforces_its_policies():
         ([mutation(HASHES)], [binding(matched={"excludeResourceRules": [{}]})]),
         (both_parts(), BOTH_BOUND[:1]),
         (both_parts()[:1], BOTH_BOUND),
-        (both_parts(other={}), BOTH_BOUND),
-        ([both_parts()[0], both_parts(found=SECOND)[1]], [binding(), binding(SECOND, "templates")]),
+        (both_parts(template_hashes={}), BOTH_BOUND),
+        (
+            [both_parts()[0], both_parts(set_name=SECOND)[1]],
+            [binding(), binding(SECOND, "templates")],
+        ),
     ],
     ids=[
         "without a binding",
@@ -104,40 +110,40 @@ def test_a_broken_annotation_harms_no_other_set(broken):
     assert enforces([mutation(HASHES), spoilt], bound)
 
 
-def known(mutations=(), bindings=(), *, is_settled=False):
+def compiled_state(mutations=(), bindings=(), *, is_settled=False):
     state = "quiet" if is_settled else "changing"
-    return known_of(state, [decoded(*mutations), decoded(*bindings)])
+    return known_of(state, [decode(*mutations), decode(*bindings)])
 
 
 BOUND = ([mutation(HASHES)], [binding()])
 
 
 @pytest.mark.parametrize(
-    ("enforcement", "found", "reason"),
+    ("enforcement", "compiled", "reason"),
     [
-        (WEBHOOK, known(*BOUND), "ModeIsWebhook"),
-        (BOTH, known(*BOUND, is_settled=True), "ModeIsBoth"),
-        (BOTH, known(), "NotCompiled"),
-        (API_SERVER, known(*BOUND), "WaitingForWebhooks"),
-        (API_SERVER, known(*BOUND, is_settled=True), "Enforced"),
-        (API_SERVER, known([mutation(HASHES)]), "NotBound"),
-        (API_SERVER, known([mutation({ASKED[0]: "old"})], [binding()]), "OutdatedHash"),
-        (API_SERVER, known(), "NotCompiled"),
+        (WEBHOOK, compiled_state(*BOUND), "ModeIsWebhook"),
+        (BOTH, compiled_state(*BOUND, is_settled=True), "ModeIsBoth"),
+        (BOTH, compiled_state(), "NotCompiled"),
+        (API_SERVER, compiled_state(*BOUND), "WaitingForWebhooks"),
+        (API_SERVER, compiled_state(*BOUND, is_settled=True), "Enforced"),
+        (API_SERVER, compiled_state([mutation(HASHES)]), "NotBound"),
+        (API_SERVER, compiled_state([mutation({ASKED[0]: "old"})], [binding()]), "OutdatedHash"),
+        (API_SERVER, compiled_state(), "NotCompiled"),
         (API_SERVER, Known(UNSUPPORTED), "Unsupported"),
         (API_SERVER, Known(UNKNOWN), "Unknown"),
     ],
 )
-def test_the_reason_says_who_enforces_it(enforcement, found, reason):
-    assert reason_of(ASKED, enforcement, found, is_audited=False) == reason
+def test_the_reason_says_who_enforces_it(enforcement, compiled, reason):
+    assert reason_of(ASKED, enforcement, compiled, is_audited=False) == reason
     assert reason in REASONS
 
 
 def test_an_audited_policy_is_enforced_by_nothing():
-    found = known(*BOUND, is_settled=True)
-    assert reason_of(ASKED, API_SERVER, found, is_audited=True) == "ModeIsAudit"
+    compiled = compiled_state(*BOUND, is_settled=True)
+    assert reason_of(ASKED, API_SERVER, compiled, is_audited=True) == "ModeIsAudit"
 
 
 def test_the_names_of_compiled_objects_are_those_that_are_read():
-    found = decoded(mutation(HASHES))[0]
-    assert found.metadata.name == f"harbourmaster-compiled-{FIRST}-pods"
-    assert found.hashes == json.loads(json.dumps(HASHES))
+    compiled = decode(mutation(HASHES))[0]
+    assert compiled.metadata.name == f"harbourmaster-compiled-{FIRST}-pods"
+    assert compiled.hashes == json.loads(json.dumps(HASHES))

@@ -24,13 +24,13 @@ def selecting(document, **selectors):
     return {**document, "spec": {**document["spec"], **selectors}}
 
 
-def references(found):
-    return [policy.reference.partition(" ")[2] for policy in found]
+def references(matching):
+    return [policy.reference.partition(" ")[2] for policy in matching]
 
 
 def match(documents, namespace="ns1", namespace_labels=None, pod_labels=None):
-    found = policy_set(compiled(*documents))
-    return references(found.match(namespace, namespace_labels or {}, pod_labels or {}))
+    policies = policy_set(compiled(*documents))
+    return references(policies.match(namespace, namespace_labels or {}, pod_labels or {}))
 
 
 # Selection
@@ -123,15 +123,15 @@ def test_broken_policy_matches_what_its_intact_selectors_select(document, labels
 
 
 def test_undecodable_policy_matches_all_it_could_reach():
-    found = policy_set(
+    policies = policy_set(
         [
             undecodable_policy("ClusterPodSchedulingPolicy c1", None, "spec: bad"),
             undecodable_policy("PodSchedulingPolicy ns1/p1", "ns1", "spec: bad"),
         ]
     )
-    assert references(found.match("ns1", {}, {})) == ["c1", "ns1/p1"]
-    assert references(found.match("ns2", {}, {})) == ["c1"]
-    assert found.invalid == 2
+    assert references(policies.match("ns1", {}, {})) == ["c1", "ns1/p1"]
+    assert references(policies.match("ns2", {}, {})) == ["c1"]
+    assert policies.invalid == 2
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_policies_are_counted_even_those_that_match_nothing():
         policy("p2", namespace="ns2", nodeSelector={"a b": ""}),
         selecting(policy("p3"), podSelector=None),
     ]
-    found = policy_set(compiled(*documents))
-    assert (found.cluster_size, found.namespaced_size, found.invalid) == (2, 3, 1)
+    policies = policy_set(compiled(*documents))
+    assert (policies.cluster_size, policies.namespaced_size, policies.invalid) == (2, 3, 1)
 
 
 # The index against brute force
@@ -184,8 +184,8 @@ documents_of_both_kinds = st.lists(
 )
 
 
-def holds(expression, found):
-    value = found.get(expression["key"])
+def holds(expression, labels_of_object):
+    value = labels_of_object.get(expression["key"])
     match expression["operator"]:
         case "In":
             return value in expression["values"]
@@ -196,11 +196,14 @@ def holds(expression, found):
     return value is None
 
 
-def selects(selector, found):
+def selects(selector, labels_of_object):
     return (
         selector is not None
-        and all(found.get(k) == v for k, v in selector.get("matchLabels", {}).items())
-        and all(holds(expression, found) for expression in selector.get("matchExpressions", []))
+        and all(labels_of_object.get(k) == v for k, v in selector.get("matchLabels", {}).items())
+        and all(
+            holds(expression, labels_of_object)
+            for expression in selector.get("matchExpressions", [])
+        )
     )
 
 
@@ -237,8 +240,8 @@ changes = st.tuples(
 
 
 def one_policy(name, namespace, selector):
-    found = cluster_policy(name) if namespace is None else policy(name, namespace)
-    (result,) = compiled(selecting(found, podSelector=selector))
+    document = cluster_policy(name) if namespace is None else policy(name, namespace)
+    (result,) = compiled(selecting(document, podSelector=selector))
     return result
 
 
@@ -248,21 +251,34 @@ def one_policy(name, namespace, selector):
 def test_changed_set_is_one_made_anew_and_the_former_one_stays(batches, pods):
     """A change without a selector removes the policy of that name."""
 
-    def answers(found):
-        sizes = (found.cluster_size, found.namespaced_size, found.invalid, found.references)
-        return sizes, [found.match(name, {}, pod) for name in ("ns1", "ns2") for pod in pods]
+    def answers(policies):
+        sizes = (
+            policies.cluster_size,
+            policies.namespaced_size,
+            policies.invalid,
+            policies.references,
+        )
+        return sizes, [policies.match(name, {}, pod) for name in ("ns1", "ns2") for pod in pods]
 
-    current, found, before = {}, policy_set(()), []
+    current, policies, before = {}, policy_set(()), []
     for batch in batches:
-        before.append((found, answers(found)))
+        before.append((policies, answers(policies)))
         latest = {(name, namespace): given for name, namespace, given in batch}
-        removed = [current.pop(each) for each in latest if each in current]
-        added = {each: one_policy(*each, *given) for each, given in latest.items() if given}
+        removed = [
+            current.pop(name_and_namespace)
+            for name_and_namespace in latest
+            if name_and_namespace in current
+        ]
+        added = {
+            name_and_namespace: one_policy(*name_and_namespace, *given)
+            for name_and_namespace, given in latest.items()
+            if given
+        }
         current |= added
-        found = found.with_changes(removed, added.values())
-        assert answers(found) == answers(policy_set(current.values()))
+        policies = policies.with_changes(removed, added.values())
+        assert answers(policies) == answers(policy_set(current.values()))
     assert all(answers(former) == then for former, then in before)
-    assert found.with_changes(current.values(), ()).indexes == {}
+    assert policies.with_changes(current.values(), ()).indexes == {}
 
 
 # Cost
@@ -270,14 +286,14 @@ def test_changed_set_is_one_made_anew_and_the_former_one_stays(batches, pods):
 
 @pytest.fixture
 def tried(monkeypatch):
-    """Call it for the number of selectors tried since the last call."""
+    """Return a function that counts the selectors tried since its last call."""
     count = itertools.count()
     last = [0]
     matches = Matcher.matches
 
-    def counting(self, found):
+    def counting(self, selected_labels):
         next(count)
-        return matches(self, found)
+        return matches(self, selected_labels)
 
     def read():
         total = next(count) - last[0]
@@ -290,15 +306,15 @@ def tried(monkeypatch):
 
 @pytest.fixture(scope="module")
 def ten_thousand():
-    """A compiled policy, to be made many of."""
-    (found,) = compiled(cluster_policy())
-    return found
+    """A compiled policy that tests copy many times."""
+    (compiled_policy,) = compiled(cluster_policy())
+    return compiled_policy
 
 
-def many(found, count, **selector_of):
+def many(template, count, **selector_of):
     return policy_set(
         msgspec.structs.replace(
-            found,
+            template,
             reference=f"C c{index}",
             rank=(False, "", f"c{index:05}"),
             **{name: make(index) for name, make in selector_of.items()},
@@ -307,8 +323,8 @@ def many(found, count, **selector_of):
     )
 
 
-def one_label(key, *found):
-    return Matcher(one_of=((key, frozenset(found)),))
+def one_label(key, *values):
+    return Matcher(one_of=((key, frozenset(values)),))
 
 
 @pytest.mark.parametrize("scope", ["pods", "namespaces"])
@@ -357,8 +373,10 @@ def test_policies_of_other_namespaces_are_not_tried(ten_thousand, tried):
 
 def test_selector_with_many_requirements_is_compiled_and_filed():
     def file_and_match(count):
-        found = [{"key": f"k{i}", "operator": "In", "values": [f"{i}", "x"]} for i in range(count)]
-        document = selecting(cluster_policy(), podSelector={"matchExpressions": found})
+        requirements = [
+            {"key": f"k{i}", "operator": "In", "values": [f"{i}", "x"]} for i in range(count)
+        ]
+        document = selecting(cluster_policy(), podSelector={"matchExpressions": requirements})
         policies = policy_set([compile_policy(msgspec.convert(document, Policy))])
         assert len(policies.match("ns1", {}, {f"k{i}": f"{i}" for i in range(count)})) == 1
         assert policies.match("ns1", {}, {f"k{i}": f"{i}" for i in range(count - 1)}) == ()
@@ -384,12 +402,12 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_change_costs_as_much_of_ten_policies_as_of_1000(ten_thousand, shape):
     def cost(count):
-        found = [
+        compiled_policies = [
             msgspec.structs.replace(ten_thousand, **SHAPES[shape](index)) for index in range(count)
         ]
-        policies = policy_set(found)
-        again = msgspec.structs.replace(found[5])
-        return lines(lambda: policies.with_changes([found[5]], [again]))
+        policies = policy_set(compiled_policies)
+        again = msgspec.structs.replace(compiled_policies[5])
+        return lines(lambda: policies.with_changes([compiled_policies[5]], [again]))
 
     # What C copies is not counted.
     assert cost(1000) <= cost(10)
@@ -397,25 +415,27 @@ def test_a_change_costs_as_much_of_ten_policies_as_of_1000(ten_thousand, shape):
 
 @pytest.mark.claim("W11")
 def test_a_change_copies_no_part_of_the_index_that_it_does_not_touch(ten_thousand):
-    found = [
+    compiled_policies = [
         msgspec.structs.replace(
             ten_thousand, namespace=f"ns{index // 10}", pods=one_label(f"k{index % 10}", "v")
         )
         for index in range(100)
     ]
-    before = policy_set(found)
-    after = before.with_changes([found[42]], [msgspec.structs.replace(found[42])])
+    before = policy_set(compiled_policies)
+    after = before.with_changes(
+        [compiled_policies[42]], [msgspec.structs.replace(compiled_policies[42])]
+    )
     assert [name for name in before.indexes if after.indexes[name] is not before.indexes[name]] == [
         "ns4"
     ]
-    old, new = (found.indexes["ns4"]["pod"] for found in (before, after))
+    old, new = (policies.indexes["ns4"]["pod"] for policies in (before, after))
     assert [key for key in old if new[key] is not old[key]] == ["k2"]
 
 
 def test_a_policy_with_very_many_values_is_filed_once(ten_thousand):
     values = [f"v{index}" for index in range(12_000)]
-    found = msgspec.structs.replace(ten_thousand, pods=one_label("a", *values))
-    policies = policy_set([found])
-    assert len(policies.filed[found]) == 1
-    assert policies.match("ns1", {}, {"a": "v11999"}) == (found,)
+    compiled_policy = msgspec.structs.replace(ten_thousand, pods=one_label("a", *values))
+    policies = policy_set([compiled_policy])
+    assert len(policies.filed[compiled_policy]) == 1
+    assert policies.match("ns1", {}, {"a": "v11999"}) == (compiled_policy,)
     assert policies.match("ns1", {}, {"a": "w"}) == ()

@@ -1,4 +1,4 @@
-"""What policies may set, by what they say; that it is all they set is a property."""
+"""Tests of the fields that policies can set; a property test proves that the list is complete."""
 
 from __future__ import annotations
 
@@ -21,50 +21,54 @@ WEIGHTED = {"weight": 1, "podAffinityTerm": VALID_POD_TERM}
 
 
 def of(*specs):
-    """What policies with these specs may set."""
-    found = [
+    """Return the fields that policies with these specs can set."""
+    policies = [
         cluster_policy({"podSelector": {}, **spec}, name=f"p{number}")
         for number, spec in enumerate(specs)
     ]
-    return injectable_fields(map(compile_policy, found))
+    return injectable_fields(map(compile_policy, policies))
 
 
 def test_a_map_by_its_entries_and_a_list_by_its_items():
-    found = of(
+    injectable = of(
         {"nodeSelector": {"disk": "ssd"}, **tolerations(SPOT)},
         {"nodeSelector": {"disk": "hdd", "zone": "a"}, **tolerations(SPOT)},
     )
-    assert found.entries == (
+    assert injectable.entries == (
         (("nodeSelector",), "disk", "hdd"),
         (("nodeSelector",), "disk", "ssd"),
         (("nodeSelector",), "zone", "a"),
     )
-    assert found.items == ((("tolerations",), SPOT),)
-    assert found.paths == (("tolerations",), ("nodeSelector", "disk"), ("nodeSelector", "zone"))
+    assert injectable.items == ((("tolerations",), SPOT),)
+    assert injectable.paths == (
+        ("tolerations",),
+        ("nodeSelector", "disk"),
+        ("nodeSelector", "zone"),
+    )
 
 
 def test_what_is_multiplied_as_a_whole():
-    found = of(node_terms(expressions(requirement())))
-    assert found.fields == found.paths == (REQUIRED_NODES,)
+    injectable = of(node_terms(expressions(requirement())))
+    assert injectable.fields == injectable.paths == (REQUIRED_NODES,)
 
 
 def test_the_lists_of_affinity():
-    found = of(apart(WEIGHTED))
-    assert found.items == ((("affinity", "podAntiAffinity", PREFERRED), WEIGHTED),)
+    injectable = of(apart(WEIGHTED))
+    assert injectable.items == ((("affinity", "podAntiAffinity", PREFERRED), WEIGHTED),)
 
 
 def test_a_scheduler_and_the_default_that_it_replaces():
-    found = of({"schedulerName": "packer"})
-    assert found.scalars == (
+    injectable = of({"schedulerName": "packer"})
+    assert injectable.scalars == (
         (("schedulerName",), "default-scheduler"),
         (("schedulerName",), "packer"),
     )
 
 
 def test_a_node_also_where_it_turns_into_affinity():
-    found = of({"nodeName": "n1"})
-    assert found.scalars == ((("nodeName",), "n1"),)
-    assert found.fields == (REQUIRED_NODES,)
+    injectable = of({"nodeName": "n1"})
+    assert injectable.scalars == ((("nodeName",), "n1"),)
+    assert injectable.fields == (REQUIRED_NODES,)
 
 
 def test_a_broken_policy_sets_nothing():

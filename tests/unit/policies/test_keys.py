@@ -1,4 +1,4 @@
-"""When two parts of an affinity, or two tolerations, count as the same."""
+"""Tests of the equality of two parts of an affinity, and of two tolerations."""
 
 from __future__ import annotations
 
@@ -89,15 +89,15 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("key_of", "one", "other"), SAME)
-def test_same(key_of, one, other):
-    assert key_of(one) == key_of(other)
-    assert hash(key_of(one)) == hash(key_of(other))
+@pytest.mark.parametrize(("key_of", "first", "second"), SAME)
+def test_same(key_of, first, second):
+    assert key_of(first) == key_of(second)
+    assert hash(key_of(first)) == hash(key_of(second))
 
 
-@pytest.mark.parametrize(("key_of", "one", "other"), DIFFERENT)
-def test_different(key_of, one, other):
-    assert key_of(one) != key_of(other)
+@pytest.mark.parametrize(("key_of", "first", "second"), DIFFERENT)
+def test_different(key_of, first, second):
+    assert key_of(first) != key_of(second)
 
 
 def test_node_term_that_requires_more_has_a_larger_key():

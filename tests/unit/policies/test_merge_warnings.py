@@ -1,4 +1,4 @@
-"""What a merge tells the user: conflicts with both sides, and broken policies."""
+"""Tests of the warnings of a merge: conflicts with both sides, and broken policies."""
 
 from __future__ import annotations
 

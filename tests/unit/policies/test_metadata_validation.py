@@ -1,4 +1,4 @@
-"""What a policy's metadata may hold."""
+"""Tests of the validation of a policy's metadata."""
 
 from __future__ import annotations
 

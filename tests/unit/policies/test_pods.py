@@ -1,4 +1,4 @@
-"""Where each kind keeps its pod, what is read of it, and what is refused or left alone."""
+"""Tests of reading pods and templates of each kind: their path, fields, and malformed objects."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_labels_and_spec_are_those_of_the_pod(key):
         document["metadata"]["labels"] = {"app": "object"}
     if key[2] == "CronJob":
         document["spec"]["jobTemplate"]["metadata"] = {"labels": {"app": "job"}}
-    found = project(document)
-    assert found.labels == {"app": "web"}
-    assert found.spec is not None
-    assert not found.is_left_alone
+    projected = project(document)
+    assert projected.labels == {"app": "web"}
+    assert projected.spec is not None
+    assert not projected.is_left_alone
 
 
 @pytest.mark.parametrize("key", KINDS, ids="/".join)
@@ -132,15 +132,15 @@ def test_missing_spec_is_none(kind, spec):
 @pytest.mark.parametrize("value", ["", ', "affinity": null', ', "affinity" :  null  '])
 def test_field_that_is_missing_or_null_is_absent(value):
     kind = KINDS["", "v1", "Pod"]
-    found = kind.read(f'{{"spec": {{"nodeName": "n"{value}}}}}'.encode())
-    assert is_absent(found.spec.affinity)
+    read = kind.read(f'{{"spec": {{"nodeName": "n"{value}}}}}'.encode())
+    assert is_absent(read.spec.affinity)
 
 
 @pytest.mark.parametrize("value", ["{}", "[]", '""', "0"])
 def test_empty_field_is_not_absent(value):
     kind = KINDS["", "v1", "Pod"]
-    found = kind.read(b'{"spec": {"tolerations": []}}')
-    assert not is_absent(found.spec.tolerations)
+    read = kind.read(b'{"spec": {"tolerations": []}}')
+    assert not is_absent(read.spec.tolerations)
 
 
 def test_gates_are_seen():
@@ -214,8 +214,10 @@ def test_object_that_no_api_server_could_have_decoded_is_refused():
     ],
 )
 def test_wrong_type_around_the_pod_spec_is_named(path, value):
-    found = fault({"metadata": {}, "spec": {}, **nested(path, value)}, KINDS["", "v1", "Pod"])
-    assert found.startswith(f"{path}: expected ")
+    message = fault(
+        {"metadata": {}, "spec": {}, **nested_document(path, value)}, KINDS["", "v1", "Pod"]
+    )
+    assert message.startswith(f"{path}: expected ")
 
 
 # Wrong types in every owned field
@@ -305,7 +307,7 @@ WRONG = [
 ]
 
 
-def nested(path, value):
+def nested_document(path, value):
     """Build ``{"a": [{"b": value}]}`` from ``a[0].b``."""
     for token in reversed(re.findall(r"\w+|\[0\]", path)):
         value = [value] if token == "[0]" else {token: value}  # noqa: S105
@@ -316,14 +318,14 @@ def nested(path, value):
 @pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
 def test_wrong_type_in_an_owned_field_is_named(kind, path, value):
     at = kind_of(workload(kind)).pointer.strip("/").replace("/", ".")
-    document = workload(kind, **nested(path, value))
-    found = fault(document)
-    assert re.fullmatch(rf"{re.escape(f'{at}.{path}')}: expected \w+, got \w+", found)
+    document = workload(kind, **nested_document(path, value))
+    message = fault(document)
+    assert re.fullmatch(rf"{re.escape(f'{at}.{path}')}: expected \w+, got \w+", message)
 
 
 @pytest.mark.parametrize("path", sorted({path for path, _ in AFFINITY if not path.endswith("]")}))
 def test_null_in_an_affinity_is_as_good_as_absent(path):
-    document = workload(**nested(f"affinity{path}", None))
+    document = workload(**nested_document(f"affinity{path}", None))
     assert merged(document, cluster_policy(affinity=required({"a": "1"}))).operations
 
 

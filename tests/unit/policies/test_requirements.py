@@ -1,4 +1,4 @@
-"""When two requirements on a node can't both hold."""
+"""Tests of requirements on a node that cannot both hold."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def constraint(requirement):
     return requirement["operator"], frozenset(requirement.get("values", ()))
 
 
-def disjoint(one, other):
-    found = is_contradictory([constraint(one), constraint(other)])
-    assert found is is_contradictory([constraint(other), constraint(one)])
-    return found
+def disjoint(first, second):
+    is_disjoint = is_contradictory([constraint(first), constraint(second)])
+    assert is_disjoint is is_contradictory([constraint(second), constraint(first)])
+    return is_disjoint
 
 
-def both_hold(one, other, value):
+def both_hold(first, second, value):
     fields = {"k": value}
-    return satisfies({"key": "k", **one}, fields) and satisfies({"key": "k", **other}, fields)
+    return satisfies({"key": "k", **first}, fields) and satisfies({"key": "k", **second}, fields)
 
 
 def test_disjoint_are_those_that_no_value_satisfies():
     wrong = [
-        (one, other)
-        for one, other in itertools.product(REQUIREMENTS, repeat=2)
-        if disjoint(one, other) is any(both_hold(one, other, value) for value in VALUES)
+        (first, second)
+        for first, second in itertools.product(REQUIREMENTS, repeat=2)
+        if disjoint(first, second) is any(both_hold(first, second, value) for value in VALUES)
     ]
     assert wrong == []
 
@@ -60,7 +60,8 @@ def test_contradictory_are_those_that_no_value_satisfies_together():
         for three in itertools.product(REQUIREMENTS, repeat=3)
         if is_contradictory(list(map(constraint, three)))
         and any(
-            all(satisfies({"key": "k", **one}, {"k": value}) for one in three) for value in VALUES
+            all(satisfies({"key": "k", **requirement}, {"k": value}) for requirement in three)
+            for value in VALUES
         )
     ]
     assert wrong == []
@@ -73,9 +74,9 @@ def test_values_that_are_excluded_one_by_one_are_contradictory():
 
 
 @pytest.mark.parametrize("operator", ["Future", ""])
-@pytest.mark.parametrize("other", REQUIREMENTS)
-def test_unknown_operator_excludes_nothing(operator, other):
-    assert not disjoint({"operator": operator, "values": ["9"]}, other)
+@pytest.mark.parametrize("requirement", REQUIREMENTS)
+def test_unknown_operator_excludes_nothing(operator, requirement):
+    assert not disjoint({"operator": operator, "values": ["9"]}, requirement)
 
 
 @pytest.mark.parametrize("bound", [["x"], ["1", "2"], []])
@@ -94,20 +95,20 @@ def test_integers_are_those_of_the_scheduler(value):
     assert disjoint({"operator": "In", "values": [value]}, {"operator": "Gt", "values": ["1"]})
 
 
-def excluding(one, other):
-    return list(excluding_constraints(constraints_of(one), constraints_of(other)))
+def excluding(first, second):
+    return list(excluding_constraints(constraints_of(first), constraints_of(second)))
 
 
 def test_every_key_is_named_on_which_both_sides_exclude_each_other():
-    one = {EXPRESSIONS: [one_of("a", "1"), one_of("b", "1"), one_of("c", "1")]}
-    other = {EXPRESSIONS: [one_of("c", "2"), one_of("a", "1", "2"), one_of("b", "2", "3")]}
-    assert excluding(one, other) == [(EXPRESSIONS, "b"), (EXPRESSIONS, "c")]
+    first = {EXPRESSIONS: [one_of("a", "1"), one_of("b", "1"), one_of("c", "1")]}
+    second = {EXPRESSIONS: [one_of("c", "2"), one_of("a", "1", "2"), one_of("b", "2", "3")]}
+    assert excluding(first, second) == [(EXPRESSIONS, "b"), (EXPRESSIONS, "c")]
 
 
 def test_all_requirements_on_a_key_are_looked_at_together():
-    one = {EXPRESSIONS: [one_of("a", "1", "2"), one_of("a", "1")]}
-    other = {EXPRESSIONS: [one_of("a", "1", "2"), one_of("a", "2")]}
-    assert excluding(one, other) == [(EXPRESSIONS, "a")]
+    first = {EXPRESSIONS: [one_of("a", "1", "2"), one_of("a", "1")]}
+    second = {EXPRESSIONS: [one_of("a", "1", "2"), one_of("a", "2")]}
+    assert excluding(first, second) == [(EXPRESSIONS, "a")]
 
 
 def test_key_that_one_side_does_not_constrain_excludes_nothing():
@@ -117,7 +118,7 @@ def test_key_that_one_side_does_not_constrain_excludes_nothing():
 
 def test_ten_thousand_requirements_on_one_key_are_no_trouble():
     def compare(count):
-        one, other = (
+        first, second = (
             {
                 EXPRESSIONS: [
                     {"key": "a", "operator": "NotIn", "values": [f"{side}{number}"]}
@@ -126,7 +127,7 @@ def test_ten_thousand_requirements_on_one_key_are_no_trouble():
             }
             for side in "pq"
         )
-        assert excluding(one, other) == []
+        assert excluding(first, second) == []
 
     few, many = (lines(lambda count=count: compare(count)) for count in (2500, 10_000))
     # Quadratic would be 16 times.
@@ -138,13 +139,13 @@ def test_different_keys_exclude_nothing():
 
 
 def test_label_and_field_of_one_name_exclude_nothing():
-    one = {EXPRESSIONS: [one_of("metadata.name", "n1")]}
-    assert excluding(one, {FIELDS: [one_of("metadata.name", "n2")]}) == []
+    term = {EXPRESSIONS: [one_of("metadata.name", "n1")]}
+    assert excluding(term, {FIELDS: [one_of("metadata.name", "n2")]}) == []
 
 
 def test_fields_exclude_each_other():
-    one = {FIELDS: [one_of("metadata.name", "n1")]}
-    assert excluding(one, {FIELDS: [one_of("metadata.name", "n2")]}) == [(FIELDS, "metadata.name")]
+    term = {FIELDS: [one_of("metadata.name", "n1")]}
+    assert excluding(term, {FIELDS: [one_of("metadata.name", "n2")]}) == [(FIELDS, "metadata.name")]
 
 
 @pytest.mark.parametrize("term", [{}, {EXPRESSIONS: None, FIELDS: []}])

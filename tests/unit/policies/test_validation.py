@@ -1,4 +1,4 @@
-"""What denies a policy: each rule, its path, its class, and the order of several errors."""
+"""Tests of errors in a policy: each rule, its path, its class, and the order of several."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMMON_FAULTS = [
     ({"key": "a"}, "operator", INVALID, '""'),
     (requirement(key="a b"), "key", INVALID, '"a b"'),
 ]
-"""Of one requirement on labels, of pods or of nodes."""
+"""The faults of one requirement on the labels of pods or nodes."""
 SELECTOR_FAULTS = [
     *COMMON_FAULTS,
     (requirement(operator="Gt"), "operator", INVALID, '"Gt"'),

@@ -1,4 +1,4 @@
-"""Break-glass: what the annotation says, what is written, and that all of it is taken back."""
+"""Tests of break-glass mode: its annotation, what it writes, and that it restores everything."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ GLASS = BreakGlass(by="ada", at="2026-03-01T12:00:00Z", reason="incident 4711")
 
 
 def configuration(resource=MUTATING_WEBHOOKS, **annotations):
-    found = desired_configurations(RegistrationSettings(), Home("harbour"), b"x")[resource]
+    desired = desired_configurations(RegistrationSettings(), Home("harbour"), b"x")[resource]
     if annotations:
-        found["metadata"]["annotations"] = annotations
-    return found
+        desired["metadata"]["annotations"] = annotations
+    return desired
 
 
-def policies(one):
-    return {entry["name"]: entry["failurePolicy"] for entry in one["webhooks"]}
+def policies(webhook_configuration):
+    return {entry["name"]: entry["failurePolicy"] for entry in webhook_configuration["webhooks"]}
 
 
-@pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.kind)
 @pytest.mark.parametrize("annotations", [{}, {"example.com/theirs": "stays"}], ids=repr)
 @pytest.mark.claim("B1")
 def test_what_is_broken_fails_open_and_is_mended_to_the_letter(resource, annotations):
     before = configuration(resource, **annotations)
     assert "Fail" in policies(before).values()
-    found = with_break_glass(copy.deepcopy(before), GLASS)
-    assert set(policies(found).values()) == {"Ignore"}
-    glass = break_glass_of(found)
+    opened = with_break_glass(copy.deepcopy(before), GLASS)
+    assert set(policies(opened).values()) == {"Ignore"}
+    glass = break_glass_of(opened)
     assert (glass.by, glass.at, glass.reason) == ("ada", "2026-03-01T12:00:00Z", "incident 4711")
     assert glass.before == policies(before)
-    assert without_break_glass(found, glass) == before
+    assert without_break_glass(opened, glass) == before
 
 
 def test_broken_twice_what_was_first_is_remembered():
@@ -71,16 +71,16 @@ def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was(
 @pytest.mark.parametrize("forged", ["", "Nonsense", "fail"])
 def test_what_was_noted_and_is_no_policy_opens_no_gate(forged):
     glass = BreakGlass(before={"gated-pods.harbourmaster.dev": forged})
-    found = policies(without_break_glass(with_break_glass(configuration(), GLASS), glass))
-    assert found["gated-pods.harbourmaster.dev"] == "Fail"
-    assert set(found.values()) <= {"Fail", "Ignore"}
+    policies_after = policies(without_break_glass(with_break_glass(configuration(), GLASS), glass))
+    assert policies_after["gated-pods.harbourmaster.dev"] == "Fail"
+    assert set(policies_after.values()) <= {"Fail", "Ignore"}
 
 
 def test_a_webhook_that_came_meanwhile_stays_as_it_is():
-    found = with_break_glass(configuration(), GLASS)
-    found["webhooks"].append({"name": "new.harbourmaster.dev", "failurePolicy": "Ignore"})
+    opened = with_break_glass(configuration(), GLASS)
+    opened["webhooks"].append({"name": "new.harbourmaster.dev", "failurePolicy": "Ignore"})
     assert (
-        policies(without_break_glass(found, break_glass_of(found)))["new.harbourmaster.dev"]
+        policies(without_break_glass(opened, break_glass_of(opened)))["new.harbourmaster.dev"]
         == "Ignore"
     )
 
@@ -95,24 +95,26 @@ def test_a_webhook_that_came_meanwhile_stays_as_it_is():
         ("[" * 5000, BreakGlass(reason="[" * 5000)),
         ('{"reason": "r"}', BreakGlass(reason="r")),
     ],
-    ids=lambda one: str(one)[:20],
+    ids=lambda value: str(value)[:20],
 )
 def test_whatever_stands_there_counts(text, glass):
     assert break_glass_of(configuration(**{ANNOTATION: text})) == glass
 
 
-@pytest.mark.parametrize("found", [None, {}, {"metadata": None}, configuration()], ids=repr)
-def test_without_it_nobody_broke_it(found):
-    assert break_glass_of(found) is None
+@pytest.mark.parametrize("observed", [None, {}, {"metadata": None}, configuration()], ids=repr)
+def test_without_it_nobody_broke_it(observed):
+    assert break_glass_of(observed) is None
 
 
 def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
     wanted = configuration()
-    found = with_break_glass(copy.deepcopy(wanted), GLASS)
-    assert compare(found, with_open_webhooks(wanted)) == []
-    assert {each.field for each in compare(found, wanted)} == {"failurePolicy"}
-    found["webhooks"][0]["timeoutSeconds"] = 30
-    assert [each.field for each in compare(found, with_open_webhooks(wanted))] == ["timeoutSeconds"]
+    opened = with_break_glass(copy.deepcopy(wanted), GLASS)
+    assert compare(opened, with_open_webhooks(wanted)) == []
+    assert {difference.field for difference in compare(opened, wanted)} == {"failurePolicy"}
+    opened["webhooks"][0]["timeoutSeconds"] = 30
+    assert [difference.field for difference in compare(opened, with_open_webhooks(wanted))] == [
+        "timeoutSeconds"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def test_templates_and_their_operations():
 
 
 def test_operations_of_templates_are_a_setting_but_not_those_of_jobs():
-    found = rules(templateOperations=["CREATE"])
-    assert set(map(tuple, found.values())) == {("CREATE",)}
+    operations = rules(templateOperations=["CREATE"])
+    assert set(map(tuple, operations.values())) == {("CREATE",)}
     assert rules(templateOperations=["UPDATE"])["batch", "jobs"] == ["CREATE"]
 
 
@@ -143,8 +143,8 @@ def test_pods_that_the_api_server_gated_have_an_entry_that_fails_open():
 
 
 def test_only_gated_pods_fail_closed():
-    found = {webhook["name"]: webhook["failurePolicy"] for webhook in mutating()["webhooks"]}
-    assert found == {
+    policies = {webhook["name"]: webhook["failurePolicy"] for webhook in mutating()["webhooks"]}
+    assert policies == {
         "templates.harbourmaster.dev": "Ignore",
         "pods.harbourmaster.dev": "Ignore",
         "gated-pods.harbourmaster.dev": "Fail",
@@ -208,11 +208,11 @@ VALIDATED = {
     ],
 )
 def test_objects_are_validated_in_every_namespace(name, match, group, version, scope):
-    found = validating(name, namespaceSelector={"matchLabels": {"a": "b"}})
-    assert found["namespaceSelector"] == found["objectSelector"] == {}
-    assert found["matchPolicy"] == match
-    assert found["clientConfig"]["service"]["path"] == "/validate"
-    assert found["rules"] == [
+    webhook = validating(name, namespaceSelector={"matchLabels": {"a": "b"}})
+    assert webhook["namespaceSelector"] == webhook["objectSelector"] == {}
+    assert webhook["matchPolicy"] == match
+    assert webhook["clientConfig"]["service"]["path"] == "/validate"
+    assert webhook["rules"] == [
         {
             "apiGroups": [group],
             "apiVersions": [version],
@@ -231,8 +231,8 @@ def test_the_kinds_of_metrics_fail_open_as_policies_do():
 
 def test_task_definitions_fail_closed_as_gated_pods_do():
     assert validating("taskdefinitions", failurePolicy="Ignore")["failurePolicy"] == "Fail"
-    found = validating("taskdefinitions", gatedFailurePolicy="Ignore")
-    assert found["failurePolicy"] == "Ignore"
+    webhook = validating("taskdefinitions", gatedFailurePolicy="Ignore")
+    assert webhook["failurePolicy"] == "Ignore"
 
 
 def test_the_service_is_a_setting_and_by_default_in_our_namespace():
@@ -242,8 +242,8 @@ def test_the_service_is_a_setting_and_by_default_in_our_namespace():
         "path": "/mutate",
         "port": 443,
     }
-    found = entry("pods", serviceName="hm", serviceNamespace="other", servicePort=8443)
-    assert found["clientConfig"]["service"] == {
+    webhook = entry("pods", serviceName="hm", serviceNamespace="other", servicePort=8443)
+    assert webhook["clientConfig"]["service"] == {
         "name": "hm",
         "namespace": "other",
         "path": "/mutate",
@@ -256,13 +256,14 @@ def test_the_bundle_is_in_every_entry_and_may_be_left_out():
     assert {webhook["clientConfig"]["caBundle"] for webhook in mutating()["webhooks"]} == {encoded}
     assert validating()["clientConfig"]["caBundle"] == encoded
     assert all(
-        "caBundle" not in one["clientConfig"] for one in mutating(ca_bundle=None)["webhooks"]
+        "caBundle" not in webhook["clientConfig"]
+        for webhook in mutating(ca_bundle=None)["webhooks"]
     )
 
 
 def test_timeout_and_reinvocation_are_settings():
-    found = entry("pods", timeoutSeconds=9, reinvocationPolicy="Never")
-    assert (found["timeoutSeconds"], found["reinvocationPolicy"]) == (9, "Never")
+    webhook = entry("pods", timeoutSeconds=9, reinvocationPolicy="Never")
+    assert (webhook["timeoutSeconds"], webhook["reinvocationPolicy"]) == (9, "Never")
     assert validating(timeoutSeconds=9)["timeoutSeconds"] == 9
 
 
@@ -277,20 +278,20 @@ def test_nothing_needs_more_than_kubernetes_1_25():
     assert "matchConditions" not in json.dumps(mutating())
 
 
-def shadowed(**values):
-    found = desired_configurations(settings(shadow=True, **values), HOME, b"PEM")
-    return [found[each] for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
+def shadow_configurations(**values):
+    configurations = desired_configurations(settings(shadow=True, **values), HOME, b"PEM")
+    return [configurations[resource] for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
 
 
 def test_in_shadow_mode_the_mutating_webhook_is_called_before_those_of_kupid_and_keptn():
-    name = shadowed()[0]["metadata"]["name"]
+    name = shadow_configurations()[0]["metadata"]["name"]
     theirs = ("gardener-extension-kupid", "lifecycle-mutating-webhook-configuration")
     assert min((*theirs, name)) == name
 
 
 def test_in_shadow_mode_no_webhook_can_refuse_delay_or_change_an_object():
     live = entry("pods")["clientConfig"]["service"]["path"]
-    first, last = shadowed(failurePolicy="Fail", gatedFailurePolicy="Fail")
+    first, last = shadow_configurations(failurePolicy="Fail", gatedFailurePolicy="Fail")
     for webhook in (*first["webhooks"], *last["webhooks"]):
         assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
         assert webhook["timeoutSeconds"] <= 2
@@ -300,7 +301,7 @@ def test_in_shadow_mode_no_webhook_can_refuse_delay_or_change_an_object():
 
 def test_in_shadow_mode_the_same_objects_are_seen_as_otherwise():
     expected = [*entry("templates")["rules"], *entry("pods")["rules"]]
-    first, last = shadowed(objectSelector={"matchLabels": {"a": "b"}})
+    first, last = shadow_configurations(objectSelector={"matchLabels": {"a": "b"}})
     for webhook in (*first["webhooks"], *last["webhooks"]):
         assert webhook["rules"] == expected
         (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
@@ -310,5 +311,7 @@ def test_in_shadow_mode_the_same_objects_are_seen_as_otherwise():
 
 
 def test_in_shadow_mode_all_that_the_api_server_would_fill_in_is_there():
-    first, last = (each["webhooks"][0] for each in shadowed())
+    first, last = (
+        webhook_configuration["webhooks"][0] for webhook_configuration in shadow_configurations()
+    )
     assert (first.keys(), last.keys()) == ({*DEFAULTED, "reinvocationPolicy"}, DEFAULTED)

@@ -18,11 +18,11 @@ PODS = "pods.harbourmaster.dev"
 WANTED = desired_configurations(RegistrationSettings(), Home("harbour", "1234"), OLD + NEW)
 
 
-def encoded(*pem):
+def encode_bundle(*pem):
     return base64.b64encode(b"".join(pem)).decode()
 
 
-@pytest.fixture(params=[MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS], ids=lambda one: one.kind)
+@pytest.fixture(params=[MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS], ids=lambda resource: resource.kind)
 def resource(request):
     return request.param
 
@@ -70,7 +70,7 @@ def test_what_others_add_besides_is_theirs(observed, wanted):
 
 
 def paths(value, path=()):
-    """Each place at which a value stands, ends and inner nodes."""
+    """Yield the path of every value in a document, leaves and inner nodes."""
     if path:
         yield path
     children = value.items() if isinstance(value, dict) else ()
@@ -80,7 +80,7 @@ def paths(value, path=()):
         yield from paths(child, (*path, key))
 
 
-def changed(value, path):
+def with_change(value, path):
     result = copy.deepcopy(value)
     target = result
     for key in path[:-1]:
@@ -105,7 +105,7 @@ EVERYTHING = [
 @pytest.mark.parametrize(("resource", "path"), EVERYTHING)
 def test_each_change_is_found_and_mended_and_nothing_more(resource, path):
     wanted = WANTED[resource]
-    observed = changed(wanted, path)
+    observed = with_change(wanted, path)
     repairs = compare(observed, wanted)
     mended = apply_repairs(observed, repairs, wanted)
     if path[-1] == "name" and len(path) == 3:
@@ -140,7 +140,11 @@ def test_a_repair_keeps_what_is_not_ours(observed, wanted):
 def test_single_repairs_can_be_left_out(observed, wanted):
     entry(observed)["timeoutSeconds"] = 30
     entry(observed)["failurePolicy"] = "Fail"
-    repairs = [one for one in compare(observed, wanted) if one.field == "failurePolicy"]
+    repairs = [
+        difference
+        for difference in compare(observed, wanted)
+        if difference.field == "failurePolicy"
+    ]
     mended = apply_repairs(observed, repairs, wanted)
     assert (entry(mended)["timeoutSeconds"], entry(mended)["failurePolicy"]) == (30, "Ignore")
 
@@ -155,7 +159,7 @@ def test_match_conditions_added_by_hand_are_removed(observed, wanted):
 def test_a_url_instead_of_the_service_is_replaced(observed, wanted):
     entry(observed)["clientConfig"] = {
         "url": "https://example.com",
-        "caBundle": encoded(OLD, NEW),
+        "caBundle": encode_bundle(OLD, NEW),
     }
     mended = mended_by(observed, wanted)
     assert entry(mended)["clientConfig"] == entry(wanted)["clientConfig"]
@@ -196,7 +200,11 @@ def test_entries_in_another_order_are_sorted(observed, wanted):
 
 @pytest.mark.parametrize(
     "bundle",
-    [encoded(NEW, OLD), encoded(OLD, NEW, OLD), encoded(b"# ours\n", OLD, b"\n", NEW)],
+    [
+        encode_bundle(NEW, OLD),
+        encode_bundle(OLD, NEW, OLD),
+        encode_bundle(b"# ours\n", OLD, b"\n", NEW),
+    ],
     ids=["turned", "twice", "with remarks"],
 )
 def test_the_same_certificates_are_no_drift(observed, wanted, bundle):
@@ -206,7 +214,14 @@ def test_the_same_certificates_are_no_drift(observed, wanted, bundle):
 
 @pytest.mark.parametrize(
     "bundle",
-    [encoded(OLD), encoded(OLD, NEW, OTHER), encoded(b"garbage"), "no base64!", "", None],
+    [
+        encode_bundle(OLD),
+        encode_bundle(OLD, NEW, OTHER),
+        encode_bundle(b"garbage"),
+        "no base64!",
+        "",
+        None,
+    ],
     ids=["one less", "one more", "garbage", "no base64", "empty", "absent"],
 )
 def test_other_certificates_are_drift(observed, wanted, bundle):
@@ -229,9 +244,9 @@ def test_an_owner_of_an_earlier_namespace_is_replaced(observed, wanted):
 
 
 def test_certificates_are_found_in_a_bundle():
-    assert len(certificates_in(encoded(OLD, NEW))) == 2
+    assert len(certificates_in(encode_bundle(OLD, NEW))) == 2
     assert certificates_in("#") is None
-    assert certificates_in(encoded(b"x")) is None
+    assert certificates_in(encode_bundle(b"x")) is None
 
 
 @pytest.mark.parametrize(
@@ -274,7 +289,7 @@ def test_an_event_of_a_field_without_a_setting(observed, wanted):
 
 
 def test_an_event_of_a_bundle_shows_no_base64(observed, wanted):
-    entry(observed)["clientConfig"]["caBundle"] = encoded(OTHER)
+    entry(observed)["clientConfig"]["caBundle"] = encode_bundle(OTHER)
     assert describe(only(observed, wanted), by_hand=True) == (
         "caBundle of pods.harbourmaster.dev was changed by hand and carries our authorities "
         "again: to keep configurations of your own, set registerWebhooks to false"

@@ -20,24 +20,24 @@ FIRST, SECOND, THIRD = (create_authority(NOW + timedelta(days=day)) for day in r
 LATER = NOW + timedelta(days=3)
 
 
-def parsed(*pairs):
+def certificates(*pairs):
     return {x509.load_pem_x509_certificate(pair.certificate) for pair in pairs}
 
 
-def held(pem):
+def bundle_certificates(pem):
     return set(x509.load_pem_x509_certificates(pem)) if pem else set()
 
 
 def data(authority, *older, now=NOW, **changes):
     leaf = issue_serving_certificate(now, authority, ["hm.svc"])
-    found = {
-        "ca.crt": b"".join(each.certificate for each in (authority, *older)),
+    secret_data = {
+        "ca.crt": b"".join(pair.certificate for pair in (authority, *older)),
         "ca.key": authority.key,
         "tls.crt": leaf.certificate,
         "tls.key": leaf.key,
     }
-    found |= {key.replace("_", "."): value for key, value in changes.items()}
-    return {key: value for key, value in found.items() if value is not None}
+    secret_data |= {key.replace("_", "."): value for key, value in changes.items()}
+    return {key: value for key, value in secret_data.items() if value is not None}
 
 
 @pytest.fixture
@@ -51,26 +51,30 @@ def test_nobody_is_trusted_without_a_secret(trust):
 
 
 def test_the_secret_says_whom_to_trust(trust):
-    assert held(trust.bundle(data(FIRST), NOW)) == parsed(FIRST)
-    assert held(trust.bundle(data(SECOND, FIRST), LATER)) == parsed(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(data(FIRST), NOW)) == certificates(FIRST)
+    assert bundle_certificates(trust.bundle(data(SECOND, FIRST), LATER)) == certificates(
+        FIRST, SECOND
+    )
 
 
 def test_the_next_authority_is_trusted_too(trust):
     upcoming = {**data(FIRST), "next-ca.crt": SECOND.certificate, "next-ca.key": SECOND.key}
-    assert held(trust.bundle(upcoming, LATER)) == parsed(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(upcoming, LATER)) == certificates(FIRST, SECOND)
 
 
 def test_the_same_authorities_always_give_the_same_bytes(trust):
-    one = trust.bundle(data(THIRD, FIRST, SECOND), LATER)
-    assert Trust().bundle(data(THIRD, SECOND, FIRST), LATER) == one
+    bundle = trust.bundle(data(THIRD, FIRST, SECOND), LATER)
+    assert Trust().bundle(data(THIRD, SECOND, FIRST), LATER) == bundle
 
 
 def test_what_is_lost_by_hand_is_trusted_for_a_while(trust):
     trust.bundle(data(FIRST), NOW)
-    assert held(trust.bundle(data(SECOND), LATER)) == parsed(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(data(SECOND), LATER)) == certificates(FIRST, SECOND)
     end = LATER + RETAINED
-    assert held(trust.bundle(data(SECOND), end - timedelta(seconds=1))) == parsed(FIRST, SECOND)
-    assert held(trust.bundle(data(SECOND), end)) == parsed(SECOND)
+    assert bundle_certificates(
+        trust.bundle(data(SECOND), end - timedelta(seconds=1))
+    ) == certificates(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(data(SECOND), end)) == certificates(SECOND)
 
 
 def test_what_comes_back_is_lost_anew(trust):
@@ -78,25 +82,27 @@ def test_what_comes_back_is_lost_anew(trust):
     trust.bundle(data(SECOND), LATER)
     trust.bundle(data(SECOND, FIRST), LATER + RETAINED / 2)
     again = LATER + RETAINED
-    assert held(trust.bundle(data(SECOND), again)) == parsed(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(data(SECOND), again)) == certificates(FIRST, SECOND)
 
 
 def test_what_expired_is_trusted_no_more(trust):
     trust.bundle(data(FIRST), NOW)
     soon = NOW + timedelta(days=365)
-    assert held(trust.bundle(data(SECOND), soon + timedelta(seconds=1))) == parsed(SECOND)
+    assert bundle_certificates(
+        trust.bundle(data(SECOND), soon + timedelta(seconds=1))
+    ) == certificates(SECOND)
 
 
 def test_bundles_found_at_the_start_are_trusted_for_a_while(trust):
     trust.remember([FIRST.certificate, b"garbage", b""], LATER)
-    assert held(trust.bundle(data(SECOND), LATER)) == parsed(FIRST, SECOND)
-    assert held(trust.bundle(data(SECOND), LATER + RETAINED)) == parsed(SECOND)
+    assert bundle_certificates(trust.bundle(data(SECOND), LATER)) == certificates(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(data(SECOND), LATER + RETAINED)) == certificates(SECOND)
 
 
 def test_an_announced_authority_is_trusted_ahead_of_time(trust):
     trust.announce(data(SECOND), LATER)
-    assert held(trust.bundle(data(FIRST), LATER)) == parsed(FIRST, SECOND)
-    assert held(trust.bundle({}, LATER)) == parsed(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle(data(FIRST), LATER)) == certificates(FIRST, SECOND)
+    assert bundle_certificates(trust.bundle({}, LATER)) == certificates(FIRST, SECOND)
     trust.announce(None, LATER)
     assert trust.bundle({}, LATER) == b""
 
@@ -111,7 +117,7 @@ def test_sound_data_is_left_as_it_is(trust):
 def test_a_lost_authority_is_put_back(trust, lost):
     trust.remember([FIRST.certificate], NOW)
     mended = trust.with_lost_authorities(data(FIRST, ca_crt=lost), LATER)
-    assert parsed(FIRST) <= held(mended["ca.crt"])
+    assert certificates(FIRST) <= bundle_certificates(mended["ca.crt"])
     assert is_sound(mended, LATER) or lost == SECOND.certificate
 
 
