@@ -92,7 +92,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/helpers/",
     "tests/property/",
     "tests/unit/controller/lifecycle/",
-    "tests/unit/webhook/",
 )
 """Folders whose docstrings, comments and names are still to be rewritten."""
 

@@ -18,7 +18,7 @@ def pytest_asyncio_loop_factories(item):
 
 @pytest.fixture
 def log():
-    """What is logged from level info on, as JSON lines."""
+    """A stream of the log's JSON lines, from level info on."""
     with captured_log() as stream:
         yield stream
 
@@ -31,19 +31,19 @@ async def api():
 
 @pytest.fixture
 def late(monkeypatch):
-    """A body is read whole, but the loop comes back to it too late."""
+    """Bodies are read completely, but the loop returns to them after the deadline."""
 
     async def read_late(*arguments, deadline, **options):
-        found = await read_body(*arguments, deadline=deadline + 60, **options)
+        body = await read_body(*arguments, deadline=deadline + 60, **options)
         await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()) + 0.001)
-        return found
+        return body
 
     monkeypatch.setattr("harbourmaster.serving.bodies.read_body", read_late)
 
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Answering fails; returns what fails."""
+    """Return a function that fails in place of answering a body."""
 
     def fail(*_arguments, **_options):
         raise ZeroDivisionError("secret of the object")

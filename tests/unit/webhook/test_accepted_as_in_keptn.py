@@ -42,8 +42,8 @@ PUBLISHED = {
     "hpa-placeholder": (provider(targetServer="<where-it-is>"), "spec.targetServer"),
     "keda-placeholder": (provider(targetServer="https://<where>"), "spec.targetServer"),
     **{
-        f"two-types-{each}": (provider(**DYNATRACE | {"type": types}), "spec.type")
-        for each, types in enumerate(("dynatrace | dql", "dynatrace|dql", "dql or dynatrace"))
+        f"two-types-{index}": (provider(**DYNATRACE | {"type": types}), "spec.type")
+        for index, types in enumerate(("dynatrace | dql", "dynatrace|dql", "dql or dynatrace"))
     },
     "types-as-provider-name": (
         ("AnalysisValueTemplate", {**TEMPLATE, "provider": {"name": "datadog | dql"}}),
@@ -117,15 +117,15 @@ REFUSED = {
 }
 
 
-def asked(kind, spec, operation="CREATE"):
+def review_spec(kind, spec, operation="CREATE"):
     group = LIFECYCLE if kind == "KeptnTaskDefinition" else METRICS
-    found = {
+    document = {
         "apiVersion": f"{group}/v1",
         "kind": kind,
         "metadata": {"name": "seed", "namespace": "market"},
         "spec": spec,
     }
-    question = review(found, namespace="market", name="seed", operation=operation)
+    question = review(document, namespace="market", name="seed", operation=operation)
     answer = ask(question, policy_engine())
     return answer.response, answer.verdict.outcome
 
@@ -136,7 +136,7 @@ def test_there_is_one_for_each_published_manifest_that_was_refused():
 
 @pytest.mark.parametrize("case", BY_KEPTN.values(), ids=BY_KEPTN.keys())
 def test_what_keptn_refuses_is_refused_in_the_same_words(case):
-    response, outcome = asked(*case)
+    response, outcome = review_spec(*case)
     assert (response["allowed"], outcome) == (False, INVALID)
     (cause,) = response["status"]["details"]["causes"]
     assert cause["field"] == "spec"
@@ -147,7 +147,7 @@ def test_what_keptn_refuses_is_refused_in_the_same_words(case):
 @pytest.mark.parametrize("case", {**PUBLISHED, **TRIED}.values(), ids={**PUBLISHED, **TRIED}.keys())
 def test_it_passes_with_a_warning_at_the_field(case, operation):
     (kind, spec), field = case
-    response, outcome = asked(kind, spec, operation)
+    response, outcome = review_spec(kind, spec, operation)
     assert (response["allowed"], outcome) == (True, VALID)
     assert response["warnings"][0].startswith(f"harbourmaster: {field}")
     assert field in response["auditAnnotations"]["object-invalid"]
@@ -157,7 +157,7 @@ def test_it_passes_with_a_warning_at_the_field(case, operation):
     "query", ["up{a='{{ .a }}'}", '{{index . "a-b"}}', "{{- $.a | print -}}", "up{{/* why */}}"]
 )
 def test_simple_actions_of_templates_pass_without_a_warning(query):
-    response, _ = asked(*template(query))
+    response, _ = review_spec(*template(query))
     assert response["allowed"] is True
     assert "warnings" not in response
 
@@ -165,13 +165,13 @@ def test_simple_actions_of_templates_pass_without_a_warning(query):
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_what_would_harm_is_refused_as_before(case):
     (kind, spec), field = case
-    response, outcome = asked(kind, spec)
+    response, outcome = review_spec(kind, spec)
     assert (response["allowed"], outcome) == (False, INVALID)
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [field]
 
 
 def test_a_refusal_names_only_what_must_be_corrected():
-    response, _ = asked(*provider(type="none", targetServer="https://a:b@c"))
+    response, _ = review_spec(*provider(type="none", targetServer="https://a:b@c"))
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [
         "spec.targetServer"
     ]
@@ -181,6 +181,6 @@ def test_a_refusal_names_only_what_must_be_corrected():
 def test_warnings_are_of_a_bounded_number():
     objectives = [{"analysisValueTemplateRef": {"name": "a_b"}}] * 1000
     spec = {"objectives": objectives, "totalScore": SCORE}
-    response, _ = asked("AnalysisDefinition", spec)
+    response, _ = review_spec("AnalysisDefinition", spec)
     assert response["allowed"] is True
     assert 1 < len(response["warnings"]) < 20

@@ -38,7 +38,7 @@ async def make(log):
 
 @pytest.fixture
 async def admission(make):
-    """One with the usual settings."""
+    """An Admission with the usual settings."""
     return make()
 
 
@@ -140,8 +140,8 @@ async def test_a_review_is_late_by_the_api_server_s_time_only(make, late):
     assert "patch" in response_of(await admission.ask(in_chunks("/mutate?timeout=10s")))
 
 
-def padded(document, size):
-    """The object with so many bytes more."""
+def with_padding(document, size):
+    """Return an object after adding an annotation of this many bytes."""
     document["metadata"]["annotations"] = {"note": "x" * size}
     return document
 
@@ -151,9 +151,9 @@ def padded(document, size):
     ("document", "aside"),
     [
         (cluster_policy(), False),
-        (padded(cluster_policy(), 8 * 1024), True),
-        (padded(cluster_policy(), 80 * 1024), True),
-        (padded(workload("Pod"), 8 * 1024), False),
+        (with_padding(cluster_policy(), 8 * 1024), True),
+        (with_padding(cluster_policy(), 80 * 1024), True),
+        (with_padding(workload("Pod"), 8 * 1024), False),
         (workload("Pod", {"a": "PodSchedulingPolicy"}, x="x" * 8 * 1024), False),
     ],
     ids=["small policy", "large policy", "in parts", "large pod", "pod that names the kind"],
@@ -186,13 +186,13 @@ class CountingDecoder:
     ("data", "times"),
     [
         (body(workload()), 1),
-        (body(padded(workload("Pod"), 8 * 1024)), 1),
+        (body(with_padding(workload("Pod"), 8 * 1024)), 1),
         (body(workload("Pod", {"a": "PodSchedulingPolicy"}, x="x" * 8 * 1024)), 1),
         (body(cluster_policy()), 2),
-        (body(padded(cluster_policy(), 8 * 1024)), 2),
-        (body(padded(cluster_policy(), 80 * 1024)), 1),
-        (body(padded(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u007a"), 1),
-        (body(padded(cluster_policy(), 8 * 1024))[:-1], 1),
+        (body(with_padding(cluster_policy(), 8 * 1024)), 2),
+        (body(with_padding(cluster_policy(), 80 * 1024)), 1),
+        (body(with_padding(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u007a"), 1),
+        (body(with_padding(cluster_policy(), 8 * 1024))[:-1], 1),
         (body(workload(affinity=1)), 2),
         (b"{", 2),
     ],
@@ -219,7 +219,7 @@ async def test_a_body_is_decoded_at_most_twice(admission, monkeypatch, data, tim
 
 
 def test_a_kind_that_is_written_with_escapes_is_recognized():
-    escaped = body(padded(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u0079")
+    escaped = body(with_padding(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u0079")
     assert is_lengthy(ReviewBody(escaped))
     assert not is_lengthy(ReviewBody(escaped.replace(b"u0079", b"u007a")))
 
@@ -233,7 +233,7 @@ async def test_a_large_policy_whose_turn_comes_too_late_is_not_checked(admission
         assert go_on.wait(PATIENCE)
         return answer_body(*arguments, **options)
 
-    large = padded(cluster_policy(), 8 * 1024)
+    large = with_padding(cluster_policy(), 8 * 1024)
     monkeypatch.setattr("harbourmaster.webhook.app.answer_body", slow)
     async with admission.connected() as first, admission.connected() as second:
         first.send(mutate(large))

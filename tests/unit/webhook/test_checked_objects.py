@@ -60,10 +60,12 @@ def versions_of(kind):
     return ("v1alpha1",) if kind in KINDS else ("v1", "v1beta1", "v1alpha3")
 
 
-def asked(spec, kind="KeptnTaskDefinition", *, version=None, former=None, metadata=None, **request):
+def review_spec(
+    spec, kind="KeptnTaskDefinition", *, version=None, former=None, metadata=None, **request
+):
     version = version or versions_of(kind)[0]
 
-    def made(spec):
+    def manifest_of(spec):
         return {
             "apiVersion": f"{group_of(kind)}/{version}",
             "kind": kind,
@@ -72,12 +74,12 @@ def asked(spec, kind="KeptnTaskDefinition", *, version=None, former=None, metada
         }
 
     if former is not None:
-        request["oldObject"] = made(former)
-    question = review(made(spec), uid="1-2-3", namespace="market", name="seed", **request)
-    found = ask(question, policy_engine())
-    assert found.response["uid"] == "1-2-3"
-    assert "patch" not in found.response
-    return found.response, found.verdict.outcome
+        request["oldObject"] = manifest_of(former)
+    question = review(manifest_of(spec), uid="1-2-3", namespace="market", name="seed", **request)
+    answer = ask(question, policy_engine())
+    assert answer.response["uid"] == "1-2-3"
+    assert "patch" not in answer.response
+    return answer.response, answer.verdict.outcome
 
 
 def test_every_kind_of_placement_has_a_case():
@@ -86,14 +88,14 @@ def test_every_kind_of_placement_has_a_case():
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_what_can_run_passes(operation):
-    response, outcome = asked({"deno": CODE}, operation=operation)
+    response, outcome = review_spec({"deno": CODE}, operation=operation)
     assert (response["allowed"], outcome) == (True, VALID)
     assert "warnings" not in response
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_c68_what_cannot_is_refused_as_the_api_server_refuses_its_own(operation):
-    response, outcome = asked({"deno": CODE, "python": CODE}, operation=operation)
+    response, outcome = review_spec({"deno": CODE, "python": CODE}, operation=operation)
     cause = (
         'Invalid value: "python, deno": forbidden: only one of container, python and deno may be '
         "defined"
@@ -115,18 +117,18 @@ def test_c68_what_cannot_is_refused_as_the_api_server_refuses_its_own(operation)
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
 def test_older_versions_are_judged_by_what_v1_has(version):
-    assert asked({"python": CODE}, version=version)[0]["allowed"] is True
-    assert asked({"function": CODE}, version=version)[0]["allowed"] is False
+    assert review_spec({"python": CODE}, version=version)[0]["allowed"] is True
+    assert review_spec({"function": CODE}, version=version)[0]["allowed"] is False
 
 
 def test_a_deletion_without_object_passes():
-    response, _ = asked({}, operation="DELETE", object=None)
+    response, _ = review_spec({}, operation="DELETE", object=None)
     assert response["allowed"] is True
     assert "warnings" not in response
 
 
 def test_what_the_schema_would_refuse_passes_with_a_warning():
-    response, _ = asked({"deno": 5})
+    response, _ = review_spec({"deno": 5})
     assert response["allowed"] is True
     (warning,) = response["warnings"]
     assert "KeptnTaskDefinition: spec.deno" in warning
@@ -138,7 +140,7 @@ def test_what_is_sound_passes(kind, operation):
     versions = versions_of(kind)
     assert versions
     for version in versions:
-        response, outcome = asked(SOUND[kind], kind, version=version, operation=operation)
+        response, outcome = review_spec(SOUND[kind], kind, version=version, operation=operation)
         assert (response["allowed"], outcome) == (True, VALID)
         assert "warnings" not in response
 
@@ -148,7 +150,7 @@ def test_what_is_sound_passes(kind, operation):
 def test_what_is_not_is_refused(kind, operation):
     wrong, field = WRONG[kind]
     sound = SOUND[kind]
-    response, outcome = asked({**sound, **wrong}, kind, operation=operation, former=sound)
+    response, outcome = review_spec({**sound, **wrong}, kind, operation=operation, former=sound)
     assert (response["allowed"], outcome) == (False, INVALID)
     status = response["status"]
     assert (status["code"], status["reason"]) == (422, "Invalid")
@@ -161,13 +163,13 @@ def test_what_is_not_is_refused(kind, operation):
 def test_what_was_as_wrong_before_may_be_labelled(kind):
     wrong, field = WRONG[kind]
     spec = {**SOUND[kind], **wrong}
-    response, outcome = asked(spec, kind, operation="UPDATE", former=spec)
+    response, outcome = review_spec(spec, kind, operation="UPDATE", former=spec)
     assert (response["allowed"], outcome) == (True, VALID)
     (warning,) = response["warnings"]
     assert field in warning
     assert field in response["auditAnnotations"]["object-invalid"]
     # It is no way in.
-    assert asked(spec, kind, former=spec)[0]["allowed"] is False
+    assert review_spec(spec, kind, former=spec)[0]["allowed"] is False
 
 
 @EACH_WRONG
@@ -181,7 +183,7 @@ def test_what_was_as_wrong_before_may_be_labelled(kind):
     ids=["finalizers", "status", "deletion"],
 )
 def test_finalizers_statuses_and_deletions_are_not_judged(kind, request_):
-    response, _ = asked({**SOUND[kind], **WRONG[kind][0]}, kind, **request_)
+    response, _ = review_spec({**SOUND[kind], **WRONG[kind][0]}, kind, **request_)
     assert response["allowed"] is True
     assert "warnings" not in response
 
@@ -190,21 +192,21 @@ def test_what_becomes_wrong_otherwise_is_refused():
     kind = "KeptnMetric"
     former = {**SOUND[kind], "fetchIntervalSeconds": -1}
     both = {**former, "range": {"interval": "5mins"}}
-    assert asked(both, kind, operation="UPDATE", former=former)[0]["allowed"] is False
-    other = {**SOUND[kind], "fetchIntervalSeconds": -2}
-    assert asked(other, kind, operation="UPDATE", former=former)[0]["allowed"] is False
-    assert asked(former, kind, operation="UPDATE", former=both)[0]["allowed"] is True
+    assert review_spec(both, kind, operation="UPDATE", former=former)[0]["allowed"] is False
+    negative = {**SOUND[kind], "fetchIntervalSeconds": -2}
+    assert review_spec(negative, kind, operation="UPDATE", former=former)[0]["allowed"] is False
+    assert review_spec(former, kind, operation="UPDATE", former=both)[0]["allowed"] is True
 
 
 def test_a_static_value_of_any_other_type_is_refused():
     spec = {"type": "static", "static": {"metrics": {"a": {"b": 1}}}}
-    response, outcome = asked(spec, "KeptnMetricsProvider")
+    response, outcome = review_spec(spec, "KeptnMetricsProvider")
     assert (response["allowed"], outcome) == (False, INVALID)
     assert "spec.static.metrics: Invalid value: expected " in response["status"]["message"]
-    response, _ = asked(spec, "KeptnMetricsProvider", operation="UPDATE", former=spec)
+    response, _ = review_spec(spec, "KeptnMetricsProvider", operation="UPDATE", former=spec)
     assert response["allowed"] is True
     former = SOUND["KeptnMetricsProvider"]
-    response, _ = asked(spec, "KeptnMetricsProvider", operation="UPDATE", former=former)
+    response, _ = review_spec(spec, "KeptnMetricsProvider", operation="UPDATE", former=former)
     assert response["allowed"] is False
 
 
@@ -212,17 +214,17 @@ def test_a_refusal_is_of_a_bounded_size():
     target = {"failure": {"lessThan": {"fixedValue": "x" * 100_000}}}
     objectives = [{"analysisValueTemplateRef": {"name": "a"}, "target": target}] * 40
     spec = {**SOUND["AnalysisDefinition"], "objectives": objectives}
-    response, _ = asked(spec, "AnalysisDefinition")
+    response, _ = review_spec(spec, "AnalysisDefinition")
     assert response["allowed"] is False
     assert len(json.dumps(response)) < 300_000
-    response, _ = asked(spec, "AnalysisDefinition", operation="UPDATE", former=spec)
+    response, _ = review_spec(spec, "AnalysisDefinition", operation="UPDATE", former=spec)
     assert response["allowed"] is True
     assert len(json.dumps(response)) < 20_000
 
 
 def test_a_bad_constraint_is_shown_with_a_caret_at_a_terminal_and_as_one_line_elsewhere():
     constraints = {"cluster": {"labels": ["location is DE", "location IS DE"]}}
-    response, _ = asked({"manifests": [MANIFEST], "constraints": constraints}, "Application")
+    response, _ = review_spec({"manifests": [MANIFEST], "constraints": constraints}, "Application")
     (cause,) = response["status"]["details"]["causes"]
     assert cause["field"] == "spec.constraints.cluster.labels[1]"
     said, shown, caret = cause["message"].split("\n")
@@ -235,15 +237,17 @@ def test_the_same_fault_in_another_constraint_is_a_new_one():
         return {"manifests": [MANIFEST], "constraints": {"cluster": {"labels": labels}}}
 
     former, more = spec("a IS b"), spec("a IS b", "a IS c")
-    assert asked(more, "Application", former=former, operation="UPDATE")[0]["allowed"] is False
-    assert asked(former, "Application", former=more, operation="UPDATE")[0]["allowed"] is True
+    assert (
+        review_spec(more, "Application", former=former, operation="UPDATE")[0]["allowed"] is False
+    )
+    assert review_spec(former, "Application", former=more, operation="UPDATE")[0]["allowed"] is True
 
 
 def test_a_refusal_of_a_placement_object_is_of_a_bounded_size():
     labels = ["a " + "x" * 4000] * 32
     constraints = {"cluster": {"labels": labels, "metrics": labels}}
     spec = {"manifests": [{"kind": "x" * 10_000}] * 600, "constraints": constraints}
-    response, _ = asked(spec, "Application")
+    response, _ = review_spec(spec, "Application")
     assert response["allowed"] is False
     assert len(json.dumps(response)) < 300_000
 
@@ -263,22 +267,22 @@ def asked_about_targets(*targets, spec=None, **request):
 
 
 def test_a_target_that_cannot_be_parsed_is_told_and_not_refused():
-    found = asked_about_targets(">5", "about 5")
-    assert found["allowed"]
-    (text,) = found["warnings"]
+    response = asked_about_targets(">5", "about 5")
+    assert response["allowed"]
+    (text,) = response["warnings"]
     assert text == (
         'harbourmaster: spec.objectives[1].evaluationTarget: Invalid value: "about 5": invalid '
         "operator in objective 'about 5': write one of !=, <, <=, ==, >, >= before a number"
     )
-    assert list(found["auditAnnotations"]) == ["object-invalid"]
+    assert list(response["auditAnnotations"]) == ["object-invalid"]
     (text,) = asked_about_targets("=> 5")["warnings"]
     assert text.endswith("did you mean '>=5'?")
 
 
 def test_an_interval_that_cannot_be_used_is_told_with_what_is_used():
-    found = asked_about_targets(">5", spec={"retryInterval": "0.5"})
-    assert found["allowed"]
-    (text,) = found["warnings"]
+    response = asked_about_targets(">5", spec={"retryInterval": "0.5"})
+    assert response["allowed"]
+    (text,) = response["warnings"]
     assert text == (
         'harbourmaster: spec.retryInterval: Invalid value: "0.5": it is not a duration, so 5s is '
         "used: write for example 30s, 5m or 1h30m"

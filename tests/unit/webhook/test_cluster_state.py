@@ -24,7 +24,7 @@ from helpers.recorded import recorded, replayed_response
 
 
 class Holder(EngineHolder):
-    """One that tells when it holds another engine."""
+    """An engine holder that notifies when it holds another engine."""
 
     def __init__(self, current):
         super().__init__(current)
@@ -59,14 +59,14 @@ class Follower:
         return self.engine.snapshot
 
     async def until(self, holds):
-        """Wait for a snapshot of which that holds."""
+        """Wait for a snapshot that meets a condition."""
         async with asyncio.timeout(PATIENCE):
             while not holds(self.snapshot):
                 self.holder.changed.clear()
                 await self.holder.changed.wait()
 
     def outcome(self, namespace="web", **labels):
-        """The outcome and the codes of the review of a pod."""
+        """Return the outcome and the codes of the review of a pod."""
         question = body(workload("Pod", labels or {"app": "web"}), namespace=namespace)
         _, decision = answer(question, self.holder.current)
         return decision.verdict.outcome, decision.verdict.codes
@@ -108,12 +108,12 @@ async def test_the_first_snapshot_holds_everything(api):
 
 
 def answered_again(follower):
-    """The policies in what is recorded of a review, by which it is answered again; or why none."""
-    found, response, outcome = recorded(review(workload("Pod"), namespace="web"), follower.engine)
-    if found is None:
+    """Return the names of the policies that a recorded review holds, or why it is not recorded."""
+    line, response, outcome = recorded(review(workload("Pod"), namespace="web"), follower.engine)
+    if line is None:
         return outcome
-    assert replayed_response(found) == response
-    return [policy["metadata"]["name"] for policy in json.loads(found)["policies"]]
+    assert replayed_response(line) == response
+    return [policy["metadata"]["name"] for policy in json.loads(line)["policies"]]
 
 
 async def test_policies_are_kept_as_they_are_where_reviews_are_recorded(api):
@@ -122,8 +122,8 @@ async def test_policies_are_kept_as_they_are_where_reviews_are_recorded(api):
     invalid = policy("invalid", "web", nodeSelector={"disk": "no value!"})
     api.put(NAMESPACES, namespace("web", {"team": "a"}))
     api.put(CLUSTER_POLICIES, cluster_policy("good", nodeSelector={"disk": "ssd"}))
-    for each in (broken, invalid):
-        api.put(POLICIES, each)
+    for faulty in (broken, invalid):
+        api.put(POLICIES, faulty)
     async with following(api, keeps_policies=True) as follower:
         await follower.cluster.wait_until_synced()
         assert answered_again(follower) == ["good", "broken", "invalid"]
@@ -186,12 +186,12 @@ async def test_a_change_of_namespaces_keeps_the_index_of_policies(api):
     ],
 )
 async def test_a_change_that_decides_nothing_compiles_nothing(api, metadata, counts):
-    found = policy("a", "web", nodeSelector={"d": "s"})
-    api.put(POLICIES, found)
+    document = policy("a", "web", nodeSelector={"d": "s"})
+    api.put(POLICIES, document)
     async with following(api) as follower:
         await follower.cluster.wait_until_synced()
         (before,) = follower.snapshot.policies.filed
-        api.put(POLICIES, {**found, "metadata": {**found["metadata"], **metadata}})
+        api.put(POLICIES, {**document, "metadata": {**document["metadata"], **metadata}})
         api.put(POLICIES, policy("b", "web"))
         await follower.until(lambda snapshot: snapshot.policies.namespaced_size == 2)
         assert (before not in follower.snapshot.policies.filed) == counts
@@ -210,7 +210,9 @@ async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
         await follower.cluster.wait_until_synced()
         assert follower.outcome() == ("mutated", ("policy-invalid",) * 3)
         assert follower.snapshot.policies.invalid == 3
-        faults = {each.fault or "" for each in follower.snapshot.policies.filed}
+        faults = {
+            compiled_policy.fault or "" for compiled_policy in follower.snapshot.policies.filed
+        }
         assert any(f"bytes, more than {MAX_SPEC_BYTES}" in fault for fault in faults)
         assert follower.snapshot.policies.references == {
             "ClusterPodSchedulingPolicy broken",

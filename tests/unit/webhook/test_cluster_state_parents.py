@@ -27,7 +27,8 @@ from helpers.patience import PATIENCE
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 APPS = {
-    each.kind: each for each in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
+    resource.kind: resource
+    for resource in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
 }
 DEFINITION = {
     "metadata": {"name": "rollouts.argoproj.io"},
@@ -53,7 +54,7 @@ class Follower:
         return ask(review(document), self.holder.current).annotations
 
     async def until(self, holds):
-        """Wait until that is so, looking at each change."""
+        """Wait until a condition holds, checking it after each change."""
         async with asyncio.timeout(PATIENCE):
             while not holds():
                 self._told.clear()
@@ -92,7 +93,7 @@ def put(api, *documents):
         uids[metadata["name"]] = stored["metadata"]["uid"] if stored else ""
 
 
-def owned(kind="ReplicaSet", name="web-5d9c"):
+def pod_of(kind="ReplicaSet", name="web-5d9c"):
     return pod(owners=[owner(kind, name, uid="")])
 
 
@@ -100,21 +101,21 @@ async def test_owners_are_followed(api):
     replica_set, deployment = family(TRACKED)
     put(api, deployment, replica_set)
     async with following(api) as follower:
-        assert follower.annotations(owned()) == TRACKED
+        assert follower.annotations(pod_of()) == TRACKED
         changed = parent("Deployment", "web", TRACKED | keys(version="0.5"))
         put(api, changed)
         expected = TRACKED | keys(version="0.5")
-        await follower.until(lambda: follower.annotations(owned()) == expected)
+        await follower.until(lambda: follower.annotations(pod_of()) == expected)
         api.remove(DEPLOYMENTS, "web", "ns1")
-        await follower.until(lambda: follower.annotations(owned()) == {PARENT: "unresolved"})
+        await follower.until(lambda: follower.annotations(pod_of()) == {PARENT: "unresolved"})
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
 async def test_an_owner_that_comes_is_known_at_once(api, kind):
     async with following(api) as follower:
-        assert follower.annotations(owned(kind, "db")) == {PARENT: "unresolved"}
+        assert follower.annotations(pod_of(kind, "db")) == {PARENT: "unresolved"}
         put(api, parent(kind, "db", TRACKED))
-        await follower.until(lambda: follower.annotations(owned(kind, "db")) == TRACKED)
+        await follower.until(lambda: follower.annotations(pod_of(kind, "db")) == TRACKED)
 
 
 async def test_only_the_metadata_of_owners_is_asked_for(api):
@@ -132,11 +133,11 @@ async def test_rollouts_count_from_the_moment_at_which_their_definition_comes(ap
     put(api, replica_set)
     async with following(api) as follower:
         assert follower.cluster.failing() is None
-        assert follower.annotations(owned()) == {PARENT: "unresolved"}
+        assert follower.annotations(pod_of()) == {PARENT: "unresolved"}
         api.define(ROLLOUTS)
         put(api, rollout)
         api.put(DEFINITIONS, DEFINITION)
-        await follower.until(lambda: follower.annotations(owned()) == TRACKED)
+        await follower.until(lambda: follower.annotations(pod_of()) == TRACKED)
     # So that it counts at once, and not when an absent kind is looked for again.
     assert any("rollouts.argoproj.io" in str(seen.query) for seen in api.requests)
 

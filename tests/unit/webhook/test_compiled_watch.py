@@ -1,4 +1,4 @@
-"""What may be left out, while compiled objects change and the API server comes and goes."""
+"""Tests of policies that are left out, while compiled objects change or the API server is away."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from helpers.patience import PATIENCE
 ASKED = ("ClusterPodSchedulingPolicy web", "0123456789abcdef")
 HASHES = dict([ASKED])
 AT_ONCE, NEVER = 0.0, 3600.0
-"""How long nothing has to change."""
+"""The seconds without a change after which compiled objects count as settled."""
 
 
 class Watch(QuietWatch):
-    """A watch that remembers all that it knew."""
+    """A watch that remembers every state that it knew."""
 
     def __init__(self, client, quiet):
         self.seen = []
@@ -73,9 +73,9 @@ async def watching(api, quiet):
             await asyncio.wait([task])
 
 
-def put_all(api, found=FIRST):
-    api.put(MUTATING_POLICIES, mutation(HASHES, found))
-    api.put(MUTATING_POLICY_BINDINGS, binding(found))
+def put_all(api, set_name=FIRST):
+    api.put(MUTATING_POLICIES, mutation(HASHES, set_name))
+    api.put(MUTATING_POLICY_BINDINGS, binding(set_name))
 
 
 def is_left_out(known):
@@ -86,7 +86,7 @@ async def test_what_is_enforced_is_left_out_when_nothing_has_changed_for_a_while
     put_all(api)
     async with watching(api, AT_ONCE) as watch:
         await watch.until(is_left_out)
-    first = next(each for each in watch.seen if ASKED in each.enforced)
+    first = next(known for known in watch.seen if ASKED in known.enforced)
     assert not is_left_out(first)
 
 

@@ -37,11 +37,11 @@ def review(*objects, wanted=f"{GROUP}/v1", api_version=V1):
 
 async def asked(question):
     body = question if isinstance(question, bytes) else json.dumps(question).encode()
-    found = await answer(body)
-    value = json.loads(found.body)
+    conversion = await answer(body)
+    value = json.loads(conversion.body)
     assert value.keys() == {"apiVersion", "kind", "response"}
     assert value["kind"] == "ConversionReview"
-    assert bool(found.error) == (value["response"]["result"]["status"] == "Failure")
+    assert bool(conversion.error) == (value["response"]["result"]["status"] == "Failure")
     return value
 
 
@@ -53,8 +53,8 @@ async def failure(question):
 
 
 async def test_all_objects_come_back_in_order():
-    found = await asked(review(app(name="a"), app(name="b"), app("v1alpha1", name="c")))
-    response = found["response"]
+    answered_review = await asked(review(app(name="a"), app(name="b"), app("v1alpha1", name="c")))
+    response = answered_review["response"]
     assert (response["uid"], response["result"]) == ("705ab4f5", {"status": "Success"})
     names = [converted_obj["metadata"]["name"] for converted_obj in response["convertedObjects"]]
     assert names == ["a", "b", "c"]
@@ -130,13 +130,13 @@ async def test_a_long_message_is_cut_and_has_one_line():
 async def test_others_have_their_turn_within_a_long_list():
     turns = 0
 
-    async def other():
+    async def count_turns():
         nonlocal turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    task = asyncio.create_task(other())
+    task = asyncio.create_task(count_turns())
     await asked(review(*(app(name=f"a{index}") for index in range(SLICE * 4 + 1))))
     task.cancel()
     assert turns >= 4
@@ -160,10 +160,10 @@ async def ask():
             await wire.gone()
             await site.stop()
 
-    def counted(outcome):
+    def count_reviews(outcome):
         return metrics.registry.get_sample_value(REVIEWS, {"outcome": outcome})
 
-    send.counted = counted
+    send.counted = count_reviews
     return send
 
 
@@ -177,10 +177,10 @@ async def test_the_path_answers_200_whatever_comes(ask):
 
 
 async def test_an_error_of_ours_is_a_failure_with_the_uid(ask, monkeypatch):
-    def broken(*_):
+    def raise_error(*_):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(conversion, "convert", broken)
+    monkeypatch.setattr(conversion, "convert", raise_error)
     answered = await ask(json.dumps(review(app())).encode())
     response = json.loads(answered.body)["response"]
     assert answered.status == 200

@@ -13,7 +13,7 @@ from helpers.objects import body, cluster_policy, required, workload
 
 @pytest.fixture
 def merges(monkeypatch):
-    """Every merge that is really made."""
+    """A list of the merges that are computed, not cached."""
     made = []
     merge = engine_module.merge
 

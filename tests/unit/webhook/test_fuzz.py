@@ -77,8 +77,8 @@ FULL = cluster_policy(
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 if CASES <= 3000 else 0)]
 
 
-def mangled(data, rng):
-    """The same with a few bytes changed."""
+def mangle(data, rng):
+    """Return a body with a few bytes changed."""
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(data) + 1)
         to = min(len(data), at + rng.randint(1, 30))
@@ -90,15 +90,15 @@ def mangled(data, rng):
             case 2:
                 data = data[:to] + data[at:]
             case 3:
-                other = rng.choice(CORPUS)
-                data = data[:at] + other[rng.randrange(len(other)) :]
+                second = rng.choice(CORPUS)
+                data = data[:at] + second[rng.randrange(len(second)) :]
             case _:
                 data = data[:at]
     return data
 
 
 def random_json(rng, depth=0):
-    """Any value."""
+    """Return any JSON value."""
     match rng.randrange(6 if depth < 4 else 4):
         case 0:
             return rng.choice((None, True, False))
@@ -113,7 +113,7 @@ def random_json(rng, depth=0):
 
 
 def places(value):
-    """Each object and array with each of its keys."""
+    """Yield each object and array within a value with each of its keys."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield value, key
@@ -126,10 +126,10 @@ def places(value):
 
 def change(value, rng):
     """Take away, add, repeat or replace something at any depth of an object."""
-    found = list(places(value))
-    if not found:
+    changeable = list(places(value))
+    if not changeable:
         return
-    within, key = rng.choice(found)
+    within, key = rng.choice(changeable)
     match rng.randrange(4):
         case 0:
             del within[key]
@@ -147,15 +147,15 @@ def mangled_review(rng):
     """A review that may still be one: half of them are changed as JSON, half as bytes."""
     data = rng.choice(CORPUS)
     if rng.random() < 0.5:
-        return mangled(data, rng)
+        return mangle(data, rng)
     question = json.loads(data)
     for _ in range(rng.randint(1, 4)):
         change(question, rng)
     return json.dumps(question).encode()
 
 
-def parsed(data):
-    """What an independent parser makes of it; None where it can't."""
+def parse(data):
+    """Return the value that an independent parser reads, or None if it fails."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -163,7 +163,7 @@ def parsed(data):
 
 
 def uid_of(question):
-    """The uid that the answer has to carry; None where there is none to be read."""
+    """Return the uid that the answer must carry, or None if the review has no readable uid."""
     request = question.get("request") if isinstance(question, dict) else None
     uid = request.get("uid", "") if isinstance(request, dict) else None
     return uid if isinstance(uid, str) else None
@@ -180,10 +180,10 @@ def is_owned(operation):
 
 def check(question, result):
     """An answer is an AdmissionReview that fits the question."""
-    found = json.loads(result)
-    assert found["kind"] == "AdmissionReview"
-    assert found["apiVersion"] in {"admission.k8s.io/v1", "admission.k8s.io/v1beta1"}
-    response = found["response"]
+    admission_review = json.loads(result)
+    assert admission_review["kind"] == "AdmissionReview"
+    assert admission_review["apiVersion"] in {"admission.k8s.io/v1", "admission.k8s.io/v1beta1"}
+    response = admission_review["response"]
     assert isinstance(response["allowed"], bool)
     code = response["status"]["code"]
     assert code in ({200} if response["allowed"] else {400, 403})
@@ -207,23 +207,23 @@ def test_s39_a_mangled_review_always_gets_an_answer():
         data = mangled_review(rng)
         result, decision = answer(data, decides)
         assert decision.verdict.outcome in OUTCOMES
-        understood += check(parsed(data), result)["status"]["code"] == 200
+        understood += check(parse(data), result)["status"]["code"] == 200
     # Both sides of the parser are reached.
     assert BODIES / 10 < understood < BODIES * 9 / 10
 
 
 def random_policy(rng):
     """A full policy of either kind with something changed in it."""
-    found = copy.deepcopy(FULL)
+    random_document = copy.deepcopy(FULL)
     if rng.random() < 0.3:
-        found["kind"] = "PodSchedulingPolicy"
-        found["metadata"]["namespace"] = "ns1"
-        del found["spec"]["namespaceSelector"]
+        random_document["kind"] = "PodSchedulingPolicy"
+        random_document["metadata"]["namespace"] = "ns1"
+        del random_document["spec"]["namespaceSelector"]
     for _ in range(rng.randint(1, 4)):
-        change(found["spec"], rng)
+        change(random_document["spec"], rng)
     if rng.random() < 0.05:
-        found["spec"] = random_json(rng)
-    return found
+        random_document["spec"] = random_json(rng)
+    return random_document
 
 
 PODS = [
@@ -262,30 +262,28 @@ def test_s14_s39_a_random_policy_never_breaks_an_answer_nor_leaves_its_fields(co
 def requests():
     """Good requests of every form that the server takes."""
     headers = "Content-Type: application/json"
-    found = [
-        post(body, path=path) for body in CORPUS for path in ("/mutate?timeout=3s", "/webhook")
-    ]
+    good = [post(body, path=path) for body in CORPUS for path in ("/mutate?timeout=3s", "/webhook")]
     small = min(CORPUS, key=len)
     chunked = post(b"", headers, "Transfer-Encoding: chunked", path="/mutate").replace(
         b"Content-Length: 0\r\n", b""
     )
-    found += [chunked + b"%x\r\n%b\r\n0\r\n\r\n" % (len(small), small)] * 10
-    found += [post(small, headers, "Expect: 100-continue", path="/validate")] * 5
-    found += [post(small, path="/mutate").replace(b"HTTP/1.1", b"HTTP/1.0")] * 5
-    found += [post(small, path="/mutate") * 2, b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n"] * 5
-    return found
+    good += [chunked + b"%x\r\n%b\r\n0\r\n\r\n" % (len(small), small)] * 10
+    good += [post(small, headers, "Expect: 100-continue", path="/validate")] * 5
+    good += [post(small, path="/mutate").replace(b"HTTP/1.1", b"HTTP/1.0")] * 5
+    good += [post(small, path="/mutate") * 2, b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n"] * 5
+    return good
 
 
 def mangled_request(data, rng):
-    """Mostly the head is changed: bodies are mangled elsewhere, and faster."""
+    """Return a request changed mostly in its head: other tests change bodies, and faster."""
     head, separator, rest = data.partition(b"\r\n\r\n")
     if rng.random() < 0.2:
-        return head + separator + mangled(rest or b" ", rng)
-    return mangled(head + separator, rng) + rest
+        return head + separator + mangle(rest or b" ", rng)
+    return mangle(head + separator, rng) + rest
 
 
-async def answered(site, data):
-    """The statuses of all answers until the first proper one, or until the connection closes."""
+async def statuses_of(site, data):
+    """Return the statuses of all answers up to the first final one, or to the closing."""
     wire = await Connection.open_with(site, data)
     received = b""
     try:
@@ -319,13 +317,13 @@ async def test_s39_a_mangled_request_never_fails_the_server(log):
         rng = random.Random(seed)  # noqa: S311
         for _ in range(REQUESTS // AT_ONCE):
             data = mangled_request(rng.choice(good), rng)
-            found = await answered(site, data)
-            assert all(status < 500 for status in found), data
-            statuses.extend(found)
+            statuses_of_request = await statuses_of(site, data)
+            assert all(status < 500 for status in statuses_of_request), data
+            statuses.extend(statuses_of_request)
 
     await asyncio.gather(*(attack(seed) for seed in range(AT_ONCE)))
     for request in good:
-        assert (await answered(site, request))[-1] in {200, 405}
+        assert (await statuses_of(site, request))[-1] in {200, 405}
     async with asyncio.timeout(PATIENCE):
         await site.wait_until_unused()
     await site.stop()

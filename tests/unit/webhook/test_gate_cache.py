@@ -1,4 +1,4 @@
-"""What is remembered of decisions on pods: never what would be decided otherwise now."""
+"""Tests of the cache of decisions on pods, which never returns an outdated decision."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 
 @pytest.fixture
 def decisions(monkeypatch):
-    """Every decision that is really made."""
+    """A list of the pods of all decisions that are made, not cached."""
     made = []
     gate = gate_cache.gate
 
-    def counting(found, *arguments):
-        made.append(found)
-        return gate(found, *arguments)
+    def counting(decided_pod, *arguments):
+        made.append(decided_pod)
+        return gate(decided_pod, *arguments)
 
     monkeypatch.setattr(gate_cache, "gate", counting)
     return made
 
 
-def named(document, name):
-    """Another pod of the same owner: its volumes have names of their own."""
+def with_pod_name(document, name):
+    """Return another pod of the same owner, whose volumes have names of their own."""
     volume = {"name": name, "mountPath": "/var/run/secrets"}
     containers = [{**CONTAINER, "volumeMounts": [volume]}]
     metadata = {**document["metadata"], "name": name}
@@ -58,7 +58,7 @@ def named(document, name):
 def test_pods_of_one_owner_are_decided_on_once_and_answered_alike(decisions, annotations):
     engine = engine_of(family(keys(workload="w")), POLICY)
     first, second = (
-        ask(review(named(pod(annotations), name)), engine) for name in ("web-a", "web-b")
+        ask(review(with_pod_name(pod(annotations), name)), engine) for name in ("web-a", "web-b")
     )
     assert len(decisions) == 1
     assert first.response == second.response
@@ -66,7 +66,7 @@ def test_pods_of_one_owner_are_decided_on_once_and_answered_alike(decisions, ann
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changed",
     [
         pytest.param(pod(TRACKED | keys(app="other")), id="annotations"),
         pytest.param(pod(TRACKED, labels={"keptn.sh/scheduling-gate-removed": "1"}), id="labels"),
@@ -76,12 +76,12 @@ def test_pods_of_one_owner_are_decided_on_once_and_answered_alike(decisions, ann
         pytest.param(pod(TRACKED, schedulerName="keptn-scheduler"), id="scheduler"),
     ],
 )
-def test_a_difference_in_anything_that_counts_is_decided_anew(decisions, other):
+def test_a_difference_in_anything_that_counts_is_decided_anew(decisions, changed):
     engine = engine_of()
     ask(review(pod(TRACKED)), engine)
-    remembered = ask(review(other), engine)
+    remembered = ask(review(changed), engine)
     assert len(decisions) == 2
-    assert remembered.response == admit(other).response
+    assert remembered.response == admit(changed).response
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ class Watched:
         self.parents = Parents(self.kinds)
 
     def put(self, document):
-        found = msgspec.convert(document, ParentObject)
-        self.kinds[found.kind][found.key] = found.to_parent()
+        parent = msgspec.convert(document, ParentObject)
+        self.kinds[parent.kind][parent.key] = parent.to_parent()
 
 
 def test_a_change_of_an_owner_is_seen_at_once():
@@ -164,13 +164,13 @@ def test_a_change_of_an_owner_is_seen_at_once():
 def test_other_policies_of_the_same_pod_make_another_answer(decisions):
     engine = engine_of((), POLICY)
     before = ask(review(pod(TRACKED)), engine)
-    other = engine_of((), cluster_policy(nodeSelector={"disk": "hdd"})).snapshot
-    after = ask(review(pod(TRACKED)), engine.with_snapshot(other))
+    new_snapshot = engine_of((), cluster_policy(nodeSelector={"disk": "hdd"})).snapshot
+    after = ask(review(pod(TRACKED)), engine.with_snapshot(new_snapshot))
     none = ask(review(pod(TRACKED)), engine.with_snapshot(engine_of().snapshot))
     assert before.after["spec"]["nodeSelector"] == {"disk": "ssd"}
     assert after.after["spec"]["nodeSelector"] == {"disk": "hdd"}
     assert "nodeSelector" not in none.after["spec"]
-    assert [found.gates for found in (before, after, none)] == [[GATE]] * 3
+    assert [answer.gates for answer in (before, after, none)] == [[GATE]] * 3
     assert len(decisions) == 1
 
 

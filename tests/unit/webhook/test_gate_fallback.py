@@ -1,4 +1,4 @@
-"""Where nothing could be decided: no pod passes a gate by that (decision D7)."""
+"""Tests of reviews that cannot be decided: no pod passes a gate by that (decision D7)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_the_fixed_patch_adds_the_gate_and_the_mark(annotations, gates):
     document = pod(annotations)
     if gates is not None:
         document["spec"]["schedulingGates"] = gates
-    found = failed(document)
+    answer = failed(document)
     theirs = [gate for gate in gates or () if gate != GATE]
-    assert found.gates == [*theirs, GATE]
-    assert found.annotations == {**(annotations or {}), PARENT: "unresolved"}
-    assert found.verdict.outcome == GATED
-    assert found.verdict.codes == ("internal-error",)
-    assert "it failed" in found.response["warnings"][0]
-    assert "controller has decided" in found.response["auditAnnotations"]["internal-error"]
+    assert answer.gates == [*theirs, GATE]
+    assert answer.annotations == {**(annotations or {}), PARENT: "unresolved"}
+    assert answer.verdict.outcome == GATED
+    assert answer.verdict.codes == ("internal-error",)
+    assert "it failed" in answer.response["warnings"][0]
+    assert "controller has decided" in answer.response["auditAnnotations"]["internal-error"]
 
 
 def test_it_changes_nothing_a_second_time():
@@ -64,10 +64,10 @@ def test_it_changes_nothing_a_second_time():
 def test_a_field_of_a_wrong_type_is_no_way_past_the_gate(field):
     document = pod(keys(workload="w"))
     document[field[0]][field[1]] = field[2]
-    found = admit(document, (), cluster_policy(nodeSelector={"a": "b"}))
-    assert found.gates == [GATE]
-    assert found.annotations[PARENT] == "unresolved"
-    assert found.verdict.codes == ("object-malformed",)
+    answer = admit(document, (), cluster_policy(nodeSelector={"a": "b"}))
+    assert answer.gates == [GATE]
+    assert answer.annotations[PARENT] == "unresolved"
+    assert answer.verdict.codes == ("object-malformed",)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_field_of_a_wrong_type_is_no_way_past_the_gate(field):
 def test_where_no_patch_fits_the_pod_is_denied(field):
     document = pod(keys(workload="w"))
     document[field[0]][field[1]] = field[2]
-    found = failed(document)
-    assert not found.response["allowed"]
-    assert found.response["status"]["code"] == 403
-    assert "not even a gate could be added" in found.response["status"]["reason"]
-    assert field[1] in found.response["status"]["reason"]
-    assert found.verdict.outcome == DENIED
-    assert found.verdict.codes == ("internal-error",)
+    answer = failed(document)
+    assert not answer.response["allowed"]
+    assert answer.response["status"]["code"] == 403
+    assert "not even a gate could be added" in answer.response["status"]["reason"]
+    assert field[1] in answer.response["status"]["reason"]
+    assert answer.verdict.outcome == DENIED
+    assert answer.verdict.codes == ("internal-error",)
 
 
 @pytest.mark.parametrize("part", ["metadata", "spec"])
@@ -100,14 +100,14 @@ def test_a_pod_without_one_of_its_parts_is_denied(part):
 
 @pytest.mark.claim("O3")
 def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch):
-    def broken(*_):
+    def raise_error(*_):
         raise RuntimeError("worse")
 
-    monkeypatch.setattr(handlers, "fixed_gating", broken)
-    found = failed(pod(TRACKED))
-    assert found.verdict.outcome == DENIED
-    assert "internal error" in found.response["status"]["reason"]
-    assert "worse" not in json.dumps(found.response)
+    monkeypatch.setattr(handlers, "fixed_gating", raise_error)
+    answer = failed(pod(TRACKED))
+    assert answer.verdict.outcome == DENIED
+    assert "internal error" in answer.response["status"]["reason"]
+    assert "worse" not in json.dumps(answer.response)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch)
     ],
 )
 def test_what_certainly_need_not_wait_passes_with_a_warning(document):
-    found = failed(document)
-    assert found.is_untouched
-    assert found.verdict.outcome == SKIPPED
-    assert found.verdict.codes == ("internal-error",)
-    assert found.response["warnings"] == ["harbourmaster: it failed"]
+    answer = failed(document)
+    assert answer.is_untouched
+    assert answer.verdict.outcome == SKIPPED
+    assert answer.verdict.codes == ("internal-error",)
+    assert answer.response["warnings"] == ["harbourmaster: it failed"]
 
 
 def test_critical_add_ons_pass_even_then():
@@ -165,9 +165,9 @@ def test_nothing_is_patched_at_validation():
     ],
 )
 def test_elsewhere_a_failure_stops_nobody(engine):
-    found = failed(pod(TRACKED), engine)
-    assert found.is_untouched
-    assert found.verdict.outcome == SKIPPED
+    answer = failed(pod(TRACKED), engine)
+    assert answer.is_untouched
+    assert answer.verdict.outcome == SKIPPED
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"{}", b'{"request": {"object": 3}}'])
@@ -177,12 +177,12 @@ def test_a_body_that_is_no_review_still_gets_an_answer(body):
 
 
 def test_a_defect_of_ours_leads_to_the_fixed_patch(monkeypatch):
-    """As the server does it: the review is answered again, without deciding."""
+    """The review is answered again without deciding, as the server does it."""
 
-    def broken(*_, **__):
+    def raise_error(*_, **__):
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Engine, "match", broken)
+    monkeypatch.setattr(Engine, "match", raise_error)
     engine = engine_of()
     with pytest.raises(RuntimeError):
         ask(review(pod(TRACKED)), engine)
@@ -220,17 +220,17 @@ def test_random_pods_are_gated_or_denied_and_every_patch_applies():
             engine = engine_of(namespace=namespace)
             question = review(document, namespace=namespace)
             after_failure = failed(document, engine, namespace=namespace)
-            for found in (after_failure, ask(question, engine)):
-                outcomes.add(found.verdict.outcome)
-                check(found)
+            for answer in (after_failure, ask(question, engine)):
+                outcomes.add(answer.verdict.outcome)
+                check(answer)
     assert outcomes >= {GATED, DENIED, SKIPPED}
 
 
-def check(found):
-    if not found.response["allowed"]:
-        assert found.verdict.outcome == DENIED
+def check(answer):
+    if not answer.response["allowed"]:
+        assert answer.verdict.outcome == DENIED
         return
-    before, after = found.before, jsonpatch.apply_patch(found.before, found.operations)
+    before, after = answer.before, jsonpatch.apply_patch(answer.before, answer.operations)
     for part in ("metadata", "spec"):
         for field, value in before[part].items():
             if field not in {"annotations", "schedulingGates"}:
@@ -244,7 +244,7 @@ def check(found):
         or (isinstance(spec.get("nodeName"), str) and spec["nodeName"])
         or isinstance(metadata.get("deletionTimestamp"), str)
     )
-    assert is_gated or need_not, found
+    assert is_gated or need_not, answer
 
 
 def test_an_unreadable_object_is_told_in_one_line():

@@ -27,9 +27,9 @@ async def ask(admission, document, path="/mutate", *, send=post):
 
 @pytest.mark.parametrize("path", ["/mutate", "/webhook", "/mutate-v1-pod"])
 async def test_d2_every_path_for_mutation_gates(admission, path):
-    found = await ask(admission, pod(), path)
-    assert found.gates == [GATE]
-    assert found.annotations == TRACKED
+    answer = await ask(admission, pod(), path)
+    assert answer.gates == [GATE]
+    assert answer.annotations == TRACKED
 
 
 async def test_validation_gives_no_patch(admission):
@@ -55,28 +55,28 @@ async def test_provisional_gates_are_counted_and_logged_as_warnings(admission):
 
 
 async def test_a_late_answer_still_adds_the_gate(admission, late):
-    found = await ask(admission, pod(TRACKED), "/mutate?timeout=20ms", send=post_chunked)
-    assert found.gates == [GATE]
-    assert found.annotations == TRACKED | {PARENT: "unresolved"}
+    answer = await ask(admission, pod(TRACKED), "/mutate?timeout=20ms", send=post_chunked)
+    assert answer.gates == [GATE]
+    assert answer.annotations == TRACKED | {PARENT: "unresolved"}
     assert (
-        "time limit of this request was reached" in found.response["auditAnnotations"]["deadline"]
+        "time limit of this request was reached" in answer.response["auditAnnotations"]["deadline"]
     )
     assert admission.value("skipped_total", reason="deadline") == 1
 
 
 async def test_a_defect_of_ours_still_adds_the_gate(admission, broken):
-    found = await ask(admission, pod(TRACKED))
-    assert found.gates == [GATE]
-    assert found.annotations[PARENT] == "unresolved"
-    assert "secret" not in json.dumps(found.response)
+    answer = await ask(admission, pod(TRACKED))
+    assert answer.gates == [GATE]
+    assert answer.annotations[PARENT] == "unresolved"
+    assert "secret" not in json.dumps(answer.response)
     assert {line["event"] for line in admission.lines()} == {"review failed", "gated"}
 
 
 async def test_a_second_defect_denies_the_pod(admission, broken, monkeypatch):
     monkeypatch.setattr("harbourmaster.webhook.handlers.fixed_gating", broken)
-    found = await ask(admission, pod(TRACKED))
-    assert not found.response["allowed"]
-    assert "secret" not in json.dumps(found.response)
+    answer = await ask(admission, pod(TRACKED))
+    assert not answer.response["allowed"]
+    assert "secret" not in json.dumps(answer.response)
     assert admission.value("duration_seconds_count", outcome="denied") == 1
     assert admission.kupid() == {"processed": 1, "denied": 1}
     line = next(line for line in admission.lines() if line["event"] == "denied")

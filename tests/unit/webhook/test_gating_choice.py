@@ -30,7 +30,7 @@ def info(major, minor):
 
 
 class Chooser:
-    """A choice at work on an engine, and what it says."""
+    """A choice at work on an engine, and the reasons for which it waits."""
 
     def __init__(self, client, backoff=QUICK, **settings):
         self.holder = EngineHolder(engine_of(**settings))
@@ -40,12 +40,12 @@ class Chooser:
         )
 
     def place(self):
-        """Where a pod waits now."""
+        """Return the gates or the scheduler that make a pod wait now."""
         question = review(pod(TRACKED))
         result, decision = answer(json.dumps(question).encode(), self.holder.current)
         document = question["request"]["object"]
-        found = Answer(json.loads(result)["response"], decision.verdict, document)
-        return found.gates or found.after["spec"].get("schedulerName")
+        placed = Answer(json.loads(result)["response"], decision.verdict, document)
+        return placed.gates or placed.after["spec"].get("schedulerName")
 
 
 @pytest.mark.parametrize(

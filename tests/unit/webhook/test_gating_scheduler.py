@@ -33,17 +33,17 @@ TRACKED = keys(workload="waiter", version="0.4", app="shop")
 SET = {"op": "add", "path": "/spec/schedulerName", "value": OURS}
 
 
-def scheduler(found):
-    return found.after["spec"].get("schedulerName")
+def scheduler(answer):
+    return answer.after["spec"].get("schedulerName")
 
 
 @pytest.mark.parametrize("fields", [{}, *({"schedulerName": x} for x in ("", "default-scheduler"))])
 def test_a_pod_of_no_scheduler_of_its_own_gets_ours_and_no_gate(fields):
-    found = admit(pod(TRACKED, **fields), **THERE)
-    assert found.operations == [SET]
-    assert found.gates is None
-    assert found.verdict.outcome == GATED
-    assert "warnings" not in found.response
+    answer = admit(pod(TRACKED, **fields), **THERE)
+    assert answer.operations == [SET]
+    assert answer.gates is None
+    assert answer.verdict.outcome == GATED
+    assert "warnings" not in answer.response
 
 
 def test_a_null_is_no_scheduler():
@@ -69,69 +69,69 @@ def test_auto_without_an_api_server_is_gates():
 
 
 def test_another_name_for_the_scheduler_is_taken():
-    found = admit(pod(TRACKED), **THERE, gateSchedulerName="gatekeeper")
-    assert scheduler(found) == "gatekeeper"
+    answer = admit(pod(TRACKED), **THERE, gateSchedulerName="gatekeeper")
+    assert scheduler(answer) == "gatekeeper"
 
 
 def test_the_gates_of_others_stay():
-    found = admit(pod(TRACKED, schedulingGates=[THEIRS]), **THERE)
-    assert (found.gates, scheduler(found)) == ([THEIRS], OURS)
+    answer = admit(pod(TRACKED, schedulingGates=[THEIRS]), **THERE)
+    assert (answer.gates, scheduler(answer)) == ([THEIRS], OURS)
 
 
 @pytest.mark.parametrize("named", ["default-scheduler", "bin-packer", OURS])
 @pytest.mark.parametrize("gating", ["schedulerName", "schedulingGates"])
 def test_a_pod_that_has_our_gate_keeps_it_and_its_scheduler(gating, named):
     document = pod(keys(workload="w"), schedulingGates=[GATE], schedulerName=named)
-    found = admit(document, gating=gating)
-    assert (found.gates, scheduler(found)) == ([GATE], named)
-    assert found.annotations["keptn.sh/app"] == "w"
-    assert found.verdict.codes == ()
+    answer = admit(document, gating=gating)
+    assert (answer.gates, scheduler(answer)) == ([GATE], named)
+    assert answer.annotations["keptn.sh/app"] == "w"
+    assert answer.verdict.codes == ()
 
 
 @pytest.mark.parametrize("gating", ["schedulerName", "schedulingGates"])
 def test_a_pod_that_names_our_scheduler_itself_waits_there(gating):
-    found = admit(pod(schedulerName=OURS), family(TRACKED), gating=gating)
-    assert (found.gates, scheduler(found)) == (None, OURS)
-    # Without them the extender would take it for a pod of which nobody asks to wait.
-    assert found.annotations == TRACKED
+    answer = admit(pod(schedulerName=OURS), family(TRACKED), gating=gating)
+    assert (answer.gates, scheduler(answer)) == (None, OURS)
+    # Without them the extender would take it for a pod that does not have to wait.
+    assert answer.annotations == TRACKED
     told = () if gating == "schedulerName" else ("gate-scheduler-named",)
-    assert found.verdict.codes == told
-    assert len(found.response.get("warnings", ())) == len(told)
+    assert answer.verdict.codes == told
+    assert len(answer.response.get("warnings", ())) == len(told)
 
 
 @pytest.mark.parametrize("gating", ["schedulerName", "schedulingGates"])
 @pytest.mark.parametrize("parents", [(), family()])
 def test_nobody_is_told_of_a_pod_that_need_not_wait(gating, parents):
     document = pod(owners=None if parents else [], schedulerName=OURS)
-    found = admit(document, parents, gating=gating)
-    assert found.is_untouched
-    assert "warnings" not in found.response
+    answer = admit(document, parents, gating=gating)
+    assert answer.is_untouched
+    assert "warnings" not in answer.response
 
 
 @pytest.mark.parametrize("parents", [(), family(TRACKED)])
 def test_a_pod_of_a_scheduler_of_its_own_goes_with_a_warning(parents):
     document = pod(None if parents else TRACKED, schedulerName="bin-packer")
-    found = admit(document, parents, **THERE)
-    assert found.is_untouched
-    assert found.verdict.outcome == SKIPPED
-    assert found.verdict.codes == ("gate-foreign-scheduler",)
-    (warning,) = found.response["warnings"]
+    answer = admit(document, parents, **THERE)
+    assert answer.is_untouched
+    assert answer.verdict.outcome == SKIPPED
+    assert answer.verdict.codes == ("gate-foreign-scheduler",)
+    (warning,) = answer.response["warnings"]
     assert '"bin-packer"' in warning
-    assert OURS in found.response["auditAnnotations"]["gate-foreign-scheduler"]
+    assert OURS in answer.response["auditAnnotations"]["gate-foreign-scheduler"]
 
 
 def test_or_it_is_denied_where_the_settings_say_so():
     document = pod(TRACKED, schedulerName="bin-packer")
-    found = admit(document, (), POLICY, **THERE, onForeignScheduler="deny")
-    assert not found.response["allowed"]
-    assert "patch" not in found.response
-    assert found.response["status"]["code"] == 403
-    reason = found.response["status"]["reason"]
+    answer = admit(document, (), POLICY, **THERE, onForeignScheduler="deny")
+    assert not answer.response["allowed"]
+    assert "patch" not in answer.response
+    assert answer.response["status"]["code"] == 403
+    reason = answer.response["status"]["reason"]
     assert '"bin-packer"' in reason
     assert "leave out spec.schedulerName, or set onForeignScheduler: ignore" in reason
     assert "\n" not in reason
-    assert found.verdict.outcome == DENIED
-    assert found.verdict.codes == ("gate-foreign-scheduler",)
+    assert answer.verdict.outcome == DENIED
+    assert answer.verdict.codes == ("gate-foreign-scheduler",)
 
 
 def test_a_scheduler_is_foreign_even_while_the_owner_is_not_known():
@@ -154,22 +154,22 @@ def test_a_scheduler_is_foreign_even_while_the_owner_is_not_known():
     ],
 )
 def test_no_pod_that_need_not_or_could_not_wait_is_denied(document, parents):
-    found = admit(document, parents, **THERE, onForeignScheduler="deny")
-    assert found.is_untouched
-    assert "gate-foreign-scheduler" not in found.verdict.codes
+    answer = admit(document, parents, **THERE, onForeignScheduler="deny")
+    assert answer.is_untouched
+    assert "gate-foreign-scheduler" not in answer.verdict.codes
 
 
 @pytest.mark.parametrize("deny", ["ignore", "deny"])
 def test_gates_go_with_any_scheduler(deny):
-    found = admit(pod(TRACKED, schedulerName="bin-packer"), onForeignScheduler=deny)
-    assert (found.gates, scheduler(found)) == ([GATE], "bin-packer")
-    assert found.verdict.codes == ()
+    answer = admit(pod(TRACKED, schedulerName="bin-packer"), onForeignScheduler=deny)
+    assert (answer.gates, scheduler(answer)) == ([GATE], "bin-packer")
+    assert answer.verdict.codes == ()
 
 
 def test_a_long_name_is_cut():
-    found = admit(pod(TRACKED, schedulerName="x" * 5000), **THERE)
-    assert len(found.response["warnings"][0]) < 256
-    assert OURS in found.response["warnings"][0]
+    answer = admit(pod(TRACKED, schedulerName="x" * 5000), **THERE)
+    assert len(answer.response["warnings"][0]) < 256
+    assert OURS in answer.response["warnings"][0]
 
 
 def test_what_is_never_gated_does_not_wait_here_either():
@@ -182,10 +182,10 @@ def test_what_is_never_gated_does_not_wait_here_either():
 
 
 def test_d7_an_owner_that_is_not_known_makes_the_pod_wait_as_well():
-    found = admit(pod(), **THERE)
-    assert (found.gates, scheduler(found)) == (None, OURS)
-    assert found.annotations == {PARENT: "unresolved"}
-    assert found.verdict.codes == ("gate-owner-unknown",)
+    answer = admit(pod(), **THERE)
+    assert (answer.gates, scheduler(answer)) == (None, OURS)
+    assert answer.annotations == {PARENT: "unresolved"}
+    assert answer.verdict.codes == ("gate-owner-unknown",)
 
 
 def test_templates_never_get_our_scheduler():
@@ -202,38 +202,38 @@ NAMING = cluster_policy("packed", schedulerName="bin-packer", nodeSelector={"dis
 @pytest.mark.parametrize("named", [None, "default-scheduler"])
 def test_our_scheduler_wins_over_a_policys_and_that_is_told(named):
     fields = {} if named is None else {"schedulerName": named}
-    found = admit(pod(TRACKED, **fields), (), NAMING, **THERE)
-    assert scheduler(found) == OURS
-    assert found.after["spec"]["nodeSelector"] == {"disk": "ssd"}
-    paths = [operation["path"] for operation in found.operations]
+    answer = admit(pod(TRACKED, **fields), (), NAMING, **THERE)
+    assert scheduler(answer) == OURS
+    assert answer.after["spec"]["nodeSelector"] == {"disk": "ssd"}
+    paths = [operation["path"] for operation in answer.operations]
     assert paths.count("/spec/schedulerName") == 1
-    assert found.verdict.codes == ("policy-scheduler-name",)
-    text = found.response["auditAnnotations"]["policy-scheduler-name"]
+    assert answer.verdict.codes == ("policy-scheduler-name",)
+    text = answer.response["auditAnnotations"]["policy-scheduler-name"]
     assert "bin-packer of ClusterPodSchedulingPolicy packed is left out" in text
-    again = admit(found.after, (), NAMING, **THERE)
+    again = admit(answer.after, (), NAMING, **THERE)
     assert again.is_untouched
 
 
 def test_a_policy_that_names_our_scheduler_asks_for_nothing_else():
-    found = admit(pod(TRACKED), (), cluster_policy(schedulerName=OURS), **THERE)
-    assert found.operations == [SET]
-    assert found.verdict.codes == ()
+    answer = admit(pod(TRACKED), (), cluster_policy(schedulerName=OURS), **THERE)
+    assert answer.operations == [SET]
+    assert answer.verdict.codes == ()
 
 
 def test_no_policy_puts_a_pod_at_a_gate_in_two_places():
-    found = admit(pod(TRACKED), (), cluster_policy(schedulerName=OURS))
-    assert (found.gates, scheduler(found)) == ([GATE], None)
-    assert found.verdict.codes == ("policy-scheduler-name",)
-    assert admit(found.after, (), cluster_policy(schedulerName=OURS)).is_untouched
+    answer = admit(pod(TRACKED), (), cluster_policy(schedulerName=OURS))
+    assert (answer.gates, scheduler(answer)) == ([GATE], None)
+    assert answer.verdict.codes == ("policy-scheduler-name",)
+    assert admit(answer.after, (), cluster_policy(schedulerName=OURS)).is_untouched
 
 
 @pytest.mark.parametrize("name", ["bin-packer", OURS])
 def test_policies_name_the_scheduler_of_pods_that_need_not_wait(name):
     for document, parents in ((pod(owners=[]), ()), (pod(), family())):
-        found = admit(document, parents, cluster_policy(schedulerName=name), **THERE)
-        assert scheduler(found) == name
-        assert found.verdict.outcome == MUTATED
-        assert found.verdict.codes == ()
+        answer = admit(document, parents, cluster_policy(schedulerName=name), **THERE)
+        assert scheduler(answer) == name
+        assert answer.verdict.outcome == MUTATED
+        assert answer.verdict.codes == ()
 
 
 def test_the_merge_of_a_pod_that_waits_is_not_that_of_one_that_need_not():
@@ -247,18 +247,18 @@ def test_the_merge_of_a_pod_that_waits_is_not_that_of_one_that_need_not():
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"])
 def test_templates_do_not_name_a_scheduler_that_would_then_look_like_the_pods_own(kind):
-    found = admit(workload(kind), (), NAMING, **THERE)
-    spec = found.after["spec"]["template"]["spec"]
+    answer = admit(workload(kind), (), NAMING, **THERE)
+    spec = answer.after["spec"]["template"]["spec"]
     assert "schedulerName" not in spec
     assert spec["nodeSelector"] == {"disk": "ssd"}
-    assert found.verdict.codes == ("policy-scheduler-name",)
+    assert answer.verdict.codes == ("policy-scheduler-name",)
     gated = admit(workload(kind), (), NAMING)
     assert gated.after["spec"]["template"]["spec"]["schedulerName"] == "bin-packer"
 
 
 def test_templates_whose_pods_never_wait_do():
-    found = admit(workload("Job"), (), NAMING, **THERE)
-    assert found.after["spec"]["template"]["spec"]["schedulerName"] == "bin-packer"
+    answer = admit(workload("Job"), (), NAMING, **THERE)
+    assert answer.after["spec"]["template"]["spec"]["schedulerName"] == "bin-packer"
     elsewhere = admit(workload(), (), NAMING, namespaces=[{"metadata": {"name": "ns1"}}], **THERE)
     assert elsewhere.after["spec"]["template"]["spec"]["schedulerName"] == "bin-packer"
 
@@ -266,15 +266,15 @@ def test_templates_whose_pods_never_wait_do():
 @pytest.mark.parametrize("named", [None, OURS])
 def test_d4_a_policys_node_becomes_affinity_for_it_bypasses_the_scheduler(named):
     fields = {} if named is None else {"schedulerName": named}
-    found = admit(pod(TRACKED, **fields), (), cluster_policy(nodeName="n1"), **THERE)
-    assert "nodeName" not in found.after["spec"]
-    assert "nodeAffinity" in found.after["spec"]["affinity"]
-    assert scheduler(found) == OURS
+    answer = admit(pod(TRACKED, **fields), (), cluster_policy(nodeName="n1"), **THERE)
+    assert "nodeName" not in answer.after["spec"]
+    assert "nodeAffinity" in answer.after["spec"]["affinity"]
+    assert scheduler(answer) == OURS
 
 
 def test_d4_and_in_templates():
-    found = admit(workload(), (), cluster_policy(nodeName="n1"), **THERE)
-    assert [operation["path"].rpartition("/")[2] for operation in found.operations] == ["affinity"]
+    answer = admit(workload(), (), cluster_policy(nodeName="n1"), **THERE)
+    assert [operation["path"].rpartition("/")[2] for operation in answer.operations] == ["affinity"]
 
 
 # Once and again
@@ -325,17 +325,17 @@ def failed(document, **settings):
 @pytest.mark.parametrize("named", [None, "", "default-scheduler", 3, ["x"]])
 def test_the_fixed_patch_sets_our_scheduler_and_the_mark(named):
     document = pod() if named is None else pod(schedulerName=named)
-    found = failed(document)
-    assert (found.gates, scheduler(found)) == (None, OURS)
-    assert found.annotations == {PARENT: "unresolved"}
-    assert found.verdict.codes == ("internal-error",)
-    assert "until the controller has decided" in found.response["warnings"][0]
-    assert failed(found.after).is_untouched
+    answer = failed(document)
+    assert (answer.gates, scheduler(answer)) == (None, OURS)
+    assert answer.annotations == {PARENT: "unresolved"}
+    assert answer.verdict.codes == ("internal-error",)
+    assert "until the controller has decided" in answer.response["warnings"][0]
+    assert failed(answer.after).is_untouched
 
 
 def test_the_fixed_patch_leaves_a_pod_at_its_gate():
-    found = failed(pod(schedulingGates=[GATE]))
-    assert (found.gates, scheduler(found)) == ([GATE], None)
+    answer = failed(pod(schedulingGates=[GATE]))
+    assert (answer.gates, scheduler(answer)) == ([GATE], None)
 
 
 def test_after_a_failure_too_a_foreign_scheduler_is_told_or_denied():

@@ -34,29 +34,29 @@ WITH_GATES = [{"metadata": {"name": "ns1", "annotations": OPT_IN}}]
 )
 @pytest.mark.parametrize("namespaces", [PLAIN, WITH_GATES], ids=["plain", "gates"])
 def test_a_pod_of_any_owner_waits_in_any_namespace(owners, namespaces):
-    found = admit(pod(WAITS, owners=owners), family(), namespaces=namespaces)
-    assert found.gates == [GATE]
-    assert found.annotations == {**WAITS, CHECKS: "none"}
-    assert (found.verdict.outcome, found.verdict.codes) == (GATED, ())
+    answer = admit(pod(WAITS, owners=owners), family(), namespaces=namespaces)
+    assert answer.gates == [GATE]
+    assert answer.annotations == {**WAITS, CHECKS: "none"}
+    assert (answer.verdict.outcome, answer.verdict.codes) == (GATED, ())
 
 
 def test_gates_of_others_stay():
-    found = admit(pod(WAITS, schedulingGates=[THEIRS]), namespaces=PLAIN)
-    assert found.gates == [THEIRS, GATE]
+    answer = admit(pod(WAITS, schedulingGates=[THEIRS]), namespaces=PLAIN)
+    assert answer.gates == [THEIRS, GATE]
 
 
 def test_checks_and_objects_share_one_gate():
     tracked = {**keys(workload="w", version="1", app="a"), **WAITS}
-    found = admit(pod({**tracked, CHECKS: "none"}))
-    assert found.gates == [GATE]
+    answer = admit(pod({**tracked, CHECKS: "none"}))
+    assert answer.gates == [GATE]
     # No template can say that there are no checks.
-    assert found.annotations == {**tracked, CHECKS: "waiting"}
+    assert answer.annotations == {**tracked, CHECKS: "waiting"}
 
 
 def test_recommended_labels_name_no_workload_where_there_are_no_gates_for_checks():
     labels = {"app.kubernetes.io/name": "web"}
-    found = admit(pod(WAITS, labels=labels), namespaces=PLAIN)
-    assert found.annotations[CHECKS] == "none"
+    answer = admit(pod(WAITS, labels=labels), namespaces=PLAIN)
+    assert answer.annotations[CHECKS] == "none"
 
 
 @pytest.mark.parametrize("text", ["", " , "])
@@ -65,18 +65,18 @@ def test_a_blank_list_gates_nobody(text):
 
 
 def test_a_syntax_error_is_told_and_gates():
-    found = admit(pod({WAIT_FOR_KEY: "migrate"}), namespaces=PLAIN)
-    assert found.gates == [GATE]
-    (warning,) = found.response["warnings"]
+    answer = admit(pod({WAIT_FOR_KEY: "migrate"}), namespaces=PLAIN)
+    assert answer.gates == [GATE]
+    (warning,) = answer.response["warnings"]
     assert '"migrate" is not an object' in warning
-    assert "gate-wait-invalid" in found.response["auditAnnotations"]
+    assert "gate-wait-invalid" in answer.response["auditAnnotations"]
 
 
 def test_a_syntax_error_of_a_template_is_told():
     document = workload("Deployment")
     document["spec"]["template"]["metadata"]["annotations"] = {WAIT_FOR_KEY: "migrate"}
-    found = admit(document, namespaces=PLAIN)
-    (warning,) = found.response["warnings"]
+    answer = admit(document, namespaces=PLAIN)
+    (warning,) = answer.response["warnings"]
     assert f"spec.template.metadata.annotations[{WAIT_FOR_KEY}]" in warning
 
 
@@ -86,9 +86,9 @@ def test_a_syntax_error_of_a_template_is_told():
     ids=["label", "setting"],
 )
 def test_where_it_is_forbidden_the_pod_goes_and_is_told(settings):
-    found = admit(pod(WAITS), **settings)
-    assert found.gates is None
-    assert found.verdict.codes == ("gate-wait-forbidden",)
+    answer = admit(pod(WAITS), **settings)
+    assert answer.gates is None
+    assert answer.verdict.codes == ("gate-wait-forbidden",)
 
 
 def test_where_it_is_forbidden_checks_still_count():
@@ -96,15 +96,15 @@ def test_where_it_is_forbidden_checks_still_count():
         {"metadata": {"name": "ns1", "annotations": OPT_IN, "labels": {WAIT_FOR_KEY: "disabled"}}}
     ]
     tracked = {**keys(workload="w", version="1", app="a"), **WAITS}
-    found = admit(pod(tracked), namespaces=namespaces)
-    assert found.gates == [GATE]
+    answer = admit(pod(tracked), namespaces=namespaces)
+    assert answer.gates == [GATE]
     # Nobody makes it wait for objects after its checks.
-    assert found.annotations == {**tracked, "gates.harbourmaster.dev/waited": "met"}
+    assert answer.annotations == {**tracked, "gates.harbourmaster.dev/waited": "met"}
 
 
 def test_a_template_can_not_say_that_there_are_no_checks_while_its_owner_is_unknown():
-    found = admit(pod({CHECKS: "none"}))
-    assert found.annotations == {
+    answer = admit(pod({CHECKS: "none"}))
+    assert answer.annotations == {
         CHECKS: "waiting",
         "gates.harbourmaster.dev/parent": "unresolved",
     }
@@ -116,29 +116,29 @@ def test_a_released_pod_is_not_gated_again():
 
 
 def test_a_pod_with_a_node_cannot_wait():
-    found = admit(pod(WAITS, nodeName="n1"), namespaces=PLAIN)
-    assert found.gates is None
-    assert found.verdict.codes == ("gate-node-name",)
+    answer = admit(pod(WAITS, nodeName="n1"), namespaces=PLAIN)
+    assert answer.gates is None
+    assert answer.verdict.codes == ("gate-node-name",)
 
 
 def test_critical_add_ons_never_wait():
     namespaces = [{"metadata": {"name": "kube-system"}}]
-    found = admit(pod(WAITS, **CRITICAL), namespace="kube-system", namespaces=namespaces)
-    assert found.is_untouched
+    answer = admit(pod(WAITS, **CRITICAL), namespace="kube-system", namespaces=namespaces)
+    assert answer.is_untouched
 
 
 def test_without_gates_a_pod_waits_in_its_scheduler():
-    found = admit(pod(WAITS), namespaces=PLAIN, gating="schedulerName")
-    assert found.gates is None
-    assert found.after["spec"]["schedulerName"] == "keptn-scheduler"
-    assert found.annotations[CHECKS] == "none"
+    answer = admit(pod(WAITS), namespaces=PLAIN, gating="schedulerName")
+    assert answer.gates is None
+    assert answer.after["spec"]["schedulerName"] == "keptn-scheduler"
+    assert answer.annotations[CHECKS] == "none"
 
 
 def test_a_pod_that_can_not_be_decided_on_waits_until_the_controller_has():
     engine = engine_of(namespaces=PLAIN)
-    found = failed(pod(WAITS, owners=[]), engine)
-    assert found.gates == [GATE]
-    assert found.annotations["gates.harbourmaster.dev/parent"] == "unresolved"
+    answer = failed(pod(WAITS, owners=[]), engine)
+    assert answer.gates == [GATE]
+    assert answer.annotations["gates.harbourmaster.dev/parent"] == "unresolved"
     assert failed(pod(owners=[]), engine).is_untouched
     assert failed(pod(WAITS, owners=[]), engine_of(namespaces=FORBIDDING)).gates is None
 

@@ -51,27 +51,27 @@ def template(kind, **metadata):
     return document
 
 
-def told(found):
-    return found.response.get("warnings", [])
+def warnings_of(answer):
+    return answer.response.get("warnings", [])
 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
 def test_an_unknown_key_of_a_pod_is_told_and_the_pod_waits_all_the_same(where):
     document = pod(TRACKED | TYPO) if where == "annotations" else pod(TRACKED, labels=TYPO)
-    found = admit(document)
-    assert told(found) == [warning(f"metadata.{where}")]
-    assert found.verdict.outcome == GATED
-    assert found.verdict.codes == (KEY_CODE,)
-    assert list(found.response["auditAnnotations"]) == [KEY_CODE]
+    answer = admit(document)
+    assert warnings_of(answer) == [warning(f"metadata.{where}")]
+    assert answer.verdict.outcome == GATED
+    assert answer.verdict.codes == (KEY_CODE,)
+    assert list(answer.response["auditAnnotations"]) == [KEY_CODE]
 
 
 @pytest.mark.parametrize("owners", [[], [owner("Job")]], ids=["bare", "job"])
 def test_the_outcome_and_its_reason_stay(owners):
-    found = admit(pod(TYPO, owners=owners))
-    assert told(found) == [warning("metadata.annotations")]
-    assert found.verdict.outcome == UNMATCHED
-    assert "owner of pod is not supported" in found.response["status"]["reason"]
-    assert found.is_untouched
+    answer = admit(pod(TYPO, owners=owners))
+    assert warnings_of(answer) == [warning("metadata.annotations")]
+    assert answer.verdict.outcome == UNMATCHED
+    assert "owner of pod is not supported" in answer.response["status"]["reason"]
+    assert answer.is_untouched
 
 
 @pytest.mark.parametrize(
@@ -80,39 +80,39 @@ def test_the_outcome_and_its_reason_stay(owners):
 def test_the_patch_of_policies_stays(disk, outcome):
     policy = cluster_policy(nodeSelector={"disk": disk})
     document = pod(TYPO, owners=[], nodeSelector={"disk": "ssd"} if outcome == UNCHANGED else {})
-    found = admit(document, (), policy)
-    assert told(found) == [warning("metadata.annotations")]
-    assert found.verdict.outcome == outcome
-    assert found.after["spec"]["nodeSelector"] == {"disk": disk}
+    answer = admit(document, (), policy)
+    assert warnings_of(answer) == [warning("metadata.annotations")]
+    assert answer.verdict.outcome == outcome
+    assert answer.after["spec"]["nodeSelector"] == {"disk": disk}
 
 
 def test_a_refusal_says_only_why():
     settings = {"gating": "schedulerName", "onForeignScheduler": "deny"}
-    found = admit(pod(TRACKED | TYPO, schedulerName="other"), **settings)
-    assert found.verdict.outcome == DENIED
-    assert KEY_CODE not in found.verdict.codes
+    answer = admit(pod(TRACKED | TYPO, schedulerName="other"), **settings)
+    assert answer.verdict.outcome == DENIED
+    assert KEY_CODE not in answer.verdict.codes
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
 def test_an_unknown_key_of_the_owner_is_told_where_the_pod_inherits(kind):
-    found = admit(pod(), family(TRACKED | TYPO, kind))
-    assert told(found) == [warning("metadata.annotations of the pod's owner")]
-    assert found.annotations == TRACKED
+    answer = admit(pod(), family(TRACKED | TYPO, kind))
+    assert warnings_of(answer) == [warning("metadata.annotations of the pod's owner")]
+    assert answer.annotations == TRACKED
     mistyped = keys(worklod="cart")
-    (text,) = told(admit(pod(), family(mistyped, kind)))
+    (text,) = warnings_of(admit(pod(), family(mistyped, kind)))
     assert 'did you mean "keptn.sh/workload"?' in text
-    assert told(admit(pod(TRACKED), family(TYPO, kind))) == []
+    assert warnings_of(admit(pod(TRACKED), family(TYPO, kind))) == []
 
 
 @pytest.mark.parametrize("kind", PLACES)
 def test_unknown_keys_of_a_workload_and_of_its_template_are_told(kind):
     at = PLACES[kind]
-    found = admit(template(kind, annotations=TYPO))
-    assert told(found) == [warning(f"{at}.annotations")]
-    assert found.is_untouched
+    answer = admit(template(kind, annotations=TYPO))
+    assert warnings_of(answer) == [warning(f"{at}.annotations")]
+    assert answer.is_untouched
     document = template(kind, labels={"app": "web"} | TYPO)
     document["metadata"] |= {"annotations": TYPO, "labels": TYPO}
-    assert told(admit(document)) == [
+    assert warnings_of(admit(document)) == [
         warning("metadata.annotations"),
         warning("metadata.labels"),
         warning(f"{at}.labels"),
@@ -121,15 +121,15 @@ def test_unknown_keys_of_a_workload_and_of_its_template_are_told(kind):
 
 def test_an_update_of_a_workload_is_told_and_one_of_a_pod_is_not():
     update = {"operation": "UPDATE"}
-    assert told(admit(template("Deployment", annotations=TYPO), request=update))
-    assert not told(admit(pod(TYPO), request=update))
+    assert warnings_of(admit(template("Deployment", annotations=TYPO), request=update))
+    assert not warnings_of(admit(pod(TYPO), request=update))
 
 
 def test_no_annotations_of_a_template_are_too_odd():
     for odd in ("x", [], {"keptn.sh/a": {}}, {"keptn.sh/a": None}, None):
-        found = admit(template("Deployment", annotations=odd))
-        assert found.is_untouched
-        assert "warnings" not in found.response
+        answer = admit(template("Deployment", annotations=odd))
+        assert answer.is_untouched
+        assert "warnings" not in answer.response
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_a_mistyped_opt_in_is_told_for_pods_and_workloads(metadata, fault, verb)
     options = place(**metadata)
     expected = opt_in(fault, verb)
     for document in (pod(TRACKED), pod(owners=[]), workload("Deployment"), workload("Job")):
-        found = admit(document, **options)
-        assert told(found) == [expected]
-        assert found.is_untouched
-        assert found.verdict.outcome == UNMATCHED
-        assert found.verdict.codes == (OPT_IN_CODE,)
+        answer = admit(document, **options)
+        assert warnings_of(answer) == [expected]
+        assert answer.is_untouched
+        assert answer.verdict.outcome == UNMATCHED
+        assert answer.verdict.codes == (OPT_IN_CODE,)
 
 
 def test_a_mistyped_opt_in_and_a_mistyped_key_are_both_told():
@@ -175,15 +175,15 @@ def test_a_mistyped_opt_in_and_a_mistyped_key_are_both_told():
         (pod(TYPO), "metadata"),
         (template("Deployment", annotations=TYPO), "spec.template.metadata"),
     ):
-        first, second = told(admit(document, **options))
+        first, second = warnings_of(admit(document, **options))
         assert 'is "true"' in first
         assert second == warning(f"{at}.annotations")
 
 
 @pytest.mark.parametrize("value", ["disabled", "false"])
 def test_whoever_asks_for_no_gates_is_told_nothing(value):
-    found = admit(pod(TRACKED | TYPO), **place({"keptn.sh/lifecycle-toolkit": value}))
-    assert "warnings" not in found.response
+    answer = admit(pod(TRACKED | TYPO), **place({"keptn.sh/lifecycle-toolkit": value}))
+    assert "warnings" not in answer.response
 
 
 @pytest.mark.parametrize(
@@ -192,32 +192,32 @@ def test_whoever_asks_for_no_gates_is_told_nothing(value):
 def test_where_settings_allow_no_gates_nothing_is_told(settings):
     for asked in (OPT_IN, {"keptn.sh/lifecycle-toolkit": "true"}):
         options = place(asked) | settings
-        assert not told(admit(pod(TYPO), **options))
-        assert not told(admit(template("Deployment", annotations=TYPO), **options))
+        assert not warnings_of(admit(pod(TYPO), **options))
+        assert not warnings_of(admit(template("Deployment", annotations=TYPO), **options))
 
 
 def test_a_namespace_without_gates_is_told_nothing():
-    assert not told(admit(pod(TYPO), **place()))
-    assert not told(admit(template("Deployment", annotations=TYPO), **place()))
+    assert not warnings_of(admit(pod(TYPO), **place()))
+    assert not warnings_of(admit(template("Deployment", annotations=TYPO), **place()))
 
 
 def test_a_change_of_the_namespace_counts_at_once():
     engine = engine_of(**place({"keptn.sh/lifecycle-toolkit": "true"}))
     question = review(pod(TRACKED))
-    assert told(ask(question, engine))
+    assert warnings_of(ask(question, engine))
     after = engine.with_snapshot(engine_of().snapshot)
-    assert not told(ask(question, after))
+    assert not warnings_of(ask(question, after))
 
 
 def test_many_hostile_keys_are_few_short_printable_warnings():
     hostile = {f'keptn.sh/\n\x1b[31m"{"x" * 300}{index}': "y" for index in range(2000)}
     document = template("Deployment", annotations=hostile, labels=hostile)
     document["metadata"] |= {"annotations": hostile, "labels": hostile}
-    found = told(admit(document))
-    assert len(found) <= MAX_WARNINGS + 1
-    assert all(len(each) <= MAX_WARNING and each.isprintable() for each in found)
-    assert sum(map(len, found)) <= 4096
-    assert any("1997 more" in each for each in found)
+    warnings = warnings_of(admit(document))
+    assert len(warnings) <= MAX_WARNINGS + 1
+    assert all(len(text) <= MAX_WARNING and text.isprintable() for text in warnings)
+    assert sum(map(len, warnings)) <= 4096
+    assert any("1997 more" in text for text in warnings)
 
 
 USE = "use a Deployment, StatefulSet, DaemonSet or Argo Rollout, or remove these keys"
@@ -239,17 +239,17 @@ BARE = f"harbourmaster: a pod without an owner is never checked: metadata.ownerR
     ids=["bare", "recommended label", "job", "foreign", "helm hook", "task", "no keys"],
 )
 def test_a_pod_that_asks_for_checks_and_can_have_none_is_told(metadata, owners, expected):
-    found = admit(pod(owners=owners, **metadata))
-    assert told(found) == ([expected] if expected else [])
-    assert found.is_untouched
+    answer = admit(pod(owners=owners, **metadata))
+    assert warnings_of(answer) == ([expected] if expected else [])
+    assert answer.is_untouched
 
 
 @pytest.mark.parametrize("kind", ["Job", "CronJob", "ReplicationController"])
 def test_keys_in_a_template_whose_pods_are_never_checked_are_told(kind):
     at = PLACES.get(kind, "spec.template.metadata")
-    (text,) = told(admit(template(kind, annotations=TRACKED)))
+    (text,) = warnings_of(admit(template(kind, annotations=TRACKED)))
     assert text == f"harbourmaster: pods of the kind {kind} are never checked: {at}: {USE}"
-    assert not told(admit(template(kind, labels={"app.kubernetes.io/name": "cart"})))
+    assert not warnings_of(admit(template(kind, labels={"app.kubernetes.io/name": "cart"})))
 
 
 @pytest.mark.parametrize("value", [" , ", ",", " "])
@@ -259,17 +259,17 @@ def test_a_list_that_names_nothing_is_told(value):
         'harbourmaster: key "keptn.sh/pre-deployment-tasks" names no check: '
         "metadata.annotations{}: name definitions, separated by commas, or remove it"
     )
-    found = admit(pod(TRACKED | empty))
-    assert told(found) == [expected.format("")]
-    assert found.verdict.outcome == GATED
+    answer = admit(pod(TRACKED | empty))
+    assert warnings_of(answer) == [expected.format("")]
+    assert answer.verdict.outcome == GATED
     inherited = admit(pod(), family(TRACKED | empty))
-    assert told(inherited) == [expected.format(" of the pod's owner")]
-    assert len(told(admit(template("Deployment", annotations=empty)))) == 1
+    assert warnings_of(inherited) == [expected.format(" of the pod's owner")]
+    assert len(warnings_of(admit(template("Deployment", annotations=empty)))) == 1
 
 
 def test_an_empty_value_and_a_list_with_a_name_are_told_nothing():
     for value in ("", "a", " , a"):
-        assert not told(admit(pod(TRACKED | keys(pre_deployment_tasks=value))))
+        assert not warnings_of(admit(pod(TRACKED | keys(pre_deployment_tasks=value))))
 
 
 DENY = {"onUnknownKeys": "Deny"}
@@ -281,11 +281,11 @@ DENY = {"onUnknownKeys": "Deny"}
     ids=["bare", "template"],
 )
 def test_unknown_keys_are_refused_where_the_settings_say_so(document):
-    found = admit(document, **DENY)
-    assert not found.response["allowed"]
-    assert found.verdict.outcome == DENIED
-    assert KEY_CODE in found.verdict.codes
-    assert found.response["status"]["reason"].endswith(
+    answer = admit(document, **DENY)
+    assert not answer.response["allowed"]
+    assert answer.verdict.outcome == DENIED
+    assert KEY_CODE in answer.verdict.codes
+    assert answer.response["status"]["reason"].endswith(
         'did you mean "keptn.sh/pre-deployment-tasks"? (onUnknownKeys is Deny)'
     )
 
@@ -294,9 +294,9 @@ def test_a_pod_or_replica_set_with_an_owner_can_be_created_again_despite_unknown
     made = template("ReplicaSet", annotations=TYPO)
     made["metadata"]["ownerReferences"] = pod()["metadata"]["ownerReferences"]
     for document in (pod(TRACKED | TYPO), made):
-        found = admit(document, **DENY)
-        assert found.response["allowed"]
-        assert told(found)
+        answer = admit(document, **DENY)
+        assert answer.response["allowed"]
+        assert warnings_of(answer)
 
 
 def test_a_refusal_of_unknown_keys_spares_everything_else():
@@ -313,9 +313,9 @@ def test_a_refusal_of_unknown_keys_spares_everything_else():
 def test_a_workload_that_had_an_unknown_key_can_still_be_updated():
     document = template("Deployment", annotations=TYPO)
     same = {"operation": "UPDATE", "oldObject": document}
-    found = admit(document, request=same, **DENY)
-    assert found.response["allowed"]
-    assert told(found)
+    answer = admit(document, request=same, **DENY)
+    assert answer.response["allowed"]
+    assert warnings_of(answer)
     fresh = {"operation": "UPDATE", "oldObject": template("Deployment")}
     assert not admit(document, request=fresh, **DENY).response["allowed"]
 
@@ -323,14 +323,14 @@ def test_a_workload_that_had_an_unknown_key_can_still_be_updated():
 def test_the_longest_warning_is_whole():
     near = "gates.harbourmaster.dev/post-deployment-evaluation"
     far = "gates.harbourmaster.dev/" + "x" * 63
-    found = told(admit(template("CronJob", annotations={near: "", far: ""})))
-    assert found[0].endswith('did you mean "keptn.sh/post-deployment-evaluations"?')
-    assert found[1].endswith(": correct or remove it")
+    warnings = warnings_of(admit(template("CronJob", annotations={near: "", far: ""})))
+    assert warnings[0].endswith('did you mean "keptn.sh/post-deployment-evaluations"?')
+    assert warnings[1].endswith(": correct or remove it")
 
 
 def test_a_hostile_opt_in_is_cut():
     value = "\n" * 9 + "é" * 100_000
-    (text,) = told(admit(pod(), **place({"keptn.sh/lifecycle-toolkit": value})))
+    (text,) = warnings_of(admit(pod(), **place({"keptn.sh/lifecycle-toolkit": value})))
     assert len(text) <= MAX_WARNING
     assert text.isprintable()
     assert text.endswith("keptn.sh/lifecycle-toolkit=enabled")
@@ -339,7 +339,7 @@ def test_a_hostile_opt_in_is_cut():
 def test_equal_pods_share_the_answer_with_its_warnings():
     engine = engine_of()
     first, second = (ask(review(pod(TRACKED | TYPO)), engine) for _ in range(2))
-    assert told(first)
+    assert warnings_of(first)
     assert first.verdict is second.verdict
 
 
@@ -356,7 +356,7 @@ def test_equal_pods_share_the_answer_with_its_warnings():
 )
 def test_a_recording_of_a_warning_is_faithful(document, parents, options):
     engine = engine_of(parents, **options)
-    assert told(ask(review(document), engine))
+    assert warnings_of(ask(review(document), engine))
     line, outcome = line_of(taken(json.dumps(review(document)).encode(), engine))
     assert line is not None, outcome
 
@@ -365,16 +365,16 @@ def documents():
     for path in sorted((*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("tests/**/*.yaml"))):
         if path.parent == ROOT / "tests/mistakes":
             continue
-        for each in parsed(path.read_text()):
-            for one in each if isinstance(each, list) else [each]:
-                if isinstance(one, dict) and one.get("kind") in RESOURCES:
-                    yield path.relative_to(ROOT).as_posix(), one
+        for parsed_document in parsed(path.read_text()):
+            for item in parsed_document if isinstance(parsed_document, list) else [parsed_document]:
+                if isinstance(item, dict) and item.get("kind") in RESOURCES:
+                    yield path.relative_to(ROOT).as_posix(), item
 
 
 def test_no_sample_of_ours_is_warned_of():
-    found = list(documents())
-    assert "deploy/samples/gates/shop.yaml" in dict(found)
-    for name, document in found:
+    named_documents = list(documents())
+    assert "deploy/samples/gates/shop.yaml" in dict(named_documents)
+    for name, document in named_documents:
         codes = admit(document).verdict.codes
         assert not CODES & set(codes), name
 
@@ -389,5 +389,5 @@ def test_no_recorded_review_is_warned_of():
     assert len(asked) > 20
     for question in asked:
         namespace = question["request"].get("namespace", "ns1")
-        found = ask(question, engine_of(namespace=namespace)).verdict
-        assert not {KEY_CODE, OPT_IN_CODE, "gate-list-empty"} & set(found.codes)
+        verdict = ask(question, engine_of(namespace=namespace)).verdict
+        assert not {KEY_CODE, OPT_IN_CODE, "gate-list-empty"} & set(verdict.codes)

@@ -21,70 +21,74 @@ from helpers.objects import body, cluster_policy, workload
 DISK = {"nodeSelector": {"disk": "ssd"}}
 
 
-def compiled(name="web", **annotations):
+def compile_manifest(name="web", **annotations):
     manifest = cluster_policy(name, pods={}, **DISK)
     keys = {"enforcement": ENFORCEMENT_KEY, "mode": MODE_KEY}
-    found = {keys[key]: value for key, value in annotations.items()}
-    manifest["metadata"]["annotations"] = found
+    written = {keys[key]: value for key, value in annotations.items()}
+    manifest["metadata"]["annotations"] = written
     return read_policy(manifest)[0]
 
 
-def fed(*policies):
+def feed_of(*policies):
     """A feed with compiled policies."""
     feed = PolicyFeed(lambda _: None)
     feed._take({policy.reference: policy for policy in policies})
     return feed
 
 
-def matched(policies):
-    return [each.reference.partition(" ")[2] for each in policies.match("ns", {}, {})]
+def names_of_matches(policies):
+    return [
+        known_policy.reference.partition(" ")[2] for known_policy in policies.match("ns", {}, {})
+    ]
 
 
-def asked(policy):
+def reference_and_hash(policy):
     return policy.reference, policy.hash
 
 
 def test_only_what_names_the_api_server_alone_is_left_out():
-    found = [compiled(mode, enforcement=mode) for mode in ("APIServer", "Both", "Webhook")]
-    feed = fed(*found)
-    feed.leave_out(frozenset(map(asked, found)))
-    assert matched(feed.policies) == ["Both", "Webhook"]
+    policies = [
+        compile_manifest(mode, enforcement=mode) for mode in ("APIServer", "Both", "Webhook")
+    ]
+    feed = feed_of(*policies)
+    feed.leave_out(frozenset(map(reference_and_hash, policies)))
+    assert names_of_matches(feed.policies) == ["Both", "Webhook"]
     assert len(feed.policies.references) == 3
     feed.leave_out(frozenset())
-    assert matched(feed.policies) == ["APIServer", "Both", "Webhook"]
+    assert names_of_matches(feed.policies) == ["APIServer", "Both", "Webhook"]
 
 
 def test_a_policy_of_another_hash_is_not_left_out():
-    feed = fed(compiled(enforcement="APIServer"))
-    feed.leave_out(frozenset([(compiled().reference, "another")]))
-    assert matched(feed.policies) == ["web"]
+    feed = feed_of(compile_manifest(enforcement="APIServer"))
+    feed.leave_out(frozenset([(compile_manifest().reference, "another")]))
+    assert names_of_matches(feed.policies) == ["web"]
 
 
 def test_a_policy_that_comes_later_is_left_out_at_once():
-    policy = compiled(enforcement="APIServer")
-    feed = fed()
-    feed.leave_out(frozenset([asked(policy)]))
+    policy = compile_manifest(enforcement="APIServer")
+    feed = feed_of()
+    feed.leave_out(frozenset([reference_and_hash(policy)]))
     feed._take({policy.reference: policy})
-    assert matched(feed.policies) == []
+    assert names_of_matches(feed.policies) == []
 
 
 def test_an_audited_policy_moves_to_the_enforced_ones_when_its_mode_does():
-    feed = fed(compiled(mode="Audit"))
-    assert (matched(feed.policies), matched(feed.audited)) == ([], ["web"])
-    feed._take({compiled().reference: compiled()})
-    assert (matched(feed.policies), matched(feed.audited)) == (["web"], [])
+    feed = feed_of(compile_manifest(mode="Audit"))
+    assert (names_of_matches(feed.policies), names_of_matches(feed.audited)) == ([], ["web"])
+    feed._take({compile_manifest().reference: compile_manifest()})
+    assert (names_of_matches(feed.policies), names_of_matches(feed.audited)) == (["web"], [])
 
 
 @pytest.mark.parametrize(
     ("selector", "result"), [({}, WOULD_CHANGE), (DISK["nodeSelector"], UNCHANGED)]
 )
 def test_an_audited_policy_is_evaluated_and_changes_nothing(selector, result):
-    policies = [compiled(mode="Audit")]
+    policies = [compile_manifest(mode="Audit")]
     snapshot = Snapshot(policy_set(policies), audited=audited_set(policies))
     engine = Engine(snapshot, AdmissionSettings())
     pod = workload("Pod", {})
     pod["spec"]["nodeSelector"] = selector
-    found, decision = answer(body(pod, namespace="ns"), engine)
-    assert "patch" not in json.loads(found)["response"]
+    response_body, decision = answer(body(pod, namespace="ns"), engine)
+    assert "patch" not in json.loads(response_body)["response"]
     assert list(audit_results(decision.verdict.audit, engine)) == [(policies[0].reference, result)]
     assert result != FITS_NO_NODE

@@ -14,7 +14,7 @@ from harbourmaster.webhook.snapshot import Snapshot
 
 WAIT = 0.1
 LONG = 60.0
-"""Of a test in which no time may run out, however slow the machine."""
+"""The wait in tests in which no time must run out, however slow the machine."""
 
 
 @pytest.fixture

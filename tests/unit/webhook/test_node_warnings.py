@@ -28,7 +28,7 @@ def asked(document, engine, **request):
     return ask(review(document, **request), engine)
 
 
-def told(document, *policies, nodes=(HDD,), pools=None, request=None, **settings):
+def warnings_of(document, *policies, nodes=(HDD,), pools=None, request=None, **settings):
     """The warnings on the object where these are the nodes."""
     engine = knowing(engine_of((), *policies, **{**NONE, **settings}), *nodes, **(pools or {}))
     return asked(document, engine, **(request or {})).response.get("warnings", [])
@@ -37,13 +37,13 @@ def told(document, *policies, nodes=(HDD,), pools=None, request=None, **settings
 @pytest.mark.parametrize("kind", sorted({*RESOURCES} - {"DaemonSet"}))
 def test_what_a_policy_requires_and_no_node_has_is_told_with_the_policy(kind):
     text = f"harbourmaster: no node has disk=ssd ({POLICY}): {TO_DO}"
-    assert told(workload(kind), WANTING) == [text]
-    assert told(workload(kind), WANTING, nodes=(HDD, SSD)) == []
+    assert warnings_of(workload(kind), WANTING) == [text]
+    assert warnings_of(workload(kind), WANTING, nodes=(HDD, SSD)) == []
 
 
 def test_the_answer_is_the_same_but_for_the_warning():
     engine = engine_of((), WANTING, **NONE)
-    plain, warned = (asked(workload(), each) for each in (engine, knowing(engine, HDD)))
+    plain, warned = (asked(workload(), current) for current in (engine, knowing(engine, HDD)))
     assert warned.verdict.outcome == MUTATED
     assert warned.verdict.codes == (NO_NODE,)
     assert list(warned.response["auditAnnotations"]) == [NO_NODE]
@@ -56,26 +56,26 @@ def test_the_answer_is_the_same_but_for_the_warning():
 )
 def test_what_the_pod_itself_requires_is_told_with_its_path(spec):
     text = f"harbourmaster: no node has disk=ssd (spec.template.spec): {TO_DO}"
-    assert told(workload(**spec)) == [text]
+    assert warnings_of(workload(**spec)) == [text]
     # The pod had it first.
-    assert told(workload(**spec), WANTING) == [text]
+    assert warnings_of(workload(**spec), WANTING) == [text]
 
 
 def test_each_requirement_is_told_with_the_policy_that_wrote_it():
     first = cluster_policy("a", affinity=required({"disk": "ssd"}))
     second = policy("b", "ns1", affinity=required({"gpu": "yes"}))
-    (text,) = told(workload(), first, second, nodes=(HDD, node("n2", {"gpu": "yes"})))
+    (text,) = warnings_of(workload(), first, second, nodes=(HDD, node("n2", {"gpu": "yes"})))
     assert "no node has disk=ssd (ClusterPodSchedulingPolicy a): " in text
-    (text,) = told(workload(), first, second, nodes=(SSD, HDD))
+    (text,) = warnings_of(workload(), first, second, nodes=(SSD, HDD))
     assert "no node has gpu=yes (PodSchedulingPolicy ns1/b): " in text
-    (text,) = told(workload(), first, second, nodes=(SSD, node("n3", {"gpu": "yes"})))
+    (text,) = warnings_of(workload(), first, second, nodes=(SSD, node("n3", {"gpu": "yes"})))
     both = "PodSchedulingPolicy ns1/b, ClusterPodSchedulingPolicy a"
     assert f"no node has gpu=yes and disk=ssd ({both}): " in text
 
 
 def test_a_policy_that_another_one_beats_is_not_the_one_that_is_told():
     beaten = policy("b", "ns1", nodeSelector={"disk": "hdd"})
-    (text,) = told(workload(), WANTING, beaten)
+    (text,) = warnings_of(workload(), WANTING, beaten)
     assert f"disk=ssd ({POLICY})" in text
 
 
@@ -83,18 +83,18 @@ def test_taints_are_told():
     nodes = (node("n1", {}, taint()),)
     why = "untolerated taint example.com/dedicated=ml:NoSchedule"
     text = f"harbourmaster: every node that matches is excluded: {why}: {TO_DO}"
-    assert told(workload("Pod"), nodes=nodes) == [text]
+    assert warnings_of(workload("Pod"), nodes=nodes) == [text]
     tolerating = cluster_policy(tolerations=[{"operator": "Exists"}])
-    assert told(workload("Pod"), tolerating, nodes=nodes) == []
-    assert told(workload("Pod"), nodes=(*nodes, HDD)) == []
+    assert warnings_of(workload("Pod"), tolerating, nodes=nodes) == []
+    assert warnings_of(workload("Pod"), nodes=(*nodes, HDD)) == []
 
 
 @pytest.mark.parametrize("kind", sorted({*RESOURCES} - {"DaemonSet", "Pod"}))
 def test_a_template_is_warned_of_labels_and_not_of_taints(kind):
     tainted = node("n1", {"disk": "ssd"}, taint())
-    assert told(workload(kind), nodes=(tainted,)) == []
-    assert told(workload(kind), WANTING, nodes=(tainted,)) == []
-    assert told(workload(kind), WANTING, nodes=(node("n1", {}, taint()),)) != []
+    assert warnings_of(workload(kind), nodes=(tainted,)) == []
+    assert warnings_of(workload(kind), WANTING, nodes=(tainted,)) == []
+    assert warnings_of(workload(kind), WANTING, nodes=(node("n1", {}, taint()),)) != []
 
 
 def test_a_daemon_set_is_not_warned_after_a_deployment_with_the_same_pod():
@@ -131,21 +131,21 @@ def test_unknown_fields_that_are_nested_deeply_cost_nothing(depth):
         nested = {"a": nested}
     document = workload(affinity={"x": nested})
     engine = engine_of((), WANTING, **NONE)
-    plain, knows = (asked(document, each).response for each in (engine, knowing(engine, HDD)))
+    plain, knows = (asked(document, current).response for current in (engine, knowing(engine, HDD)))
     assert knows.get("patch") == plain["patch"]
 
 
 def test_a_pod_with_too_much_to_compare_is_not_judged():
     long = {f"example.com/{number}": "x" * 60 for number in range(100)}
-    assert len(told(workload(nodeSelector={**long}))) == 0
+    assert len(warnings_of(workload(nodeSelector={**long}))) == 0
     short = dict.fromkeys([*long][:40], "x")
-    assert len(told(workload(nodeSelector=short))) == 1
+    assert len(warnings_of(workload(nodeSelector=short))) == 1
 
 
 def test_a_pod_that_requires_nothing_is_not_merged_to_compare_it(monkeypatch):
     monkeypatch.setattr("harbourmaster.webhook.node_warnings.merged_fields", None)
     with captured_log() as stream:
-        assert told(workload("Pod")) == []
+        assert warnings_of(workload("Pod")) == []
     assert stream.getvalue() == b""
 
 
@@ -161,20 +161,20 @@ def test_a_pod_that_requires_nothing_is_not_merged_to_compare_it(monkeypatch):
     ],
 )  # fmt: skip
 def test_a_pod_that_no_known_scheduler_places_is_not_judged(spec):
-    assert told(workload(nodeSelector={"disk": "ssd"}, **spec)) == []
+    assert warnings_of(workload(nodeSelector={"disk": "ssd"}, **spec)) == []
 
 
 def test_a_pod_with_a_toleration_that_compares_is_not_judged():
     tolerations = [{"key": "a", "operator": "Gt", "value": "5"}]
     spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
-    assert told(workload("Pod", **spec)) == []
-    assert len(told(workload(**spec))) == 1
+    assert warnings_of(workload("Pod", **spec)) == []
+    assert len(warnings_of(workload(**spec))) == 1
 
 
 def test_a_node_name_of_a_policy_is_judged_where_it_is_affinity():
     named = cluster_policy("pin", nodeName="n9")
-    assert told(workload(), named) == []
-    (text,) = told(workload(), named, namespaces=None)
+    assert warnings_of(workload(), named) == []
+    (text,) = warnings_of(workload(), named, namespaces=None)
     assert "no node has metadata.name=n9 (ClusterPodSchedulingPolicy pin): " in text
 
 
@@ -182,55 +182,55 @@ def test_a_pod_that_its_controller_made_for_a_node_is_not_judged():
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]
     terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert told(workload("Pod", affinity=affinity)) == []
-    assert len(told(workload(affinity=affinity))) == 1
+    assert warnings_of(workload("Pod", affinity=affinity)) == []
+    assert len(warnings_of(workload(affinity=affinity))) == 1
 
 
 def test_a_pool_that_may_be_added_prevents_the_warning():
-    assert told(workload(), WANTING, pools={"fast": {"labels": {"disk": "ssd"}}}) == []
-    assert len(told(workload(), WANTING, pools={"slow": {"labels": {"disk": "hdd"}}})) == 1
+    assert warnings_of(workload(), WANTING, pools={"fast": {"labels": {"disk": "ssd"}}}) == []
+    assert len(warnings_of(workload(), WANTING, pools={"slow": {"labels": {"disk": "hdd"}}})) == 1
 
 
 def test_nothing_is_told_while_no_node_is_known():
-    assert told(workload(), WANTING, nodes=()) == []
+    assert warnings_of(workload(), WANTING, nodes=()) == []
     assert "warnings" not in asked(workload(), engine_of((), WANTING, **NONE)).response
 
 
 def test_a_pod_that_waits_at_its_gate_is_warned_too():
     engine = engine_of((), WANTING)
     for _ in range(2):
-        found = asked(pod(TRACKED), knowing(engine, HDD))
-        assert found.verdict.outcome == GATED
-        assert found.verdict.codes == (NO_NODE,)
-        assert found.gates
+        answer = asked(pod(TRACKED), knowing(engine, HDD))
+        assert answer.verdict.outcome == GATED
+        assert answer.verdict.codes == (NO_NODE,)
+        assert answer.gates
         assert asked(pod(TRACKED), knowing(engine, SSD)).verdict.codes == ()
 
 
 def test_the_reason_why_a_pod_is_left_alone_stays():
-    found = asked(workload("Pod", nodeSelector={"disk": "ssd"}), knowing(engine_of(), HDD))
-    assert found.verdict.outcome == UNMATCHED
-    assert found.is_untouched
-    assert found.verdict.codes == (NO_NODE,)
+    answer = asked(workload("Pod", nodeSelector={"disk": "ssd"}), knowing(engine_of(), HDD))
+    assert answer.verdict.outcome == UNMATCHED
+    assert answer.is_untouched
+    assert answer.verdict.codes == (NO_NODE,)
 
 
 def test_a_refusal_says_only_why():
     engine = engine_of((), gating="schedulerName", onForeignScheduler="deny")
     document = pod(TRACKED, schedulerName="other", nodeSelector={"disk": "ssd"})
-    found = asked(document, knowing(engine, HDD))
-    assert found.verdict.outcome == DENIED
-    assert "warnings" not in found.response
+    answer = asked(document, knowing(engine, HDD))
+    assert answer.verdict.outcome == DENIED
+    assert "warnings" not in answer.response
 
 
 @pytest.mark.parametrize(
     "request_fields", [{"operation": "DELETE"}, {"operation": "UPDATE"}, {"subResource": "status"}]
 )
 def test_what_is_never_changed_is_never_judged(request_fields):
-    assert told(workload("Pod"), WANTING, request=request_fields) == []
+    assert warnings_of(workload("Pod"), WANTING, request=request_fields) == []
 
 
 def test_the_pod_by_which_doctor_asks_is_not_judged():
     document = workload("Pod", {APP_TYPE: "x", PROBE_LABEL: "true"})
-    assert told(document, request={"dryRun": True}) == []
+    assert warnings_of(document, request={"dryRun": True}) == []
 
 
 def test_a_change_of_nodes_counts_at_once_for_what_was_asked_before():
@@ -244,5 +244,5 @@ def test_a_change_of_nodes_counts_at_once_for_what_was_asked_before():
 def test_malformed_objects_are_answered_as_ever():
     document = workload(nodeSelector={"disk": 1})
     engine = engine_of((), WANTING, **NONE)
-    plain, knows = (asked(document, each).response for each in (engine, knowing(engine, HDD)))
+    plain, knows = (asked(document, current).response for current in (engine, knowing(engine, HDD)))
     assert json.dumps(plain) == json.dumps(knows)

@@ -14,7 +14,7 @@ from helpers.tracing import SAMPLED, TRACE, Collector
 
 
 class Address:
-    """Where a client connects to."""
+    """The address that a client connects to."""
 
     host = "127.0.0.1"
 

@@ -19,9 +19,9 @@ from helpers.recorded import recorded, replayed_response
 POOLS = required({"pool": "a"}, {"pool": "b"})
 
 
-def annotated(found, value="Deny"):
-    found["metadata"]["annotations"] = {ON_TOO_LARGE: value, "example.com/team": "secret"}
-    return found
+def with_annotation(document, value="Deny"):
+    document["metadata"]["annotations"] = {ON_TOO_LARGE: value, "example.com/team": "secret"}
+    return document
 
 
 def harmless(count=300, length=1):
@@ -36,8 +36,8 @@ def harmless(count=300, length=1):
 MANY = {"affinity": harmless()}
 LONG = {"affinity": required({"a": "x" * 260 * 1024})}
 HUGE = {"affinity": harmless(count=9000, length=100)}
-PLATFORM = annotated(cluster_policy("platform", affinity=POOLS))
-OWN = annotated(policy("own", affinity=POOLS))
+PLATFORM = with_annotation(cluster_policy("platform", affinity=POOLS))
+OWN = with_annotation(policy("own", affinity=POOLS))
 PODS = {"many terms": MANY, "long term": LONG, "huge": HUGE}
 
 
@@ -61,7 +61,7 @@ def test_a_pod_that_is_too_large_for_a_policy_that_denies_is_refused(spec, asked
 @pytest.mark.parametrize("value", ["Warn", "deny", ""])
 @pytest.mark.parametrize("spec", PODS.values(), ids=PODS)
 def test_any_other_value_warns(spec, value):
-    asked = annotated(cluster_policy(affinity=POOLS), value)
+    asked = with_annotation(cluster_policy(affinity=POOLS), value)
     answered = ask(review(workload("Pod", **spec)), policy_engine(asked))
     assert answered.response["allowed"]
     assert answered.response["warnings"]
@@ -69,11 +69,11 @@ def test_any_other_value_warns(spec, value):
 
 def test_only_matching_valid_policies_count_and_not_the_annotations_of_others():
     engine = policy_engine(
-        annotated(cluster_policy("a", affinity=POOLS, pods={"app": "other"})),
-        annotated(cluster_policy("b", affinity=POOLS, nodeSelector={"no key!": "x"})),
+        with_annotation(cluster_policy("a", affinity=POOLS, pods={"app": "other"})),
+        with_annotation(cluster_policy("b", affinity=POOLS, nodeSelector={"no key!": "x"})),
         cluster_policy("c", affinity=POOLS),
     )
-    document = annotated(workload("Pod", **MANY))
+    document = with_annotation(workload("Pod", **MANY))
     assert ask(review(document), engine).verdict.outcome == UNCHANGED
     elsewhere = engine_of((), PLATFORM, namespaces=[{"metadata": {"name": "ns1"}}])
     assert ask(review(document, namespace="ns2"), elsewhere).verdict.outcome == SKIPPED

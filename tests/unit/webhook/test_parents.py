@@ -23,7 +23,7 @@ TRACKED = keys(workload="waiter", version="0.4")
 MANY = 10_000
 
 
-def decoded(document):
+def decode(document):
     return decode_parent(json.dumps(document).encode())
 
 
@@ -31,43 +31,43 @@ def reference(kind="ReplicaSet", name="web-5d9c", **fields):
     return msgspec.convert(owner(kind, name, **fields), OwnerReference)
 
 
-def known(*documents):
+def parents_from(*documents):
     return parents_of(msgspec.convert(list(documents), list[ParentObject]))
 
 
 def test_of_metadata_only_keptns_keys_are_kept():
     noise = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 5000}
     labels = {"app.kubernetes.io/name": "w", "team": "blue"}
-    found = decoded(parent(annotations=TRACKED | noise, labels=labels))
-    assert found.metadata == Metadata(TRACKED, {"app.kubernetes.io/name": "w"})
+    owner = decode(parent(annotations=TRACKED | noise, labels=labels))
+    assert owner.metadata == Metadata(TRACKED, {"app.kubernetes.io/name": "w"})
 
 
 def test_empty_values_are_not_kept():
-    assert decoded(parent(annotations=keys(workload=""))).metadata == Metadata()
+    assert decode(parent(annotations=keys(workload=""))).metadata == Metadata()
 
 
 @pytest.mark.claim("O11")
 def test_a_huge_value_is_not_kept_and_no_check_has_the_name_of_what_is():
     annotations = {**TRACKED, **keys(pre_deployment_tasks="x," * 100_000)}
-    found = decoded(parent(annotations=annotations)).metadata.annotations
-    assert found == {**TRACKED, **keys(pre_deployment_tasks="more than 4096 characters")}
-    assert names_of(found[PRE_TASKS_KEY]) == ("more than 4096 characters",)
-    assert not is_name(found[PRE_TASKS_KEY])
+    kept = decode(parent(annotations=annotations)).metadata.annotations
+    assert kept == {**TRACKED, **keys(pre_deployment_tasks="more than 4096 characters")}
+    assert names_of(kept[PRE_TASKS_KEY]) == ("more than 4096 characters",)
+    assert not is_name(kept[PRE_TASKS_KEY])
 
 
 def test_of_a_replica_set_its_owner_is_kept():
     replica_set, _ = family()
-    assert decoded(replica_set).owner == reference("Deployment", "web")
-    assert decoded(parent("ReplicaSet")).owner is None
+    assert decode(replica_set).owner == reference("Deployment", "web")
+    assert decode(parent("ReplicaSet")).owner is None
 
 
 def test_metadata_is_enough():
     partial = {"kind": "PartialObjectMetadata", "metadata": parent()["metadata"]}
-    assert decoded(partial) == decoded(parent())
+    assert decode(partial) == decode(parent())
 
 
 def test_an_owner_of_the_same_name_and_another_uid_is_another():
-    parents = known(*family(TRACKED))
+    parents = parents_from(*family(TRACKED))
     assert not parents.of(reference(uid="younger"), "ns1").is_known
     assert parents.of(reference(uid=""), "ns1").is_known
 
@@ -76,28 +76,28 @@ def test_in_files_the_namespace_may_be_missing():
     documents = family(TRACKED)
     for document in documents:
         del document["metadata"]["namespace"]
-    assert known(*documents).of(reference(), "default").metadata == Metadata(TRACKED)
+    assert parents_from(*documents).of(reference(), "default").metadata == Metadata(TRACKED)
 
 
 def test_other_kinds_are_passed_over():
-    found = known(parent("Job", "web-5d9c"), *family(TRACKED)).of(reference(), "ns1")
-    assert found.metadata == Metadata(TRACKED)
+    owner = parents_from(parent("Job", "web-5d9c"), *family(TRACKED)).of(reference(), "ns1")
+    assert owner.metadata == Metadata(TRACKED)
 
 
 def test_a_lineage_holds_until_something_in_it_changes():
     kinds = {"ReplicaSet": {}, "Deployment": {}}
     parents = Parents(kinds)
-    replica_set, deployment = (msgspec.convert(one, ParentObject) for one in family())
+    replica_set, deployment = (msgspec.convert(document, ParentObject) for document in family())
     unknown = parents.of(reference(), "ns1")
     assert unknown.holds()
     kinds["ReplicaSet"][replica_set.key] = replica_set.to_parent()
     assert not unknown.holds()
     kinds["Deployment"][deployment.key] = deployment.to_parent()
-    found = parents.of(reference(), "ns1")
+    owner = parents.of(reference(), "ns1")
     kinds["Deployment"]["ns1/other"] = deployment.to_parent()
-    assert found.holds()
+    assert owner.holds()
     kinds["Deployment"][deployment.key] = deployment.to_parent()
-    assert not found.holds()
+    assert not owner.holds()
 
 
 @pytest.mark.slow

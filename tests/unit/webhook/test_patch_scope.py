@@ -85,7 +85,7 @@ def test_s14_a_key_that_is_a_path_leads_nowhere(key):
 
 
 def future(value):
-    """The same from a Kubernetes to come: every object in it has a field more."""
+    """Return a value as of a later Kubernetes, in which every object has another field."""
     if isinstance(value, list):
         return [future(item) for item in value]
     if isinstance(value, dict):
@@ -121,24 +121,24 @@ def test_s15_unknown_fields_of_the_review_itself_do_not_matter():
 @pytest.mark.parametrize("parents", [(), family(keys(workload="w", pre_deployment_tasks="t"))])
 def test_s14_waiting_touches_the_pods_annotations_and_one_field_more(gating, parents):
     document = pod({"a/b~c": "kept"}, **future(HOSTILE))
-    found = admit(document, parents, FULL, gating=gating)
+    answer = admit(document, parents, FULL, gating=gating)
     field = "schedulingGates" if gating == "schedulingGates" else "schedulerName"
-    for operation in found.operations:
+    for operation in answer.operations:
         _, part, name, *_ = operation["path"].split("/")
         assert name == "annotations" if part == "metadata" else name in {*OWNED, field}
-    spec = found.after["spec"]
+    spec = answer.after["spec"]
     assert ("schedulingGates" in spec) is (gating == "schedulingGates")
     assert (spec["schedulerName"] == "keptn-scheduler") is (gating == "schedulerName")
     assert {name: spec[name] for name in document["spec"]} == document["spec"]
-    assert found.annotations["a/b~c"] == "kept"
+    assert answer.annotations["a/b~c"] == "kept"
     # A second review, after another webhook changed something, finds nothing left to do.
-    assert admit(found.after, parents, FULL, gating=gating).is_untouched
+    assert admit(answer.after, parents, FULL, gating=gating).is_untouched
 
 
 @pytest.mark.parametrize("name", ["../x", "/spec/hostNetwork", "~1spec", '"},{"op":"remove"', "\n"])
 def test_s14_a_scheduler_that_is_a_path_leads_nowhere(name):
     document = pod(keys(workload="w"), schedulerName=name)
-    found = admit(document, gating="schedulerName")
-    assert found.is_untouched
-    assert found.verdict.codes == ("gate-foreign-scheduler",)
-    assert "\n" not in found.response["warnings"][0]
+    answer = admit(document, gating="schedulerName")
+    assert answer.is_untouched
+    assert answer.verdict.codes == ("gate-foreign-scheduler",)
+    assert "\n" not in answer.response["warnings"][0]

@@ -1,4 +1,4 @@
-"""Which policies are compiled, in which order, and what is in force meanwhile."""
+"""Tests of the order in which policies are compiled, and of those in force meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.patience import PATIENCE
 
 
 class Compiler:
-    """Compiles in the feed's thread; waits before each policy while ``gate`` is closed."""
+    """A compiler in the feed's thread that waits before each policy while ``gate`` is closed."""
 
     def __init__(self):
         self.begun = []
@@ -27,11 +27,13 @@ class Compiler:
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, found):
-        self.begun.append((found.reference.partition(" ")[2], found.spec.node_selector["v"]))
+    def __call__(self, known_policy):
+        self.begun.append(
+            (known_policy.reference.partition(" ")[2], known_policy.spec.node_selector["v"])
+        )
         self._told.put(self.begun[-1])
         assert self.gate.wait(PATIENCE)
-        return compile_policy(found)
+        return compile_policy(known_policy)
 
     async def until(self, name, version="1"):
         """Wait until that version is being compiled."""
@@ -41,15 +43,15 @@ class Compiler:
 
 @pytest.fixture
 def compiler(monkeypatch):
-    found = Compiler()
-    monkeypatch.setattr(policy_feed, "compile_policy", found)
+    recording_compiler = Compiler()
+    monkeypatch.setattr(policy_feed, "compile_policy", recording_compiler)
     monkeypatch.setattr(policy_feed, "_PAUSE", 0)
-    yield found
-    found.gate.set()
+    yield recording_compiler
+    recording_compiler.gate.set()
 
 
 class Feed(PolicyFeed):
-    """A feed, and what is in force."""
+    """A feed that tells the policies in force."""
 
     def __init__(self, **options):
         super().__init__(lambda _: None, **options)
@@ -65,13 +67,16 @@ class Feed(PolicyFeed):
 
     @property
     def in_force(self):
-        found = self.policies.filed
-        return {each.reference.partition(" ")[2]: dict(each.node_selector)["v"] for each in found}
+        filed = self.policies.filed
+        return {
+            known_policy.reference.partition(" ")[2]: dict(known_policy.node_selector)["v"]
+            for known_policy in filed
+        }
 
 
-def reference(found):
-    metadata = found["metadata"]
-    return f"{found['kind']} {'/'.join(filter(None, map(metadata.get, ('namespace', 'name'))))}"
+def reference(document):
+    metadata = document["metadata"]
+    return f"{document['kind']} {'/'.join(filter(None, map(metadata.get, ('namespace', 'name'))))}"
 
 
 def small(name, version="1", namespace="a"):
@@ -195,7 +200,10 @@ async def test_what_cannot_be_compiled_stands_in_for_itself(compiler, monkeypatc
         feed.put(small("p"), cluster_policy("c", nodeSelector={"v": "1"}))
         feed.change({"PodSchedulingPolicy a/q": "spec: too large"})
         await feed.wait_until_compiled()
-    faults = {each.reference: (each.namespace, each.fault) for each in feed.policies.filed}
+    faults = {
+        known_policy.reference: (known_policy.namespace, known_policy.fault)
+        for known_policy in feed.policies.filed
+    }
     assert faults == {
         "PodSchedulingPolicy a/p": ("a", "it can't be compiled"),
         "ClusterPodSchedulingPolicy c": (None, "it can't be compiled"),

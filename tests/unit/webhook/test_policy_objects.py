@@ -17,31 +17,31 @@ LIMIT = 64 * 1024
 """Bytes of a new spec; stored ones may be larger."""
 
 
-def sized(size):
-    """A policy whose spec has so many bytes."""
-    found = policy(tolerations=[{"key": ""}])
-    room = size - len(json.dumps(found["spec"]))
-    found["spec"]["tolerations"][0]["key"] = "k" * room
-    return found
+def policy_of_size(size):
+    """Return a policy whose spec has this many bytes."""
+    document = policy(tolerations=[{"key": ""}])
+    room = size - len(json.dumps(document["spec"]))
+    document["spec"]["tolerations"][0]["key"] = "k" * room
+    return document
 
 
-def encoded(document):
+def encode_raw(document):
     return msgspec.Raw(json.dumps(document).encode())
 
 
 def test_a_spec_of_the_bound_is_read():
-    assert decode_policy(encoded(sized(MAX_SPEC_BYTES))).metadata.name == "p1"
+    assert decode_policy(encode_raw(policy_of_size(MAX_SPEC_BYTES))).metadata.name == "p1"
 
 
 def test_a_larger_one_is_not():
     with pytest.raises(MalformedError, match=r"^spec: 131073 bytes, more than 131072$"):
-        decode_policy(encoded(sized(MAX_SPEC_BYTES + 1)))
+        decode_policy(encode_raw(policy_of_size(MAX_SPEC_BYTES + 1)))
 
 
 def test_what_lies_beside_the_spec_is_no_matter():
-    found = policy()
-    found["metadata"]["annotations"] = {"note": "x" * 2 * MAX_SPEC_BYTES}
-    assert decode_policy(encoded(found)).metadata.name == "p1"
+    document = policy()
+    document["metadata"]["annotations"] = {"note": "x" * 2 * MAX_SPEC_BYTES}
+    assert decode_policy(encode_raw(document)).metadata.name == "p1"
 
 
 @pytest.mark.parametrize("document", [b"{", b"[]", b'{"spec": 1}', b'{"spec": ' + b"[" * 2000])
@@ -66,6 +66,6 @@ def test_a_new_one_that_is_too_large_is_refused(size, outcome):
 
 def test_a_file_is_held_to_the_same_bound():
     large = cluster_policy("large", nodeSelector={f"example.com/k-{i}": "v" for i in range(8000)})
-    found, errors = read_policy(large)
-    assert found.fault == errors[0]
+    compiled_policy, errors = read_policy(large)
+    assert compiled_policy.fault == errors[0]
     assert "more than 131072" in errors[0]

@@ -26,15 +26,15 @@ from helpers.objects import body, workload
 from helpers.patching import patched
 
 
-def asked(document, *, features=("policies", "gates"), namespace="ns1", policies=(), **request):
-    """What becomes of the object."""
+def admit(document, *, features=("policies", "gates"), namespace="ns1", policies=(), **request):
+    """Return the object with the patch of its answer."""
     engine = Engine(
         Snapshot(policies=policy_set(policies), excluded=frozenset(("home",))),
         AdmissionSettings(features=features),
     )
     sent = body(document, namespace=namespace, **request)
-    found, _ = answer(sent, engine)
-    response = json.loads(found)["response"]
+    result, _ = answer(sent, engine)
+    response = json.loads(result)["response"]
     assert response["allowed"]
     return patched(document, response) if "patch" in response else document
 
@@ -45,10 +45,10 @@ def canary(kind="Pod"):
 
 @pytest.mark.parametrize("features", [("policies", "gates"), ()], ids=repr)
 def test_one_that_is_tried_is_told_who_answers(features):
-    spec = asked(canary(), dryRun=True, features=features)["spec"]
+    spec = admit(canary(), dryRun=True, features=features)["spec"]
     assert spec["nodeSelector"][VERSION] == our_version()
     assert {"key": PROBE_LABEL, "operator": "Exists"} in spec["tolerations"]
-    again = asked({**canary(), "spec": spec}, dryRun=True)
+    again = admit({**canary(), "spec": spec}, dryRun=True)
     assert again["spec"] == spec
 
 
@@ -59,7 +59,7 @@ def test_no_policy_speaks_for_the_one_that_answers():
         node_selector={VERSION: "9.9.9", "pool": "a"},
     )
     policy = compile_policy(Policy(API_VERSION, CLUSTER_POLICY, PolicyMetadata(name="a"), forged))
-    spec = asked(canary(), dryRun=True, policies=(policy,))["spec"]
+    spec = admit(canary(), dryRun=True, policies=(policy,))["spec"]
     assert spec["nodeSelector"] == {VERSION: our_version(), "pool": "a"}
 
 
@@ -67,7 +67,7 @@ def test_no_policy_speaks_for_the_one_that_answers():
 def test_one_that_would_be_stored_is_a_pod_like_any_other(dry_run):
     pod = canary()
     request = {} if dry_run is None else {"dryRun": dry_run}
-    assert asked(pod, **request) == pod
+    assert admit(pod, **request) == pod
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_one_that_would_be_stored_is_a_pod_like_any_other(dry_run):
     ids=["a template", "another pod", "our own namespace", "an update"],
 )
 def test_nothing_else_is(document, options):
-    assert asked(document, dryRun=True, **options) == document
+    assert admit(document, dryRun=True, **options) == document
 
 
 def test_it_sets_nothing_but_what_policies_may_set():

@@ -31,23 +31,23 @@ users: [{name: x, user: {}}]
 
 @pytest.fixture
 def taken():
-    """A port that somebody else listens on."""
+    """A port that another process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 @pytest.fixture
 def started(monkeypatch, capsys, tmp_path):
-    """Return a function that runs the process with flags: its exit code and what it says."""
+    """Return a function that runs the process with flags, for its exit code and its stderr."""
 
-    async def synced(_):
+    async def return_at_once(_):
         return None
 
     monkeypatch.setattr("harbourmaster.webhook.process.disable_core_dumps", lambda: None)
     monkeypatch.setattr("harbourmaster.webhook.process.configure_logging", lambda *_: None)
     # As if the API server had told all.
     monkeypatch.setattr(
-        "harbourmaster.webhook.cluster_state.ClusterState.wait_until_synced", synced
+        "harbourmaster.webhook.cluster_state.ClusterState.wait_until_synced", return_at_once
     )
     monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
     ensure(tmp_path / "certs", ("localhost",), datetime.now(UTC))
@@ -63,8 +63,8 @@ def started(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize("port", ["port", "health-port"])
 def test_a_port_in_use_is_one_line(started, taken, port):
-    other = "health-port" if port == "port" else "port"
-    code, said = started(f"--{port}={taken}", f"--{other}=0", "--gating=schedulingGates")
+    free_port = "health-port" if port == "port" else "port"
+    code, said = started(f"--{port}={taken}", f"--{free_port}=0", "--gating=schedulingGates")
     last = said.splitlines()[-1]
     assert code == 2
     assert last.startswith(f"webhook: 127.0.0.1 port {taken}: the port is in use; ")
@@ -129,11 +129,11 @@ async def test_nobody_asks_for_a_version_that_decides_nothing(api, process, sett
 async def test_only_a_cluster_waits_for_its_endpoints(process, monkeypatch, signal, seconds):
     times = []
 
-    async def drained(_site, _readiness, **given):
+    async def record_drain(_site, _readiness, **given):
         times.append(given)
         return 0
 
-    monkeypatch.setattr("harbourmaster.webhook.server.drain", drained)
+    monkeypatch.setattr("harbourmaster.webhook.server.drain", record_drain)
     server = process(drain_seconds=7)._server
     server.reviews = object()
     await server.drain(signal)

@@ -16,12 +16,12 @@ def files_of(directory):
     return sorted(directory.glob("reviews-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
 
-def made(directory, **caps):
+def files_in(directory, **caps):
     return RecordFiles(directory, **{"max_bytes": 1000, "max_files": 3, **caps})
 
 
 def write_one(directory, **caps):
-    files = made(directory, **caps)
+    files = files_in(directory, **caps)
     files.write([LINE])
     files.close()
 
@@ -30,30 +30,30 @@ def write_one(directory, **caps):
 def test_only_their_owner_may_read_them(tmp_path):
     before = os.umask(0)
     try:
-        files = made(tmp_path / "deep" / "records")
+        files = files_in(tmp_path / "deep" / "records")
         files.write([LINE])
     finally:
         os.umask(before)
     files.close()
-    (found,) = files_of(tmp_path / "deep" / "records")
-    assert found.stat().st_mode & 0o777 == 0o600
-    assert found.parent.stat().st_mode & 0o777 == 0o700
-    assert found.read_bytes() == LINE
+    (path,) = files_of(tmp_path / "deep" / "records")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.read_bytes() == LINE
 
 
 @pytest.mark.claim("K2")
 def test_no_file_is_larger_and_there_are_no_more_than_was_said(tmp_path):
-    files = made(tmp_path)
+    files = files_in(tmp_path)
     for _ in range(50):
         files.write([LINE] * 3)
     files.close()
-    found = files_of(tmp_path)
-    assert len(found) == 3
-    assert all(0 < path.stat().st_size <= 1000 for path in found)
+    paths = files_of(tmp_path)
+    assert len(paths) == 3
+    assert all(0 < path.stat().st_size <= 1000 for path in paths)
 
 
 def test_a_line_that_is_larger_than_a_file_gets_one_of_its_own(tmp_path):
-    files = made(tmp_path)
+    files = files_in(tmp_path)
     files.write([LINE, LINE * 20, LINE])
     files.close()
     assert sorted(path.stat().st_size for path in files_of(tmp_path)) == [100, 100, 2000]
@@ -85,12 +85,12 @@ def test_s31_nothing_is_written_through_a_link_that_somebody_put_there(tmp_path,
     monkeypatch.setattr(record_files.time, "strftime", lambda *_: "20260101T000000")
     (tmp_path / "reviews-20260101T000000-00000000.jsonl").symlink_to(victim)
     with pytest.raises(FileExistsError):
-        made(tmp_path).write([LINE])
+        files_in(tmp_path).write([LINE])
     assert victim.read_text() == "theirs"
 
 
 def test_a_disk_that_is_full_leaves_no_half_a_line(tmp_path, monkeypatch):
-    files = made(tmp_path)
+    files = files_in(tmp_path)
     files.write([LINE])
     write = os.write
     pieces = iter([lambda file, data: write(file, data[:10])])
@@ -113,13 +113,13 @@ def test_a_disk_that_is_full_leaves_no_half_a_line(tmp_path, monkeypatch):
 def test_a_place_that_is_no_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StartError, match=r"^\S+/file: nothing can be recorded: File exists$"):
-        made(tmp_path / "file")
+        files_in(tmp_path / "file")
 
 
 def test_a_folder_that_is_not_writable_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(StartError, match="nothing can be recorded: it is not writable"):
-        made(tmp_path)
+        files_in(tmp_path)
 
 
 def full(*_):
@@ -127,7 +127,7 @@ def full(*_):
 
 
 def test_a_disk_that_stays_full_costs_no_recording_and_leaves_no_empty_file(tmp_path, monkeypatch):
-    files = made(tmp_path)
+    files = files_in(tmp_path)
     for moment in range(1, 4):
         files.write([LINE] * moment)
         files.close()
@@ -148,7 +148,7 @@ def test_a_disk_that_stays_full_costs_no_recording_and_leaves_no_empty_file(tmp_
 
 
 def test_a_file_that_fails_when_it_is_closed_is_let_go_of_once(tmp_path, monkeypatch):
-    files = made(tmp_path)
+    files = files_in(tmp_path)
     files.write([LINE])
     close, closed = os.close, []
 
@@ -161,13 +161,13 @@ def test_a_file_that_fails_when_it_is_closed_is_let_go_of_once(tmp_path, monkeyp
         patched.setattr(os, "close", failing)
         with pytest.raises(OSError, match="Input/output error"):
             files.close()
-        # By now the number may be that of somebody's connection.
+        # The number can be that of a connection by now.
         files.close()
     assert len(closed) == 1
 
 
 def test_a_file_that_can_t_be_cut_is_not_written_to_again(tmp_path, monkeypatch):
-    files = made(tmp_path)
+    files = files_in(tmp_path)
     files.write([LINE])
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)

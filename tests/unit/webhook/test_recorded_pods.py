@@ -25,9 +25,9 @@ KEYS = {
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
     policies = tmp_path_factory.mktemp("policies")
-    found = load(Sources(policies, REVIEWS / "namespaces.yaml", REVIEWS / "parents.yaml"))
-    assert found.problems == ()
-    return found
+    configuration = load(Sources(policies, REVIEWS / "namespaces.yaml", REVIEWS / "parents.yaml"))
+    assert configuration.problems == ()
+    return configuration
 
 
 @pytest.fixture
@@ -43,34 +43,34 @@ def admit(loaded):
 
 @pytest.mark.parametrize("name", ["deployment", "rollout"])
 def test_a_pod_inherits_from_the_deployment_or_rollout(admit, name):
-    found = admit(name)
-    assert found.verdict.outcome == GATED
-    assert found.gates == [GATE]
-    held = found.before["metadata"].get("annotations", {})
-    assert found.annotations == held | KEYS
+    answer = admit(name)
+    assert answer.verdict.outcome == GATED
+    assert answer.gates == [GATE]
+    held = answer.before["metadata"].get("annotations", {})
+    assert answer.annotations == held | KEYS
 
 
 @pytest.mark.parametrize("name", ["statefulset", "daemonset"])
 def test_a_pod_that_says_all_itself_gets_the_gate(admit, name):
-    found = admit(name)
-    assert found.gates == [GATE]
-    assert found.annotations == found.before["metadata"].get("annotations")
-    assert len(found.operations) == 1
+    answer = admit(name)
+    assert answer.gates == [GATE]
+    assert answer.annotations == answer.before["metadata"].get("annotations")
+    assert len(answer.operations) == 1
 
 
 @pytest.mark.parametrize("name", ["job", "bare"])
 def test_c04_jobs_pods_and_bare_pods_are_untouched(admit, name):
-    found = admit(name)
-    assert found.is_untouched
-    assert found.verdict.outcome == UNMATCHED
+    answer = admit(name)
+    assert answer.is_untouched
+    assert answer.verdict.outcome == UNMATCHED
 
 
 @pytest.mark.parametrize("name", ["deployment", "rollout"])
 def test_without_the_owners_the_gate_is_provisional(admit, tmp_path, name):
     unknown = load(Sources(tmp_path, REVIEWS / "namespaces.yaml")).snapshot
-    found = admit(name, unknown)
-    assert found.gates == [GATE]
-    assert found.annotations[PARENT] == "unresolved"
+    answer = admit(name, unknown)
+    assert answer.gates == [GATE]
+    assert answer.annotations[PARENT] == "unresolved"
 
 
 def test_every_recording_is_looked_at():

@@ -37,7 +37,7 @@ POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 
 
 class Files:
-    """Where lines go, which may refuse them, or wait until it is let go."""
+    """A stand-in for record files, which can refuse lines, or wait until it is set free."""
 
     def __init__(self):
         self.lines = []
@@ -59,7 +59,7 @@ class Files:
 
 
 class Stage:
-    """A recorder and what becomes of what it takes."""
+    """A recorder, its files, and the outcomes of the reviews that it takes."""
 
     def __init__(self, share=1.0, **options):
         self.files = Files()
@@ -68,19 +68,21 @@ class Stage:
         self.recorder = Recorder(self.files, share, self.metrics.recorded, **options)
 
     def take(self, data=None):
-        one = taken(body(workload()) if data is None else data, self.engine)
-        self.recorder.take(one.body, one.result, one.decision, one.engine, may_patch=True)
+        record = taken(body(workload()) if data is None else data, self.engine)
+        self.recorder.take(
+            record.body, record.result, record.decision, record.engine, may_patch=True
+        )
 
     @property
     def outcomes(self):
         registry = self.metrics.registry
-        found = {
+        counts = {
             outcome: registry.get_sample_value(
                 "harbourmaster_recorded_reviews_total", {"outcome": outcome}
             )
             for outcome in RECORD_OUTCOMES
         }
-        return {each: count for each, count in found.items() if count}
+        return {outcome: count for outcome, count in counts.items() if count}
 
     async def until(self, outcome, count):
         async with asyncio.timeout(PATIENCE):
@@ -128,9 +130,11 @@ async def test_what_finds_no_place_is_dropped_and_counted():
 
 async def test_what_waits_is_bounded_in_bytes_too(monkeypatch):
     stage = Stage()
-    one = taken(body(workload()), stage.engine)
+    record = taken(body(workload()), stage.engine)
     monkeypatch.setattr(
-        recording, "MAX_WAITING_BYTES", 3 * (len(one.body) + len(one.result)) + len(one.body)
+        recording,
+        "MAX_WAITING_BYTES",
+        3 * (len(record.body) + len(record.result)) + len(record.body),
     )
     for _ in range(5):
         stage.take()
@@ -146,8 +150,8 @@ async def test_what_waits_is_bounded_in_bytes_too(monkeypatch):
 
 async def test_an_answer_that_is_large_is_not_kept_either(monkeypatch):
     stage = Stage()
-    one = taken(body(workload()), stage.engine)
-    monkeypatch.setattr(recording, "MAX_REVIEW", len(one.body) + len(one.result) - 1)
+    record = taken(body(workload()), stage.engine)
+    monkeypatch.setattr(recording, "MAX_REVIEW", len(record.body) + len(record.result) - 1)
     stage.take()
     assert stage.outcomes == {TOO_LARGE: 1}
 
@@ -169,10 +173,10 @@ async def test_a_fault_in_one_review_harms_no_other(monkeypatch):
     stage = Stage()
     line_of, faulty = recording.line_of, iter([True])
 
-    def fail_once(one):
+    def fail_once(record):
         if next(faulty, False):
             raise RuntimeError(CANARY)
-        return line_of(one)
+        return line_of(record)
 
     monkeypatch.setattr(recording, "line_of", fail_once)
     stage.recorder.start()
@@ -215,7 +219,7 @@ async def test_admission_does_not_wait_for_a_slow_disk():
     stage.take()
     # The first is being written: it has left the queue, and no outcome is known yet.
     async with asyncio.timeout(PATIENCE):
-        while stage.recorder._writing is None:  # noqa: ASYNC110 - nobody tells
+        while stage.recorder._writing is None:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
     for _ in range(MAX_WAITING + 3):
         stage.take()
@@ -275,8 +279,8 @@ def recording_of(tmp_path):
         await stage.recorder.close()
 
     asyncio.run(record())
-    (found,) = tmp_path.glob("*.jsonl")
-    return found
+    (path,) = tmp_path.glob("*.jsonl")
+    return path
 
 
 def test_replay_checks_a_recording(recording_of, capsysbinary):
@@ -289,25 +293,27 @@ def test_replay_checks_a_recording(recording_of, capsysbinary):
 def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path, capsysbinary):
     lines = recording_of.read_text().splitlines()
     changed = tmp_path / "changed.jsonl"
-    other = json.loads(lines[1])
-    other["policies"][0]["spec"]["nodeSelector"]["disk"] = "hdd"
+    changed_case = json.loads(lines[1])
+    changed_case["policies"][0]["spec"]["nodeSelector"]["disk"] = "hdd"
     unanswered = json.loads(lines[2])
     del unanswered["response"]
-    changed.write_text("\n".join((lines[0], *map(json.dumps, (other, unanswered)), "nonsense")))
+    changed.write_text(
+        "\n".join((lines[0], *map(json.dumps, (changed_case, unanswered)), "nonsense"))
+    )
     assert main(["replay", "--check", str(changed)]) == 1
     out, err = capsysbinary.readouterr()
     assert err == b"1 of 4 answered as recorded\n"
-    found = [json.loads(line) for line in out.splitlines()]
-    assert found[0]["id"] == "1"
-    assert found[0]["recorded"] == json.loads(lines[1])["response"]
-    assert found[0]["answered"] != found[0]["recorded"]
-    assert found[1] == {
+    reports = [json.loads(line) for line in out.splitlines()]
+    assert reports[0]["id"] == "1"
+    assert reports[0]["recorded"] == json.loads(lines[1])["response"]
+    assert reports[0]["answered"] != reports[0]["recorded"]
+    assert reports[1] == {
         "line": 3,
         "id": "2",
         "error": "the case has no response to compare with",
     }
-    assert found[2]["error"].startswith("JSON is malformed")
-    assert len(found) == 3
+    assert reports[2]["error"].startswith("JSON is malformed")
+    assert len(reports) == 3
 
 
 @pytest.mark.parametrize("text", ["", "\n  \n"])

@@ -39,8 +39,8 @@ def with_secrets(document):
     held = [pod["metadata"], document["metadata"]]
     if document["kind"] == "CronJob":
         held.append(document["spec"]["jobTemplate"].setdefault("metadata", {}))
-    for each in held:
-        each["annotations"] = annotated()
+    for metadata in held:
+        metadata["annotations"] = annotated()
     managed = {"manager": "m", "fieldsV1": {f'v:"{CANARY}"': {}}}
     document["metadata"]["managedFields"] = [managed]
     document["status"] = {"message": CANARY}
@@ -119,7 +119,7 @@ def test_a_version_that_was_made_of_secret_values_is_answered_again():
     document["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": CANARY}]
     line, response = faithful(review(document), engine_of(family(), *POLICIES))
     case = json.loads(line)
-    # It stands in the answer, too; without it replay could not but make another one.
+    # The answer holds the hash as well; without it replay gives another answer.
     del case["hash"]
     assert replayed_response(json.dumps(case).encode()) != response
 
@@ -173,7 +173,7 @@ def test_an_answer_that_can_not_be_given_again_is_no_line():
 
 @pytest.mark.parametrize(("keys", "expected"), [(100, WRITTEN), (450, TOO_LARGE)])
 def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, monkeypatch):
-    found = [
+    policies = [
         cluster_policy(
             f"p{index}",
             tolerations=[{"key": f"{index}-{key}", "operator": "Exists"} for key in range(keys)],
@@ -185,7 +185,7 @@ def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, mon
         "harbourmaster.webhook.recording.answer_case",
         lambda case: replays.append(case) or answer_case(case),
     )
-    assert recorded(review(workload("Pod")), engine_of((), *found))[2] == expected
+    assert recorded(review(workload("Pod")), engine_of((), *policies))[2] == expected
     assert len(replays) == (expected == WRITTEN)
 
 
@@ -203,5 +203,5 @@ def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, mon
     ],
 )
 def test_a_value_gives_way_to_one_of_its_type(value, expected):
-    found = blank(value)
-    assert (found, type(found)) == (expected, type(expected))
+    blanked = blank(value)
+    assert (blanked, type(blanked)) == (expected, type(expected))

@@ -62,12 +62,12 @@ class Observed:
         return json.loads(result)["response"]
 
     def ours(self, document):
-        """The object as we would make it."""
+        """Return the object with our patch."""
         result, _ = answer(body(document), self.engine)
         return patched(document, json.loads(result)["response"])
 
     def create(self, document, final=None, **request):
-        """The object is created; ``final`` is it after all others, by default as with us."""
+        """Create an object; ``final`` is its state after all webhooks, by default ours."""
         final = self.ours(document) if final is None else final
         return [
             self.review(document, is_first=True, **request),
@@ -80,11 +80,11 @@ class Observed:
 
     @property
     def counts(self):
-        """Those that are not 0."""
+        """Return the counts that are not 0."""
         return {name: number for name, number in self.report.counts.items() if number}
 
     def found(self):
-        """The differences, as owner, field and reason."""
+        """Return the number of objects by difference: owner, field and reason."""
         return {
             (
                 f"{difference.kind} {difference.namespace}/{difference.name}",
@@ -130,9 +130,9 @@ def test_equal_changes_are_counted_and_not_listed():
 def test_what_only_harbourmaster_changes_is_a_difference_with_both_values():
     observed = Observed(POLICY)
     observed.create(workload(), workload())
-    (found,) = observed.report.differences
-    assert (found.field, found.reason) == (SELECTOR, "only-harbourmaster")
-    assert (found.ours, found.theirs, found.intended) == ('{disk: "ssd"}', "", "")
+    (difference,) = observed.report.differences
+    assert (difference.field, difference.reason) == (SELECTOR, "only-harbourmaster")
+    assert (difference.ours, difference.theirs, difference.intended) == ('{disk: "ssd"}', "", "")
 
 
 def test_what_only_the_others_change_is_a_difference():
@@ -158,9 +158,9 @@ def test_the_order_of_several_policies_is_an_intended_difference():
 def test_a_namespace_that_kupid_excludes_by_its_label_is_an_intended_difference():
     observed = Observed(POLICY, namespaces=OF_KUPID)
     observed.create(workload(), workload())
-    (found,) = observed.report.differences
-    assert found.reason == "kupid-excluded-namespace"
-    assert found.intended == INTENDED[found.reason]
+    (difference,) = observed.report.differences
+    assert difference.reason == "kupid-excluded-namespace"
+    assert difference.intended == INTENDED[difference.reason]
 
 
 def test_a_kind_that_kupid_does_not_change_is_an_intended_difference():
@@ -289,11 +289,11 @@ def test_affinity_of_the_same_meaning_is_equal(theirs):
 def test_the_key_of_a_term_is_made_once_at_most(monkeypatch, terms):
     calls = Counter()
 
-    def counted(term):
+    def count_call(term):
         calls["made"] += 1
         return node_term_key(term)
 
-    monkeypatch.setattr(shadow, "node_term_key", counted)
+    monkeypatch.setattr(shadow, "node_term_key", count_call)
     document = workload(affinity=required(*({"zone": f"z{n}"} for n in range(terms))))
     projection(document, KINDS[("apps", "v1", "Deployment")])
     assert calls["made"] == (terms if terms == 64 else 0)
@@ -391,15 +391,15 @@ def test_a_report_fits_into_a_config_map_whatever_the_names_are():
     observed = Observed(POLICY)
     for number in range(MAX_DIFFERENCES):
         document = pod_of_web()
-        one = owner(
+        long_owner = owner(
             kind="\U00020000" * 300, name=f"{number}-" + "\U00020000" * 300, controller=True
         )
-        document["metadata"]["ownerReferences"] = [one]
+        document["metadata"]["ownerReferences"] = [long_owner]
         observed.create(document, document)
     report = observed.report
     assert len(msgspec.json.encode(report)) < 2**20
     assert {len(difference.kind) for difference in report.differences} == {253}
-    assert {len(each.name) for each in report.differences} == {253}
+    assert {len(difference.name) for difference in report.differences} == {253}
     assert len(report.differences) + report.counts["more"] == MAX_DIFFERENCES
     assert report.counts["more"] > 0
 
@@ -425,8 +425,8 @@ def test_a_long_value_is_shortened_and_still_compared():
     observed = Observed(cluster_policy(nodeSelector=selector))
     observed.create(workload())
     observed.create(workload(), workload(nodeSelector={**selector, "key-19": "y"}))
-    (found,) = observed.report.differences
-    assert len(found.ours) <= 100
+    (difference,) = observed.report.differences
+    assert len(difference.ours) <= 100
     assert observed.counts == {"equal": 1, "different": 1}
 
 
@@ -445,7 +445,7 @@ def test_a_pod_with_fields_of_wrong_types_is_allowed():
     observed = Observed(POLICY)
     document = workload("Pod", affinity="soft")
     document["metadata"]["ownerReferences"] = "none"
-    assert [each["allowed"] for each in observed.create(document, document)] == [True, True]
+    assert [response["allowed"] for response in observed.create(document, document)] == [True, True]
 
 
 def test_what_was_found_before_the_former_report_was_read_is_added():
@@ -510,7 +510,7 @@ class Writes:
 
 
 @contextlib.asynccontextmanager
-async def kept(client):
+async def written_shadow(client):
     """Shadow mode whose report is written."""
     changed = asyncio.Event()
     observed = Observed(POLICY)
@@ -525,7 +525,7 @@ async def kept(client):
 @virtual
 async def test_the_report_is_written_after_changes_and_not_more_often():
     client = Writes()
-    async with kept(client) as observed:
+    async with written_shadow(client) as observed:
         await asyncio.sleep(60)
         assert client.written == []
         for _ in range(10):
@@ -540,7 +540,7 @@ async def test_the_report_is_written_after_changes_and_not_more_often():
 @virtual
 async def test_objects_that_others_refuse_are_counted_and_written_without_another_change():
     client = Writes()
-    async with kept(client) as observed:
+    async with written_shadow(client) as observed:
         for name in ("a", "b", "b"):
             observed.review(workload(name=name), is_first=True)
         await asyncio.sleep(PAIR_SECONDS - 1)
@@ -555,7 +555,7 @@ async def test_objects_that_others_refuse_are_counted_and_written_without_anothe
 async def test_a_report_that_could_not_be_written_is_written_later():
     client = Writes()
     client.faults.append(ConflictError("it failed"))
-    async with kept(client) as observed:
+    async with written_shadow(client) as observed:
         observed.review(workload(), is_first=False)
         await asyncio.sleep(60)
     assert [number for _, number in client.written] == [1]
@@ -566,7 +566,7 @@ async def test_nothing_is_written_before_the_former_report_is_read():
     former = json.dumps({"data": {"report.json": '{"counts": {"unpaired": 7}}'}}).encode()
     client = Writes(former)
     client.unreadable.extend([ConflictError("it failed")] * 2)
-    async with kept(client) as observed:
+    async with written_shadow(client) as observed:
         observed.review(workload(), is_first=False)
         await asyncio.sleep(60)
     assert [number for _, number in client.written] == [8]
@@ -575,7 +575,7 @@ async def test_nothing_is_written_before_the_former_report_is_read():
 @virtual
 async def test_a_malformed_report_is_replaced():
     client = Writes(b'{"data": {"report.json": "{"}}')
-    async with kept(client) as observed:
+    async with written_shadow(client) as observed:
         observed.review(workload(), is_first=False)
         await asyncio.sleep(60)
     assert [number for _, number in client.written] == [1]

@@ -13,10 +13,12 @@ from harbourmaster.webhook.verdict import INVALID
 from helpers.admitted import ask, policy_engine
 from helpers.objects import review
 
-KINDS = pytest.mark.parametrize("resource", LIMITS, ids=lambda each: f"{each.group}-{each.kind}")
+KINDS = pytest.mark.parametrize(
+    "resource", LIMITS, ids=lambda resource: f"{resource.group}-{resource.kind}"
+)
 
 
-def made(resource, spec, **metadata):
+def manifest_of(resource, spec, **metadata):
     where = {"namespace": "market"} if resource.namespaced else {}
     return {
         "apiVersion": resource.api_version,
@@ -26,8 +28,8 @@ def made(resource, spec, **metadata):
     }
 
 
-def asked(resource, new, former=None, **request):
-    """The answer to the creation of an object, or to an update of a former one."""
+def answer_to(resource, new, former=None, **request):
+    """Return the answer to the creation of an object, or to an update of a former one."""
     if former is not None:
         request |= {"oldObject": former, "operation": "UPDATE"}
     question = review(new, namespace="market", name="seed", **request)
@@ -35,27 +37,27 @@ def asked(resource, new, former=None, **request):
 
 
 def refusal_of(resource, new, former=None):
-    """Why it is refused for its size; empty if it is not."""
-    found = asked(resource, new, former)
-    status = found.response.get("status", {})
+    """Return why an object is refused for its size, or an empty text if it is not."""
+    answer = answer_to(resource, new, former)
+    status = answer.response.get("status", {})
     text = status.get("message") or status.get("reason") or ""
-    is_refused = not found.response["allowed"] and ("Too many" in text or "Too long" in text)
-    assert not is_refused or found.verdict.outcome == INVALID
+    is_refused = not answer.response["allowed"] and ("Too many" in text or "Too long" in text)
+    assert not is_refused or answer.verdict.outcome == INVALID
     return text if is_refused else ""
 
 
-def padded(resource, size):
+def padded_object(resource, size):
     """An object with a spec of that many bytes, which is otherwise of no kind."""
     room = size - len(json.dumps({"note": ""}))
-    return made(resource, {"note": "x" * room})
+    return manifest_of(resource, {"note": "x" * room})
 
 
 @KINDS
 @pytest.mark.claim("O10")
 def test_a_new_spec_may_have_as_many_bytes_as_the_limit(resource):
     most = LIMITS[resource].spec
-    assert refusal_of(resource, padded(resource, most)) == ""
-    text = refusal_of(resource, padded(resource, most + 1))
+    assert refusal_of(resource, padded_object(resource, most)) == ""
+    text = refusal_of(resource, padded_object(resource, most + 1))
     assert f"spec: Too long: {most + 1}: must have at most {most} bytes" in text
     assert "\n" not in text
 
@@ -63,25 +65,25 @@ def test_a_new_spec_may_have_as_many_bytes_as_the_limit(resource):
 @KINDS
 def test_a_stored_spec_over_the_limit_may_change_but_not_grow(resource):
     most = LIMITS[resource].spec
-    stored = padded(resource, 2 * most)
+    stored = padded_object(resource, 2 * most)
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
     assert refusal_of(resource, labelled, stored) == ""
     assert refusal_of(resource, {**stored, "status": {"a": "b"}}, stored) == ""
-    assert refusal_of(resource, padded(resource, 2 * most - 1), stored) == ""
-    assert refusal_of(resource, padded(resource, 2 * most + 1), stored) != ""
+    assert refusal_of(resource, padded_object(resource, 2 * most - 1), stored) == ""
+    assert refusal_of(resource, padded_object(resource, 2 * most + 1), stored) != ""
 
 
 @KINDS
 def test_a_list_may_have_as_many_items_as_the_limit(resource):
     most = LIMITS[resource].items
     if not most:
-        assert refusal_of(resource, made(resource, {"a": [1] * 1000})) == ""
+        assert refusal_of(resource, manifest_of(resource, {"a": [1] * 1000})) == ""
         return
-    assert refusal_of(resource, made(resource, {"a": [1] * most})) == ""
-    text = refusal_of(resource, made(resource, {"a": [1] * (most + 1)}))
+    assert refusal_of(resource, manifest_of(resource, {"a": [1] * most})) == ""
+    text = refusal_of(resource, manifest_of(resource, {"a": [1] * (most + 1)}))
     assert f"spec.a: Too many: {most + 1}: must have at most {most} items" in text
     keys = {f"k{n}": "" for n in range(most + 1)}
-    assert "spec.a: Too many" in refusal_of(resource, made(resource, {"a": keys}))
+    assert "spec.a: Too many" in refusal_of(resource, manifest_of(resource, {"a": keys}))
 
 
 TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -90,9 +92,9 @@ TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 def terms(*counts, values=1):
     """A policy whose node affinity has a term for each count, with so many expressions."""
     expression = {"key": "zone", "operator": "In", "values": [f"v{n}" for n in range(values)]}
-    found = [{"matchExpressions": [expression] * count} for count in counts]
-    affinity = {"nodeAffinity": {TERMS: {"nodeSelectorTerms": found}}}
-    return made(POLICIES, {"podSelector": {}, "affinity": affinity})
+    node_terms = [{"matchExpressions": [expression] * count} for count in counts]
+    affinity = {"nodeAffinity": {TERMS: {"nodeSelectorTerms": node_terms}}}
+    return manifest_of(POLICIES, {"podSelector": {}, "affinity": affinity})
 
 
 PATH = f"spec.affinity.nodeAffinity.{TERMS}.nodeSelectorTerms"
@@ -112,7 +114,7 @@ def test_terms_requirements_and_values_are_limited():
 
 @pytest.mark.claim("O10")
 def test_terms_that_are_empty_cannot_be_many():
-    empty = made(POLICIES, {"podSelector": {}, "affinity": {"nodeAffinity": {}}})
+    empty = manifest_of(POLICIES, {"podSelector": {}, "affinity": {"nodeAffinity": {}}})
     required = {TERMS: {"nodeSelectorTerms": [{}] * 43_400}}
     empty["spec"]["affinity"]["nodeAffinity"] = required
     assert "must have at most" in refusal_of(POLICIES, empty)
@@ -134,12 +136,12 @@ def test_what_shrinks_below_one_limit_may_stay_over_another():
 
 
 def test_within_the_same_bytes_no_list_over_its_limit_may_grow():
-    stored = padded(POLICIES, 100_000)
-    assert "Too many" in refusal_of(POLICIES, made(POLICIES, {"a": [1] * 1000}), stored)
+    stored = padded_object(POLICIES, 100_000)
+    assert "Too many" in refusal_of(POLICIES, manifest_of(POLICIES, {"a": [1] * 1000}), stored)
 
 
 def code(size):
-    return made(TASK_DEFINITIONS, {"deno": {"inline": {"code": "x" * size}}})
+    return manifest_of(TASK_DEFINITIONS, {"deno": {"inline": {"code": "x" * size}}})
 
 
 @pytest.mark.claim("O10")
@@ -155,10 +157,10 @@ def test_code_is_limited_in_bytes():
 def test_an_app_with_thousands_of_workloads_is_refused_with_its_cause():
     def app(count):
         listed = [{"name": f"w{n}", "version": "1"} for n in range(count)]
-        return made(APPS, {"version": "1", "workloads": listed})
+        return manifest_of(APPS, {"version": "1", "workloads": listed})
 
     assert refusal_of(APPS, app(512)) == ""
-    status = asked(APPS, app(1500)).response["status"]
+    status = answer_to(APPS, app(1500)).response["status"]
     assert (status["code"], status["reason"]) == (422, "Invalid")
     (cause,) = status["details"]["causes"]
     assert (cause["reason"], cause["field"]) == ("FieldValueTooMany", "spec.workloads")
@@ -169,11 +171,11 @@ def test_an_app_with_thousands_of_workloads_is_refused_with_its_cause():
 
 @KINDS
 def test_deletion_and_subresources_pass(resource):
-    large = padded(resource, 2 * LIMITS[resource].spec)
+    large = padded_object(resource, 2 * LIMITS[resource].spec)
     if resource.kind.endswith("SchedulingPolicy"):
         return
     for request in ({"operation": "DELETE"}, {"subResource": "status"}):
-        assert asked(resource, large, **request).response["allowed"]
+        assert answer_to(resource, large, **request).response["allowed"]
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b'{"spec": ' + b"[" * 5000, b'{"spec": 1}'])
@@ -183,7 +185,7 @@ def test_what_cannot_be_read_has_no_size(raw):
 
 @pytest.mark.parametrize("part", [{}, [], "x", {"a": "b"}])
 def test_a_long_key_above_thousands_of_parts_takes_no_more_memory_than_its_bytes(part):
-    large = made(APPS, {"k" * 30_000: [part] * 2_500})
+    large = manifest_of(APPS, {"k" * 30_000: [part] * 2_500})
     raw = json.dumps(large).encode()
     tracemalloc.start()
     (error,) = size_errors(APPS.group, APPS.kind, raw)
@@ -195,5 +197,6 @@ def test_a_long_key_above_thousands_of_parts_takes_no_more_memory_than_its_bytes
 
 def test_another_kind_has_no_limits():
     assert (
-        size_errors("apps", "Deployment", json.dumps(made(APPS, {"a": [1] * 9999})).encode()) == []
+        size_errors("apps", "Deployment", json.dumps(manifest_of(APPS, {"a": [1] * 9999})).encode())
+        == []
     )

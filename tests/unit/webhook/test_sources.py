@@ -35,29 +35,29 @@ def test_good_documents_serve_beside_bad_ones(tmp_path):
     invalid = cluster_policy("invalid", nodeName="Not A Name", tolerations=[{"key": "a b"}])
     write(tmp_path, "a.yaml", bad, cluster_policy("good", nodeSelector={"a": "b"}), invalid)
     loaded = load(Sources(tmp_path))
-    found = problems(loaded)
-    assert found[0] == (
+    reported = problems(loaded)
+    assert reported[0] == (
         f"{tmp_path}/a.yaml, document 1: spec.nodeName: expected string, got integer"
     )
-    assert found[1].startswith(f"{tmp_path}/a.yaml, document 3: spec.nodeName: Invalid value")
-    assert found[2].startswith(f"{tmp_path}/a.yaml, document 3: spec.tolerations[0].key")
+    assert reported[1].startswith(f"{tmp_path}/a.yaml, document 3: spec.nodeName: Invalid value")
+    assert reported[2].startswith(f"{tmp_path}/a.yaml, document 3: spec.tolerations[0].key")
     decision = decide(loaded, workload())
     assert decision.outcome == MUTATED
     assert decision.codes == ("policy-invalid", "policy-invalid")
 
 
 def test_an_unknown_field_is_a_problem_and_the_rest_of_the_policy_serves(tmp_path):
-    found = cluster_policy(nodeSelector={"a": "b"}, nodeSelecto={"c": "d"})
-    path = write(tmp_path, "a.yaml", found)
+    document = cluster_policy(nodeSelector={"a": "b"}, nodeSelecto={"c": "d"})
+    path = write(tmp_path, "a.yaml", document)
     loaded = load(Sources(tmp_path))
     assert problems(loaded) == [f"{path}, document 1: spec.nodeSelecto: unknown field"]
     assert decide(loaded, workload()).outcome == MUTATED
 
 
 def test_a_namespaced_policy_without_namespace_lives_in_default(tmp_path):
-    found = policy(nodeName="n1")
-    del found["metadata"]["namespace"]
-    write(tmp_path, "a.yaml", found)
+    document = policy(nodeName="n1")
+    del document["metadata"]["namespace"]
+    write(tmp_path, "a.yaml", document)
     loaded = load(Sources(tmp_path))
     assert problems(loaded) == []
     assert decide(loaded, workload(), namespace="default").outcome == MUTATED
@@ -74,9 +74,9 @@ def test_the_first_of_two_policies_of_one_name_counts(tmp_path):
 def test_foreign_kinds_are_named_and_kustomizations_passed_over(tmp_path):
     write(tmp_path, "kustomization.yaml", {"kind": "Kustomization", "resources": []})
     write(tmp_path, "w.yaml", workload())
-    (found,) = problems(load(Sources(tmp_path)))
-    assert "expected PodSchedulingPolicy or ClusterPodSchedulingPolicy" in found
-    assert "got apps/v1, Kind=Deployment" in found
+    (problem,) = problems(load(Sources(tmp_path)))
+    assert "expected PodSchedulingPolicy or ClusterPodSchedulingPolicy" in problem
+    assert "got apps/v1, Kind=Deployment" in problem
 
 
 def test_without_a_namespaces_file_every_namespace_has_its_name_label(tmp_path):

@@ -20,7 +20,7 @@ CANARY = "canary-value"
 
 
 class Traced:
-    """What serves the review paths, with its spans and its log."""
+    """An admission that serves the review paths, with its spans and its log."""
 
     def __init__(self, log, ratio, policies):
         self.memory = Memory()
@@ -38,7 +38,7 @@ class Traced:
 
 @pytest.fixture
 async def traced(log):
-    """Return a function that makes one."""
+    """Return a function that makes a traced admission."""
 
     def make(ratio=0.0, policies=None):
         default = cluster_policy("web", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
@@ -142,10 +142,10 @@ async def test_a_request_without_a_trace_begins_one_by_the_ratio(traced):
 
 
 async def test_a_defect_of_ours_is_an_error_and_a_bad_question_is_none(traced, monkeypatch):
-    found = traced(ratio=1.0)
+    admission = traced(ratio=1.0)
     monkeypatch.setattr("harbourmaster.webhook.engine.Engine.merge", lambda *_, **__: 1 / 0)
     bad = post(b"nonsense", path="/mutate")
-    statuses, (defect, question), _ = await found.ask(mutate(), bad)
+    statuses, (defect, question), _ = await admission.ask(mutate(), bad)
     assert statuses == [200, 200]
     assert defect.status.status_code is StatusCode.ERROR
     assert defect.status.description == "internal-error"
@@ -160,9 +160,9 @@ async def test_a_review_without_a_log_line_has_a_span_too(traced):
 
 
 async def test_the_console_s_line_has_the_trace_too(traced):
-    found = traced(ratio=1.0)
-    found.admission.records._stream = None
-    _, _, (line,) = await found.ask(mutate())
+    admission = traced(ratio=1.0)
+    admission.admission.records._stream = None
+    _, _, (line,) = await admission.ask(mutate())
     assert len(line["trace_id"]) == 32
     assert line["component"] == "admission"
 
