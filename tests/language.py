@@ -91,7 +91,6 @@ PENDING: Final[tuple[str, ...]] = (
     "tests/conformance/",
     "tests/helpers/",
     "tests/property/",
-    "tests/unit/controller/lifecycle/",
 )
 """Folders whose docstrings, comments and names are still to be rewritten."""
 

@@ -1,4 +1,4 @@
-"""Signals all the way out: to an API server, a receiver of CloudEvents and a collector."""
+"""Signals reach an API server, a receiver of CloudEvents and a collector."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Configured:
 
 
 class Outlet:
-    """Channels that run, and signals over them."""
+    """Signals, and the running channels that deliver them."""
 
     def __init__(self, client, vocabulary="keptn"):
         self.metrics = create_controller_metrics("1", [])
@@ -193,7 +193,7 @@ async def test_all_ways_end_with_the_process_and_what_waits_is_sent(api):
 
 @virtual
 async def test_nothing_of_many_applications_is_lost():
-    """At the rate of 500 applications of 5 workloads in five minutes, for a minute."""
+    """No signal is lost in a minute at the rate of 500 applications of 5 workloads in 5 minutes."""
     sent = []
 
     async def request(_method, _path, **options):

@@ -1,4 +1,4 @@
-"""KeptnConfigs as a watch brings them, from a fake API server."""
+"""KeptnConfigs arrive by a watch of a fake API server."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from harbourmaster.lifecycle.keptn_config import ADOPTS, LifecycleConfiguration
 from helpers.signals import RecordedSignals
 
 
-class Controlled:
-    """The holder and the job that writes statuses, on one cache that is kept."""
+class ConfigControllers:
+    """The holder of the configuration and the controller of statuses, which share a cache."""
 
     def __init__(self, client, metrics):
         self.caches = LifecycleCaches(client)
@@ -38,9 +38,11 @@ class Controlled:
         self._changed = asyncio.Event()
         self.caches.configs.subscribe(lambda _keys: self._changed.set())
         self.holder.on_change(self._note)
-        self.job = Controller("keptn-config", lambda _queue: ConfigReconciler(context), metrics)
-        self.job.reflectors = [self.caches.configs]
-        self.caches.configs.subscribe(self.job.enqueue)
+        self.controller = Controller(
+            "keptn-config", lambda _queue: ConfigReconciler(context), metrics
+        )
+        self.controller.reflectors = [self.caches.configs]
+        self.caches.configs.subscribe(self.controller.enqueue)
 
     def _note(self, configuration):
         # Who is told finds the same.
@@ -62,8 +64,8 @@ class Controlled:
 
 
 @pytest.fixture
-def controlled(client, metrics):
-    return Controlled(client, metrics)
+def config_controllers(client, metrics):
+    return ConfigControllers(client, metrics)
 
 
 def config(name="config", namespace="harbour", **spec):
@@ -74,116 +76,126 @@ def writes(api, name="config"):
     return len([request for request in api.requests if request.path.endswith(f"/{name}/status")])
 
 
-async def test_the_defaults_are_in_force_before_and_without_any(controlled):
-    assert controlled.holder.current == LifecycleConfiguration()
+async def test_the_defaults_are_in_force_before_and_without_any(config_controllers):
+    assert config_controllers.holder.current == LifecycleConfiguration()
 
 
 async def test_what_is_there_at_the_start_is_in_force_when_the_cache_is_filled(
-    api, controlled, background
+    api, config_controllers, background
 ):
     api.put(KEPTN_CONFIGS, config(blockDeployment=False))
     # No leader is needed for it.
-    background(controlled.caches.configs.run())
-    await controlled.caches.configs.synced.wait()
-    assert controlled.holder.current == LifecycleConfiguration(block_deployment=False)
+    background(config_controllers.caches.configs.run())
+    await config_controllers.caches.configs.synced.wait()
+    assert config_controllers.holder.current == LifecycleConfiguration(block_deployment=False)
 
 
-async def test_c84_the_next_one_takes_its_place(api, controlled, lead):
+async def test_c84_the_next_one_takes_its_place(api, config_controllers, lead):
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="10s"))
     api.put(KEPTN_CONFIGS, config("other", "keptn-system", observabilityTimeout="20s"))
-    lead(controlled.job)
-    await controlled.until_status("keptn-system/other", "not in force: harbour/config comes first")
+    lead(config_controllers.controller)
+    await config_controllers.until_status(
+        "keptn-system/other", "not in force: harbour/config comes first"
+    )
     api.remove(KEPTN_CONFIGS, "config", "harbour")
-    await controlled.until(LifecycleConfiguration(observability_timeout=20.0))
-    await controlled.until_status("keptn-system/other", "in force")
+    await config_controllers.until(LifecycleConfiguration(observability_timeout=20.0))
+    await config_controllers.until_status("keptn-system/other", "in force")
 
 
-async def test_one_of_another_namespace_has_no_effect_and_is_told_so_once(api, controlled, lead):
+async def test_one_of_another_namespace_has_no_effect_and_is_told_so_once(
+    api, config_controllers, lead
+):
     status = (
         "not in force: outside harbour and keptn-system it counts only after an administrator "
         "runs harbourmaster config adopt prod/mine"
     )
     api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="x"))
-    lead(controlled.job)
-    await controlled.until_status("prod/mine", status)
+    lead(config_controllers.controller)
+    await config_controllers.until_status("prod/mine", status)
     # Neither its own change nor another object's gives another event.
     changed = config("mine", "prod", observabilityTimeout="y")
     api.put(KEPTN_CONFIGS, {**changed, "status": status})
     api.put(KEPTN_CONFIGS, config())
-    await controlled.until_status("harbour/config", "in force")
-    assert controlled.holder.current == LifecycleConfiguration()
-    (told,) = controlled.signals.kept
+    await config_controllers.until_status("harbour/config", "in force")
+    assert config_controllers.holder.current == LifecycleConfiguration()
+    (told,) = config_controllers.signals.kept
     assert told[:4] == ("Config mine", "ReconcileConfigFailed", status, True)
 
 
-async def test_one_of_another_namespace_counts_while_it_is_adopted(api, controlled, lead):
+async def test_one_of_another_namespace_counts_while_it_is_adopted(api, config_controllers, lead):
     adopting = config("adopted")
     adopting["metadata"]["annotations"] = {ADOPTS: "prod/mine"}
     api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="10s"))
     api.put(KEPTN_CONFIGS, adopting)
-    lead(controlled.job)
-    await controlled.until_status("prod/mine", "in force")
-    await controlled.until_status("harbour/adopted", "in force: it adopts prod/mine")
-    assert controlled.holder.current == LifecycleConfiguration(observability_timeout=10.0)
-    assert controlled.signals.reasons == []
+    lead(config_controllers.controller)
+    await config_controllers.until_status("prod/mine", "in force")
+    await config_controllers.until_status("harbour/adopted", "in force: it adopts prod/mine")
+    assert config_controllers.holder.current == LifecycleConfiguration(observability_timeout=10.0)
+    assert config_controllers.signals.reasons == []
     api.remove(KEPTN_CONFIGS, "adopted", "harbour")
-    await controlled.until(LifecycleConfiguration())
+    await config_controllers.until(LifecycleConfiguration())
 
 
 async def test_an_adopted_one_that_is_deleted_restores_the_defaults_and_is_told(
-    api, controlled, lead
+    api, config_controllers, lead
 ):
     adopting = config("adopted")
     adopting["metadata"]["annotations"] = {ADOPTS: "prod/mine"}
     api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="10s"))
     api.put(KEPTN_CONFIGS, adopting)
-    lead(controlled.job)
-    await controlled.until_status("harbour/adopted", "in force: it adopts prod/mine")
+    lead(config_controllers.controller)
+    await config_controllers.until_status("harbour/adopted", "in force: it adopts prod/mine")
     status = "not in force: it adopts prod/mine, which does not exist; the defaults apply"
     api.remove(KEPTN_CONFIGS, "mine", "prod")
-    await controlled.until_status("harbour/adopted", status)
-    assert controlled.holder.current == LifecycleConfiguration()
-    (told,) = controlled.signals.kept
+    await config_controllers.until_status("harbour/adopted", status)
+    assert config_controllers.holder.current == LifecycleConfiguration()
+    (told,) = config_controllers.signals.kept
     assert told[:4] == ("Config adopted", "ReconcileConfigFailed", status, True)
 
 
-async def test_a_change_that_changes_nothing_is_not_told(api, controlled, lead):
+async def test_a_change_that_changes_nothing_is_not_told(api, config_controllers, lead):
     api.put(KEPTN_CONFIGS, config())
-    lead(controlled.job)
-    await controlled.until_status("harbour/config", "in force")
-    assert controlled.told == []
+    lead(config_controllers.controller)
+    await config_controllers.until_status("harbour/config", "in force")
+    assert config_controllers.told == []
 
 
-async def test_what_makes_no_sense_is_said_in_the_status_and_by_one_event(api, controlled, lead):
+async def test_what_makes_no_sense_is_said_in_the_status_and_by_one_event(
+    api, config_controllers, lead
+):
     problem = (
         'observabilityTimeout: "0 days" is not a duration: write for example 30s, 5m or 1h30m; '
         "5m0s is used instead"
     )
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="0 days", blockDeployment=False))
-    lead(controlled.job)
-    await controlled.until(LifecycleConfiguration(block_deployment=False))
-    await controlled.until_status("harbour/config", f"in force, but {problem}")
+    lead(config_controllers.controller)
+    await config_controllers.until(LifecycleConfiguration(block_deployment=False))
+    await config_controllers.until_status("harbour/config", f"in force, but {problem}")
     # Its own write changes nothing, nor does another object.
     api.put(KEPTN_CONFIGS, config("other"))
-    await controlled.until_status("harbour/other", "not in force: harbour/config comes first")
-    (told,) = controlled.signals.kept
+    await config_controllers.until_status(
+        "harbour/other", "not in force: harbour/config comes first"
+    )
+    (told,) = config_controllers.signals.kept
     assert told[:4] == ("Config config", "ReconcileConfigFailed", problem, True)
     assert writes(api) == 1
 
 
-async def test_a_status_that_is_right_is_not_written(api, controlled, lead):
+async def test_a_status_that_is_right_is_not_written(api, config_controllers, lead):
     api.put(KEPTN_CONFIGS, {**config(), "status": "in force"})
     api.put(KEPTN_CONFIGS, config("last"))
-    lead(controlled.job)
-    await controlled.until_status("harbour/last", "not in force: harbour/config comes first")
+    lead(config_controllers.controller)
+    await config_controllers.until_status(
+        "harbour/last", "not in force: harbour/config comes first"
+    )
     assert writes(api) == 0
 
 
-async def test_one_that_is_gone_is_left_alone(api, controlled, background):
+async def test_one_that_is_gone_is_left_alone(api, config_controllers, background):
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="x"))
-    background(controlled.caches.configs.run())
-    await controlled.caches.configs.synced.wait()
+    background(config_controllers.caches.configs.run())
+    await config_controllers.caches.configs.synced.wait()
     api.fail_next("patch", "/config/status", status=404)
     # Nothing is raised, and nothing is told.
-    await ConfigReconciler(controlled.context).reconcile("harbour/config")
-    assert (writes(api), controlled.signals.reasons) == (1, [])
+    await ConfigReconciler(config_controllers.context).reconcile("harbour/config")
+    assert (writes(api), config_controllers.signals.reasons) == (1, [])

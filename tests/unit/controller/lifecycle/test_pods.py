@@ -1,4 +1,4 @@
-"""Gated pods against a fake API server: what is made of them, and when they go."""
+"""Gated pods on a fake API server get workloads and apps, and are released by their checks."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_newer_replica_set_of_the_version_becomes_its_reference(api, cli
 
 
 def sets(kind, revision):
-    """A StatefulSet or DaemonSet at a revision, and the labels of the pods of a revision."""
+    """Return the resource and a StatefulSet or DaemonSet at a revision."""
     metadata = {"name": "store", "namespace": PROD, "uid": "s-1"}
     if kind == "StatefulSet":
         status = {"observedGeneration": 1, "updateRevision": f"store-{revision}"}

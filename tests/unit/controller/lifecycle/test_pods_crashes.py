@@ -47,7 +47,7 @@ FLOW_PODS = [
 
 
 async def flow(api, client, at=0, *, after=False):
-    """Run it to its end; with ``at`` the first process ends at that write, and another goes on."""
+    """Run the flow to its end; with ``at``, a process ends at that write, and another continues."""
     put(api, REPLICA_SETS, replica_set("other-rs", "rs-2", above=None))
     for name, given, uid in FLOW_PODS:
         owner = owned("ReplicaSet", {"rs-1": "waiter-rs", "rs-2": "other-rs"}[uid], uid)

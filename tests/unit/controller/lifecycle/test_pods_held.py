@@ -1,4 +1,4 @@
-"""Gated pods that nothing comes of: orphans, bad names, missing rights, and their age."""
+"""Gated pods that stay gated: orphans, bad names, missing permissions, and their age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that wait in a scheduler: each is told once how its checks stand, no other is touched."""
+"""Pods that wait in a scheduler are annotated once with the state of their checks."""
 
 from __future__ import annotations
 
@@ -47,32 +47,34 @@ def _stage_api(api, monkeypatch):
 
 
 def waiter(name="waiter-1", annotations=None, *, scheduler=OURS, refusal=WAITS, **more):
-    """A pod that a scheduler has, which has refused it."""
+    """Return a pod that its scheduler has refused."""
     waiting_pod = pod(name, annotations, gates=(), **more)
     waiting_pod["spec"]["schedulerName"] = scheduler
     if refusal:
-        waiting_pod["status"]["conditions"] = [refused(refusal)]
+        waiting_pod["status"]["conditions"] = [refusal_condition(refusal)]
     return waiting_pod
 
 
-def refused(message):
+def refusal_condition(message):
     return {"type": "PodScheduled", "status": "False", "message": message}
 
 
-def told(api, name="waiter-1"):
+def checks_annotation(api, name="waiter-1"):
     return annotations_of(api, name).get(CHECKS)
 
 
-async def passed(api, world):
-    """Let the checks have passed, and wait until the pod is told so."""
+async def pass_checks(api, world):
+    """Let the checks pass, and wait until the pod is annotated with that."""
     let_pass(api)
-    await world.until(lambda: told(api) == "passed")
+    await world.until(lambda: checks_annotation(api) == "passed")
 
 
 def answer(api, message, name="waiter-1"):
-    """The scheduler asked again, and says this now."""
+    """Write the refusal of another scheduling attempt on a pod."""
     stored = api.get(PODS, name, "prod")
-    api.put(PODS, {**stored, "status": {"phase": "Pending", "conditions": [refused(message)]}})
+    api.put(
+        PODS, {**stored, "status": {"phase": "Pending", "conditions": [refusal_condition(message)]}}
+    )
 
 
 def patches(api):
@@ -88,20 +90,20 @@ def world_of(client, **options):
     return running(client, *MINE, **options)
 
 
-async def passed_beside(api, world, name="passer"):
-    """Something that comes later has been seen to, so that all before it was."""
+async def pass_later_checks(api, world, name="passer"):
+    """Wait until the checks of a later pod have passed, so that all former changes are handled."""
     make(api, waiter(f"{name}-1", keptn(name), uid=name))
     await version_there(api, world, f"shop-{name}-1.0")
     let_pass(api, f"shop-{name}-1.0")
-    await world.until(lambda: told(api, f"{name}-1") == "passed")
+    await world.until(lambda: checks_annotation(api, f"{name}-1") == "passed")
 
 
 async def begin(api, world, pods):
-    """Let the checks of the pods' version begin, and have that seen to."""
+    """Start the checks of the pods' version, and return the annotation of each pod."""
     await version_there(api, world)
     set_status(api, WORKLOAD_VERSIONS, VERSION, checking(currentPhase=PHASE))
-    await passed_beside(api, world)
-    return {name: told(api, name) for name in pods}
+    await pass_later_checks(api, world)
+    return {name: checks_annotation(api, name) for name in pods}
 
 
 UNTIL = "2026-03-01T10:05:00Z"
@@ -126,13 +128,13 @@ async def test_who_was_refused_before_there_were_checks_hears_of_them_once(api, 
         items = [{"definitionName": "smoke", "name": "pre-smoke-1", "status": "Succeeded"}]
         status = checking(currentPhase=PHASE, preDeploymentTaskStatus=items)
         set_status(api, WORKLOAD_VERSIONS, VERSION, status)
-        await passed_beside(api, world, "second")
+        await pass_later_checks(api, world, "second")
         # It comes to be asked about now only, and by one that lags.
         answer(api, ABSENT, "waiter-4")
-        await world.until(lambda: told(api, "waiter-4") == "checking")
+        await world.until(lambda: checks_annotation(api, "waiter-4") == "checking")
     # Nor does the next leader tell it again.
     async with world_of(client, now=SetClock(0)) as world:
-        await passed_beside(api, world, "third")
+        await pass_later_checks(api, world, "third")
     mine = [patch for patch in patches(api) if patch.startswith("waiter")]
     assert sorted(mine) == ["waiter-1", "waiter-2", "waiter-4"]
 
@@ -147,19 +149,19 @@ async def test_checks_that_wait_for_their_app_are_told_of_when_they_begin(api, c
     async with world_of(client, now=clock, scheduler=scheduler) as world:
         await version_there(api, world, name)
         set_status(api, WORKLOAD_VERSIONS, name, checking())
-        await passed_beside(api, world)
-        assert told(api) is None
+        await pass_later_checks(api, world)
+        assert checks_annotation(api) is None
         clock.seconds = 59.9
         set_status(api, WORKLOAD_VERSIONS, name, checking(currentPhase=PHASE))
         # A pod whose version did not come at once is looked at later anyhow.
-        await world.until(lambda: told(api) == "checking", 10)
+        await world.until(lambda: checks_annotation(api) == "checking", 10)
         answer(
             api, f"1 waits for pre-deployment checks of {name} until 2026-03-01T10:01:00Z: smoke."
         )
-        await passed_beside(api, world, "second")
+        await pass_later_checks(api, world, "second")
         # Nothing but the time changes.
         clock.seconds = 61
-        await world.until(lambda: told(api) == "late" or tick(world), 10)
+        await world.until(lambda: checks_annotation(api) == "late" or tick(world), 10)
 
 
 async def test_where_no_check_begins_nobody_is_woken_to_hear_of_none(api, client):
@@ -189,7 +191,7 @@ async def test_the_log_tells_once_of_pods_in_a_scheduler_that_is_not_ours(api, c
     )
     with captured_log() as stream:
         async with world_of(client, now=SetClock(0)) as world:
-            await passed_beside(api, world)
+            await pass_later_checks(api, world)
         first, second = sorted(log_lines(stream))
     assert '"scheduler":"gatekeeper"' in first.replace(": ", ":")
     assert (
@@ -220,25 +222,25 @@ RELEASED = "gates.harbourmaster.dev/released"
 
 @pytest.mark.parametrize("in_gate", [False, True])
 async def test_who_is_released_by_hand_meanwhile_stays_so(api, client, in_gate):
-    """A pod without annotations, of which the watch does not know yet that it has some."""
+    """A user annotates a pod, and the watch has not delivered the annotation yet."""
     made = pod(annotations={}, labels=LABELS) if in_gate else waiter(annotations={}, labels=LABELS)
     make(api, made)
     patch = client.patch
 
-    async def patched(resource, name, *arguments, **options):
+    async def patch_after_release(resource, name, *arguments, **options):
         if resource is PODS and RELEASED not in annotations_of(api):
             stored = api.get(PODS, name, "prod")
             metadata = {**stored["metadata"], "annotations": {RELEASED: "by-hand"}}
             api.put(PODS, {**stored, "metadata": metadata})
         return await patch(resource, name, *arguments, **options)
 
-    client.patch = patched
+    client.patch = patch_after_release
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         let_pass(api)
         await world.until(lambda: RELEASED in annotations_of(api), 10)
         client.patch = patch
-        await passed_beside(api, world)
+        await pass_later_checks(api, world)
     assert annotations_of(api)[RELEASED] == "by-hand"
 
 
@@ -246,14 +248,14 @@ async def test_a_pod_that_nobody_refused_is_not_told_that_it_may_go(api, client)
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        await passed(api, world)
+        await pass_checks(api, world)
         make(api, waiter("waiter-2", uid="w2", refusal=""))
         make(api, waiter("waiter-3", uid="w3", refusal="0/1 nodes: 1 Insufficient cpu."))
-        await passed_beside(api, world)
+        await pass_later_checks(api, world)
         assert patches(api) == ["waiter-1", "passer-1"]
         # A replica that lags refuses one of them.
         answer(api, WAITS, "waiter-2")
-        await world.until(lambda: told(api, "waiter-2") == "passed")
+        await world.until(lambda: checks_annotation(api, "waiter-2") == "passed")
 
 
 async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, client):
@@ -263,20 +265,25 @@ async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, cli
     async with world_of(client, now=clock, scheduler=scheduler) as world:
         await version_there(api, world)
         set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
-        await passed_beside(api, world)
-        assert told(api) is None
+        await pass_later_checks(api, world)
+        assert checks_annotation(api) is None
         clock.seconds = 61
-        await world.until(lambda: told(api) == told(api, "waiter-2") == "late" or tick(world))
+        await world.until(
+            lambda: (
+                checks_annotation(api) == checks_annotation(api, "waiter-2") == "late"
+                or tick(world)
+            )
+        )
         await world.until(lambda: world.signals.of(VERSION) or tick(world))
     # Another leader knows by the pods.
     make(api, waiter("waiter-3", uid="w3"))
     async with world_of(client, now=SetClock(70), scheduler=scheduler) as again:
-        await again.until(lambda: told(api, "waiter-3") == "late" or tick(again))
+        await again.until(lambda: checks_annotation(api, "waiter-3") == "late" or tick(again))
         assert patches(api).count("waiter-1") == 1
         assert "PreCheckDeadlineExceeded" not in again.signals.reasons
         let_pass(api)
         pods = ("waiter-1", "waiter-2", "waiter-3")
-        await again.until(lambda: {told(api, pod) for pod in pods} == {"passed"})
+        await again.until(lambda: {checks_annotation(api, pod) for pod in pods} == {"passed"})
     assert len(patches(api)) == 7
     deadlines = [
         signal for signal in world.signals.kept if signal.reason == "PreCheckDeadlineExceeded"
@@ -291,7 +298,7 @@ async def test_without_a_deadline_nobody_is_told(api, client):
     async with world_of(client, now=SetClock(9000), scheduler=scheduler) as world:
         await version_there(api, world)
         set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
-        await passed_beside(api, world)
+        await pass_later_checks(api, world)
     assert patches(api) == ["passer-1"]
 
 
@@ -302,12 +309,12 @@ async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(
     async with world_of(client, now=clock, scheduler=scheduler) as world:
         await version_there(api, world)
         set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
-        await world.until(lambda: told(api) == "late")
+        await world.until(lambda: checks_annotation(api) == "late")
         restarted = "2026-03-01T10:00:01.1Z"
         set_status(api, WORKLOAD_VERSIONS, VERSION, checking(startTime=restarted))
-        await world.until(lambda: told(api) == "waiting")
+        await world.until(lambda: checks_annotation(api) == "waiting")
         clock.seconds = 62
-        await world.until(lambda: told(api) == "late" or tick(world))
+        await world.until(lambda: checks_annotation(api) == "late" or tick(world))
     reasons = [signal for signal in world.signals.of(VERSION) if signal.startswith("PreCheck")]
     assert reasons == ["PreCheckDeadlineExceeded"] * 2
     assert patches(api) == ["waiter-1"] * 3
@@ -317,13 +324,13 @@ async def test_a_pod_refused_by_a_replica_that_lags_is_asked_about_again(api, cl
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        await passed(api, world)
+        await pass_checks(api, world)
         answer(api, f"{WAITS[:-1]} (told: passed).")
-        await world.until(lambda: told(api) == "passed-2")
+        await world.until(lambda: checks_annotation(api) == "passed-2")
         answer(api, f"{WAITS[:-1]} (told: passed-2).")
-        await world.until(lambda: told(api) == "passed-3")
+        await world.until(lambda: checks_annotation(api) == "passed-3")
         answer(api, "0/1 nodes are available: 1 Insufficient cpu.")
-        await passed_beside(api, world)
+        await pass_later_checks(api, world)
     assert patches(api).count("waiter-1") == 3
 
 
@@ -332,15 +339,15 @@ async def test_a_pod_is_asked_about_again_when_a_node_is_avoided_no_more(api, cl
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        await passed(api, world)
+        await pass_checks(api, world)
         status = api.get(WORKLOAD_VERSIONS, VERSION, "prod")["status"]
         set_status(api, WORKLOAD_VERSIONS, VERSION, {**status, "failedNodes": [node]})
         answer(api, f"1 pod failed on this node before, avoided until {node['expires']}.")
-        await passed_beside(api, world)
-        assert told(api) == "passed"
+        await pass_later_checks(api, world)
+        assert checks_annotation(api) == "passed"
         set_status(api, WORKLOAD_VERSIONS, VERSION, status)
-        await world.until(lambda: told(api) == "passed-2")
-        await passed_beside(api, world, "later")
+        await world.until(lambda: checks_annotation(api) == "passed-2")
+        await pass_later_checks(api, world, "later")
     assert patches(api).count("waiter-1") == 2
 
 
@@ -348,10 +355,10 @@ async def test_a_pod_of_another_owner_waits_until_it_is_recorded(api, client):
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        await passed(api, world)
+        await pass_checks(api, world)
         green_owners = [owned("ReplicaSet", "green-rs", "rs-2")]
         make(api, waiter("green-1", owners=green_owners, uid="g1"))
-        await world.until(lambda: told(api, "green-1") == "passed")
+        await world.until(lambda: checks_annotation(api, "green-1") == "passed")
     assert owners_of(api) == ["rs-1", "rs-2"]
 
 
@@ -369,7 +376,7 @@ async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api,
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         assert annotations_of(api) == keptn()
-        await passed(api, world)
+        await pass_checks(api, world)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +392,7 @@ async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api,
 async def test_whoever_does_not_wait_is_none_of_our_business(api, client, fields):
     make(api, fields)
     async with world_of(client, now=SetClock(0)) as world:
-        await passed_beside(api, world)
+        await pass_later_checks(api, world)
         assert not world.caches.pods.store.get("prod/waiter-1").is_ours
     assert patches(api) == ["passer-1"]
     assert names(api, WORKLOADS) == ["shop-passer"]
@@ -396,7 +403,7 @@ async def test_a_bound_pod_is_none_of_our_business(api, client):
     bound["spec"]["nodeName"] = "n1"
     make(api, bound)
     async with world_of(client, now=SetClock(0)) as world:
-        await passed_beside(api, world)
+        await pass_later_checks(api, world)
     assert names(api, WORKLOADS) == ["shop-passer"]
 
 
@@ -417,7 +424,7 @@ async def test_a_gate_counts_before_the_scheduler(api, client):
         await version_there(api, world)
         let_pass(api)
         await world.until(lambda: not gates(api))
-    assert told(api) is None
+    assert checks_annotation(api) is None
     assert annotations_of(api)[REMOVED] == "true"
 
 
@@ -438,7 +445,7 @@ async def test_a_pod_that_only_lacks_a_node_is_never_too_old(api, client):
     settings = {"max_gate_age_seconds": 60.0}
     async with world_of(client, now=SetClock(50), settings=settings) as world:
         await version_there(api, world)
-        await passed(api, world)
+        await pass_checks(api, world)
     async with world_of(client, now=SetClock(90), settings=settings) as world:
         make(api, waiter("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")

@@ -1,4 +1,4 @@
-"""Gated pods that wait for objects: when they go, what is written on them, and what is told."""
+"""Gated pods that wait for objects: their release, their annotations, and their events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _stage_api(api, monkeypatch):
 
 
 def waits(*items, checks=False, **limits):
-    """Annotations; without ``checks`` those of a pod that waits for objects alone."""
+    """Return annotations; without ``checks``, those of a pod that waits for objects alone."""
     annotations = {
         f"{KEY}wait-for": ",".join(items),
         **({} if checks else {f"{KEY}checks": "none"}),
@@ -61,7 +61,7 @@ def waits(*items, checks=False, **limits):
 
 
 def waiter(name, annotations, **options):
-    """A bare pod."""
+    """Return a pod without an owner."""
     return pod(name, annotations, owners=[], **options)
 
 
@@ -70,7 +70,7 @@ def config_map(api, name="settings"):
 
 
 def late(seconds):
-    """A clock so many seconds after the pods were made."""
+    """Return a clock that shows some seconds after the creation of the pods."""
     return lambda: parse_rfc3339(CREATED) + timedelta(seconds=seconds)
 
 

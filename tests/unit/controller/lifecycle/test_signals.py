@@ -47,7 +47,7 @@ BESIDES = [
     "WorkloadDeployReconcileErrored",
     "WorkloadPreDeployErrored",
 ]
-"""Those that it lists besides, and the one that it misspells."""
+"""Events beyond the flow that the documentation lists, with the one that it misspells."""
 KINDS = {
     "CreateEvaluation": {"KeptnEvaluation"},
     "ReconcileEvaluation": {"KeptnAppVersion", "KeptnWorkloadVersion"},
@@ -70,7 +70,7 @@ def log():
 
 
 def everything(signals):
-    """Every signal that the reconcilers give, once."""
+    """Send every signal of the reconcilers once."""
     for version, phases in (
         (app_version(), APP_PHASES),
         (workload_version(), WORKLOAD_PHASES),

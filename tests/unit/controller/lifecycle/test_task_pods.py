@@ -25,7 +25,7 @@ LIMIT = ("Failed", "BackoffLimitExceeded", "Job has reached the specified backof
 
 
 async def running(api, controllers):
-    """The Job of a task that runs."""
+    """Return the Job of a running task."""
     give(api)
     await controllers.until_status(KEY, "Progressing")
     (job,) = jobs(api)
@@ -33,7 +33,7 @@ async def running(api, controllers):
 
 
 def put_pod(api, job, *, uid=None, namespace="prod", deleted="", phase="", **state):
-    """Let the Job's pod have a container in this state."""
+    """Write the state of a container in the status of the Job's pod."""
     metadata = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"]}
     api.put(
@@ -58,16 +58,16 @@ def waits(reason, message="said"):
     return {"waiting": {"reason": reason, "message": message}}
 
 
-def failed(code, message=""):
+def exit_state(code, message=""):
     return {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
 
 
 async def test_the_last_lines_of_the_last_attempt_end_the_task(api, controllers):
     job = await running(api, controllers)
-    put_pod(api, job, state=failed(1, "the \x1b[31mfirst\x1b[0m attempt"))
+    put_pod(api, job, state=exit_state(1, "the \x1b[31mfirst\x1b[0m attempt"))
     status = await controllers.until_reason(KEY, "PodFailed")
     assert status.message == "exit code 1: the \\x1b[31mfirst\\x1b[0m attempt"
-    put_pod(api, job, state=failed(1, "the \x1b[31mlast\x1b[0m attempt"))
+    put_pod(api, job, state=exit_state(1, "the \x1b[31mlast\x1b[0m attempt"))
     await settle()
     api.remove(PODS, "pod", "prod")
     await controllers.until(lambda: not controllers.caches.task_pods.store)
@@ -84,7 +84,7 @@ async def test_a_time_out_says_what_the_pod_waited_for_until_it_was_deleted(api,
     job = await running(api, controllers)
     put_pod(api, job, state=waits("ErrImagePull"))
     await controllers.until_reason(KEY, "ImagePullBackOff")
-    put_pod(api, job, state=failed(137), deleted=STARTED)
+    put_pod(api, job, state=exit_state(137), deleted=STARTED)
     await controllers.until(lambda: controllers.caches.pod_faults.get("prod/pod").is_ending)
     await settle()
     complete(api, job, "FailureTarget", "DeadlineExceeded", "late")
@@ -95,7 +95,7 @@ async def test_a_time_out_says_what_the_pod_waited_for_until_it_was_deleted(api,
 
 async def test_a_new_leader_knows_the_failure_from_the_status(api, controllers):
     job = await running(api, controllers)
-    put_pod(api, job, state=failed(4))
+    put_pod(api, job, state=exit_state(4))
     await controllers.until_reason(KEY, "PodFailed")
     await controllers.stop()
     api.remove(PODS, "pod", "prod")
@@ -112,7 +112,7 @@ async def test_a_pod_of_another_job_or_namespace_says_nothing_about_a_task(
     api, controllers, fields
 ):
     job = await running(api, controllers)
-    put_pod(api, job, **fields, state=failed(1))
+    put_pod(api, job, **fields, state=exit_state(1))
     await controllers.until(lambda: len(controllers.caches.task_pods.store) == 1)
     complete(api, job, *LIMIT)
     status = await controllers.until_status(KEY, "Failed")
@@ -150,7 +150,7 @@ async def test_a_time_out_tells_a_refusal_whose_event_was_not_there_before(api, 
 
 async def test_a_job_that_failed_by_its_pods_reads_no_events(api, controllers):
     job = await running(api, controllers)
-    put_pod(api, job, state=failed(3), phase="Failed")
+    put_pod(api, job, state=exit_state(3), phase="Failed")
     await controllers.until_reason(KEY, "PodFailed")
     refuse(api, job, at=LATER)
     complete(api, job, *LIMIT, startTime=STARTED)

@@ -15,7 +15,7 @@ MAKING_JOBS = ("create", "/jobs$")
 
 
 async def running(api, controllers, **options):
-    """The Job of a task that runs."""
+    """Return the Job of a running task."""
     give(api, **options)
     await controllers.until_status(KEY, "Progressing")
     (job,) = jobs(api)
@@ -164,10 +164,10 @@ async def test_a_job_of_somebody_else_is_left_alone(api, client):
     assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
 
 
-async def with_forged(api, controllers, *, name="", version="lifecycle.keptn.sh/v1", **labels):
-    """The name of a Job that has succeeded as if it were that of the task, which had none before.
+async def forge_job(api, controllers, *, name="", version="lifecycle.keptn.sh/v1", **labels):
+    """Create a Job that succeeds and poses as the Job of a task without one, and return its name.
 
-    ``name``: one that the task's status has; else the one that its Job would get.
+    ``name`` is the one in the task's status, by default the name that its Job would get.
     """
     await controllers.until(lambda: controllers.caches.tasks.store.get(KEY))
     stored = task_of(api)
@@ -187,7 +187,7 @@ async def test_a_job_that_was_made_before_under_the_tasks_name_is_no_result(
     api, controllers, labels
 ):
     api.put(TASKS, task())
-    name = await with_forged(api, controllers, **labels)
+    name = await forge_job(api, controllers, **labels)
     status = await controllers.until_status(KEY, "Progressing")
     assert status.job_name != name
     own = api.get(JOBS, status.job_name, "prod")
@@ -201,7 +201,7 @@ async def test_a_job_that_was_made_before_under_the_tasks_name_is_no_result(
 async def test_a_job_in_the_place_of_the_recorded_one_is_no_result(api, controllers):
     recorded = {"status": "Pending", "jobName": "recorded", "jobNonce": "recorded"}
     api.put(TASKS, task(status=recorded))
-    name = await with_forged(api, controllers, name="recorded", **{NONCE: "another"})
+    name = await forge_job(api, controllers, name="recorded", **{NONCE: "another"})
     status = await controllers.until_status(KEY, "Progressing")
     assert status.job_name != name
     assert status.job_nonce != "recorded"
@@ -210,7 +210,7 @@ async def test_a_job_in_the_place_of_the_recorded_one_is_no_result(api, controll
 @pytest.mark.claim("O21")
 async def test_an_owner_of_another_group_makes_no_job_that_of_a_task(api, controllers):
     api.put(TASKS, task(status={"status": "Pending", "jobName": "older"}))
-    await with_forged(api, controllers, name="older", version="example.com/v1")
+    await forge_job(api, controllers, name="older", version="example.com/v1")
     assert (await controllers.until_status(KEY, "Progressing")).job_name != "older"
 
 
@@ -222,7 +222,7 @@ async def test_a_job_that_the_status_named_before_there_were_nonces_stays(
     """An older version of ours, or Keptn's operator, created the Job."""
     api.put(TASKS, task(status={"status": "Progressing", "jobName": "older"}))
     version = f"lifecycle.keptn.sh/{version}"
-    await with_forged(api, controllers, name="older", version=version)
+    await forge_job(api, controllers, name="older", version=version)
     assert (await controllers.until_status(KEY, "Succeeded")).job_name == "older"
     await settle()
     assert "jobNonce" not in task_of(api)["status"]
@@ -244,12 +244,12 @@ async def test_a_complete_job_of_somebody_else_that_the_status_names_is_no_resul
     complete(api, api.put(JOBS, {"metadata": metadata, "spec": {"mine": True}}))
     async with TaskControllers(client) as second:
 
-        def changed():
+        def status_of_new_job():
             status = second.caches.tasks.store.get(KEY).status
             is_other = status.job_name != name and status.status != "Pending"
             return status if is_other else None
 
-        status = await second.until(changed)
+        status = await second.until(status_of_new_job)
         assert (status.status, bool(status.job_name)) == ("Progressing", True)
         # The Job is made again under another name, and its result counts.
         complete(api, api.get(JOBS, status.job_name, "prod"))

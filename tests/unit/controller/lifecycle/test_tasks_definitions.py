@@ -30,8 +30,8 @@ def inline(code, **fields):
     return definition(deno={"inline": {"code": code}}, **fields)
 
 
-def stored(api, obj):
-    """Change a definition as a user does: the status stays."""
+def update_definition(api, obj):
+    """Change a definition as a user does, which keeps the status."""
     name = obj["metadata"]["name"]
     before = definition_of(api, name)
     obj["metadata"]["uid"] = before["metadata"]["uid"]
@@ -67,7 +67,7 @@ async def test_code_that_is_gone_when_it_is_read_is_waited_for(api, controllers)
     api.put(TASK_DEFINITIONS, inline("1"))
     await until_named(controllers, NAME)
     api.remove(CONFIG_MAPS, NAME, "prod")
-    stored(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
+    update_definition(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
     await until_named(controllers, "")
 
 
@@ -79,7 +79,7 @@ async def test_python_code_gets_one_too(api, controllers):
 async def test_changed_code_changes_the_config_map(api, controllers):
     api.put(TASK_DEFINITIONS, inline("1"))
     await until_named(controllers, NAME)
-    stored(api, inline("2"))
+    update_definition(api, inline("2"))
     await until_code(api, controllers, "2")
 
 
@@ -159,7 +159,7 @@ async def test_a_definition_without_code_of_its_own_costs_nothing(api, controlle
 async def test_code_that_moves_behind_a_url_is_named_no_more(api, controllers):
     api.put(TASK_DEFINITIONS, inline("1"))
     await until_named(controllers, NAME)
-    stored(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
+    update_definition(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
     await until_named(controllers, "")
 
 

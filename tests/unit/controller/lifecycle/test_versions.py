@@ -39,7 +39,7 @@ TWO = [("cart", "2.0"), ("till", "2.0")]
 
 
 def a_shop(failing=()):
-    """An app of two workloads with a check in each phase; some definitions' children fail."""
+    """Return a server with an app of two workloads, whose phases have checks; some fail."""
     server = Server()
     for check in ("migrate", "seed", "announce", "promote"):
         server.put(TASK_DEFINITIONS, task_definition(check))
@@ -77,7 +77,7 @@ def play(server):
 
 
 async def life(server, signals):
-    """One life of both reconcilers: until nothing is left to do, or it is killed."""
+    """Run both reconcilers until nothing is left to do, or until they are killed."""
     both = Mirrored(
         server,
         AppVersionReconciler,
@@ -102,7 +102,7 @@ async def life(server, signals):
 
 
 async def flow(server, signals):
-    """Lives, one after the other, until one comes to its end."""
+    """Restart the reconcilers until a run ends by itself; return the number of killed runs."""
     for lives in range(5):
         try:
             await life(server, signals)
@@ -114,7 +114,7 @@ async def flow(server, signals):
 
 
 def outline(server, *, states_only=False):
-    """The statuses and the children, without what counts writes.
+    """Return the statuses and the children, without the counters of writes.
 
     Who fails does so at once, and how far others are by then is chance: hence ``states_only``.
     """
@@ -133,7 +133,7 @@ def outline(server, *, states_only=False):
     return statuses, children
 
 
-def told(signals):
+def count_reasons(signals):
     return Counter((signal.about, signal.reason) for signal in signals.kept)
 
 
@@ -186,7 +186,7 @@ async def test_a_fault_at_any_write_changes_nothing_but_what_is_told(disturb, fa
             assert states == ends, (at, moment)
             # What failed meanwhile needs no others.
             assert children == all_children or (failing and set(children) < set(all_children))
-            more = told(signals) - told(all_told)
+            more = count_reasons(signals) - count_reasons(all_told)
             # Nothing is told twice; a fault of the server may be told besides.
             assert {reason for _, reason in more} <= {"CreateTaskFailed", "CreateEvaluationFailed"}
     assert len(set(outline(whole)[1])) == len(outline(whole)[1])

@@ -22,11 +22,11 @@ def searches(monkeypatch):
     calls = []
     search = wait_watches.wait_cycles
 
-    def counted(pods, *args):
+    def record_search(pods, *args):
         calls.append(sorted(pod.name for pod in pods))
         return search(pods, *args)
 
-    monkeypatch.setattr(wait_watches, "wait_cycles", counted)
+    monkeypatch.setattr(wait_watches, "wait_cycles", record_search)
     return calls
 
 

@@ -33,7 +33,7 @@ MISSING = "GateDefinitionMissing"
 
 
 class Patches:
-    """A client that takes patches of pods, unless ``error`` says no."""
+    """A client that accepts patches of pods, or raises ``error``."""
 
     def __init__(self):
         self.error = None
@@ -72,7 +72,7 @@ class Waits:
         cache.store.put(key, decode(msgspec.json.encode(obj)) if decode else obj)
 
     def wait(self, *names, **options):
-        """Let these pods wait."""
+        """Add pods that wait."""
         for name in names:
             self.put(self.caches.pods, pod(name, uid=f"u-{name}", **options), decode_pod)
 

@@ -39,7 +39,7 @@ def _stage_api(monkeypatch):
 
 
 def waiter(name, *items, namespace=PROD, **options):
-    """A pod without checks that waits for items."""
+    """Return a pod that waits for items and has no checks."""
     annotations = {"gates.harbourmaster.dev/checks": "none", WAIT_FOR: ",".join(items)}
     waiting_pod = pod(name, annotations, owners=[], **options)
     waiting_pod["metadata"]["namespace"] = namespace
@@ -55,12 +55,12 @@ def job(name, status=None):
     return {"metadata": {"name": name, "namespace": PROD}, "status": status or {}}
 
 
-def named(name, **fields):
+def object_json(name, **fields):
     return {"metadata": {"name": name, "namespace": PROD}, **fields}
 
 
 class World:
-    """The watches at work, and the keys of pods that they told of."""
+    """Running watches, and the keys of pods that they reported."""
 
     def __init__(self, api, client, kinds):
         self.api = api
@@ -89,8 +89,8 @@ class World:
     async def until_text(self, item, part):
         await self.changes.until(lambda: part in (self.text(item) or ""))
 
-    def watched(self):
-        """The collections of the open watches, with how many each has, but that of pods."""
+    def count_watches(self):
+        """Return the number of open watches by collection, without the watch of pods."""
         counter = Counter((watch.resource.plural, watch.namespace) for watch in self.api._watches)
         counter["pods", ""] -= 1
         return +counter
@@ -98,17 +98,19 @@ class World:
 
 @pytest.fixture
 async def world(api, client):
-    async with started(api, client) as running_world:
+    async with run_watches(api, client) as running_world:
         yield running_world
 
 
 @contextlib.asynccontextmanager
-async def started(api, client, kinds=KINDS):
-    watched = World(api, client, kinds)
-    tasks = [asyncio.create_task(part.run()) for part in (watched.caches.pods, watched.waits)]
+async def run_watches(api, client, kinds=KINDS):
+    running_world = World(api, client, kinds)
+    tasks = [
+        asyncio.create_task(part.run()) for part in (running_world.caches.pods, running_world.waits)
+    ]
     try:
-        await watched.caches.pods.synced.wait()
-        yield watched
+        await running_world.caches.pods.synced.wait()
+        yield running_world
     finally:
         for task in tasks:
             task.cancel()
@@ -118,14 +120,14 @@ async def started(api, client, kinds=KINDS):
 async def test_nothing_is_watched_while_no_pod_waits_and_again_after_the_last(api, world):
     make(api, pod("checked"))
     await api.until_watched(1)
-    assert world.watched() == {}
+    assert world.count_watches() == {}
     make(api, waiter("one", "job/a"), waiter("two", "job/b"), waiter("three", "job/a,cm/c"))
     await api.until_watched(3)
-    assert world.watched() == {("jobs", PROD): 1, ("configmaps", PROD): 1}
+    assert world.count_watches() == {("jobs", PROD): 1, ("configmaps", PROD): 1}
     api.remove(PODS, "three", PROD)
     await api.until_watched(2)
     await api.until_watched(2)
-    assert world.watched() == {("jobs", PROD): 1}
+    assert world.count_watches() == {("jobs", PROD): 1}
     for name in ("one", "two"):
         api.remove(PODS, name, PROD)
     await api.until_watched(1)
@@ -141,7 +143,7 @@ async def test_a_watch_is_kept_for_the_pods_that_follow(api, world, monkeypatch)
     await world.changes.until(lambda: not world.waits.needed_places)
     make(api, waiter("two", "job/a"))
     await world.until_text("job/a", "does not exist")
-    assert world.watched() == {("jobs", PROD): 1}
+    assert world.count_watches() == {("jobs", PROD): 1}
     lists = [
         request
         for request in api.requests
@@ -177,7 +179,7 @@ async def test_fifty_pods_share_one_watch_by_kind_and_namespace(api, world):
     )
     wanted = {("jobs", PROD): 1, ("services", PROD): 1, ("endpointslices", PROD): 1}
     await api.until_watched(5)
-    assert world.watched() == {**wanted, ("jobs", OTHER): 1}
+    assert world.count_watches() == {**wanted, ("jobs", OTHER): 1}
     assert len(api.seen("list", "/jobs")) + len(api.seen("watch", "/jobs")) <= 4
 
 
@@ -201,8 +203,8 @@ async def test_a_change_tells_of_the_pods_of_its_items_once(api, world):
 async def test_a_watch_starts_anew_when_an_item_asks_for_a_field(api, client):
     kinds = {**KINDS, "widgets.example.com": WIDGETS}
     api.define(WIDGETS)
-    api.put(WIDGETS, named("w", status={"phase": "Active", "conditions": []}))
-    async with started(api, client, kinds) as world:
+    api.put(WIDGETS, object_json("w", status={"phase": "Active", "conditions": []}))
+    async with run_watches(api, client, kinds) as world:
         make(api, waiter("plain", "widgets.example.com/w"))
         await world.until_states({"widgets.example.com/w": "Met"})
         assert world.waits.find_cache(WIDGETS, PROD).store.get(f"{PROD}/w").document == b""
@@ -210,11 +212,11 @@ async def test_a_watch_starts_anew_when_an_item_asks_for_a_field(api, client):
         make(api, waiter("whole", item))
         await world.until_states({"widgets.example.com/w": "Met", item: "Met"})
         await api.until_watched(2)
-        assert world.watched() == {("widgets", PROD): 1}
+        assert world.count_watches() == {("widgets", PROD): 1}
 
 
 async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may(api, world):
-    api.put(DEPLOYMENTS, named("db"))
+    api.put(DEPLOYMENTS, object_json("db"))
     api.forbid("*", DEPLOYMENTS)
     make(api, waiter("one", "deployment/db"))
     await world.until_text("deployment/db", "not allowed to watch deployments.apps: allow it")
@@ -226,11 +228,11 @@ async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may
 
 async def test_a_kind_that_is_not_there_is_said_and_is_met_once_it_is(api, client):
     kinds = {**KINDS, "widgets.example.com": WIDGETS}
-    async with started(api, client, kinds) as world:
+    async with run_watches(api, client, kinds) as world:
         make(api, waiter("one", "widgets.example.com/w"))
         await world.until_text("widgets.example.com/w", "has no widgets.example.com")
         api.define(WIDGETS)
-        api.put(WIDGETS, named("w"))
+        api.put(WIDGETS, object_json("w"))
         # As it does by itself in up to a minute.
         world.waits.find_cache(WIDGETS, PROD).wake()
         await world.until_states({"widgets.example.com/w": "Met"})
@@ -242,11 +244,11 @@ async def test_a_kind_that_the_setting_lacks_is_blocked_and_watched_by_nobody(ap
     assert world.states() == {"job/a": "Pending", "widgets.example.com/w": "Blocked"}
     assert "lifecycle.waitKinds" in world.text("widgets.example.com/w")
     await api.until_watched(2)
-    assert world.watched() == {("jobs", PROD): 1}
+    assert world.count_watches() == {("jobs", PROD): 1}
 
 
 async def test_config_maps_are_watched_without_their_content_unless_a_field_is_asked(api, world):
-    api.put(CONFIG_MAPS, named("settings", data={"ready": "yes"}))
+    api.put(CONFIG_MAPS, object_json("settings", data={"ready": "yes"}))
     make(api, waiter("one", "cm/settings"))
     await world.until_states({"cm/settings": "Met"})
     wanted = "PartialObjectMetadata"
@@ -256,13 +258,13 @@ async def test_config_maps_are_watched_without_their_content_unless_a_field_is_a
 
 
 async def test_a_service_is_met_by_a_ready_endpoint_alone(api, world):
-    api.put(SERVICES, named("db"))
+    api.put(SERVICES, object_json("db"))
     make(api, waiter("one", "svc/db"))
     await world.until_text("svc/db", "has no ready endpoint")
-    stored = named("db-1", endpoints=[{"conditions": {"ready": False}}])
+    stored = object_json("db-1", endpoints=[{"conditions": {"ready": False}}])
     stored["metadata"]["labels"] = {"kubernetes.io/service-name": "db"}
     api.put(SLICES, stored)
-    api.put(SLICES, named("other", endpoints=[{"conditions": {"ready": True}}]))
+    api.put(SLICES, object_json("other", endpoints=[{"conditions": {"ready": True}}]))
     make(api, waiter("two", "svc/other"))
     await world.until_text("svc/other", "does not exist")
     assert world.states()["svc/db"] == "Pending"
@@ -274,7 +276,7 @@ async def test_a_service_is_met_by_a_ready_endpoint_alone(api, world):
 async def test_a_definition_is_watched_in_the_cluster(api, world):
     make(api, waiter("one", "crd/widgets.example.com"))
     await api.until_watched(2)
-    assert world.watched() == {("customresourcedefinitions", ""): 1}
+    assert world.count_watches() == {("customresourcedefinitions", ""): 1}
     conditions = [{"type": "Established", "status": "True"}]
     api.put(
         DEFINITIONS,
@@ -299,7 +301,7 @@ async def test_a_changed_annotation_changes_what_is_watched(api, world):
     await world.until_text("cm/b", "does not exist")
     assert world.states() == {"cm/b": "Pending"}
     await api.until_watched(2)
-    assert world.watched() == {("configmaps", PROD): 1}
+    assert world.count_watches() == {("configmaps", PROD): 1}
 
 
 async def test_items_that_are_too_many_are_followed_once_others_go(api, world, monkeypatch):
@@ -341,16 +343,16 @@ async def test_thousands_of_pods_on_one_item_cost_one_report_by_change(api, worl
     looks = []
     right = wait_watches.report_on
 
-    def counted(item, *arguments):
+    def record_report(item, *arguments):
         looks.append(item.text)
         return right(item, *arguments)
 
-    api.put(DEPLOYMENTS, named("db", spec={"replicas": 1}))
+    api.put(DEPLOYMENTS, object_json("db", spec={"replicas": 1}))
     pods = [waiter(f"p-{number}", "deployment/db") for number in range(MANY)]
     make(api, *pods)
     await world.changes.until(lambda: len(world.caches.pods.store) == MANY)
     await world.until_text("deployment/db", "is not observed yet")
-    monkeypatch.setattr(wait_watches, "report_on", counted)
+    monkeypatch.setattr(wait_watches, "report_on", record_report)
     world.told.clear()
     stored = api.get(DEPLOYMENTS, "db", PROD)
     ready = {

@@ -61,7 +61,7 @@ class Woken:
 
 
 class WatchedCaches:
-    """The caches with what is put into them, and who was told."""
+    """Caches that record the controllers that each change wakes."""
 
     def __init__(self, scheduler=None):
         self.caches = LifecycleCaches(client=None, scheduler=scheduler or SchedulerSettings())
@@ -226,7 +226,7 @@ def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(caches):
     assert watched_caches.change("jobs", "prod/new-1") == {watches.TASKS: {"prod/new"}}
 
 
-def gated(name, **annotations):
+def gated_pod(name, **annotations):
     keys = {"keptn.sh/workload": "front", "keptn.sh/version": "7", "keptn.sh/app": "shop"}
     obj = {
         "metadata": metadata(name, annotations={**keys, **annotations}),
@@ -236,7 +236,9 @@ def gated(name, **annotations):
 
 
 def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(caches):
-    caches.put("pods", gated("one"), gated("two"), gated("other", **{"keptn.sh/version": "8"}))
+    caches.put(
+        "pods", gated_pod("one"), gated_pod("two"), gated_pod("other", **{"keptn.sh/version": "8"})
+    )
     caches.put("workloads", workload())
     caches.put("workload_versions", workload_version())
     caches.put("app_versions", app_in_progress(), app_version("0", name="shop-0-6b86b273"))
@@ -250,7 +252,7 @@ def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(caches):
 
 
 def test_who_tells_why_pods_wait_looks_at_their_version_when_they_or_its_checks_change(caches):
-    caches.put("pods", gated("one"))
+    caches.put("pods", gated_pod("one"))
     caches.put("app_versions", app_in_progress())
     waiting = workload_version("8", status=WorkloadVersionStatus())
     caches.put("workload_versions", workload_in_progress(), waiting)
@@ -265,7 +267,7 @@ def test_who_tells_why_pods_wait_looks_at_their_version_when_they_or_its_checks_
 
 
 def test_the_pods_of_a_deleted_version_look_again(caches):
-    caches.put("pods", gated("one"))
+    caches.put("pods", gated_pod("one"))
     assert caches.change("workload_versions", "prod/shop-front-7")[watches.GATES] == {"prod/one"}
 
 
@@ -320,7 +322,7 @@ def test_a_job_that_does_not_run_here_is_left_out():
 
 
 def test_makers_of_what_is_gone_make_it_again(caches):
-    """Deleted by hand: the app or workload that wants it is the only one who can."""
+    """The app or workload recreates its version when a user has deleted it."""
     caches.put("apps", app())
     caches.put("workloads", workload())
     assert caches.change("app_versions", f"prod/{version_of(app())}")[watches.APPS] == {"prod/shop"}
@@ -333,13 +335,13 @@ def test_makers_of_what_is_gone_make_it_again(caches):
     [("creation_requests", "shop"), ("apps", "shop"), ("workloads", "shop-front")],
 )
 def test_pods_look_again_when_what_was_made_of_them_is_gone(caches, mirror, name):
-    caches.put("pods", gated("one"))
+    caches.put("pods", gated_pod("one"))
     assert caches.change(mirror, f"prod/{name}")[watches.GATES] == {"prod/one"}
 
 
 @pytest.fixture
-def asked():
-    """The caches where a scheduler asks us."""
+def scheduler_caches():
+    """Return the caches of a release that serves a scheduler."""
     return WatchedCaches(SchedulerSettings(enabled=True))
 
 
@@ -352,7 +354,7 @@ STEPS = (
 
 def wakes(caches, change):
     """Whether a change of a version's status wakes the pods that wait for it."""
-    caches.put("pods", gated("one"))
+    caches.put("pods", gated_pod("one"))
     before = workload_version(status=WorkloadVersionStatus())
     caches.put("workload_versions", before)
     caches.change("workload_versions", key(before))
@@ -362,20 +364,24 @@ def wakes(caches, change):
 
 
 @pytest.mark.parametrize("change", STEPS)
-def test_pods_in_a_scheduler_look_again_at_whatever_they_are_told(caches, asked, change):
-    assert wakes(asked, change)
+def test_pods_in_a_scheduler_look_again_at_whatever_they_are_told(caches, scheduler_caches, change):
+    assert wakes(scheduler_caches, change)
     assert not wakes(caches, change)
 
 
-def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):
+def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(scheduler_caches):
     version = workload_version()
-    assert asked.change("workload_versions", key(version))[watches.FAILED_NODES] == {key(version)}
+    assert scheduler_caches.change("workload_versions", key(version))[watches.FAILED_NODES] == {
+        key(version)
+    }
     reference = controlled("KeptnWorkloadVersion", version)
     failed_task = task()
     owned = msgspec.structs.replace(failed_task.metadata, owner_references=(reference,))
-    asked.put("tasks", msgspec.structs.replace(failed_task, metadata=owned))
-    assert asked.change("tasks", key(failed_task))[watches.FAILED_NODES] == {key(version)}
-    annotations = gated("one").annotations
+    scheduler_caches.put("tasks", msgspec.structs.replace(failed_task, metadata=owned))
+    assert scheduler_caches.change("tasks", key(failed_task))[watches.FAILED_NODES] == {
+        key(version)
+    }
+    annotations = gated_pod("one").annotations
     owner = {"kind": "ReplicaSet", "name": "front-abc", "uid": "rs-1"}
     obj = {
         "metadata": metadata(
@@ -387,6 +393,6 @@ def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(asked):
         "spec": {"nodeName": "n1"},
         "status": {"phase": "Failed"},
     }
-    asked.caches.started_pods.store.put("prod/one", read(decode_started, obj))
-    woken = asked.change("started_pods", "prod/one", "prod/gone")
+    scheduler_caches.caches.started_pods.store.put("prod/one", read(decode_started, obj))
+    woken = scheduler_caches.change("started_pods", "prod/one", "prod/gone")
     assert woken == {watches.FAILED_NODES: {key(version)}}

@@ -81,7 +81,7 @@ def an_app(server, name=APP, *, created=STAMP, state="Succeeded", workloads=CART
 
 
 def owned_by(kind, name, uid="rs-1", annotations=None, **fields):
-    """A version whose pods have this owner."""
+    """Return a version whose pods have an owner."""
     version = workload_version(**fields)
     reference = ResourceReference(uid=uid, kind=kind, name=name)
     return replace(

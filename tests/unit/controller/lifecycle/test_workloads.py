@@ -9,11 +9,6 @@ from helpers.generated_by import owners
 from helpers.lifecycle import running, told
 
 
-@pytest.fixture(autouse=True)
-def _no_namespace(api):
-    """Nothing but workloads is looked at here."""
-
-
 def workload(name="shop-waiter", version="1.0", uid="w-1", owner="rs-1", **spec):
     return {
         "metadata": {
@@ -194,7 +189,7 @@ async def test_the_version_of_a_workload_made_by_hand_is_replaced_once_it_has_po
 @pytest.mark.claim("O20")
 @pytest.mark.parametrize("lost", ["workload", "version"])
 async def test_a_spec_is_not_handed_on_from_or_to_what_lost_its_owner(api, client, lost):
-    """``kubectl delete --cascade=orphan`` of the owner leaves it so: a tenant may change it."""
+    """A tenant can change an object that ``kubectl delete --cascade=orphan`` of its owner left."""
     put(api, WORKLOADS, workload(preDeploymentTasks=["a"]))
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0")

@@ -63,7 +63,7 @@ async def test_what_was_written_counts_until_the_watch_brings_something():
 
 
 async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
-    """It was deleted perhaps, before the watch told of it."""
+    """The object was perhaps deleted before the watch delivered it."""
     written = WrittenObjects(Store())
     written.put("a", 1)
     loop = asyncio.get_running_loop()
