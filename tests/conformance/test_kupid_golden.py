@@ -82,8 +82,8 @@ def pod_spec(document):
 
 def errors_in(reason):
     """(path, class) of each error of a validation reason, sorted."""
-    found = re.findall(rf"(?:^|[\[ ])([\w.\[\]]+): ({'|'.join(ERROR_CLASSES)})", reason)
-    return sorted({(path.lstrip("["), kind) for path, kind in found})
+    matches = re.findall(rf"(?:^|[\[ ])([\w.\[\]]+): ({'|'.join(ERROR_CLASSES)})", reason)
+    return sorted({(path.lstrip("["), kind) for path, kind in matches})
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["name"] not in FIXES], ids=title)
@@ -138,7 +138,7 @@ def test_differs_only_by_the_named_fix(case):
 
 
 def by_name_order(case, before):
-    """What simple fields become: cluster policies apply by name, then namespaced ones."""
+    """The expected simple fields: cluster policies apply by name, then namespaced ones."""
     given = case["given"]
     order = [
         *sorted(given["clusterPolicies"], key=lambda p: p["metadata"]["name"]),

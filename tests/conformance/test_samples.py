@@ -1,4 +1,4 @@
-"""What the originals' samples do (kupid-spec 7.2), and that ours do the same kinds of thing."""
+"""The samples of the originals have their effects (kupid-spec 7.2), and ours similar ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_original_sample_injects_what_it_did(sample):
     metadata = {"name": sample.get("name", sample["sample"])}
     if sample["kind"] == "PodSchedulingPolicy":
         metadata["namespace"] = "ns1"
-    found = {
+    policy = {
         "apiVersion": "kupid.gardener.cloud/v1alpha1",
         "kind": sample["kind"],
         "metadata": metadata,
@@ -51,7 +51,7 @@ def test_an_original_sample_injects_what_it_did(sample):
     assert sample["target"] in DATA["targets"]
     for role, labels in DATA["targets"].items():
         expected = sample["injected"] if role == sample["target"] else {}
-        assert injected([found], stateful_set(labels)) == expected
+        assert injected([policy], stateful_set(labels)) == expected
 
 
 def test_there_are_fifteen():
@@ -68,14 +68,14 @@ def test_our_samples_have_no_problem_and_all_change_something():
         for role in ("main", "events")
     ]
     for path in sorted((DEPLOY / "samples").glob("*-*.yaml")):
-        found = yaml.safe_load(path.read_text())
-        if found["kind"] == "PodSchedulingPolicy":
-            found["metadata"]["namespace"] = "ns1"
+        manifest = yaml.safe_load(path.read_text())
+        if manifest["kind"] == "PodSchedulingPolicy":
+            manifest["metadata"]["namespace"] = "ns1"
         before = [workload["spec"]["template"]["spec"] for workload in workloads]
-        after = [injected([found], workload) for workload in workloads]
+        after = [injected([manifest], workload) for workload in workloads]
         changed = [
-            set(one) - set(old)
-            for one, old in zip(after, before, strict=True)
-            if set(one) - set(old)
+            set(spec) - set(old)
+            for spec, old in zip(after, before, strict=True)
+            if set(spec) - set(old)
         ]
         assert len(changed) == 1, f"{path.name} is for one role"

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/operations/limits.md"
 ROW = re.compile(
     r"^\| `(\w+)` \| `?([\w ]+?)`? \| ([\d,]+) \w+ \| ([\d,]+|none) \| (\d*) ?\|$", re.MULTILINE
 )
-BY_KIND = {(each.group, each.kind): limits for each, limits in LIMITS.items()}
+BY_KIND = {(kind.group, kind.kind): limits for kind, limits in LIMITS.items()}
 LEAST = 10
 
 
@@ -43,7 +43,7 @@ def samples():
 
 
 def sizes(spec, fields):
-    """What is limited in a spec, by the names of the table."""
+    """The sizes of the limited fields of a spec, by their names in the table."""
     yield "spec", len(msgspec.json.encode(spec))
     stack = [("", spec)]
     while stack:
@@ -55,20 +55,20 @@ def sizes(spec, fields):
         if not isinstance(value, dict | list):
             continue
         yield name if name in fields else "lists and maps", len(value)
-        parts = value.items() if isinstance(value, dict) else ((name, one) for one in value)
-        stack.extend((key if isinstance(value, dict) else "", each) for key, each in parts)
+        parts = value.items() if isinstance(value, dict) else ((name, item) for item in value)
+        stack.extend((key if isinstance(value, dict) else "", item) for key, item in parts)
 
 
 def largest():
     """The largest of all samples here, by kind and field."""
-    found = {}
+    largest = {}
     for sample in samples():
         key = str(sample["apiVersion"]).partition("/")[0], sample["kind"]
         if key in BY_KIND:
             for what, size in sizes(sample["spec"], BY_KIND[key].fields):
                 at = sample["kind"], what
-                found[at] = max(size, found.get(at, 0))
-    return found
+                largest[at] = max(size, largest.get(at, 0))
+    return largest
 
 
 def test_the_table_has_every_limit():

@@ -46,7 +46,7 @@ PROVIDERS = {
     "prometheus": Prometheus(),
 }
 KINDS = {"client": "dql", "cortex": "prometheus", "thanos": "prometheus"}
-"""Whose recordings they share."""
+"""The provider kinds whose recordings these share."""
 NUMBERS = (
     st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
@@ -164,6 +164,6 @@ def assert_an_answer_or_an_error(kind, body, question, status):
     assert math.isfinite(float(answer.value))
     assert answer.samples
     assert all(math.isfinite(sample.value) for sample in answer.samples)
-    assert all(0 <= each.time < 253_402_300_800 for each in answer.samples)
+    assert all(0 <= sample.time < 253_402_300_800 for sample in answer.samples)
     assert list(answer.samples) == sorted(answer.samples, key=lambda value: value.time)
     return http

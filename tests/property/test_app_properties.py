@@ -57,26 +57,26 @@ WORKLOADS = st.dictionaries(NAMES, VERSIONS, max_size=5)
 
 @settings(max_examples=cases(500))
 @given(WORKLOADS, st.data())
-def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(found, data):
-    listed = [workload(name, version) for name, version in found.items()]
+def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(versions_by_name, data):
+    listed = [workload(name, version) for name, version in versions_by_name.items()]
     shuffled = data.draw(st.permutations(listed))
     assert compose_spec(listed) == compose_spec(shuffled)
     assert version_of_workloads(listed) == version_of_workloads(shuffled)
-    assert {(one.name, one.version) for one in compose_spec(shuffled).workloads} == set(
-        found.items()
+    assert {(part.name, part.version) for part in compose_spec(shuffled).workloads} == set(
+        versions_by_name.items()
     )
 
 
 @settings(max_examples=cases(500))
 @given(WORKLOADS, st.lists(st.tuples(NAMES, VERSIONS), max_size=5))
-def test_bringing_an_app_up_to_date_twice_changes_nothing(found, before):
-    listed = [workload(name, version) for name, version in found.items()]
+def test_bringing_an_app_up_to_date_twice_changes_nothing(versions_by_name, before):
+    listed = [workload(name, version) for name, version in versions_by_name.items()]
     entries = tuple(WorkloadEntry(name=name, version=version) for name, version in before)
     once = compose_spec(listed, AppSpec(version="x", workloads=entries))
     assert compose_spec(listed, once) == once
-    assert {(one.name, one.version) for one in once.workloads} == set(found.items())
-    kept = [name for name, _ in before if name in found]
-    assert [one.name for one in once.workloads][: len(set(kept))] == list(dict.fromkeys(kept))
+    assert {(part.name, part.version) for part in once.workloads} == set(versions_by_name.items())
+    kept = [name for name, _ in before if name in versions_by_name]
+    assert [part.name for part in once.workloads][: len(set(kept))] == list(dict.fromkeys(kept))
 
 
 @settings(max_examples=cases(300))
@@ -108,8 +108,8 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
         assert todo.create
         versions[todo.name] = new_version(now, None)
         before = dict(versions)
-        for each in todo.deprecate:
-            name = each.metadata.name
+        for outdated in todo.deprecate:
+            name = outdated.metadata.name
             versions[name] = replace(
                 versions[name], status=deprecate_all_phases(versions[name].status)
             )
@@ -117,9 +117,9 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
         again = plan_app(now, versions.values())
         assert not again.create
         assert again.deprecate == ()
-        for name, each in before.items():
-            if each.status.is_finished and each.spec.version != now.spec.version:
-                assert versions[name] == each
+        for name, outdated in before.items():
+            if outdated.status.is_finished and outdated.spec.version != now.spec.version:
+                assert versions[name] == outdated
         current = now.spec.version
     going = [name for name, version in versions.items() if not version.status.is_finished]
     assert going == [app_version_name("shop", history[-1], last)]
@@ -127,5 +127,5 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
     # A look by an older generation, as a new leader may have it, ends nothing that is later.
     if last > 1:
         older = app(history[-2], last - 1, current)
-        names = [one.metadata.name for one in plan_app(older, versions.values()).deprecate]
+        names = [version.metadata.name for version in plan_app(older, versions.values()).deprecate]
         assert app_version_name("shop", history[-1], last) not in names

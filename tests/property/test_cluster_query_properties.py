@@ -43,12 +43,12 @@ def asked(text, kind, name, namespace, zone):
 def test_only_what_kubernetes_allows_in_names_is_put_into_a_query(
     before, placeholder, after, cluster, kind
 ):
-    found = asked(before + placeholder + after, kind, *cluster)
-    if isinstance(found, MetricFault):
+    query = asked(before + placeholder + after, kind, *cluster)
+    if isinstance(query, MetricFault):
         return
-    assert found.startswith(before)
-    assert found.endswith(after)
-    value = found.removeprefix(before).removesuffix(after)
+    assert query.startswith(before)
+    assert query.endswith(after)
+    value = query.removeprefix(before).removesuffix(after)
     assert value in set(cluster) - {""}
     assert not (dns_subdomain(value) and label_value(value))
     assert not set(value) & set("\"'`\\{}()=~,|#$ \n/")
@@ -57,17 +57,17 @@ def test_only_what_kubernetes_allows_in_names_is_put_into_a_query(
 @settings(max_examples=cases(2000))
 @given(st.sampled_from("\"'`"), PLACEHOLDERS, VALUES)
 def test_a_value_does_not_leave_its_quotes(quote, placeholder, value):
-    found = asked(f"load{{a={quote}x{placeholder}y{quote}}}", "prometheus", value, value, value)
-    if isinstance(found, MetricFault):
+    query = asked(f"load{{a={quote}x{placeholder}y{quote}}}", "prometheus", value, value, value)
+    if isinstance(query, MetricFault):
         assert not value or (dns_subdomain(value) and label_value(value))
         return
-    assert STRING.sub("S", found) == "load{a=S}"
-    assert found == f"load{{a={quote}x{value}y{quote}}}"
+    assert STRING.sub("S", query) == "load{a=S}"
+    assert query == f"load{{a={quote}x{value}y{quote}}}"
 
 
 @settings(max_examples=cases(2000))
 @given(PLACEHOLDERS, VALUES)
 def test_a_value_outside_of_quotes_is_no_operator(placeholder, value):
-    found = asked(f"load_{placeholder}", "prometheus", value, value, value)
-    text = found.message if isinstance(found, MetricFault) else found
+    query = asked(f"load_{placeholder}", "prometheus", value, value, value)
+    text = query.message if isinstance(query, MetricFault) else query
     assert re.fullmatch(r"load_[\w.:]+|'load' cannot be asked for: [^\n]+", text)

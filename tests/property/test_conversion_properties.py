@@ -50,10 +50,10 @@ def test_there_and_back_is_the_identity(plural, source, target, data):
 def test_any_way_round_is_the_identity(plural, data, way):
     source = data.draw(st.sampled_from(VERSIONS))
     obj = data.draw(objects(plural, source))
-    found = obj
+    converted = obj
     for version in way:
-        found = to(found, version)
-    assert to(found, source) == obj
+        converted = to(converted, version)
+    assert to(converted, source) == obj
 
 
 @pytest.mark.parametrize("plural", PLURALS)
@@ -61,11 +61,11 @@ def test_any_way_round_is_the_identity(plural, data, way):
 @MANY
 @given(data=st.data())
 def test_the_result_has_only_what_its_version_has(plural, source, target, data):
-    found = to(data.draw(objects(plural, source)), target)
-    assert found["apiVersion"] == f"{GROUP}/{target}"
+    converted = to(data.draw(objects(plural, source)), target)
+    assert converted["apiVersion"] == f"{GROUP}/{target}"
     schema = versions(plural)[target]["schema"]["openAPIV3Schema"]["properties"]
     for part in ("spec", "status"):
-        assert unknown(found.get(part, {}), schema[part], part) == []
+        assert unknown(converted.get(part, {}), schema[part], part) == []
 
 
 @pytest.mark.parametrize("plural", PLURALS)
@@ -86,14 +86,14 @@ def unknown(value, schema, path):
     """The paths of a value that a schema would prune."""
     if isinstance(value, list):
         return [
-            each
+            pruned_path
             for index, item in enumerate(value)
-            for each in unknown(item, schema["items"], f"{path}[{index}]")
+            for pruned_path in unknown(item, schema["items"], f"{path}[{index}]")
         ]
     if not isinstance(value, dict) or "additionalProperties" in schema:
         return []
-    found = [f"{path}.{name}" for name in value if name not in schema["properties"]]
+    pruned_paths = [f"{path}.{name}" for name in value if name not in schema["properties"]]
     for name, below in value.items():
         if name in schema["properties"]:
-            found += unknown(below, schema["properties"][name], f"{path}.{name}")
-    return found
+            pruned_paths += unknown(below, schema["properties"][name], f"{path}.{name}")
+    return pruned_paths

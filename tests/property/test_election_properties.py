@@ -94,7 +94,7 @@ def test_never_two_work_at_once_and_in_the_end_one_does(
     world = Election(lambda candidate, call: fate(troubles, chance, candidate.name, call.time))
     for option in options:
         world.add(**option, chance=chance.random)
-    by_name = {each.name: each for each in world.candidates}
+    by_name = {candidate.name: candidate for candidate in world.candidates}
 
     def at(instant, name, act):
         if name in by_name:
@@ -108,15 +108,17 @@ def test_never_two_work_at_once_and_in_the_end_one_does(
         at(instant, name, lambda value: value.cancel())
     world.run(TROUBLE + RECOVERY)
     alive = [
-        each for each in world.candidates if each.process.alive and not each.process.main.done()
+        candidate
+        for candidate in world.candidates
+        if candidate.process.alive and not candidate.process.main.done()
     ]
     working = world.working()
     world.end()
     event(f"{len({step.term for step in world.steps})} terms")
-    event(f"{sum(each.stuck for each in world.candidates)} ended hard")
+    event(f"{sum(candidate.stuck for candidate in world.candidates)} ended hard")
     assert world.overlaps() == []
     assert len(working) == bool(alive)
-    most = max(len(world.calls_of(each.name)) for each in world.candidates)
+    most = max(len(world.calls_of(candidate.name)) for candidate in world.candidates)
     assert most <= 3 * (TROUBLE + RECOVERY) / 0.5 + 10
 
 

@@ -1,4 +1,4 @@
-"""What holds for every evaluation, whatever its metrics do."""
+"""Properties of every evaluation, whatever its metrics do."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def test_the_order_of_the_objectives_changes_nothing(inputs, chance):
 
 @given(OBJECTIVES)
 def test_every_objective_has_a_key_of_its_own(objectives):
-    found = by_result_key(objectives)
-    assert set(found.values()) == set(objectives)
-    assert {objective.metric for objective in objectives} <= found.keys()
+    by_key = by_result_key(objectives)
+    assert set(by_key.values()) == set(objectives)
+    assert {objective.metric for objective in objectives} <= by_key.keys()
 
 
 @given(RUNS)
@@ -146,5 +146,5 @@ def test_a_text_is_read_or_refused_with_one_line(text, parse):
 )
 def test_an_operator_and_its_opposite_split_the_finite_numbers(sign, bound, value):
     opposite = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}[sign]
-    both = [is_met(parse_target(f"{each}{bound!r}"), value) for each in (sign, opposite)]
+    both = [is_met(parse_target(f"{operator}{bound!r}"), value) for operator in (sign, opposite)]
     assert sum(both) == (1 if math.isfinite(value) else 0)

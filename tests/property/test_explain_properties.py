@@ -1,6 +1,6 @@
-"""What ``why`` says of policies is what the merge did, on random pods and policies.
+"""On random pods and policies, ``why`` reports exactly what the merge did.
 
-The object is built once more from nothing but the contributions, by rules written here.
+The object is rebuilt from nothing but the contributions, by rules written here.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SHAPES = {("", "v1", "Pod"): ("spec",), ("apps", "v1", "Deployment"): ("spec", "
 @st.composite
 def selected(draw):
     """Policies of which some select the pod and some don't; some are broken."""
-    found = draw(policies())
-    for policy in found:
+    documents = draw(policies())
+    for policy in documents:
         for name in ("podSelector", "namespaceSelector"):
             choice = draw(st.sampled_from(["all", "none", "some", "some", "broken"]))
             if choice == "none":
@@ -53,7 +53,7 @@ def selected(draw):
             elif choice == "broken" and draw(st.booleans()):
                 broken = {"key": "a", "operator": "Sometimes"}
                 policy["spec"][name] = {"matchExpressions": [broken]}
-    return found
+    return documents
 
 
 def document_of(kind, spec, found_labels):
@@ -90,7 +90,7 @@ def owned(document, steps):
 @given(
     kind=st.sampled_from(list(SHAPES)),
     spec=pod_specs,
-    found=selected(),
+    documents=selected(),
     pod_labels=labels,
     namespace=st.sampled_from(["ns1", "ns2"]),
     namespace_labels=labels,
@@ -98,12 +98,12 @@ def owned(document, steps):
     data=st.data(),
 )
 def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, PLR0917 - drawn
-    kind, spec, found, pod_labels, namespace, namespace_labels, options, data
+    kind, spec, documents, pod_labels, namespace, namespace_labels, options, data
 ):
     steps, kind = SHAPES[kind], KINDS[kind]
     before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)
     pod = kind.read(json.dumps(before).encode())
-    sources = [msgspec.convert(each, Policy) for each in found]
+    sources = [msgspec.convert(document, Policy) for document in documents]
     candidates = [ExplainedPolicy(compile_policy(source), source) for source in sources]
     explained = explain(pod, kind.pointer, namespace, namespace_labels, candidates, options)
 
@@ -117,7 +117,7 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
     # The same policies match, in the same order, and only of the others is there a mismatch.
     told = [report for report in explained.policies if report.matched]
     assert [report.reference for report in told] == [policy.reference for policy in matched]
-    assert len(explained.policies) == len(found)
+    assert len(explained.policies) == len(documents)
     for report in explained.policies:
         assert (report.mismatch is None) == report.matched
         if not report.matched:
@@ -132,12 +132,12 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
                 put(rebuilt, contribution.path, copy.deepcopy(contribution.value))
     assert owned(rebuilt, steps) == owned(after, steps)
 
-    # Each field is somebody's, and the object's own are as they were.
+    # Each field names what set it, and the object's own fields are unchanged.
     changed_by = {}
     for report in told:
-        for each in report.contributions:
-            if each.rule in CHANGES:
-                changed_by.setdefault(each.path, set()).add(report.reference)
+        for contribution in report.contributions:
+            if contribution.rule in CHANGES:
+                changed_by.setdefault(contribution.path, set()).add(report.reference)
     for field in explained.fields:
         assert field.set_by
         assert set(field.set_by) - {OWN} == changed_by.get(field.path, set())
@@ -145,11 +145,11 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
 
 
 @many
-@given(spec=pod_specs, found=selected(), pod_labels=labels, data=st.data())
-def test_a_second_look_finds_all_that_the_first_one_added(spec, found, pod_labels, data):
+@given(spec=pod_specs, documents=selected(), pod_labels=labels, data=st.data())
+def test_a_second_look_finds_all_that_the_first_one_added(spec, documents, pod_labels, data):
     kind = KINDS["", "v1", "Pod"]
     before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)
-    sources = [msgspec.convert(each, Policy) for each in found]
+    sources = [msgspec.convert(document, Policy) for document in documents]
     candidates = [ExplainedPolicy(compile_policy(source), source) for source in sources]
 
     def explained(document):
@@ -167,13 +167,13 @@ def test_a_second_look_finds_all_that_the_first_one_added(spec, found, pod_label
         if contribution.rule == "already-there"
     }
     for report in first.policies:
-        for each in report.contributions:
-            if each.rule in CHANGES:
-                assert place(each) in there
+        for contribution in report.contributions:
+            if contribution.rule in CHANGES:
+                assert place(contribution) in there
 
 
 def place(contribution):
-    """Where it is; of a list, in which twins may stand, what it is."""
+    """The place of a contribution: its path, or its value in a list that may hold duplicates."""
     path, _, index = contribution.path.rpartition("[")
     if index[:-1].isdigit():
         return path, json.dumps(contribution.value, sort_keys=True)

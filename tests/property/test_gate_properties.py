@@ -1,4 +1,4 @@
-"""What must hold for every pod in a namespace with gates, whatever owners and policies it has."""
+"""Properties of every pod in a namespace with gates, whatever owners and policies it has."""
 
 from __future__ import annotations
 
@@ -80,30 +80,34 @@ def known_parents(draw):
     )
 
 
-def admitted(document, parents, found, **options):
-    return ask(review(copy.deepcopy(document)), engine_of(parents, *found, **options))
+def admitted(document, parents, policy_manifests, **options):
+    return ask(review(copy.deepcopy(document)), engine_of(parents, *policy_manifests, **options))
 
 
 def has(key, annotations, labels):
     fallback = {"keptn.sh/workload": "app.kubernetes.io/name"}.get(key, key)
-    return any(place.get(each) for each in (key, fallback) for place in (annotations, labels))
+    return any(
+        place.get(candidate_key)
+        for candidate_key in (key, fallback)
+        for place in (annotations, labels)
+    )
 
 
 def must_wait(document, parents):
-    """The same decision in other words."""
+    """Whether the pod must wait, decided independently of the product."""
     metadata = document["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata["labels"]
-    found = [
+    owners = [
         reference
         for reference in metadata.get("ownerReferences", ())
         if reference["kind"] in SUPPORTED
     ]
-    if not found or document["spec"].get("nodeName") or has(REMOVED_KEY, annotations, labels):
+    if not owners or document["spec"].get("nodeName") or has(REMOVED_KEY, annotations, labels):
         return False
     if has("keptn.sh/workload", annotations, labels):
         return True
     kinds = {parent["kind"]: parent["metadata"] for parent in parents}
-    kind = found[-1]["kind"]
+    kind = owners[-1]["kind"]
     if kind == "Deployment":
         return False
     if kind == "ReplicaSet" and kind in kinds:
@@ -115,9 +119,11 @@ def must_wait(document, parents):
 
 
 @many
-@given(document=pods(), parents=known_parents(), found=policies())
-def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(document, parents, found):
-    answer = admitted(document, parents, found)
+@given(document=pods(), parents=known_parents(), policy_manifests=policies())
+def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(
+    document, parents, policy_manifests
+):
+    answer = admitted(document, parents, policy_manifests)
     assert answer.response["allowed"]
     after, before = answer.after, document
     gates = before["spec"].get("schedulingGates") or []
@@ -127,34 +133,34 @@ def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(document, par
     if waits:
         assert after["spec"].get("nodeName", "") == before["spec"].get("nodeName", "")
 
-    held, holds = (one["metadata"].get("annotations") or {} for one in (before, after))
+    held, holds = (obj["metadata"].get("annotations") or {} for obj in (before, after))
     assert {key for key in holds if holds[key] != held.get(key)} <= OURS
     assert held.keys() <= holds.keys()
     if waits:
         has_workload = has("keptn.sh/workload", holds, after["metadata"]["labels"])
         assert has_workload is not (PARENT in holds)
 
-    stripped = [copy.deepcopy(one) for one in (before, after)]
+    stripped = [copy.deepcopy(pod) for pod in (before, after)]
     for obj in stripped:
         obj["metadata"].pop("annotations", None)
         for field in (*OWNED, "schedulingGates"):
             obj["spec"].pop(field, None)
     assert stripped[0] == stripped[1]
 
-    again = admitted(after, parents, found)
+    again = admitted(after, parents, policy_manifests)
     assert "patch" not in again.response, again.operations
 
 
 @many
-@given(document=pods(), parents=known_parents(), found=policies())
-def test_gates_and_policies_in_any_order_come_to_the_same(document, parents, found):
-    for policy in found:
+@given(document=pods(), parents=known_parents(), policy_manifests=policies())
+def test_gates_and_policies_in_any_order_come_to_the_same(document, parents, policy_manifests):
+    for policy in policy_manifests:
         # A node set first can't wait any more: why both are one pass (decision D4).
         policy["spec"].pop("nodeName", None)
-    both = admitted(document, parents, found).after
+    both = admitted(document, parents, policy_manifests).after
     for first, second in (("gates", "policies"), ("policies", "gates")):
-        once = admitted(document, parents, found, features=[first]).after
-        assert admitted(once, parents, found, features=[second]).after == both
+        once = admitted(document, parents, policy_manifests, features=[first]).after
+        assert admitted(once, parents, policy_manifests, features=[second]).after == both
 
 
 SCHEDULER = "keptn-scheduler"
@@ -164,27 +170,27 @@ schedulers = st.sampled_from([None, "", "default-scheduler", "s2", SCHEDULER])
 
 @st.composite
 def waiting_pods(draw):
-    found = draw(pods())
+    pod = draw(pods())
     named = draw(schedulers)
-    found["spec"].pop("schedulerName", None)
+    pod["spec"].pop("schedulerName", None)
     if named is not None:
-        found["spec"]["schedulerName"] = named
+        pod["spec"]["schedulerName"] = named
     if draw(st.integers(0, 4)) == 0:
-        found["spec"]["schedulingGates"] = [*(found["spec"].get("schedulingGates") or []), GATE]
-    return found
+        pod["spec"]["schedulingGates"] = [*(pod["spec"].get("schedulingGates") or []), GATE]
+    return pod
 
 
 @st.composite
 def naming_policies(draw):
-    found = draw(policies())
-    for policy in found:
+    policy_manifests = draw(policies())
+    for policy in policy_manifests:
         if draw(st.booleans()):
             policy["spec"]["schedulerName"] = draw(st.sampled_from(["s1", SCHEDULER]))
-    return found
+    return policy_manifests
 
 
 def places(document):
-    """Where a pod waits: at our gate, with our scheduler, or both."""
+    """Whether a pod waits at our gate, and the scheduler that it names."""
     spec = document["spec"]
     named = spec.get("schedulerName") or "default-scheduler"
     return GATE in (spec.get("schedulingGates") or []), named
@@ -194,15 +200,15 @@ def places(document):
 @given(
     document=waiting_pods(),
     parents=known_parents(),
-    found=naming_policies(),
+    policy_manifests=naming_policies(),
     gating=gatings,
     deny=st.sampled_from(["ignore", "deny"]),
 )
 def test_a_pod_waits_in_one_place_and_nothing_foreign_changes(
-    document, parents, found, gating, deny
+    document, parents, policy_manifests, gating, deny
 ):
     options = {"gating": gating, "onForeignScheduler": deny}
-    answer = admitted(document, parents, found, **options)
+    answer = admitted(document, parents, policy_manifests, **options)
     before, waits = document, must_wait(document, parents)
     was_gated, named = places(before)
     by_name = gating == "schedulerName"
@@ -225,16 +231,16 @@ def test_a_pod_waits_in_one_place_and_nothing_foreign_changes(
     if named != "default-scheduler":
         assert names == named
 
-    held, holds = (one["metadata"].get("annotations") or {} for one in (before, after))
+    held, holds = (obj["metadata"].get("annotations") or {} for obj in (before, after))
     assert {key for key in holds if holds[key] != held.get(key)} <= OURS
-    stripped = [copy.deepcopy(one) for one in (before, after)]
+    stripped = [copy.deepcopy(pod) for pod in (before, after)]
     for obj in stripped:
         obj["metadata"].pop("annotations", None)
         for field in (*OWNED, "schedulingGates"):
             obj["spec"].pop(field, None)
     assert stripped[0] == stripped[1]
 
-    for other in ("schedulingGates", "schedulerName") if waits else (gating,):
-        again = admitted(after, parents, found, **{**options, "gating": other})
-        if other == gating or not is_foreign:
+    for other_gating in ("schedulingGates", "schedulerName") if waits else (gating,):
+        again = admitted(after, parents, policy_manifests, **{**options, "gating": other_gating})
+        if other_gating == gating or not is_foreign:
             assert "patch" not in again.response, again.operations

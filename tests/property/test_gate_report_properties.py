@@ -77,33 +77,33 @@ OTHERS = {
     "app.state": STATES,
     "app.items": ITEMS,
 }
-"""In what a world may be unlike one in which a pod goes."""
+"""Deviations from a world in which the pod is released, by what they change."""
 
 
 @st.composite
 def worlds(draw):
-    """A pod and what is known of it: mostly as if it were about to go, but for a few things."""
+    """A pod and the facts about it: it would be released, except for a few deviations."""
     names = draw(st.lists(st.sampled_from(sorted(OTHERS)), max_size=4, unique=True))
-    other = {name: draw(OTHERS[name]) for name in names}
-    other["pod.age"] = draw(st.sampled_from([30, 100, 1000]))
-    other["pod.in_scheduler"] = draw(st.booleans())
-    return pod_in(other), facts_in(other, tuple(draw(CHECKS)), tuple(draw(CHECKS)))
+    deviations = {name: draw(OTHERS[name]) for name in names}
+    deviations["pod.age"] = draw(st.sampled_from([30, 100, 1000]))
+    deviations["pod.in_scheduler"] = draw(st.booleans())
+    return pod_in(deviations), facts_in(deviations, tuple(draw(CHECKS)), tuple(draw(CHECKS)))
 
 
-def pod_in(other):
+def pod_in(deviations):
     annotations = {
         "keptn.sh/app": "shop",
-        "keptn.sh/workload": other.get("annotations.workload", "front"),
-        "keptn.sh/version": other.get("annotations.version", "7"),
-        PARENT: other.get("annotations.parent"),
-        "gates.harbourmaster.dev/released": other.get("annotations.released"),
-        "keptn.sh/scheduling-gate-removed": other.get("annotations.removed"),
+        "keptn.sh/workload": deviations.get("annotations.workload", "front"),
+        "keptn.sh/version": deviations.get("annotations.version", "7"),
+        PARENT: deviations.get("annotations.parent"),
+        "gates.harbourmaster.dev/released": deviations.get("annotations.released"),
+        "keptn.sh/scheduling-gate-removed": deviations.get("annotations.removed"),
     }
-    is_in_scheduler = other["pod.in_scheduler"]
-    uid = other.get("pod.owner", "rs-1")
-    kind = other.get("pod.owner_kind", "ReplicaSet")
+    is_in_scheduler = deviations["pod.in_scheduler"]
+    uid = deviations.get("pod.owner", "rs-1")
+    kind = deviations.get("pod.owner_kind", "ReplicaSet")
     owner = {"apiVersion": "apps/v1", "kind": kind, "name": "front", "uid": uid}
-    created = NOW - timedelta(seconds=other["pod.age"])
+    created = NOW - timedelta(seconds=deviations["pod.age"])
     metadata = {
         "name": "front-1",
         "namespace": "prod",
@@ -112,9 +112,9 @@ def pod_in(other):
         "ownerReferences": [] if uid is None else [owner],
         "creationTimestamp": created.isoformat(),
     }
-    if "pod.ending" in other:
-        metadata["deletionTimestamp"] = other["pod.ending"]
-    gates = other.get("pod.gates", [] if is_in_scheduler else [GATE])
+    if "pod.ending" in deviations:
+        metadata["deletionTimestamp"] = deviations["pod.ending"]
+    gates = deviations.get("pod.gates", [] if is_in_scheduler else [GATE])
     spec = {
         "schedulingGates": [{"name": gate} for gate in gates],
         "schedulerName": SCHEDULER if is_in_scheduler else "default-scheduler",
@@ -122,60 +122,60 @@ def pod_in(other):
     return {"metadata": metadata, "spec": spec}
 
 
-def facts_in(other, tasks, evaluations):
+def facts_in(deviations, tasks, evaluations):
     owner = ResourceReference(
-        uid=other.get("version.owner", "rs-1"), kind="ReplicaSet", name="front"
+        uid=deviations.get("version.owner", "rs-1"), kind="ReplicaSet", name="front"
     )
     version = WorkloadVersion(
         metadata=Metadata(
             name="shop-front-7",
             namespace="prod",
-            annotations={OWNERS_KEY: other.get("version.owners", "")},
-            deletion_timestamp=other.get("version.ending", ""),
+            annotations={OWNERS_KEY: deviations.get("version.owners", "")},
+            deletion_timestamp=deviations.get("version.ending", ""),
             owner_references=(generated_by.owner(),),
         ),
         spec=WorkloadVersionSpec(
             app="shop",
-            version=other.get("version.version", "7"),
+            version=deviations.get("version.version", "7"),
             workload_name="shop-front",
             resource_reference=owner,
             pre_deployment_tasks=tasks,
             pre_deployment_evaluations=evaluations,
         ),
         status=WorkloadVersionStatus(
-            pre_deployment_status=other.get("version.tasks", "Succeeded"),
-            pre_deployment_evaluation_status=other.get("version.evaluations", "Warning"),
-            deployment_status=other.get("version.deployment", "Progressing"),
-            status=other.get("version.state", "Progressing"),
-            current_phase=other.get("version.phase", "WorkloadDeploy"),
-            pre_deployment_task_status=other.get("version.items", ()),
-            pre_deployment_evaluation_task_status=other.get("version.items", ()),
+            pre_deployment_status=deviations.get("version.tasks", "Succeeded"),
+            pre_deployment_evaluation_status=deviations.get("version.evaluations", "Warning"),
+            deployment_status=deviations.get("version.deployment", "Progressing"),
+            status=deviations.get("version.state", "Progressing"),
+            current_phase=deviations.get("version.phase", "WorkloadDeploy"),
+            pre_deployment_task_status=deviations.get("version.items", ()),
+            pre_deployment_evaluation_task_status=deviations.get("version.items", ()),
         ),
     )
     app = AppVersion(
         metadata=Metadata(name="shop-1-abc", namespace="prod"),
         spec=AppVersionSpec(app_name="shop", version="1", pre_deployment_tasks=tasks),
         status=AppVersionStatus(
-            pre_deployment_status=other.get("app.tasks", "Succeeded"),
-            pre_deployment_evaluation_status=other.get("app.evaluations", "Succeeded"),
-            status=other.get("app.state", "Progressing"),
-            pre_deployment_task_status=other.get("app.items", ()),
+            pre_deployment_status=deviations.get("app.tasks", "Succeeded"),
+            pre_deployment_evaluation_status=deviations.get("app.evaluations", "Succeeded"),
+            status=deviations.get("app.state", "Progressing"),
+            pre_deployment_task_status=deviations.get("app.items", ()),
         ),
     )
     workload = Workload(
         metadata=Metadata(
             name="shop-front",
             namespace="prod",
-            uid=other.get("workload.uid", "w"),
-            deletion_timestamp=other.get("workload.ending", ""),
+            uid=deviations.get("workload.uid", "w"),
+            deletion_timestamp=deviations.get("workload.ending", ""),
         ),
         spec=WorkloadSpec(app="shop", version="7", resource_reference=owner),
     )
     return Facts(
-        workload=other.get("facts.workload", workload),
-        version=other.get("facts.version", version),
-        app=other.get("facts.app", app),
-        unread=other.get("facts.unread", ()),
+        workload=deviations.get("facts.workload", workload),
+        version=deviations.get("facts.version", version),
+        app=deviations.get("facts.app", app),
+        unread=deviations.get("facts.unread", ()),
     )
 
 
@@ -279,12 +279,12 @@ def test_what_could_not_be_read_changes_no_verdict_but_that_on_the_app(world, ru
     pod = decode_whole(msgspec.json.encode(raw), SCHEDULER)
     full = gate_report(pod, facts, rules, NOW)
     less = msgspec.structs.replace(facts, app=None, unread=("KeptnAppVersion",))
-    found = gate_report(pod, less, rules, NOW)
+    report = gate_report(pod, less, rules, NOW)
     if full.code in {"app-failed", "waits-for-app"}:
-        assert found.code == "waits-for-app"
-        assert full.text.startswith(found.text)
+        assert report.code == "waits-for-app"
+        assert full.text.startswith(report.text)
     else:
-        assert (found.code, found.text) == (full.code, full.text)
+        assert (report.code, report.text) == (full.code, full.text)
 
 
 @settings(max_examples=cases(200))
@@ -293,7 +293,7 @@ def test_a_check_that_is_open_is_one_that_the_text_may_wait_for(world, rules):
     raw, facts = world
     pod = decode_whole(msgspec.json.encode(raw), SCHEDULER)
     report = gate_report(pod, facts, rules, NOW)
-    names = [(each.phase, each.name) for each in report.checks]
+    names = [(check.phase, check.name) for check in report.checks]
     assert len(names) == len(set(names))
     if report.code in {"checks-pending", "checks-failed"}:
         told = report.text.partition(": ")[2]

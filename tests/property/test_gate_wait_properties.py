@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 
 def history(steps):
-    """What is told as the world goes through these states, a look whenever one is due."""
+    """The reports while the world goes through these states, with a look whenever one is due."""
     told, now, sent = None, 0.0, []
     for wait, uids, seconds in steps:
         end = now + seconds

@@ -1,4 +1,4 @@
-"""Whatever policies do to an object: with our ignore rules it is what stands in Git."""
+"""With our ignore rules an object equals its manifest in Git, whatever policies change."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ many = settings(max_examples=cases(1000))
 
 
 def manifest(kind, spec):
-    """An object of the kind in ns1, as somebody writes it: nothing that is null or empty."""
+    """An object of the kind in ns1, as a user writes it: without null or empty fields."""
     pod = {"metadata": {"labels": {"app": "a"}}, "spec": spec}
     group = f"{kind.group}/" if kind.group else ""
-    found = {"apiVersion": f"{group}{kind.version}", "kind": kind.name}
+    type_meta = {"apiVersion": f"{group}{kind.version}", "kind": kind.name}
     metadata = {"name": "one", "namespace": "ns1"}
     if kind.shape == "pod":
-        return {**found, **without_empty(pod), "metadata": {**pod["metadata"], **metadata}}
+        return {**type_meta, **without_empty(pod), "metadata": {**pod["metadata"], **metadata}}
     if kind.shape == "job template":
         pod = {"jobTemplate": {"spec": {"template": pod}}}
     else:
         pod = {"template": pod}
-    return {**found, "metadata": metadata, "spec": without_empty(pod)}
+    return {**type_meta, "metadata": metadata, "spec": without_empty(pod)}
 
 
 @many
-@given(name=st.sampled_from(sorted(KINDS)), spec=pod_specs, found=policies(), data=st.data())
-def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
+@given(
+    name=st.sampled_from(sorted(KINDS)), spec=pod_specs, policy_manifests=policies(), data=st.data()
+)
+def test_what_is_ignored_is_all_that_policies_set(name, spec, policy_manifests, data):
     kind = KINDS[name]
-    compiled = [read_policy(policy)[0] for policy in found]
+    compiled = [read_policy(policy)[0] for policy in policy_manifests]
     conflict = data.draw(st.sampled_from(["and", "skip"]))
     options = AdmissionSettings(on_required_affinity_conflict=conflict)
     before = manifest(kind, spec)
@@ -50,17 +52,19 @@ def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
 
     for some in (scopes_of(compiled, "ns1"), scopes_of(compiled, apart=False)):
         injected = [scope.injected for scope in some]
-        said = [expression for one in injected for expression in jq_expressions(kind.pointer, one)]
+        said = [
+            expression for fields in injected for expression in jq_expressions(kind.pointer, fields)
+        ]
         assert forget(after, said) == forget(before, said)
-        said = [pointer for one in injected for pointer in json_pointers(kind.pointer, one)]
+        said = [pointer for fields in injected for pointer in json_pointers(kind.pointer, fields)]
         assert forget_pointers(after, said) == forget_pointers(before, said)
 
 
 @many
-@given(spec=pod_specs, found=policies())
-def test_what_git_sets_and_no_policy_does_is_compared(spec, found):
+@given(spec=pod_specs, policy_manifests=policies())
+def test_what_git_sets_and_no_policy_does_is_compared(spec, policy_manifests):
     kind = KINDS["Deployment"]
-    compiled = [read_policy(policy)[0] for policy in found]
+    compiled = [read_policy(policy)[0] for policy in policy_manifests]
     before = manifest(kind, spec)
     said = [
         expression

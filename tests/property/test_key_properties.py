@@ -1,4 +1,4 @@
-"""What must hold for every key, however it is written: what is told of it, and what is not."""
+"""Properties of every key, however it is written: the reports about it, and their limits."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def mistyped(draw):
 
 
 @many
-@given(found=st.lists(any_keys, max_size=6))
-def test_exactly_the_keys_under_our_prefixes_that_are_not_known_are_unknown(found):
-    told = unknown_keys(found)
-    assert told == [each for each in found if each in told]
-    assert all((each in told) == (each not in KNOWN_KEYS) for each in found if _is_ours(each))
-    assert all(_is_ours(each) for each in told)
+@given(written_keys=st.lists(any_keys, max_size=6))
+def test_exactly_the_keys_under_our_prefixes_that_are_not_known_are_unknown(written_keys):
+    told = unknown_keys(written_keys)
+    assert told == [key for key in written_keys if key in told]
+    assert all((key in told) == (key not in KNOWN_KEYS) for key in written_keys if _is_ours(key))
+    assert all(_is_ours(key) for key in told)
 
 
 @many
@@ -68,9 +68,9 @@ def test_a_key_with_one_wrong_keystroke_is_recognised(typed):
 @many
 @given(annotations=maps, value=st.one_of(st.just(OPT_IN), texts))
 def test_of_an_opt_in_at_most_one_mistake_is_told_and_none_of_the_right_one(annotations, value):
-    found = mistaken_opt_in(annotations)
-    assert len(found) <= 1
-    assert found.keys() <= annotations.keys()
+    warnings = mistaken_opt_in(annotations)
+    assert len(warnings) <= 1
+    assert warnings.keys() <= annotations.keys()
     assert not mistaken_opt_in(annotations | {OPT_IN_KEY: OPT_IN})
     assert not mistaken_opt_in({OPT_IN_KEY: value}).keys() - {OPT_IN_KEY}
 
@@ -79,18 +79,18 @@ def test_of_an_opt_in_at_most_one_mistake_is_told_and_none_of_the_right_one(anno
 @given(annotations=maps, labels=maps)
 def test_unknown_keys_add_short_printable_warnings_and_change_nothing_else(annotations, labels):
     annotations = annotations | keys(workload="cart", version="1", app="shop")
-    found = admit(pod(annotations, labels=labels))
-    warnings = found.response.get("warnings", [])
+    admission = admit(pod(annotations, labels=labels))
+    warnings = admission.response.get("warnings", [])
     unknown = unknown_keys(annotations) + unknown_keys(labels)
-    assert (CODE in found.verdict.codes) == bool(unknown)
+    assert (CODE in admission.verdict.codes) == bool(unknown)
     assert all(len(warning) <= MAX_WARNING and warning.isprintable() for warning in warnings)
     kept = [
-        {key: value for key, value in each.items() if key not in unknown}
-        for each in (annotations, labels)
+        {key: value for key, value in mapping.items() if key not in unknown}
+        for mapping in (annotations, labels)
     ]
     expected = admit(pod(kept[0], labels=kept[1]))
-    assert found.operations == expected.operations
-    assert found.verdict.outcome == expected.verdict.outcome
+    assert admission.operations == expected.operations
+    assert admission.verdict.outcome == expected.verdict.outcome
 
 
 def _is_ours(key):

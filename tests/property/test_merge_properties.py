@@ -1,4 +1,4 @@
-"""What must hold for every pod and every set of policies, on random ones.
+"""Properties of every pod and every set of policies, on random ones.
 
 ``make test`` runs 20,000 cases of each property, ``make fuzz`` a million in all.
 """
@@ -53,7 +53,7 @@ def spec_of(document, pointer):
     return document
 
 
-def run(kind, document, found, **options):
+def run(kind, document, policy_manifests, **options):
     group, _ = KINDS[kind]
     request = {
         "uid": "u",
@@ -63,14 +63,15 @@ def run(kind, document, found, **options):
         "object": document,
     }
     body = json.dumps({"request": request}).encode()
-    snapshot = Snapshot(policy_set(read_policy(policy)[0] for policy in found))
+    snapshot = Snapshot(policy_set(read_policy(policy)[0] for policy in policy_manifests))
     result, decision = answer(body, Engine(snapshot, AdmissionSettings(**options)))
     return json.loads(result)["response"], decision.verdict
 
 
-def in_order(found):
+def in_order(policy_manifests):
     return sorted(
-        found, key=lambda p: (p["kind"] != "ClusterPodSchedulingPolicy", p["metadata"]["name"])
+        policy_manifests,
+        key=lambda p: (p["kind"] != "ClusterPodSchedulingPolicy", p["metadata"]["name"]),
     )
 
 
@@ -86,13 +87,15 @@ def marker_names(value):
 @given(
     kind=st.sampled_from(list(KINDS)),
     spec=pod_specs,
-    found=policies(),
+    policy_manifests=policies(),
     conflict=st.sampled_from(["and", "skip"]),
     data=st.data(),
 )
-def test_patches_are_idempotent_stable_bounded_and_lossless(kind, spec, found, conflict, data):
+def test_patches_are_idempotent_stable_bounded_and_lossless(
+    kind, spec, policy_manifests, conflict, data
+):
     before = with_unknown_fields(build(kind, spec), data.draw)
-    response, decision = run(kind, before, found, on_required_affinity_conflict=conflict)
+    response, decision = run(kind, before, policy_manifests, on_required_affinity_conflict=conflict)
     assert response["allowed"]
     assert decision.outcome in {MUTATED, UNCHANGED, UNMATCHED}
     operations = decode_patch(response)
@@ -102,7 +105,7 @@ def test_patches_are_idempotent_stable_bounded_and_lossless(kind, spec, found, c
     for operation in operations:
         assert operation["op"] == "add"
         path = operation["path"]
-        assert any(path == one or path.startswith(f"{one}/") for one in owned)
+        assert any(path == field or path.startswith(f"{field}/") for field in owned)
 
     after = jsonpatch.apply_patch(copy.deepcopy(before), operations)
     stripped = [copy.deepcopy(document) for document in (before, after)]
@@ -112,22 +115,22 @@ def test_patches_are_idempotent_stable_bounded_and_lossless(kind, spec, found, c
     assert stripped[0] == stripped[1]
     assert marker_names(before) <= marker_names(after)
 
-    again, _ = run(kind, after, found, on_required_affinity_conflict=conflict)
+    again, _ = run(kind, after, policy_manifests, on_required_affinity_conflict=conflict)
     assert "patch" not in again
 
-    shuffled = list(found)
+    shuffled = list(policy_manifests)
     random.Random(0).shuffle(shuffled)  # noqa: S311
     assert run(kind, before, shuffled, on_required_affinity_conflict=conflict)[0] == response
 
 
 @many
-@given(kind=st.sampled_from(list(KINDS)), spec=pod_specs, found=policies())
-def test_admissible_nodes_are_the_conjunction(kind, spec, found):
+@given(kind=st.sampled_from(list(KINDS)), spec=pod_specs, policy_manifests=policies())
+def test_admissible_nodes_are_the_conjunction(kind, spec, policy_manifests):
     before = build(kind, spec)
-    response, _ = run(kind, before, found)
+    response, _ = run(kind, before, policy_manifests)
     after = jsonpatch.apply_patch(copy.deepcopy(before), decode_patch(response))
     result = spec_of(after, KINDS[kind][1])
-    ordered = in_order(found)
+    ordered = in_order(policy_manifests)
     assert NODES
     for name, labels in NODES:
         assert admits(result, name, labels) == should_admit(spec, ordered, name, labels)

@@ -1,4 +1,4 @@
-"""What holds for every metric, whenever it is asked for and whatever comes of it."""
+"""Properties of every metric, whenever it is fetched and whatever the result is."""
 
 from __future__ import annotations
 
@@ -32,64 +32,66 @@ VALUES = st.lists(FINITE, min_size=1, max_size=50)
 
 
 @given(SLOTS, TIMES)
-def test_the_next_slot_comes_within_an_interval(found, fetched):
-    upcoming = found.next(fetched)
-    assert 0 < upcoming - fetched <= found.interval + 1e-5
-    assert math.isclose(upcoming - found.last(fetched), found.interval, abs_tol=1e-5)
+def test_the_next_slot_comes_within_an_interval(schedule, fetched):
+    upcoming = schedule.next(fetched)
+    assert 0 < upcoming - fetched <= schedule.interval + 1e-5
+    assert math.isclose(upcoming - schedule.last(fetched), schedule.interval, abs_tol=1e-5)
 
 
 @given(SLOTS, TIMES, st.lists(st.floats(0, 0.9), min_size=2, max_size=20))
-def test_lateness_adds_up_to_no_drift(found, begun, shares):
-    due = found.next(begun)
+def test_lateness_adds_up_to_no_drift(schedule, begun, shares):
+    due = schedule.next(begun)
     for number, late in enumerate(shares, 1):
-        following = found.next(due + late * found.interval)
-        assert math.isclose(following - due, found.interval, abs_tol=1e-5)
-        assert math.isclose(following, found.next(begun) + number * found.interval, abs_tol=1e-3)
+        following = schedule.next(due + late * schedule.interval)
+        assert math.isclose(following - due, schedule.interval, abs_tol=1e-5)
+        assert math.isclose(
+            following, schedule.next(begun) + number * schedule.interval, abs_tol=1e-3
+        )
         due = following
 
 
 @given(SLOTS, TIMES, st.floats(0, 0.9), st.floats(0, 0.999))
-def test_a_restart_asks_for_nothing_twice_and_leaves_out_nothing(found, begun, answer, gone):
+def test_a_restart_asks_for_nothing_twice_and_leaves_out_nothing(schedule, begun, answer, gone):
     # It was fetched in its slot, or had an answer to one of the same question before it.
-    slot = found.last(begun)
-    window = slot + found.early - found.spread
+    slot = schedule.last(begun)
+    window = slot + schedule.early - schedule.spread
     asked = window + answer * (slot - window + 0.5)
-    now = max(slot, asked) + gone * found.interval
-    assume(now < slot + found.interval - 1e-5)
-    again = found.next(found.last_fetch(math.floor(asked), now))
-    assert math.isclose(again, slot + found.interval, abs_tol=1e-5)
+    now = max(slot, asked) + gone * schedule.interval
+    assume(now < slot + schedule.interval - 1e-5)
+    again = schedule.next(schedule.last_fetch(math.floor(asked), now))
+    assert math.isclose(again, slot + schedule.interval, abs_tol=1e-5)
 
 
 @given(SLOTS, TIMES, st.floats(1.1, 100))
-def test_what_was_missed_is_due_at_once(found, begun, intervals):
-    slot = found.last(begun)
-    now = slot + intervals * found.interval
-    assume(found.last(now) + found.early - found.spread > slot + 1)
-    assert found.next(found.last_fetch(math.floor(slot), now)) <= now + 1e-5
+def test_what_was_missed_is_due_at_once(schedule, begun, intervals):
+    slot = schedule.last(begun)
+    now = slot + intervals * schedule.interval
+    assume(schedule.last(now) + schedule.early - schedule.spread > slot + 1)
+    assert schedule.next(schedule.last_fetch(math.floor(slot), now)) <= now + 1e-5
 
 
 @given(SLOTS, TIMES, st.floats(0, 10**7))
-def test_a_stamp_of_a_time_to_come_delays_by_an_interval_at_most(found, now, ahead):
-    assert found.next(found.last_fetch(now + ahead, now)) <= now + found.interval + 1e-5
+def test_a_stamp_of_a_time_to_come_delays_by_an_interval_at_most(schedule, now, ahead):
+    assert schedule.next(schedule.last_fetch(now + ahead, now)) <= now + schedule.interval + 1e-5
 
 
 @given(INTERVALS, HASHES, st.lists(HASHES, min_size=2, max_size=20), TIMES)
 def test_those_of_one_question_share_an_answer(interval, question, metrics, now):
     alike = [slots(float(interval), question, metric, len(metrics)) for metric in metrics]
-    assert len({each.phase for each in alike}) == 1
-    first = min(each.early for each in alike)
-    latest = max(each.early for each in alike)
+    assert len({schedule.phase for schedule in alike}) == 1
+    first = min(schedule.early for schedule in alike)
+    latest = max(schedule.early for schedule in alike)
     assert latest - first <= min(interval / 4, len(metrics) / 100)
     soonest = max(alike, key=lambda value: value.early)
     asked = soonest.next(now)
-    for each in alike:
-        slot = asked + soonest.early - each.early
+    for schedule in alike:
+        slot = asked + soonest.early - schedule.early
         for late in (0, 0.2 * interval):
-            assert asked > each.shared_since(slot + late, slot) - 1e-5
+            assert asked > schedule.shared_since(slot + late, slot) - 1e-5
         # Nor is that of the slot before, where the interval is not shorter than the slack.
-        if interval > each.spread + SLACK:
-            assert asked < each.shared_since(slot + interval, slot + interval)
-        assert asked <= each.shared_since(asked + each.spread + SLACK)
+        if interval > schedule.spread + SLACK:
+            assert asked < schedule.shared_since(slot + interval, slot + interval)
+        assert asked <= schedule.shared_since(asked + schedule.spread + SLACK)
 
 
 @given(HASHES, st.integers(1, 600), st.integers(1, 6), TIMES)
@@ -103,7 +105,7 @@ def test_slots_of_a_multiple_of_the_interval_meet(question, interval, factor, no
 def test_hashes_are_of_the_parts(pairs):
     hashes = {pair: stable_hash(*pair) for pair in pairs}
     assert len(set(hashes.values())) == len(set(pairs))
-    assert all(0 <= each < 2**64 for each in hashes.values())
+    assert all(0 <= value < 2**64 for value in hashes.values())
 
 
 @given(st.integers(1, 10**6), INTERVALS, st.none() | st.floats(0, 3600))
@@ -118,18 +120,18 @@ def test_tries_after_faults_come_ever_later_within_the_interval(failures, interv
 def test_an_aggregate_lies_between_the_extremes_in_whatever_order(values, name, chance):
     shuffled = list(values)
     chance.shuffle(shuffled)
-    found = aggregate(name, values)
-    assert min(values) <= found <= max(values)
-    assert aggregate(name, shuffled) == found
+    aggregated = aggregate(name, values)
+    assert min(values) <= aggregated <= max(values)
+    assert aggregate(name, shuffled) == aggregated
 
 
 @given(VALUES)
 def test_a_percentile_has_its_share_below_it(values):
     for name, percent in (("p90", 90), ("p95", 95), ("p99", 99)):
-        found = aggregate(name, values)
-        assert found in values
-        assert 100 * sum(value <= found for value in values) >= percent * len(values)
-        assert 100 * sum(each < found for each in values) < percent * len(values)
+        aggregated = aggregate(name, values)
+        assert aggregated in values
+        assert 100 * sum(value <= aggregated for value in values) >= percent * len(values)
+        assert 100 * sum(value < aggregated for value in values) < percent * len(values)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50))
@@ -150,15 +152,15 @@ RESULTS = st.lists(
 
 def history(spec, results, begun=MetricStatus()):  # noqa: B008 - frozen
     """The statuses that results lead to, one after the other."""
-    status, found = begun, []
+    status, statuses = begun, []
     for number, (value, fault) in enumerate(results):
         time = f"2026-03-01T12:00:{number:02}Z"
         if fault is None:
             status = status_after_answer(status, spec, value, b'"raw"', time)
         else:
             status = status_after_fault(status, spec, fault, time)
-        found.append(status)
-    return found
+        statuses.append(status)
+    return statuses
 
 
 @given(SPECS, RESULTS)
@@ -168,7 +170,7 @@ def test_a_status_says_what_came_last_and_keeps_the_last_value(spec, results):
     assert len(statuses) == len(results)
     for number, status in enumerate(statuses):
         value, fault = results[number]
-        values = [each for each, _ in results[: number + 1] if each is not None]
+        values = [result for result, _ in results[: number + 1] if result is not None]
         assert status.err_msg == (fault or "")
         if stored:
             assert (status.value, status.raw_value, status.last_updated) == ("", "", "")
@@ -188,7 +190,9 @@ def test_stored_results_are_so_many_in_their_order_and_no_two_faults_in_a_row(sp
     for status in statuses:
         kept = status.interval_results
         assert len(kept) <= stored
-        assert [each.last_updated for each in kept] == sorted(each.last_updated for each in kept)
+        assert [result.last_updated for result in kept] == sorted(
+            result.last_updated for result in kept
+        )
         for before, after in itertools.pairwise(kept):
             assert not (before.err_msg and after.err_msg)
 

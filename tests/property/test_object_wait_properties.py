@@ -40,11 +40,11 @@ NOTHING = st.just({})
 
 def conditions(*names):
     """Lists of conditions; some of these may be missing."""
-    one = st.builds(
+    condition = st.builds(
         lambda name, status: {"type": name, "status": status},
         *map(st.sampled_from, (names, STATUSES)),
     )
-    return st.lists(one, max_size=len(names), unique_by=lambda obj: obj["type"])
+    return st.lists(condition, max_size=len(names), unique_by=lambda obj: obj["type"])
 
 
 def thing(status=NOTHING, **spec):
@@ -84,7 +84,10 @@ OBJECTS = {
     resources.SERVICES: thing(),
     resources.CONFIG_MAPS: thing(),
     resources.SLICES: st.builds(
-        lambda value, ready: {**value, "endpoints": [{"conditions": each} for each in ready]},
+        lambda value, ready: {
+            **value,
+            "endpoints": [{"conditions": condition} for condition in ready],
+        },
         thing(),
         ENDPOINTS,
     ),
@@ -100,7 +103,7 @@ WAITERS = st.tuples(
     st.sampled_from(("one", "two", "three")),
     st.lists(st.sampled_from(ITEMS), max_size=2, unique=True),
 )
-"""What a pod waits for from now on; nothing: it goes."""
+"""The items that a pod waits for from now on; without items it is deleted."""
 STEPS = st.builds(
     lambda first, then: first + then,
     st.lists(WAITERS, min_size=2, max_size=3),
@@ -119,34 +122,33 @@ def holds(text, objects):
     kind, _, name = text.partition("/")
     resource = KINDS[{"svc": "service", "cm": "configmap"}.get(kind, kind)]
     key, is_label, value = name.partition("=")
-    found = [
+    matching = [
         obj
         for (kind, its_name), obj in objects.items()
         if kind == resource
         and (obj["metadata"]["labels"].get(key) == value if is_label else its_name == name)
     ]
-    if not found:
+    if not matching:
         return is_optional
-    return any(is_so(resource, each, test, objects) for each in found)
+    return any(is_so(resource, obj, test, objects) for obj in matching)
 
 
-def is_so(resource, found, test, objects):
+def is_so(resource, obj, test, objects):
     status = {
-        condition["type"]: condition["status"]
-        for condition in found["status"].get("conditions", ())
+        condition["type"]: condition["status"] for condition in obj["status"].get("conditions", ())
     }
-    metadata = found["metadata"]
+    metadata = obj["metadata"]
     if "deletionTimestamp" in metadata:
         return False
     if test.startswith("condition="):
         name, _, wanted = test.removeprefix("condition=").partition(":")
         return status.get(name) == wanted
     if test:
-        return str(found["spec"]["size"]) == test.rpartition(":")[2]
+        return str(obj["spec"]["size"]) == test.rpartition(":")[2]
     if resource == resources.JOBS:
         return status.get("Complete") == "True" and status.get("Failed") != "True"
     if resource == resources.DEPLOYMENTS:
-        is_seen = found["status"]["observedGeneration"] >= metadata["generation"]
+        is_seen = obj["status"]["observedGeneration"] >= metadata["generation"]
         return is_seen and status.get("Available") == "True"
     if resource == resources.PODS:
         return status.get("Ready") == "True"
@@ -219,11 +221,11 @@ class World:
                 self.pods.store.remove(key)
             self.pods.notify(frozenset((key,)))
         else:
-            for resource, found in step:
-                if isinstance(found, str):
-                    self.objects.pop((resource, found), None)
+            for resource, change in step:
+                if isinstance(change, str):
+                    self.objects.pop((resource, change), None)
                 else:
-                    self.objects[resource, found["metadata"]["name"]] = found
+                    self.objects[resource, change["metadata"]["name"]] = change
         await self.settle()
 
 

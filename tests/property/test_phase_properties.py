@@ -1,4 +1,4 @@
-"""What must hold of phases, whatever becomes of their children and in whatever order."""
+"""Properties of phases, whatever happens to their children and in whatever order."""
 
 from __future__ import annotations
 
@@ -80,33 +80,33 @@ def children(walk):
 
 
 def child(walk, number, state):
-    found = children(walk)
-    if found:
-        phase, _, name = found[number % len(found)]
+    existing = children(walk)
+    if existing:
+        phase, _, name = existing[number % len(existing)]
         key = (walk.phase(phase).kind, name)
         if walk.children[key] not in OVER:
             walk.children[key] = state
 
 
 def lose(walk, number):
-    found = children(walk)
-    if found:
-        phase, _, name = found[number % len(found)]
+    existing = children(walk)
+    if existing:
+        phase, _, name = existing[number % len(existing)]
         del walk.children[walk.phase(phase).kind, name]
 
 
 def checks_of(version):
     """Each phase of checks with each definition that it lists."""
     return [
-        (phase, each)
+        (phase, definition)
         for phase in phases_of(version)
         if phase.kind
-        for each in getattr(version.spec, phase.checks)
+        for definition in getattr(version.spec, phase.checks)
     ]
 
 
 def refuse(walk, number):
-    pairs = sorted((phase.name, each) for phase, each in checks_of(walk.version))
+    pairs = sorted((phase.name, definition) for phase, definition in checks_of(walk.version))
     walk.refused = {pairs[number % len(pairs)]} if pairs and number % 2 else set()
 
 
@@ -167,9 +167,9 @@ def run(plan, *, crashes=None):
 
 def wanted(walk):
     return [
-        each
-        for each in phases_of(walk.version)
-        if each is not PROMOTION or walk.rules.has_promotion
+        phase
+        for phase in phases_of(walk.version)
+        if phase is not PROMOTION or walk.rules.has_promotion
     ]
 
 
@@ -181,7 +181,7 @@ def test_whatever_happens_it_ends_when_all_children_have(plan):
     assert walk.status.end_time
     if walk.status.status == "Succeeded":
         assert walk.status.current_phase == "Completed"
-        assert all(state_of(walk.status, each) in PASSED for each in wanted(walk))
+        assert all(state_of(walk.status, phase) in PASSED for phase in wanted(walk))
 
 
 @flows
@@ -208,7 +208,7 @@ def test_a_check_that_has_a_result_keeps_it(plan):
     for before, after in zip(walk.statuses, walk.statuses[1:], strict=False):
         for phase in phases_of(walk.version):
             if phase.items:
-                results = [each for each in getattr(before, phase.items) if each.status in OVER]
+                results = [item for item in getattr(before, phase.items) if item.status in OVER]
                 assert set(results) <= set(getattr(after, phase.items))
 
 
@@ -218,7 +218,7 @@ def test_only_blocking_checks_fail_and_only_wanted_promotions_run(plan):
     is_app, lists, rules, undefined, happenings = plan
     calm = [happening for happening in happenings if happening[0] != "block"]
     walk = run((is_app, lists, rules, undefined, calm))
-    states = {each: state_of(walk.status, each) for each in phases_of(walk.version)}
+    states = {phase: state_of(walk.status, phase) for phase in phases_of(walk.version)}
     assert states.keys() == set(APP_PHASES if is_app else WORKLOAD_PHASES)
     for phase, state in states.items():
         if phase.kind:
@@ -232,7 +232,7 @@ def test_only_blocking_checks_fail_and_only_wanted_promotions_run(plan):
 @given(plan=plans())
 def test_no_phase_begins_before_the_one_before_it_has_passed(plan):
     walk = run(plan)
-    order = [each.name for each in phases_of(walk.version)] + ["Completed"]
+    order = [phase.name for phase in phases_of(walk.version)] + ["Completed"]
     at = 0
     assert walk.statuses
     for status in walk.statuses:
@@ -240,7 +240,7 @@ def test_no_phase_begins_before_the_one_before_it_has_passed(plan):
         at = order.index(status.current_phase)
         phases = wanted(walk)
         for number, phase in enumerate(phases):
-            passed = all(state_of(status, each) in PASSED for each in phases[:number])
+            passed = all(state_of(status, phase) in PASSED for phase in phases[:number])
             if not passed:
                 assert state_of(status, phase) in {"Pending", "Deprecated"}
                 assert not (phase.items and getattr(status, phase.items))
@@ -255,7 +255,7 @@ def test_no_phase_begins_before_the_one_before_it_has_passed(plan):
 @given(plan=plans())
 def test_a_failed_phase_deprecates_all_later_ones_and_nothing_else_does(plan):
     walk = run(plan)
-    states = [state_of(walk.status, each) for each in phases_of(walk.version)]
+    states = [state_of(walk.status, phase) for phase in phases_of(walk.version)]
     if walk.status.status == "Failed":
         failed = states.index("Failed")
         assert states[failed + 1 :] == ["Deprecated"] * (len(states) - failed - 1)
@@ -269,15 +269,15 @@ def test_a_failed_phase_deprecates_all_later_ones_and_nothing_else_does(plan):
 @given(plan=plans())
 def test_each_phase_is_told_of_once(plan):
     walk = run(plan)
-    told = [each.name for each in phases_of(walk.version)]
+    told = [phase.name for phase in phases_of(walk.version)]
     reasons = [reason for reason in walk.reasons if reason.removesuffix("Started") in told]
     assert len(set(reasons)) == len(reasons)
-    entered = [each.removesuffix("Started") for each in reasons]
+    entered = [reason.removesuffix("Started") for reason in reasons]
     assert entered == told[: len(entered)]
     ends = [
-        f"{each.phase}{each.state}"
-        for each in walk.told
-        if each.phase in told and each.state in {"Finished", "Failed"} and not each.warning
+        f"{report.phase}{report.state}"
+        for report in walk.told
+        if report.phase in told and report.state in {"Finished", "Failed"} and not report.warning
     ]
     assert len(set(ends)) == len(ends) == len(entered)
 
@@ -286,8 +286,11 @@ def test_each_phase_is_told_of_once(plan):
 @given(plan=plans())
 def test_a_child_is_made_once_and_again_only_after_it_was_deleted(plan):
     walk = run(plan)
-    made = [(each.phase.name, each.definition, each.previous) for each, _ in walk.created]
-    listed = {(each.name, one) for each, one in checks_of(walk.version)}
+    made = [
+        (creation.phase.name, creation.definition, creation.previous)
+        for creation, _ in walk.created
+    ]
+    listed = {(phase.name, definition) for phase, definition in checks_of(walk.version)}
     assert {(phase, definition) for phase, definition, _ in made} <= listed
     if not any(action[0] == "undefine" for action in plan[4]):
         assert len(set(made)) == len(made)
@@ -299,7 +302,7 @@ def test_a_child_is_made_once_and_again_only_after_it_was_deleted(plan):
 @given(plan=plans(), chance=chances)
 def test_any_order_of_a_list_comes_to_the_same(plan, chance):
     is_app, lists, rules, undefined, happenings = plan
-    shuffled = {name: tuple(chance.sample(each, len(each))) for name, each in lists.items()}
+    shuffled = {name: tuple(chance.sample(names, len(names))) for name, names in lists.items()}
     first = run(plan)
     second = run((is_app, shuffled, rules, undefined, happenings))
     assert outline(first) == outline(second)
@@ -326,9 +329,9 @@ def outline(walk):
         status.end_time,
         [state_of(status, phase) for phase in phases],
         [
-            sorted(getattr(status, each.items), key=lambda value: value.definition_name)
-            for each in phases
-            if each.items
+            sorted(getattr(status, phase.items), key=lambda value: value.definition_name)
+            for phase in phases
+            if phase.items
         ],
         sorted(name for _, name in walk.created),
         sorted(walk.reasons),

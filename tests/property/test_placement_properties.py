@@ -1,4 +1,4 @@
-"""What holds for every constraint and every decision about where something runs."""
+"""Properties of every constraint and of every placement decision."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_a_metric_constraint_is_read_back_from_its_canonical_spelling(constraint
 def test_every_text_is_a_constraint_or_a_fault_with_a_place(language, text):
     parse, error = PARSERS[language], None
     try:
-        found = parse(text)
+        parsed = parse(text)
     except ConstraintError as caught:
         error = caught
     if error is None:
-        assert parse(found.canonical) == found
+        assert parse(parsed.canonical) == parsed
         return
     assert 0 <= error.position <= len(text)
     message, shown, caret = error.pointed.split("\n")
@@ -101,10 +101,10 @@ def test_every_text_is_a_constraint_or_a_fault_with_a_place(language, text):
 @given(LABELS, st.dictionaries(KEYS, PARTS))
 def test_a_constraint_and_its_opposite_never_hold_both(constraint, labels):
     opposite = {"is": "is not", "is not": "is", "in": "not in", "not in": "in"}
-    other = msgspec.structs.replace(constraint, operator=opposite[constraint.operator])
-    for found in (labels, {**labels, constraint.key: constraint.values[0]}):
-        both = constraint.holds(found) + other.holds(found)
-        assert both == (constraint.key in found)
+    negation = msgspec.structs.replace(constraint, operator=opposite[constraint.operator])
+    for cluster_labels in (labels, {**labels, constraint.key: constraint.values[0]}):
+        both = constraint.holds(cluster_labels) + negation.holds(cluster_labels)
+        assert both == (constraint.key in cluster_labels)
 
 
 NAMES = ("m", "n", "o")
@@ -166,26 +166,26 @@ def told(decision):
 
 @given(APPLICATIONS, CLUSTERS, VALUES, RULES)
 def test_a_decision_is_sound_and_the_same_each_time(app, clusters, values, rules):
-    found = decided(app, *objects(clusters), rules=rules, **values)
-    assert told(decided(app, *objects(clusters), rules=rules, **values)) == told(found)
+    decision = decided(app, *objects(clusters), rules=rules, **values)
+    assert told(decided(app, *objects(clusters), rules=rules, **values)) == told(decision)
     backwards = objects(clusters, order=reversed)
-    assert told(decided(app, *backwards, rules=rules, **values)) == told(found)
-    suits = {verdict.target.name for verdict in found.verdicts if not verdict.reason}
-    assert set(found.scores) <= suits
-    assert all(math.isfinite(score) for score in found.scores.values())
-    if found.target is not None:
-        assert found.target.name in suits
-        assert found.target.name in found.chosen
-        assert found.scores[found.target.name] == pytest.approx(max(found.scores.values()))
-        assert not found.target.unready
-    assert bool(found.error) is (not found.chosen)
-    if found.stays:
-        assert list(found.chosen) == [found.current]
+    assert told(decided(app, *backwards, rules=rules, **values)) == told(decision)
+    suits = {verdict.target.name for verdict in decision.verdicts if not verdict.reason}
+    assert set(decision.scores) <= suits
+    assert all(math.isfinite(score) for score in decision.scores.values())
+    if decision.target is not None:
+        assert decision.target.name in suits
+        assert decision.target.name in decision.chosen
+        assert decision.scores[decision.target.name] == pytest.approx(max(decision.scores.values()))
+        assert not decision.target.unready
+    assert bool(decision.error) is (not decision.chosen)
+    if decision.stays:
+        assert list(decision.chosen) == [decision.current]
     states = {f"c{number}": status["state"] for number, (_, status, _) in enumerate(clusters)}
-    is_silent = states.get(found.current) == "Offline" and rules["on_unreachable"] == "Stay"
+    is_silent = states.get(decision.current) == "Offline" and rules["on_unreachable"] == "Stay"
     if is_silent and not app.spec.constraints.cluster.labels:
         # Only people send it away.
-        assert found.target is None
+        assert decision.target is None
 
 
 @given(APPLICATIONS, CLUSTERS, VALUES, RULES)
@@ -212,9 +212,9 @@ def test_scores_depend_on_the_ratio_of_weights_alone(clusters, values, factor):
         ({name: weight * factor for name, weight in weights.items()}, status, labels)
         for weights, status, labels in clusters
     ]
-    one = decided(application(), *objects(clusters), **values)
-    other = decided(application(), *objects(scaled), **values)
-    assert other.scores == pytest.approx(one.scores)
+    unscaled_decision = decided(application(), *objects(clusters), **values)
+    scaled_decision = decided(application(), *objects(scaled), **values)
+    assert scaled_decision.scores == pytest.approx(unscaled_decision.scores)
 
 
 @given(CLUSTERS, VALUES)
@@ -224,30 +224,30 @@ def test_scores_of_weights_that_are_not_negative_are_means(clusters, values):
         for weights, status, labels in clusters
     ]
     for on in (None, "c0"):
-        found = decided(application(on=on), *objects(good), **values)
-        assert found.scores.keys() <= {f"c{number}" for number in range(len(good))}
-        assert all(-1e-9 <= score <= 1 + 1e-9 for score in found.scores.values())
+        decision = decided(application(on=on), *objects(good), **values)
+        assert decision.scores.keys() <= {f"c{number}" for number in range(len(good))}
+        assert all(-1e-9 <= score <= 1 + 1e-9 for score in decision.scores.values())
 
 
 @given(CLUSTERS, VALUES, st.sampled_from((0.1, 1.0, 10.0)))
 def test_stickiness_only_ever_keeps(clusters, values, stickiness):
-    """Who stays without stickiness stays with it too, as long as weights are not negative."""
+    """An app that stays without stickiness stays with it too, if no weight is negative."""
     good = [
         ({name: abs(weight) for name, weight in weights.items()}, status, labels)
         for weights, status, labels in clusters
     ]
     without, with_it = (
-        decided(application(on="c0"), *objects(good), rules={"stickiness": each}, **values)
-        for each in (0.0, stickiness)
+        decided(application(on="c0"), *objects(good), rules={"stickiness": weight}, **values)
+        for weight in (0.0, stickiness)
     )
     assert with_it.stays or not without.stays
 
 
 @given(CLUSTERS, VALUES, st.integers(1, 3), st.integers(1, 12))
 def test_no_more_move_by_choice_than_the_limit_says(clusters, values, limit, number):
-    apps = [application(f"app-{each}", on=f"c{each % 5}") for each in range(number)]
+    apps = [application(f"app-{index}", on=f"c{index % 5}") for index in range(number)]
     view = seen(*objects(clusters), rules={"moves_per_target": limit}, **values)
-    arrivals = [each.target.name for each in decide_all(apps, view) if each.is_elective]
+    arrivals = [decision.target.name for decision in decide_all(apps, view) if decision.is_elective]
     assert max((arrivals.count(name) for name in arrivals), default=0) <= limit
 
 
@@ -261,25 +261,25 @@ def test_a_silent_cluster_is_left_neither_early_nor_unnoticed(clusters, values, 
     silent = cluster("silent", status={"state": "Offline", "conditions": conditions})
     rules = {"on_unreachable": "Move", "offline_after_seconds": limit}
     app = application(on="silent")
-    found = decided(app, *objects(clusters), silent, rules=rules, **values)
+    decision = decided(app, *objects(clusters), silent, rules=rules, **values)
     if seconds < limit:
-        assert found.stays
-        assert found.until == NOW + timedelta(seconds=limit - seconds)
+        assert decision.stays
+        assert decision.until == NOW + timedelta(seconds=limit - seconds)
     else:
-        assert (found.target is None) is (found.outcome == "NoSuitableTarget")
+        assert (decision.target is None) is (decision.outcome == "NoSuitableTarget")
 
 
 @given(CLUSTERS, VALUES, st.integers(0, 3), st.integers(0, 4), st.integers(1, 12))
 def test_no_more_are_made_to_leave_than_the_limits_say(clusters, values, limit, total, number):
     rules = {"forced_moves_per_cluster": limit, "forced_moves_total": total}
     away = [cluster(name, spec={"unschedulable": True}) for name in ("x", "y")]
-    apps = [application(f"app-{each}", on="xyz"[each % 3]) for each in range(number)]
+    apps = [application(f"app-{index}", on="xyz"[index % 3]) for index in range(number)]
     view = seen(*objects(clusters), *away, rules=rules, **values)
-    found = decide_all(apps, view)
-    left = [each.current for each in found if each.target is not None]
+    decisions = decide_all(apps, view)
+    left = [decision.current for decision in decisions if decision.target is not None]
     assert max((left.count(name) for name in "xyz"), default=0) <= (limit or number)
     assert len(left) <= (total or number)
-    waits = [each for each in found if each.outcome == "MoveLimited"]
+    waits = [decision for decision in decisions if decision.outcome == "MoveLimited"]
     assert all(wait.stays for wait in waits)
     assert not waits or len(left) >= min(limit or number, total or number)
 

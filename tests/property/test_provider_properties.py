@@ -1,4 +1,4 @@
-"""What must hold for every number that a provider says, and every address that it may have."""
+"""Properties of every number that a provider returns, and of every address that it may have."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ REFUSED_4 = [
 
 
 def outcome(function, *arguments):
-    """What it returns, or the error, which is one short line."""
+    """The result of the function, or its error, which is one short line."""
     try:
         return function(*arguments)
     except ProviderError as error:
-        found = error
-    assert str(found).isprintable()
-    assert len(str(found)) < 500
-    return found
+        provider_error = error
+    assert str(provider_error).isprintable()
+    assert len(str(provider_error)) < 500
+    return provider_error
 
 
 @many
@@ -95,9 +95,9 @@ def test_the_fixed_form_has_six_decimals(number):
 )
 def test_whatever_is_said_is_a_finite_number_or_an_error(said):
     for read in (parse_finite, *([parse_quantity] if isinstance(said, str) else [])):
-        found = outcome(read, said)
-        assert isinstance(found, ProviderError) or type(found) is float
-        assert isinstance(found, ProviderError) or math.isfinite(found)
+        result = outcome(read, said)
+        assert isinstance(result, ProviderError) or type(result) is float
+        assert isinstance(result, ProviderError) or math.isfinite(result)
 
 
 @many
@@ -157,15 +157,15 @@ authority = st.text("0123456789abcdefx.:[]%@-_/\\?# \t", max_size=40)
 @many
 @given(st.sampled_from(["http://", "https://", "HTTP://", "//", ""]), authority | st.text())
 def test_a_url_is_one_place_or_none(scheme, rest):
-    found = outcome(parse_server_url, scheme + rest)
-    if isinstance(found, ProviderError):
+    result = outcome(parse_server_url, scheme + rest)
+    if isinstance(result, ProviderError):
         return
-    host = found.raw_host
-    assert found.raw_user is None
-    assert 0 < found.port < 65536
+    host = result.raw_host
+    assert result.raw_user is None
+    assert 0 < result.port < 65536
     assert re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:.]+", host)
-    assert host_and_port(found).endswith(f":{found.port}")
-    address = literal_address(found)
+    assert host_and_port(result).endswith(f":{result.port}")
+    address = literal_address(result)
     if address is not None:
         # It is one that can be checked, and it is checked as it will be connected to.
         outcome(AddressFilter().check, address, host)

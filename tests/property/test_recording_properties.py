@@ -63,11 +63,11 @@ def questions(draw):
 
 
 @many
-@given(question=questions(), inherited=marks, found=policies(), may_patch=st.booleans())
+@given(question=questions(), inherited=marks, policy_manifests=policies(), may_patch=st.booleans())
 def test_no_secret_is_recorded_and_every_answer_is_given_again(
-    question, inherited, found, may_patch
+    question, inherited, policy_manifests, may_patch
 ):
-    engine = engine_of(family(inherited), *found)
+    engine = engine_of(family(inherited), *policy_manifests)
     line, response, outcome = recorded(copy.deepcopy(question), engine, may_patch=may_patch)
     assert outcome == WRITTEN
     assert CANARY.encode() not in line

@@ -1,4 +1,4 @@
-"""What fits goes on fitting where there is more room, and no JSON whatever harms the reader."""
+"""A pod that fits also fits where more is free, and no JSON breaks the reader."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def worlds(draw):
         tolerations=tuple(draw(st.lists(TOLERATIONS, max_size=2))),
         unsupported=draw(st.sampled_from([(), (), ("volumes",)])),
     )
-    found = draw(st.dictionaries(RESOURCES, st.integers(0, 12), max_size=3))
+    amounts = draw(st.dictionaries(RESOURCES, st.integers(0, 12), max_size=3))
     node = Node(
         name="n",
         labels=draw(LABELS),
         taints=draw(TAINTS),
-        allocatable={**found, "pods": draw(st.integers(0, 5))},
+        allocatable={**amounts, "pods": draw(st.integers(0, 5))},
     )
     return pending, node, present
 
@@ -128,7 +128,7 @@ def test_less_on_the_node_is_never_worse(world, namespaces, data):
     assert RANK[after.fits] >= RANK[before.fits]
     # Whoever is gone has nothing to say elsewhere either.
     elsewhere = rivals(
-        pending.pod, [(one, Node(name="m", labels=node.labels)) for one in present], {}
+        pending.pod, [(pod, Node(name="m", labels=node.labels)) for pod in present], {}
     )
     assert (
         RANK[fits(pending, node, fewer, rivals=elsewhere).fits]
@@ -159,15 +159,15 @@ def test_more_room_and_more_patience_are_never_worse(world, namespaces, tolerati
 @settings(max_examples=cases(300))
 @given(worlds(), SPACE_LABELS)
 def test_what_is_added_up_is_what_is_there(world, namespaces):
-    """The resources alone, counted anew in the plainest way."""
+    """The resources alone, recounted in the simplest way."""
     pending, node, present = world
     verdict = fits(pending, node, present, namespaces=namespaces)
-    running = [one for one in present if one.phase != "Succeeded"]
+    running = [pod for pod in present if pod.phase != "Succeeded"]
     asked = dict(pending.pod.requests)
     lacking = [
         name
         for name in asked
-        if asked[name] + sum(dict(one.requests).get(name, 0) for one in running)
+        if asked[name] + sum(dict(pod.requests).get(name, 0) for pod in running)
         > node.allocatable.get(name, 0)
     ]
     assert [reason for reason in verdict.reasons if reason.startswith("too little")] == [
@@ -194,7 +194,7 @@ LISTS = st.lists(st.tuples(ASKED, st.booleans()), max_size=4)
 
 
 def exact(text):
-    """In thousandths, rounded up."""
+    """The quantity in thousandths, rounded up."""
     suffix = max((size for size in SIZES if text.endswith(size)), key=len)
     value = int(text.removesuffix(suffix)) * SIZES[suffix] * 1000
     return -(-value.numerator // value.denominator)
@@ -214,12 +214,12 @@ def most_at_a_time(inits, containers, resource):
 @settings(max_examples=cases(300))
 @given(LISTS, st.lists(ASKED, min_size=1, max_size=3), ASKED)
 def test_a_pod_asks_for_what_runs_at_a_time(inits, containers, overhead):
-    found = effective(
+    requested = effective(
         Asking(
             tuple(Container("c", Resources(container)) for container in containers),
             tuple(
-                Container("i", Resources(each), restart_policy="Always" if stays else None)
-                for each, stays in inits
+                Container("i", Resources(resources), restart_policy="Always" if stays else None)
+                for resources, stays in inits
             ),
             overhead=overhead,
         )
@@ -229,7 +229,7 @@ def test_a_pod_asks_for_what_runs_at_a_time(inits, containers, overhead):
         amount = most_at_a_time(inits, containers, name) + exact(overhead.get(name, "0"))
         if amount:
             expected[name] = -(-amount // divisor)
-    assert dict(found) == expected
+    assert dict(requested) == expected
 
 
 ANYTHING = st.recursive(
@@ -253,34 +253,36 @@ def places(value, at=()):
     """Every place in a JSON value."""
     yield at
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, each in items:
+    for key, item in items:
         yield (*at, key)
-        if isinstance(each, dict | list):
-            yield from places(each, (*at, key))
+        if isinstance(item, dict | list):
+            yield from places(item, (*at, key))
 
 
-def placed(value, at, other):
+def placed(value, at, replacement):
     if not at:
-        return other
+        return replacement
     manifest = copy.deepcopy(value)
     inner = manifest
     for key in at[:-1]:
         inner = inner[key]
-    inner[at[-1]] = other
+    inner[at[-1]] = replacement
     return manifest
 
 
 def answers_to(line):
-    return [msgspec.json.decode(msgspec.json.encode(one)) for one in answer_lines([line], judge)]
+    return [
+        msgspec.json.decode(msgspec.json.encode(answer)) for answer in answer_lines([line], judge)
+    ]
 
 
 @settings(max_examples=cases(500))
 @given(st.sampled_from(CASES), st.data(), ANYTHING)
-def test_no_json_breaks_the_reader(case, data, other):
+def test_no_json_breaks_the_reader(case, data, replacement):
     node, present, pod = case.on("fit-1")
     line = {"id": 1, "node": node, "pods": present, "pod": pod, "namespaces": KNOWN}
     at = data.draw(st.sampled_from(list(places(line))))
-    text = json.dumps(placed(line, at, other)).encode()
+    text = json.dumps(placed(line, at, replacement)).encode()
     (answer,) = answers_to(text)
     assert set(answer) in ({"id", "fits", "reasons"}, {"line", "id", "error"})
     assert "\n" not in answer.get("error", "")
@@ -297,14 +299,14 @@ def refusal(read, text):
 
 @settings(max_examples=cases(500))
 @given(st.sampled_from(CASES), st.data(), ANYTHING)
-def test_readers_raise_one_error_only(case, data, other):
+def test_readers_raise_one_error_only(case, data, replacement):
     node, _, pod = case.on("fit-1")
     given = data.draw(st.sampled_from([node, pod]))
     at = data.draw(st.sampled_from(list(places(given))))
-    text = json.dumps(placed(given, at, other)).encode()
+    text = json.dumps(placed(given, at, replacement)).encode()
     for read in (decode_pod, decode_node, decode_budget, decode_namespace):
-        for each in (text, text[:-1]):
-            assert "\n" not in refusal(read, each)
+        for variant in (text, text[:-1]):
+            assert "\n" not in refusal(read, variant)
 
 
 @settings(max_examples=cases(500))

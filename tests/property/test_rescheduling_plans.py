@@ -1,4 +1,4 @@
-"""What must hold for every plan, compared with trying all sets of victims (rescheduler-spec 8)."""
+"""Properties of every plan, compared with trying all sets of victims (rescheduler-spec 8)."""
 
 from __future__ import annotations
 
@@ -46,41 +46,41 @@ def without(pods, victims):
 @parts
 def test_victims_suffice_and_none_is_one_too_many(part):
     for seed, case in some(part):
-        found = planned(case)
-        for each in (found.candidate, *found.runners_up):
-            if each is None:
+        planning = planned(case)
+        for node_plan in (planning.candidate, *planning.runners_up):
+            if node_plan is None:
                 continue
-            where = next(node for node in case.nodes if node.name == each.node)
-            there = present(case, each.node)
-            by_uid = {one.uid: one for one in there}
-            victims = [by_uid[one.uid] for one in each.victims]
+            where = next(node for node in case.nodes if node.name == node_plan.node)
+            there = present(case, node_plan.node)
+            by_uid = {pod.uid: pod for pod in there}
+            victims = [by_uid[victim.uid] for victim in node_plan.victims]
             left = without(there, victims)
             assert fits(case, where, left), seed
-            for one in victims:
-                assert not fits(case, where, [*left, one]), seed
-                assert not is_required(one, case.settings), seed
+            for victim in victims:
+                assert not fits(case, where, [*left, victim]), seed
+                assert not is_required(victim, case.settings), seed
             tier, violations = tier_of(victims, case)
-            assert each.tier == tier, seed
-            assert violations == sum(victim.violates for victim in each.victims), seed
-            if each.tier < 3:
+            assert node_plan.tier == tier, seed
+            assert violations == sum(victim.violates for victim in node_plan.victims), seed
+            if node_plan.tier < 3:
                 assert is_allowed(victims, case.budgets) == 0, seed
-            assert planned(case) == found, seed
+            assert planned(case) == planning, seed
     assert seed >= CASES - PARTS
 
 
 @parts
 def test_no_set_of_victims_is_better(part):
-    """By one resource always; by several the way of choosing is one of thumb (deviations below)."""
+    """One resource gives the best set always; several give it by a heuristic (deviations below)."""
     for seed, case in some(part):
         if not case.has_one_resource:
             continue
-        found, wanted = planned(case).candidate, best(case)
-        assert (found is None) == (wanted is None), seed
-        if found is None:
+        chosen, wanted = planned(case).candidate, best(case)
+        assert (chosen is None) == (wanted is None), seed
+        if chosen is None:
             continue
-        assert found.tier == wanted.tier, seed
+        assert chosen.tier == wanted.tier, seed
         if case.is_equal and case.settings.score_order != "random":
-            assert len(found.victims) == wanted.count, seed
+            assert len(chosen.victims) == wanted.count, seed
     assert seed >= CASES - PARTS
 
 
@@ -91,17 +91,17 @@ def test_with_several_resources_few_plans_are_not_the_best(record_property):
         if case.has_one_resource:
             continue
         tried += 1
-        found, wanted = planned(case).candidate, best(case)
-        if wanted is None or found is None:
+        chosen, wanted = planned(case).candidate, best(case)
+        if wanted is None or chosen is None:
             # Whatever goes can go, unless budgets forbid it: then it is a matter of shares.
-            assert found is None, seed
+            assert chosen is None, seed
             assert wanted is None or not case.settings.allow_pdb_violation, seed
             nowhere += wanted is not None
             continue
-        assert found.tier >= wanted.tier, seed
-        worse += found.tier > wanted.tier
+        assert chosen.tier >= wanted.tier, seed
+        worse += chosen.tier > wanted.tier
         if case.is_equal and case.settings.score_order != "random":
-            more += len(found.victims) > wanted.count
+            more += len(chosen.victims) > wanted.count
     for name, count in {"tried": tried, "nowhere": nowhere, "tier": worse, "count": more}.items():
         record_property(name, count)
     print(f"{tried} tried, not found {nowhere}, tier {worse}, count {more}")  # noqa: T201
@@ -115,15 +115,15 @@ def test_the_order_of_events_makes_no_difference(part):
     for seed, case in some(part):
         account = Cluster()
         rng = random.Random(seed)  # noqa: S311 - a fixed seed
-        for what, each in shuffled(case, seed):
+        for what, obj in shuffled(case, seed):
             if what == "gone":
-                account.remove_pod(each.uid)
-            elif isinstance(each, Node):
-                account.put_node(each)
-            elif isinstance(each, Budget):
-                account.put_budget(each)
+                account.remove_pod(obj.uid)
+            elif isinstance(obj, Node):
+                account.put_node(obj)
+            elif isinstance(obj, Budget):
+                account.put_budget(obj)
             else:
-                account.put_pod(each)
+                account.put_pod(obj)
             if rng.random() < 0.3:
                 planned(case, account)
         assert planned(case, account) == planned(case), seed
@@ -134,12 +134,12 @@ def test_the_order_of_events_makes_no_difference(part):
 def test_a_node_alone_gives_the_same(part):
     for seed, case in some(part):
         account = cluster(*case.objects)
-        found = planned(case, account)
-        for each in (found.candidate, *found.runners_up):
-            if each is None:
+        planning = planned(case, account)
+        for node_plan in (planning.candidate, *planning.runners_up):
+            if node_plan is None:
                 continue
-            where = account.node(each.node)
-            pods = [pod for pod in case.pods if pod.node == each.node]
+            where = account.node(node_plan.node)
+            pods = [pod for pod in case.pods if pod.node == node_plan.node]
             alone = plan_on(account, where, pods, case.pending, case.settings, NOW)
-            assert alone.candidate == each, seed
+            assert alone.candidate == node_plan, seed
     assert seed >= CASES - PARTS

@@ -26,39 +26,39 @@ def _small_slices(monkeypatch):
 def change(account, rng):
     """Something of what may happen to nodes and to the pods on them."""
     nodes = account.nodes()
-    pods = [each for node in nodes for each in account.pods_on(node.name)]
+    pods = [pod for node in nodes for pod in account.pods_on(node.name)]
     kind = rng.randrange(7)
     if kind < 4 and nodes:
-        one = rng.choice(nodes)
+        node = rng.choice(nodes)
         if kind == 0:
-            account.remove_node(one.name)
+            account.remove_node(node.name)
         elif kind == 1:
-            account.put_node(replace(one, is_ready=not one.is_ready))
+            account.put_node(replace(node, is_ready=not node.is_ready))
         elif kind == 2:
-            more = {name: rng.randint(0, 2 * amount) for name, amount in one.allocatable.items()}
-            account.put_node(replace(one, allocatable=more))
+            more = {name: rng.randint(0, 2 * amount) for name, amount in node.allocatable.items()}
+            account.put_node(replace(node, allocatable=more))
         else:
             # Another one of the same name, without the pods of the first.
-            account.remove_node(one.name)
+            account.remove_node(node.name)
             for pod in pods:
-                if pod.node == one.name and rng.random() < 0.5:
+                if pod.node == node.name and rng.random() < 0.5:
                     account.remove_pod(pod.uid)
-            account.put_node(replace(one, uid=f"{one.uid}-again"))
+            account.put_node(replace(node, uid=f"{node.uid}-again"))
     elif pods:
-        one = rng.choice(pods)
+        pod = rng.choice(pods)
         if kind == 4:
-            account.remove_pod(one.uid)
+            account.remove_pod(pod.uid)
         elif kind == 5:
-            account.put_pod(replace(one, deletion=NOW + rng.choice((1, 60))))
+            account.put_pod(replace(pod, deletion=NOW + rng.choice((1, 60))))
         else:
-            again = replace(one, uid=f"{one.uid}-again", node=rng.choice(nodes).name)
+            again = replace(pod, uid=f"{pod.uid}-again", node=rng.choice(nodes).name)
             account.put_pod(replace(again, priority=rng.choice((0, 5)), grace=rng.choice((5, 60))))
 
 
 def has_neighbours(case):
     """Whether it matters to any pod who else is there."""
     everyone = [case.pending.pod, *(obj for obj in case.objects if isinstance(obj, Pod))]
-    return any(each.anti_affinity or each.ports for each in everyone)
+    return any(pod.anti_affinity or pod.ports for pod in everyone)
 
 
 @pytest.mark.parametrize("part", range(5))
@@ -73,7 +73,7 @@ def test_what_changes_between_two_slices_counts(part):
             try:
                 next(steps)
             except StopIteration as end:
-                found = end.value
+                planning = end.value
                 break
             if rng.random() < 0.5:
                 change(account, rng)
@@ -81,8 +81,8 @@ def test_what_changes_between_two_slices_counts(part):
             # Whom pods keep away is asked once; that is verified before anybody goes.
             continue
         after = plan(account, case.pending, case.settings, NOW)
-        assert found.candidate == after.candidate, seed
-        assert found.runners_up == after.runners_up, seed
+        assert planning.candidate == after.candidate, seed
+        assert planning.runners_up == after.runners_up, seed
         changed += after.candidate != before.candidate
     # Else nothing was tried.
     assert changed > CASES / 5 / 20

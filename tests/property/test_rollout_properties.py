@@ -1,4 +1,4 @@
-"""What must hold for applications that move, whatever dies, fails or changes its mind meanwhile."""
+"""Properties of applications that move, whatever dies, fails or changes meanwhile."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_at_rest_exactly_one_cluster_has_exactly_what_is_desired(chance, order):
     members.settle()
     assert members.holders == {members.record.scheduled_to}
     held = members.objects[members.record.scheduled_to]
-    assert held.keys() == {each.key for each in members.desired}
+    assert held.keys() == {manifest.key for manifest in members.desired}
     assert members.record.running_on == members.record.scheduled_to
     assert set(members.record.inventory) == members.holders
     assert members.record.pending == {}
@@ -126,6 +126,6 @@ def test_with_create_first_a_ready_application_never_goes_before_its_successor(c
             case 2:
                 members.now += chance.choice([1, 30, 100])
         passed(members)
-        whole = {each.key for each in members.desired}
+        whole = {manifest.key for manifest in members.desired}
         running = members.record.running_on
         assert members.objects[running].keys() == whole

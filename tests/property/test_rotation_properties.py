@@ -1,4 +1,4 @@
-"""What must hold for certificates in a shared Secret, whatever time, people and chance do to it."""
+"""Properties of certificates in a shared Secret, whatever time, users and faults do to it."""
 
 from __future__ import annotations
 

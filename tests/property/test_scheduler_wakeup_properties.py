@@ -1,4 +1,4 @@
-"""Pods in a scheduler whose replicas lag and whose watch is behind: who may run is never left."""
+"""Pods that may run are always woken, though replicas of the scheduler and its watch lag."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Scene:
         if not self.wakes or self.is_bound:
             return
         self.wakes = 0
-        found = self.versions[max(len(self.versions) - 1 - lag, 0)]
+        known_version = self.versions[max(len(self.versions) - 1 - lag, 0)]
         candidate = CandidatePod(
             namespace="prod",
             annotations=self.pod["metadata"]["annotations"],
@@ -126,7 +126,7 @@ class Scene:
             ),
         )
         answer = scheduling_permission(
-            candidate, lambda _key: found, deadline=DEADLINE, now=self.now
+            candidate, lambda _key: known_version, deadline=DEADLINE, now=self.now
         )
         if answer.refusal or answer.avoided:
             words = answer.refusal or ", 1 ".join(answer.avoided.values())
@@ -185,13 +185,13 @@ def test_whoever_may_run_does_and_nobody_is_woken_for_nothing(steps):
 @settings(max_examples=cases(1000))
 @given(actions)
 def test_each_state_is_told_once_and_each_deadline_too(steps):
-    """By one leader whose watch is not behind, of replicas that know all."""
+    """One leader with a current watch reports each state once, to replicas that are current."""
     scene = Scene()
     changes = 0
     before = ("", None)
     for action, value in steps:
         is_passed = approval(scene.version).is_given
-        # Whoever leads anew asks once more at most, and checks that passed stay so.
+        # A new leader asks one more time at most, and passed checks stay passed.
         if action == "lead" or (is_passed and (value in STATES or action == "restart")):
             continue
         scene.do(action, 0 if action == "ask" else value)
@@ -208,5 +208,5 @@ def test_each_state_is_told_once_and_each_deadline_too(steps):
         scene.look()
         assert scene.patches == patches
     assert scene.patches <= changes
-    deadlines = [each.obj.status.start_time for each in scene.signals.kept]
+    deadlines = [report.obj.status.start_time for report in scene.signals.kept]
     assert len(deadlines) == len(set(deadlines))

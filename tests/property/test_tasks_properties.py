@@ -1,4 +1,4 @@
-"""What must hold for tasks and their Jobs, whatever people write into them."""
+"""Properties of tasks and their Jobs, whatever users write into them."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def test_json_is_go_s_and_says_the_same(value):
 @some
 @given(name=names, previous=st.one_of(st.just(""), names))
 def test_a_jobs_name_is_always_valid(name, previous):
-    found = job_name(read(task(name)), previous)
-    assert len(found) <= 63
-    assert SUBDOMAIN.fullmatch(found)
+    made_name = job_name(read(task(name)), previous)
+    assert len(made_name) <= 63
+    assert SUBDOMAIN.fullmatch(made_name)
 
 
 @some
 @given(name=names, check=st.sampled_from(["pre", "post", "promotion"]), previous=names)
 def test_a_tasks_name_is_always_valid(name, check, previous):
-    found = task_name("uid", check, name, previous)
-    assert len(found) <= 253
-    assert SUBDOMAIN.fullmatch(found)
-    assert found.startswith(f"{check}-")
+    made_name = task_name("uid", check, name, previous)
+    assert len(made_name) <= 253
+    assert SUBDOMAIN.fullmatch(made_name)
+    assert made_name.startswith(f"{check}-")
 
 
 @some
@@ -100,16 +100,19 @@ def test_a_task_is_made_of_anything(own, inherited, carrier, timeout, labels):
 def test_s28_a_job_differs_by_values_only(parameters, metadata, command, url, name):
     spec = {"httpRef": {"url": url}, "parameters": {"map": parameters}, "cmdParameters": command}
     context = {"workloadName": name, "appName": name, "metadata": metadata}
-    found = job(definition(deno=spec), context=context)
-    values = {each["name"]: expanded(each["value"], VARIABLES) for each in environment(found)}
+    created = job(definition(deno=spec), context=context)
+    values = {
+        variable["name"]: expanded(variable["value"], VARIABLES)
+        for variable in environment(created)
+    }
     assert json.loads(values.pop("DATA", "{}")) == parameters
     assert json.loads(values.pop("KEPTN_CONTEXT"))["appName"] == name
     assert values == {"CMD_ARGS": command, "SCRIPT": url}
     plain = job(definition(deno={"httpRef": {"url": "u"}}))
-    for obj in (found, plain):
+    for obj in (created, plain):
         obj["spec"]["template"]["spec"]["containers"][0].pop("env")
         obj["metadata"].pop("annotations")
-    assert found == plain
+    assert created == plain
 
 
 links = st.lists(
@@ -128,21 +131,21 @@ def test_references_end_in_code_in_nothing_or_in_a_circle(graph):
         if has_code and number:
             spec["inline"] = {"code": str(number)}
         definitions.append(definition(f"d{number}", deno=spec))
-    found = resolve(read(task()), read(definitions[0]), find_in(*definitions))
+    resolved = resolve(read(task()), read(definitions[0]), find_in(*definitions))
     match by_hand(graph):
         case ("missing", name):
-            assert isinstance(found, Missing)
-            assert found.name == name
+            assert isinstance(resolved, Missing)
+            assert resolved.name == name
         case ("circle",):
-            assert isinstance(found, Unusable)
-            assert found.reason == "CyclicFunctionRef"
+            assert isinstance(resolved, Unusable)
+            assert resolved.reason == "CyclicFunctionRef"
         case ("code", code, parameters):
-            assert isinstance(found, Function)
-            assert (found.code, found.parameters) == (code, parameters)
+            assert isinstance(resolved, Function)
+            assert (resolved.code, resolved.parameters) == (code, parameters)
 
 
 def by_hand(graph):
-    """Where the references from the first definition end."""
+    """The end of the references from the first definition."""
     at, seen, merged = 0, [], {}
     while at < len(graph):
         if at in seen:

@@ -1,4 +1,4 @@
-"""What no node meets is what the rescheduler's fit says of each node, one by one."""
+"""The reported unmet requirements are those that the fit check fails on every single node."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
 
 def read(name, labels, taints):
     """A node as it is decoded."""
-    found = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
-    return decode_known(msgspec.json.encode(found))
+    manifest = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
+    return decode_known(msgspec.json.encode(manifest))
 
 
 HOSTS = st.dictionaries(st.just(HOST), NAMES, max_size=1)
@@ -91,17 +91,17 @@ def fits_one(pending, nodes):
 @settings(max_examples=cases(500))
 @given(PENDING, NODES)
 def test_a_pod_is_reported_if_it_fits_none_of_the_nodes(pending, nodes):
-    found = unmet(pending, known_nodes(nodes, ()))
-    assert (found is None) is fits_one(pending, nodes)
+    reason = unmet(pending, known_nodes(nodes, ()))
+    assert (reason is None) is fits_one(pending, nodes)
 
 
 @settings(max_examples=cases(500))
 @given(PENDING, NODES)
 def test_what_is_named_is_what_keeps_it_from_every_node(pending, nodes):
-    found = unmet(pending, known_nodes(nodes, ()))
-    if found is None:
+    reason = unmet(pending, known_nodes(nodes, ()))
+    if reason is None:
         return
-    _, requirements = found
+    _, requirements = reason
     tolerant = msgspec.structs.replace(pending, tolerations=(Toleration(operator="Exists"),))
     if requirements:
         assert not fits_one(tolerant, nodes)
@@ -115,7 +115,7 @@ def test_what_is_named_is_what_keeps_it_from_every_node(pending, nodes):
 @given(PENDING, NODES, st.dictionaries(KEYS, VALUES, max_size=2))
 def test_a_pool_never_adds_a_report(pending, nodes, labels):
     pool = Pool(labels)
-    without, beside = (unmet(pending, known_nodes(nodes, each)) for each in ((), (pool,)))
+    without, beside = (unmet(pending, known_nodes(nodes, pools)) for pools in ((), (pool,)))
     assert beside is None or without is not None
     if fits_one(pending, [Node(name="", labels={HOST: "", **labels})]):
         assert beside is None
