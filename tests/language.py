@@ -89,11 +89,6 @@ ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 PENDING: Final[tuple[str, ...]] = (
     "tests/cluster/",
     "tests/helpers/",
-<<<<<<< HEAD
-    "tests/property/",
-=======
-    "tests/unit/controller/lifecycle/",
->>>>>>> d9bdfc4e (tests: hold the language of the property and conformance tests)
 )
 """Folders whose docstrings, comments and names are still to be rewritten."""
 
