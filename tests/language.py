@@ -86,10 +86,7 @@ FRAGMENT: Final = re.compile(
 VAGUE: Final = {"each", "found", "one", "other"}
 """Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
-PENDING: Final[tuple[str, ...]] = (
-    "tests/cluster/",
-    "tests/helpers/",
-)
+PENDING: Final[tuple[str, ...]] = ("tests/cluster/",)
 """Folders whose docstrings, comments and names are still to be rewritten."""
 
 

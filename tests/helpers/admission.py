@@ -20,7 +20,7 @@ KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
 
 
 class Admission:
-    """What serves the review paths by one engine."""
+    """Server of the review paths, backed by one engine."""
 
     def __init__(self, log, engine, *, limits=None, tracer=None, shadow=None, **settings):
         self.output = log

@@ -75,7 +75,7 @@ def family(annotations=None, kind="Deployment"):
 
 
 class Answer(NamedTuple):
-    """What was answered about an object, and why."""
+    """The answer about an object, and the reason for it."""
 
     response: dict[str, Any]
     verdict: Any
@@ -123,7 +123,7 @@ def policy_engine(*policies, namespaces=None, **settings):
 
 
 def failed(document, engine, **request):
-    """What is answered about an object after a failure, whatever it was."""
+    """The answer about an object after any failure."""
     body = json.dumps(review(document, **request)).encode()
     result, decision = answer_failed(ReviewBody(body), engine, "internal-error", "it failed")
     return Answer(json.loads(result)["response"], decision.verdict, document)

@@ -1,4 +1,4 @@
-"""What an API server makes of an object of a kind before it stores it, as far as we rely on it."""
+"""Rules by which an API server changes and rejects objects before storage, as we rely on them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WITHOUT_STATUS = {
 }
 """Kinds whose status, if they have any, is written with the rest; a definition's is ours to set."""
 POD_FIELDS = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
-"""Of a pod's spec, what may change at all; images aside."""
+"""The fields of a pod's spec that can change at any time, images aside."""
 GATED_FIELDS = ("affinity", "nodeSelector")
-"""What may change besides while it waits at a gate."""
+"""The fields that can change in addition while the pod waits at a gate."""
 
 
 class RuleError(Exception):
@@ -65,7 +65,7 @@ def updated(resource, before, obj, subresource):
 
 
 def selectable(obj):
-    """What field selectors see of an object."""
+    """The fields of an object that field selectors see."""
     metadata = obj["metadata"]
     kept_fields = {
         "metadata.name": metadata["name"],

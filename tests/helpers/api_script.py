@@ -58,7 +58,7 @@ EXPECTED = [
 
 
 async def differences(client, namespace):
-    """Where an API server answers the script otherwise than expected: (found, expected)."""
+    """The answers to the script that differ from the expected ones, as (actual, expected)."""
     script = _Script(client, namespace)
     for act in (script.verbs, script.patches, script.watches, script.endings, script.kinds):
         await act()

@@ -66,7 +66,7 @@ class ApiServer:
     # What is there
 
     def put(self, resource, obj):
-        """Create or replace an object, as somebody else would; returns what is stored."""
+        """Create or replace an object, as another client would; returns the stored object."""
         obj = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "")
@@ -82,7 +82,7 @@ class ApiServer:
         return self.objects.all(resource)[namespace, name]
 
     def remove(self, resource, name, namespace=""):
-        """Delete an object, as somebody else would."""
+        """Delete an object, as another client would."""
         self.objects.delete(resource, namespace, name)
 
     def define(self, resource):
@@ -153,7 +153,7 @@ class ApiServer:
         return _whole(value, 201 if seen.verb == "create" else 200)
 
     def end(self, watch):
-        """Forget a watch that nobody reads."""
+        """Forget a watch that has no reader."""
         self._watches.pop(watch, None)
 
     def _authenticate(self, seen):
@@ -163,13 +163,13 @@ class ApiServer:
 
     def _groups(self):
         """The groups with their versions, as discovery tells them."""
-        found = {}
+        versions_by_group = {}
         for resource in self._defined.values():
             if resource.group:
-                found.setdefault(resource.group, {})[resource.api_version] = None
+                versions_by_group.setdefault(resource.group, {})[resource.api_version] = None
         groups = [
             {"name": name, "versions": [{"groupVersion": version} for version in versions]}
-            for name, versions in found.items()
+            for name, versions in versions_by_group.items()
         ]
         return {"kind": "APIGroupList", "groups": groups}
 

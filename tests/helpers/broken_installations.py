@@ -1,4 +1,4 @@
-"""What may be wrong with the cluster of ``helpers.examined``."""
+"""Faults of the cluster of ``helpers.examined``."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Visit:
         await self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True, clip=clip)
 
     async def grave_findings(self):
-        """What axe-core finds serious or critical: rule, where, and what is wrong there."""
+        """Serious and critical findings of axe-core: rule, place, and explanation."""
         await self.page.evaluate(ensure_axe().read_text())
         result = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         assert result["passes"], "axe-core checked nothing"
@@ -74,7 +74,7 @@ class Visit:
         ]
 
     async def overflow(self):
-        """By how many pixels the page is wider than the window, and what sticks out."""
+        """The pixels by which the page exceeds the window, and the elements that stick out."""
         return await self.page.evaluate(_OVERFLOW)
 
     async def tab_through(self, limit=400):
@@ -123,7 +123,7 @@ async def visited(browser, origin, **options):
 
 @contextlib.asynccontextmanager
 async def logged_in(browser, origin, token, **look):
-    """A visit of somebody who has logged in to the dashboard."""
+    """A visit of a user who has logged in to the dashboard."""
     async with visited(browser, origin, **look) as visit:
         answer = await visit.page.context.request.post(
             f"{visit.origin}/login",

@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What becomes of a request: when it reaches the server, if at all, and its answer us.
+    """The fate of a request: when it reaches the server, if at all, and its answer us.
 
     ``refusal`` is an error in place of an answer, ``instead`` of doing it or after.
     """
@@ -61,7 +61,7 @@ class LeaseServer:
         self.version = 100
 
     def put(self, **spec):
-        """Write it as somebody's hand would; None deletes a field."""
+        """Write the Lease as another client would; None deletes a field."""
         stored = self.stored or {"metadata": {"name": "leader"}, "spec": {}}
         changed = {**stored["spec"], **spec}
         self._keep({**stored, "spec": {k: v for k, v in changed.items() if v is not None}})
@@ -128,7 +128,7 @@ class Election:
         self.world.run(self.world.now + seconds)
 
     def working(self, within=1.0):
-        """Who has worked just now."""
+        """The candidates that have worked within the last seconds."""
         return {step.who for step in self.steps if step.time > self.world.now - within}
 
     def calls_of(self, who, since=0.0, method=None):
@@ -241,7 +241,7 @@ class Candidate:
         self.process.woke = self._all.world.now
 
     def cancel(self):
-        """As on SIGTERM."""
+        """Stop the candidate as SIGTERM does."""
         self.process.call_soon(self.process.main.cancel)
 
     @property
@@ -356,5 +356,5 @@ def first_step(election, who, since=0.0):
 
 
 def last_renewal(election, who):
-    """When the last renewal began that the server took."""
+    """The time at which the last renewal began that the server accepted."""
     return max(call.time for call in election.calls if call.who == who and call.method == "PUT")

@@ -15,7 +15,7 @@ class Margins(NamedTuple):
     """Delays that cause no failed handshake."""
 
     copies: timedelta
-    """How long after a write a client may still use the caBundle of before."""
+    """The time after a write for which a client can still use the previous caBundle."""
     serving: timedelta
     """Delay until the controller renews the serving certificate and every replica reads it."""
     authority: timedelta

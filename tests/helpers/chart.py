@@ -32,7 +32,7 @@ def written():
 
 
 def helm(*arguments, program="helm", kubeconfig="/dev/null"):
-    """Run Helm with caches and settings of nobody; nothing but the result is looked at."""
+    """Run Helm with empty caches and settings; nothing but the result is looked at."""
     with tempfile.TemporaryDirectory() as home:
         environment = {
             "HOME": home,

@@ -1,4 +1,4 @@
-"""What cluster tests apply: a workload of each kind, policies, and our webhook registrations."""
+"""Manifests of cluster tests: a workload of each kind, policies, and our webhook registrations."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def delete(kubectl, *manifests):
 
 
 def read(kubectl, manifest):
-    """What the API server holds of a manifest's objects, by kind; an empty dict for nothing."""
+    """The stored objects of a manifest by kind; an empty dict for nothing."""
     given, stored = json.loads(manifest), Stored(kubectl.__self__)
     kinds = {
         item["kind"]: stored.find(path_of(item, item["metadata"]["name"]))

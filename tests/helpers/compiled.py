@@ -13,7 +13,7 @@ FIRST, SECOND = "0a1b2c3d", "4e5f6a7b"
 MODED = "example.com/moded"
 TOLERATION = {"key": MODED, "operator": "Exists", "effect": "NoSchedule"}
 RULES = {"nodeSelector": {MODED: "yes"}, "tolerations": [TOLERATION]}
-"""What ``SPEC`` adds to pods with the label MODED."""
+"""The fields that ``SPEC`` adds to pods with the label MODED."""
 _TOLERATIONS = "object.spec.?tolerations.orValue([])"
 _VALUE = f'{{"key": "{MODED}", "operator": "Exists", "effect": "NoSchedule"}}'
 EXPRESSION = f"""

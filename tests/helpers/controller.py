@@ -33,7 +33,7 @@ async def connected(kubeconfig):
 
 
 def server_of(manager, kind):
-    """What serves a port of a manager, by its class; None where nothing does."""
+    """The server of a port of a manager, by its class; None if no server uses the port."""
     servers = [run.__self__ for run in manager.background if hasattr(run, "__self__")]
     return next((server for server in servers if isinstance(server, kind)), None)
 
@@ -114,7 +114,7 @@ class Watched:
         return value, time.monotonic() - begun
 
     async def write(self, resource, change):
-        """Change what is stored as somebody else would: ``change`` gets it and returns it."""
+        """Change a stored object as another client would; ``change`` maps old to new."""
         is_secret = resource == SECRETS
         name = SECRET if is_secret else NAME
         namespace = self._namespace if is_secret else None

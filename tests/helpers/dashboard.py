@@ -73,8 +73,8 @@ class Filled(LifecycleStores):
 
     def fill(self, count):
         """So many objects of each kind, over five namespaces, in all states."""
-        for each in NAMESPACES if count else ():
-            self.namespace(each)
+        for namespace_name in NAMESPACES if count else ():
+            self.namespace(namespace_name)
         for number in range(count):
             namespace = NAMESPACES[number % len(NAMESPACES)]
             name = f"{GOODS[number % len(GOODS)]}-{number}"

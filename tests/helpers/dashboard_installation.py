@@ -68,13 +68,13 @@ class DashboardInstallation:
         return name, self.token(name)
 
     def grant(self, name, namespace):
-        """Let somebody see one namespace more."""
+        """Let the user see one more namespace."""
         account = f"--serviceaccount={PEOPLE}:{name}"
         role = f"--clusterrole={VIEWER}"
         self.kubectl("create", "rolebinding", name, role, account, f"--namespace={namespace}")
 
     def revoke(self, name, namespace):
-        """Let somebody see one namespace less."""
+        """Let the user see one namespace less."""
         self.kubectl("delete", "rolebinding", name, f"--namespace={namespace}")
 
     def token(self, name, *flags):
@@ -83,7 +83,7 @@ class DashboardInstallation:
         return self.kubectl("create", "token", name, where, *flags).stdout.strip()
 
     def waiting(self, namespace, name):
-        """A policy, and a Deployment whose pod waits for a task that nobody has defined."""
+        """A policy, and a Deployment whose pod waits for an undefined task."""
         items = [
             policy(name, namespace, nodeSelector={"example.com/dashboard": "x"}),
             deployment(name, keptn(name, pre_deployment_tasks="audit")),
@@ -93,7 +93,7 @@ class DashboardInstallation:
             self.kubectl("create", where, "-f=-", stdin=json.dumps(item))
 
     def restart(self, *flags):
-        """Start the controller anew with these flags after the others."""
+        """Restart the controller with these flags after the others."""
         self.installation.restart("controller", (*self.flags, *flags))
 
     def listening(self):
@@ -106,7 +106,7 @@ class DashboardInstallation:
         eventually(is_open)
 
     def watches(self):
-        """What the controller watches, by the names of its mirrors."""
+        """The watches of the controller, by the names of its mirrors."""
         pattern = r'^harbourmaster_watch_lists_total.resource="([^"]*)"'
         return set(re.findall(pattern, self.metrics(), re.MULTILINE))
 
@@ -118,7 +118,7 @@ class DashboardInstallation:
 
     @contextlib.asynccontextmanager
     async def pages(self, token=None, **headers):
-        """What a person with a bearer token gets; redirects are shown, not followed."""
+        """A client of the pages with a bearer token; redirects are shown, not followed."""
         headers = dict(headers)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"

@@ -44,7 +44,7 @@ class StaticSource:
 
 
 class StaticWaits:
-    """What is known of the objects for which pods wait, by namespace."""
+    """Known states of the objects for which pods wait, by namespace."""
 
     def __init__(self):
         self.items = {}

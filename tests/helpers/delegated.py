@@ -65,7 +65,7 @@ class Chance(random.Random):
     """Random parts of policies and pods, of few keys and values, so that many are equal."""
 
     def maybe(self, make, share=0.5):
-        """What is made, in so many cases; else nothing."""
+        """Make the value in that share of the cases; nothing in the others."""
         return make() if self.random() < share else None
 
     def several(self, make, least=0, most=3):

@@ -11,7 +11,7 @@ import sys
 
 
 class Demonstration:
-    """What a demo printed until ``last`` matched, and the folder in which all of it runs on."""
+    """The output of a demo until ``last`` matched, and the folder in which all of it runs on."""
 
     def __init__(self, directory, child, last):
         self.directory = directory

@@ -26,7 +26,7 @@ QUICK = {
 
 
 def refused_by_budget(retry_after=None):
-    """What the API server says of a disruption budget that allows nothing."""
+    """The API server's answer if a disruption budget allows nothing."""
     details = {"causes": [{"reason": "DisruptionBudget", "message": "needs 1 healthy pods"}]}
     if retry_after is not None:
         details["retryAfterSeconds"] = retry_after
@@ -34,12 +34,12 @@ def refused_by_budget(retry_after=None):
 
 
 def refused_by_admission():
-    """The same of a policy."""
+    """The API server's answer if an admission policy denies the eviction."""
     return StatusError(422, "is forbidden: ValidatingAdmissionPolicy denied request")
 
 
 def refused_by_two_budgets():
-    """The same of two budgets: neither a reason nor details."""
+    """The API server's answer if two budgets match: neither a reason nor details."""
     text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
     return StatusError(500, text, reason="")
 
@@ -80,7 +80,7 @@ class EvictingApi(FakeApi):
         return answer
 
     def _without_nulls(self, seen, name):
-        """The same patch without the tests that the real one does: what is absent is null to it."""
+        """The patch without its tests for null: to the real server absent fields are null."""
         operations = json.loads(seen.body)
         node = self.objects.get(NODES, "", name)
         for obj in operations:
@@ -190,7 +190,7 @@ class EvictingApi(FakeApi):
         return self.get(NODES, node)["spec"].get("taints") or []
 
     def reservations(self, node="n1"):
-        """What our annotation on a node says; None where it is not there."""
+        """The value of our annotation on a node; None if it is absent."""
         text = (self.get(NODES, node)["metadata"].get("annotations") or {}).get(ANNOTATION)
         return None if text is None else json.loads(text)
 

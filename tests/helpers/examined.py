@@ -49,7 +49,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 class ExaminedCluster:
-    """What the API server holds and answers; it stands in for a Client.
+    """Content and answers of an API server, in place of a Client.
 
     ``forbidden`` has plurals that may not be read, ``refused`` rights that our accounts lack, as
     (verb, plural). ``admit`` gets a pod that is tried; it returns the pod or raises ApiError.
@@ -81,10 +81,10 @@ class ExaminedCluster:
         }
         self.put(SECRETS, {"metadata": named(SECRET_NAME), "data": data})
         home = Home(HOME, f"{HOME}-uid")
-        for resource, one in desired_configurations(
+        for resource, configuration in desired_configurations(
             self.settings.webhook, home, self.authority.certificate
         ).items():
-            self.put(resource, one)
+            self.put(resource, configuration)
         for folder, name in (("controller", CONTROLLER), ("webhook", WEBHOOK)):
             text = (DEPLOY / folder / "deployment.yaml").read_text()
             deployment = yaml.load(text, yaml.CSafeLoader)
@@ -140,12 +140,12 @@ class ExaminedCluster:
 
     async def list(self, resource, namespace=None, **_):
         self._may("list", resource)
-        found = [
+        listed = [
             msgspec.Raw(msgspec.json.encode(obj))
             for (kind, place, _), obj in self.objects.items()
             if kind == resource and namespace in {None, place}
         ]
-        return ListPage(tuple(found), "1", "")
+        return ListPage(tuple(listed), "1", "")
 
     async def create(self, resource, obj, namespace=None, *, dry_run=False):
         if resource == SELF_ACCESS_REVIEWS:
@@ -185,14 +185,14 @@ class ExaminedCluster:
     # What is asked on the way
 
     def answered(self, pod):
-        """As our webhook answers."""
+        """Answer a pod as our webhook does."""
         asked = review(pod, namespace=pod["metadata"]["namespace"])
         asked["request"]["dryRun"] = True
         body, _ = answer(msgspec.json.encode(asked), self.engine)
         return patched(pod, msgspec.json.decode(body)["response"])
 
     def judged(self, resource, obj):
-        """As a webhook that answers: a policy that is wrong is refused."""
+        """Answer an object as a working webhook does: an invalid policy is denied."""
         if resource == CLUSTER_POLICIES:
             text = 'admission webhook "policies.harbourmaster.dev" denied the request: spec'
             raise ForbiddenError(text, status=403)
@@ -251,19 +251,19 @@ def told(report, *severities):
     ]
 
 
-async def finds(cluster, found, text, break_it):
+async def finds(cluster, label, text, break_it):
     """Assert that a change is found as told, and return the report.
 
-    ``found`` is the check and the severity, ``text`` how the finding begins.
+    ``label`` is the check and the severity, ``text`` how the finding begins.
     """
     break_it(cluster)
     report = await examined(cluster)
-    check, _, severity = found.rpartition(" ")
+    check, _, severity = label.rpartition(" ")
     findings = [
-        one
-        for one in report.findings
-        if (one.check, one.severity) == (check, severity)
-        and f"{one.subject}: {one.text}".startswith(text)
+        finding
+        for finding in report.findings
+        if (finding.check, finding.severity) == (check, severity)
+        and f"{finding.subject}: {finding.text}".startswith(text)
     ]
     assert findings, told(report, "fault", "warning", "unknown", "note")
     if severity == "note":

@@ -69,7 +69,7 @@ class ReplayServer:
 
 
 def differences(wanted, request, body):
-    """What a request has else than ``wanted``."""
+    """The parts of a request that differ from ``wanted``."""
     obj = {
         "method": request.method,
         "path": request.path,

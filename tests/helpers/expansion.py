@@ -1,4 +1,4 @@
-"""What the kubelet makes of values in a container's environment."""
+"""The kubelet's expansion of values in a container's environment."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CHECKED = {"pre_deployment_task_status": (ItemStatus(definition_name="smoke", st
 
 
 class Mirror:
-    """In place of a reflector; it is filled and in contact unless a test says otherwise."""
+    """Stand-in for a reflector; it is filled and in contact unless a test says otherwise."""
 
     def __init__(self, *versions):
         self.synced = asyncio.Event()

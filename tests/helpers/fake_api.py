@@ -99,7 +99,7 @@ class FakeApi(ApiServer, Planned):
 
     @property
     def watches(self):
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._watches)
 
     async def until_watched(self, count=1):

@@ -1,4 +1,4 @@
-"""What the fake API server was asked, and what is to go wrong with it."""
+"""Recorded requests to the fake API server, and the faults to inject."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is to go wrong, and for which requests."""
+    """A fault to inject, and the requests that it hits."""
 
     method: str
     pattern: re.Pattern

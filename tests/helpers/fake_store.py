@@ -65,7 +65,7 @@ class Change(NamedTuple):
     after: dict | None
 
     def event(self, query, namespace):
-        """What a watch is told of it, or None."""
+        """The event that a watch of this query receives, or None."""
         was = self.before is not None and selected(self.before, query, namespace)
         is_now = self.after is not None and selected(self.after, query, namespace)
         if not was and not is_now:

@@ -1,4 +1,4 @@
-"""What pods ask of a node, exactly enough of it and a little less (rescheduler-spec 4.1)."""
+"""Requests of pods for a node: exactly enough of it and a little less (rescheduler-spec 4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What depends on pods of other nodes: topology spread and pod affinity (4.2, items 7 and 8).
+"""Cases with pods of other nodes: topology spread and pod affinity (4.2, items 7 and 8).
 
 A case has domains of its own, by a topology key that no node of another case has. Nothing but the
 first node has room for another pod.
@@ -54,10 +54,10 @@ def of_app(**more):
 def spreading(*constraints, labels=APP, **spec):
     """A pod with these constraints that must hold."""
     basic = {"maxSkew": 1, "topologyKey": AREA, "whenUnsatisfiable": "DoNotSchedule"}
-    found = [
+    spread = [
         {**basic, "labelSelector": SELECTOR, **constraint} for constraint in constraints or ({},)
     ]
-    return pod(labels=labels, topologySpreadConstraints=found, **spec)
+    return pod(labels=labels, topologySpreadConstraints=spread, **spec)
 
 
 case("spread: nobody yet", True, spreading())
@@ -247,8 +247,10 @@ case("near, but spread", False, spreading(affinity=near()["spec"]["affinity"]), 
 
 
 def verdict(node, others, present, pending, namespaces):
-    """What our check says, given the objects as JSON."""
-    nodes = {decoded.name: decoded for decoded in (decode_node(one) for one in (node, *others))}
+    """The result of our fit check, given the objects as JSON."""
+    nodes = {
+        decoded.name: decoded for decoded in (decode_node(manifest) for manifest in (node, *others))
+    }
     target, pod_ = nodes[json.loads(node)["metadata"]["name"]], decode_pending(pending)
     running = [
         placed_pod for placed_pod in map(decode_present, present) if not placed_pod.is_finished

@@ -16,14 +16,14 @@ GROUPS = ("team", "system:authenticated")
 
 
 class Aggregator:
-    """Its authority and certificate; ``user`` is for whom it asks, unless headers say so."""
+    """An aggregation layer with a certificate; ``user`` is its user unless headers say so."""
 
     def __init__(self, folder):
         self._folder = folder
         self.authority = trustme.CA()
 
     def config_map(self, **changes):
-        """What the API server publishes."""
+        """The ConfigMap that the API server publishes."""
         data = {
             "requestheader-client-ca-file": self.authority.cert_pem.bytes().decode(),
             "requestheader-allowed-names": json.dumps([NAME]),
@@ -40,7 +40,7 @@ class Aggregator:
         api.put(CONFIG_MAPS, self.config_map(**changes))
 
     def context(self, trusted, *, name=NAME, authority=None):
-        """What it connects with; ``name`` None has no certificate."""
+        """The TLS context of its connections; ``name`` None has no certificate."""
         context = strict_client(trusted)
         context.check_hostname = False
         if name is not None:

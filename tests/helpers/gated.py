@@ -87,7 +87,7 @@ def pod(  # noqa: PLR0913 - a pod has many sides
 
 
 def replica_set(name="waiter-rs", uid="rs-1", revision="1", above=("Deployment", "waiter", "d-1")):
-    """A ReplicaSet of a Deployment, or of nobody."""
+    """A ReplicaSet of a Deployment, or without an owner."""
     return {
         "metadata": {
             "name": name,
@@ -146,7 +146,7 @@ def waiting(api):
 
 
 def set_status(api, resource, name, status):
-    """Write a status as somebody else would."""
+    """Write a status as another client would."""
     stored = api.get(resource, name, PROD)
     api.put(resource, {**stored, "status": status})
 
@@ -167,7 +167,7 @@ def owners_of(api, name="shop-waiter-1.0"):
 
 
 class Phases:
-    """In place of the phases: every version passes its checks as soon as it is there."""
+    """Stand-in for the phases: every version passes its checks as soon as it exists."""
 
     def __init__(self, context):
         self._versions = context.caches.workload_versions.store
@@ -234,7 +234,7 @@ async def until_death(dying, steps):
 
 
 def outline(api):
-    """What there is at the end, without what differs from run to run."""
+    """The objects at the end, without what differs from run to run."""
 
     def plain(resource, *parts):
         return {
@@ -283,7 +283,7 @@ def annotations_of(api, name="waiter-1"):
 
 
 def tick(world):
-    """Signals wake nobody: have what waits look again soon."""
+    """Wake what waits for signals, which wake nothing themselves."""
     asyncio.get_running_loop().call_later(0.01, world.changes.tell)
     return False
 

@@ -15,5 +15,5 @@ def owner(kind="KeptnWorkload", uid="w", name="owner"):
 
 
 def owners(kind="KeptnWorkload", uid="w", name="owner"):
-    """The same as metadata have it."""
+    """The owner references of a generated object, as metadata hold them."""
     return {"ownerReferences": [msgspec.to_builtins(owner(kind, uid, name))]}

@@ -40,7 +40,7 @@ def a_list(items):
 def rights_in(home):
     """The account with all the permissions that components give it, in a namespace of its own.
 
-    Roles get the namespace's name, so that they are nobody else's.
+    Roles are named after the namespace, so that they are unique.
     """
     manifests = objects("default", "rescheduling", "placement", "scheduler", "dashboard")
     text = json.dumps(of_kind(manifests, *RIGHTS)).replace(NAMESPACE, home)

@@ -31,7 +31,7 @@ def server_tls(authority, *names) -> ssl.SSLContext:
 
 
 def with_certificate(context: ssl.SSLContext, pair: bytes, directory: Path) -> ssl.SSLContext:
-    """The same context, with a client certificate and key given as one PEM."""
+    """Return the context with a client certificate and key given as one PEM."""
     path = directory / "client.pem"
     path.write_bytes(pair)
     context.load_cert_chain(path)

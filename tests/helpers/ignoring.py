@@ -1,4 +1,4 @@
-"""What GitOps tools make of our ignore rules: both sides of a comparison without what is ignored.
+"""Our ignore rules as GitOps tools apply them: both sides of a comparison without what is ignored.
 
 ``forget`` reads the four forms of jq expressions that we write, and nothing else of jq.
 """

@@ -36,7 +36,7 @@ def values(stage, keyword):
 
 
 def environment(stage):
-    """What ENV sets."""
+    """The variables that ENV sets."""
     pairs = (pair for line in values(stage, "ENV") for pair in shlex.split(line))
     return dict(pair.split("=", 1) for pair in pairs)
 

@@ -81,7 +81,7 @@ SPECS = {
     "analysisdefinitions": {"objectives": OBJECTIVES, "totalScore": SCORE},
     "analysisvaluetemplates": {"provider": {"name": "prometheus"}, "query": "up{app='{{.app}}'}"},
 }
-"""By plural: what a user writes in the stored version."""
+"""User-written specs in the stored version, by plural."""
 
 
 OLD = {
@@ -95,17 +95,17 @@ OLD = {
     "keptnevaluationdefinitions": "v1alpha3",
     "keptnevaluations": "v1alpha3",
 }
-"""By plural: an old version in which it means the same."""
+"""Specs with the same meaning in an old version, by plural."""
 
 
 def keptn_object(definition, name, namespace, version=None, **spec):
     """An object of a kind by its definition, by default in the version that is stored."""
-    found = definition["spec"]
-    plural = found["names"]["plural"]
-    stored = next(entry["name"] for entry in found["versions"] if entry["storage"])
+    crd_spec = definition["spec"]
+    plural = crd_spec["names"]["plural"]
+    stored = next(entry["name"] for entry in crd_spec["versions"] if entry["storage"])
     return {
-        "apiVersion": f"{found['group']}/{version or stored}",
-        "kind": found["names"]["kind"],
+        "apiVersion": f"{crd_spec['group']}/{version or stored}",
+        "kind": crd_spec["names"]["kind"],
         "metadata": {"name": name, "namespace": namespace},
         "spec": {**SPECS[plural], **spec},
     }

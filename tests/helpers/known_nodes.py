@@ -21,5 +21,5 @@ def known(*nodes, **pools):
 
 def knowing(engine, *nodes, **pools):
     """The engine of the next snapshot, in which these are the nodes."""
-    found = known(*nodes, **pools)
-    return engine.with_snapshot(msgspec.structs.replace(engine.snapshot, nodes=found))
+    nodes_of_cluster = known(*nodes, **pools)
+    return engine.with_snapshot(msgspec.structs.replace(engine.snapshot, nodes=nodes_of_cluster))

@@ -37,7 +37,7 @@ class Held:
 
 
 class Reconcilers:
-    """What runs: its context, its jobs by name, and what was told."""
+    """Running reconcilers: their context, their jobs by name, and the reports."""
 
     def __init__(self, context, jobs):
         self.context = context
@@ -58,7 +58,7 @@ class Reconcilers:
 
 
 async def told(world, reason):
-    """Wait for a signal with that reason; signals wake nobody."""
+    """Wait for a signal with that reason; signals wake nothing themselves."""
     async with asyncio.timeout(PATIENCE):
         while reason not in world.signals.reasons:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.01)

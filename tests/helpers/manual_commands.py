@@ -105,7 +105,7 @@ kubectl -n kube-system wait --for=condition=PodScheduled=False pod/coredns-5d4f8
 """,
     "docs/reference/scheduler.md": "kubectl run ledger-7fc8566fcd-s24fd --image=none",
 }
-"""What a page takes for granted: the objects and files that it names."""
+"""The objects and files that a page names and expects to exist."""
 UNTIL = """\
 set -m
 (

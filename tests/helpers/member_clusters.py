@@ -26,7 +26,7 @@ from harbourmaster.placement.rollout import (
 
 LIMITS = RolloutLimits(delete_timeout=60, ready_timeout=60)
 MAX_ACTIONS = 100
-"""Of one pass: more are a circle."""
+"""The most actions of one pass; more are a loop."""
 
 
 class DiedError(Exception):
@@ -45,7 +45,7 @@ class MemberClusters:
         self.reach = dict.fromkeys(clusters, Reach.YES)
         self.ready = dict.fromkeys(clusters, True)
         self.stuck = set()
-        """Where nothing goes that is to be deleted."""
+        """The clusters on which no deletion ends."""
         self.desired = (ref("one"), ref("two"))
         self.fault = ""
         self.order = order
@@ -118,7 +118,7 @@ class MemberClusters:
         raise AssertionError(f"no rest: {rest}, {self.record}")
 
     def check(self):
-        """What is anywhere is recorded."""
+        """Assert that every existing object is recorded."""
         for name, held in self.objects.items():
             if name in self.reach:
                 refs = (*self.record.inventory.get(name, ()), *self.record.pending.get(name, ()))

@@ -23,7 +23,7 @@ def two_planes(tmp_path_factory):
 
 @contextlib.asynccontextmanager
 async def members_of(planes):
-    """The same new namespace on all of them."""
+    """Create the same new namespace on all of them."""
     namespace = f"shop-{uuid.uuid4().hex[:8]}"
     async with contextlib.AsyncExitStack() as stack:
         members = []

@@ -75,7 +75,7 @@ class Server(ApiServer):
         self._writes = itertools.count()
 
     def put(self, resource, obj, namespace="prod"):
-        """Create or replace an object, as somebody else would; returns what is stored."""
+        """Create or replace an object, as another client would; returns the stored object."""
         obj = msgspec.to_builtins(obj)
         name = obj["metadata"]["name"]
         marks = {"uid": f"uid-{name}", "creationTimestamp": CREATED, "generation": 1}
@@ -95,7 +95,7 @@ class Server(ApiServer):
         super().remove(resource, name, namespace)
 
     def change(self, resource, name, **fields):
-        """Replace fields of an object, as somebody else would."""
+        """Replace fields of an object, as another client would."""
         return self.put(resource, {**self.get(resource, name), **fields})
 
     def seen(self, verb, resource=None):

@@ -19,7 +19,7 @@ class Module(NamedTuple):
     content: str
 
     def folder(self):
-        """Where the module's files lie; they are fetched the first time."""
+        """The folder of the module's files; they are fetched the first time."""
         result = subprocess.run(
             [
                 find_go(os.environ).command,

@@ -232,7 +232,7 @@ class RealNode:
 
 
 class Load:
-    """What came back of pods that the policy of ``conftest`` is for."""
+    """The results of pods that the policy of ``conftest`` is for."""
 
     def __init__(self, node, pace):
         self._context = api.client_context(node.directory / "pki", "admin")

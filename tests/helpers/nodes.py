@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to, written again from the scheduler's rules and not from our code."""
+"""Nodes that a pod can use, by an independent version of the scheduler's rules."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ RESOURCES = {
 
 def required(*terms):
     """Node affinity with one term for each ``{key: value}`` given."""
-    found = [
+    node_terms = [
         {
             "matchExpressions": [
                 {"key": key, "operator": "In", "values": [value]} for key, value in term.items()
@@ -29,7 +29,7 @@ def required(*terms):
         }
         for term in terms
     ]
-    return {"nodeAffinity": {NODE_REQUIRED: {"nodeSelectorTerms": found}}}
+    return {"nodeAffinity": {NODE_REQUIRED: {"nodeSelectorTerms": node_terms}}}
 
 
 def cluster_policy(name="c1", *, pods=None, namespaces=None, **spec):
@@ -95,7 +95,7 @@ def review(document, *, uid="uid-1", operation="CREATE", namespace="ns1", **requ
 
 
 def body(document, **options):
-    """The same as it goes over the wire."""
+    """The document as bytes on the wire."""
     return json.dumps(review(document, **options)).encode()
 
 

@@ -1,4 +1,4 @@
-"""How long tests wait for what has to come; where it comes soon, long patience costs nothing.
+"""Patience of tests for what has to come; where it comes soon, long patience costs nothing.
 
 Nothing that must *not* happen is waited for by these. A test has ``TEST_SECONDS`` in all, so that
 the wait that fails says what it waited for before pytest ends the test.
@@ -21,4 +21,4 @@ An API server that missed a turn with one looks at all of them again after five 
 """
 TEST_SECONDS = 300
 WAIT = f"--timeout={PATIENCE:.0f}s"
-"""The same for kubectl."""
+"""PATIENCE as a flag of kubectl."""

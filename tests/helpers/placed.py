@@ -117,7 +117,7 @@ class Placed(Namespaced):
             await self.schedule(to, name)
 
     async def schedule(self, cluster, name="app", **more):
-        """As the scheduler does; ``more`` are fields of the status."""
+        """Assign a cluster as the scheduler does; ``more`` are fields of the status."""
         while True:
             stored = await self.stored(name)
             metadata = stored["metadata"]
@@ -152,7 +152,7 @@ class Placed(Namespaced):
         return await self.until_status(self.deployment.caches.applications, name, condition)
 
     async def until_cluster(self, condition, name):
-        """The same of a cluster."""
+        """Wait until a cluster meets the condition."""
         return await self.until_status(self.deployment.caches.clusters, name, condition)
 
     async def until_running(self, cluster, name="app"):
@@ -190,7 +190,7 @@ class Placed(Namespaced):
 
 
 class Member:
-    """What is on a member cluster, in one namespace; every version of it is kept, in order."""
+    """Objects of a member cluster in one namespace; every version is kept, in order."""
 
     def __init__(self, client, namespace):
         self.client = client
@@ -219,7 +219,7 @@ class Member:
         return obj
 
     async def edit(self, resource, name, value, subresource=None):
-        """As somebody else there would."""
+        """Edit an object as another client there would."""
         await self.client.patch(
             resource, name, MergePatch(value), self.namespace, subresource=subresource
         )
@@ -232,7 +232,7 @@ def is_true(status, name):
 
 
 async def ready(member, name):
-    """As the controllers of the member would say it."""
+    """Report an object ready, as the controllers of the member would."""
     obj = await member.until(DEPLOYMENTS, name, lambda obj: obj is not None)
     count = obj["spec"]["replicas"]
     status = {

@@ -130,8 +130,8 @@ def world(*objects, **values):
     for name, value in values.items():
         for namespace in ("", NAMESPACE):
             if isinstance(value, dict):
-                for one, own in value.items():
-                    readings[namespace, name, NAMESPACE, one] = read(own)
+                for cluster_name, own in value.items():
+                    readings[namespace, name, NAMESPACE, cluster_name] = read(own)
             else:
                 readings[namespace, name] = read(value)
     return snapshot_of([*objects, *more], readings)

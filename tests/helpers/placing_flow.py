@@ -141,7 +141,7 @@ class Flow(Placed):
         return ["placement", "why", where, f"--kubeconfig={self._kubeconfig}"]
 
     def query(self, metric):
-        """What Prometheus calls it."""
+        """The query of Prometheus for a metric."""
         return f"{metric}_{self.namespace.replace('-', '_')}"
 
     def metric_name(self, metric):

@@ -57,7 +57,7 @@ def deployment(name="web", *, on=(), cpu=1, place="shop", kind="Deployment", lab
 
 
 def bare(name, on="", *, cpu=1, labels=None, place="shop", owners=(), **spec):
-    """A pod, perhaps of somebody."""
+    """A pod, perhaps with an owner."""
     meta = {"name": name, "namespace": place, "uid": f"pod-{place}-{name}"}
     meta |= {"labels": labels or {"app": name}}
     if owners:
@@ -71,7 +71,7 @@ def bare(name, on="", *, cpu=1, labels=None, place="shop", owners=(), **spec):
 
 SSD = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 NOWHERE = cluster_policy("ssd", pods={"app": "web"}, nodeSelector={"disk": "tape"})
-"""The same policy, by which the pods fit no node of the cluster."""
+"""A policy by which the pods fit no node of the cluster."""
 CLUSTER = [
     namespace(),
     ready_node("n1", disk="ssd"),

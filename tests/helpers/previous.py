@@ -24,7 +24,7 @@ KEPT = {
 REPOSITORY = "registry.example.com/harbourmaster"
 PACKERS = (".dockerignore", "Dockerfile", "Makefile", "deploy/image", "deploy/release.py")
 PACKERS = (*PACKERS, "deploy/sbom.py")
-"""What packs; all that is packed is of the commit."""
+"""The files that pack; everything packed is of the commit."""
 
 
 class Release(NamedTuple):

@@ -65,7 +65,7 @@ class Process(asyncio.BaseEventLoop):
         self.alive = True
         self.stands_until = 0.0
         self.woke = -1.0
-        """When it last went on after standing still."""
+        """The time at which it last resumed after standing still."""
         self.main: asyncio.Task | None = None
         world.processes.append(self)
 
@@ -92,7 +92,7 @@ class Process(asyncio.BaseEventLoop):
         return self.world.now < self.stands_until
 
     def due(self):
-        """When something is to be done next."""
+        """The time at which the next step is due."""
         if self._ready:
             return max(self.world.now, self.stands_until)
         if not self._scheduled:

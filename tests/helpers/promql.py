@@ -1,4 +1,4 @@
-"""What a PromQL expression names: metrics, and labels. Enough for the ones that we ship."""
+"""Parts of PromQL expressions: metrics, and labels. Enough for the ones that we ship."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 RANGE = "5m"
 VARIABLES = {"$__rate_interval": RANGE, "$namespace": ".*"}
-"""What Grafana puts in, and what stands for it here."""
+"""The variables that Grafana replaces, and their values here."""
 FUNCTIONS = {
     *("abs", "avg", "avg_over_time", "count", "histogram_quantile", "increase", "max", "min"),
     *("rate", "sum", "topk", "vector", "absent", "by", "on", "and", "or", "without"),

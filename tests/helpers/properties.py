@@ -1,4 +1,4 @@
-"""How many random cases a property takes, and whether they are others in each run.
+"""Number of random cases of a property, and whether they differ in each run.
 
 ``gate`` is what ``make test`` takes: a share of the cases, the same in every run. ``full`` takes
 all of them, other ones each time: ``--hypothesis-profile=full``, repeated by ``--hypothesis-seed``.
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 NORMAL = 20_000
 DEPTH = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", NORMAL)) / NORMAL
-"""How deep ``full`` goes; 1 is usual."""
+"""The depth of ``full``; 1 is usual."""
 SHARE = 20
 TIMEOUT = 0 if DEPTH > 1 else 900
 

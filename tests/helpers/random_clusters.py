@@ -92,7 +92,7 @@ def random_case(seed):
 
 
 def _among_others(rng, pending):
-    """The same in the namespace of most pods, with constraints about them."""
+    """Move the pending pod to the namespace of most pods, with constraints about them."""
     app = {"app": rng.choice(APPS)}
     fields = {}
     if rng.random() < 0.7:
@@ -170,7 +170,7 @@ def _pod(rng, name, where, is_small, equal):
 
 
 def is_required(known, settings):
-    """Said once more, and otherwise than in the planner."""
+    """Whether a pod must stay, decided independently of the planner."""
     reasons = {
         "mirror": known.is_mirror,
         "daemon": known.controller_kind == "DaemonSet",
@@ -190,7 +190,7 @@ def counts(known, settings):
 
 
 def is_allowed(victims, budgets, claimed=None):
-    """How many of these evictions the endpoint refuses, and with which pods it has trouble."""
+    """The number of these evictions that the endpoint refuses, and the pods that it objects to."""
     left = {budget.key: budget.allowed - (claimed or {}).get(budget.key, 0) for budget in budgets}
     refused = 0
     for victim in victims:
@@ -263,7 +263,7 @@ def best(case):
                 if best is not None and plan >= best:
                     continue
                 gone = {victim.uid for victim in victims}
-                if fits(case, where, [each for each in there if each.uid not in gone]):
+                if fits(case, where, [pod for pod in there if pod.uid not in gone]):
                     best = plan
     return best
 

@@ -121,7 +121,7 @@ class Echo:
         return app
 
     def routes(self) -> Routes:
-        """The same paths, with whatever is plain answered directly."""
+        """The paths, with everything plain answered directly."""
         handlers = {"/": self.answer, "/fail": self.fail, "/large": self.large}
         return Routes(handlers, Direct({b"/": self.answer_directly}, self.limits))
 

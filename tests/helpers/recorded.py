@@ -27,7 +27,7 @@ def recorded(question, engine, *, may_patch=True):
 
 
 def replayed_response(line):
-    """What replay answers, byte by byte."""
+    """The answer of replay, byte by byte."""
     return bytes(replay_case(line).response)
 
 
@@ -72,7 +72,7 @@ def annotated(value=CANARY):
 
 
 def asked_by(value=CANARY):
-    """What else a request has, none of which decides."""
+    """Further fields of a request, none of which decides."""
     return {
         "userInfo": {"username": value, "extra": {"token": [value]}},
         "options": {"fieldManager": value},

@@ -1,4 +1,4 @@
-"""What a registration leaves behind, read back and judged as replicas and API servers would."""
+"""Results of a registration, read back and judged as replicas and API servers would."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Registration:
         return [*tasks, self.background(controller.lead())]
 
     def secret(self):
-        """As it is stored; None where there is none."""
+        """The Secret as it is stored; None if it does not exist."""
         with contextlib.suppress(KeyError):
             return self.api.get(SECRETS, SECRET, HOME)
         return None

@@ -54,7 +54,7 @@ class Setting(Registration):
         return None
 
     def put(self, resource, obj):
-        """Write as somebody else would."""
+        """Write as another client would."""
         stored = self.api.put(resource, copy.deepcopy(obj))
         self.theirs.add(int(stored["metadata"]["resourceVersion"]))
         return stored

@@ -78,7 +78,7 @@ class Steady:
         self.slowest = 0.0
         """Seconds."""
         self.failures = []
-        """What was no answer, or another one than the first."""
+        """Failed answers, and those that differ from the first one."""
         self._ask = ask
         self._pause = 1 / rate
         self._stop = threading.Event()

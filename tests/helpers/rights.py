@@ -66,7 +66,7 @@ def kubeconfig(admin, **user):
 
 
 def used(audit_log, namespace):
-    """What the account did, as ``granted`` says it, and the requests that it was refused."""
+    """The rights that the account used, as in ``granted``, and the requests that it was refused."""
     user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     named = {(verb, resource) for verb, resource, name in granted() if name}
     done, refused = set(), []

@@ -49,7 +49,7 @@ class Rotation:
     blocked_until: float = 0.0
     """Before that no caBundle changes any more."""
     spoiled: tuple = ("tls.crt", "tls.key")
-    """What people break in the Secret."""
+    """The keys of the Secret that users break."""
     secret: list = field(default_factory=list)
     """(instant, data) of every write, also by hand."""
     bundles: list = field(default_factory=list)
@@ -69,12 +69,12 @@ class Rotation:
 
     @property
     def promotions(self):
-        """How often a new authority took over in peace."""
+        """The number of times a new authority took over as planned."""
         return sum("every caBundle holds" in reason for reason in self.reasons)
 
     @property
     def replacements(self):
-        """How often one was used at once; the first of all is one."""
+        """The number of times a new authority was used at once; the first of all is one."""
         return sum("at once" in reason for reason in self.reasons)
 
     def run(self, seconds, hands=0):
@@ -92,21 +92,21 @@ class Rotation:
 
     def failures(self):
         """(leaf's number, caBundle's number, instant) of each handshake that could fail."""
-        found = []
-        leaves = list(self._spans([one for one in self.secret if loadable(*one)], "replica"))
+        failures = []
+        leaves = list(self._spans([pair for pair in self.secret if loadable(*pair)], "replica"))
         for history in self.bundles:
             for number, (begin, end, leaf) in enumerate(leaves):
-                for other, (first, last, bundle, harmful) in enumerate(
+                for other_number, (first, last, bundle, harmful) in enumerate(
                     self._spans(history, "copies")
                 ):
                     if harmful or first >= end or begin >= last:
                         continue
-                    found += [
-                        (number, other, instant)
+                    failures += [
+                        (number, other_number, instant)
                         for instant in (max(begin, first), min(end, last))
                         if not accepts(bundle, leaf["tls.crt"], NAME, at(instant))
                     ]
-        return found
+        return failures
 
     def _spans(self, history, lag):
         last = self.secret[-1][0]

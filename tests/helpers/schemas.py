@@ -58,7 +58,7 @@ def definition(plural):
 
 
 def versions(plural):
-    """Its versions by name."""
+    """The versions of the definition by name."""
     return {version["name"]: version for version in definition(plural)["spec"]["versions"]}
 
 
@@ -87,9 +87,9 @@ def _values(schema):
             return st.dictionaries(TEXT, _values(schema["additionalProperties"]), max_size=2)
         case "object":
             always, optional = {}, {}
-            for name, each in schema.get("properties", {}).items():
-                is_there = name in schema.get("required", ()) or "default" in each
-                (always if is_there else optional)[name] = _values(each)
+            for name, subschema in schema.get("properties", {}).items():
+                is_there = name in schema.get("required", ()) or "default" in subschema
+                (always if is_there else optional)[name] = _values(subschema)
             return st.fixed_dictionaries(always, optional=optional)
         case "array":
             return st.lists(_values(schema["items"]), max_size=2)

@@ -84,7 +84,7 @@ class ScriptedApi:
             stream.put_nowait(what)
 
     def times(self, verb=None):
-        """When requests came."""
+        """The times of the requests."""
         return [call.time for call in self.calls if verb in {None, call.verb}]
 
     def verbs(self):
@@ -115,9 +115,9 @@ class ScriptedApi:
         if since > self.version:
             raise ServerError("Too large resource version", status=504, reason="Timeout")
         stream: asyncio.Queue = asyncio.Queue()
-        for version, one in self._history:
+        for version, event in self._history:
             if version > since:
-                stream.put_nowait(one)
+                stream.put_nowait(event)
         self.streams[stream] = since
         loop = asyncio.get_running_loop()
         end = loop.time() + options["timeout_seconds"]
@@ -133,7 +133,7 @@ class ScriptedApi:
             del self.streams[stream]
 
     async def _next(self, stream, end, idle):
-        """What comes next; END at the time-out, an error after silence."""
+        """Return the next event; END at the time-out, an error after silence."""
         if not stream.empty():
             return stream.get_nowait()
         left = end - asyncio.get_running_loop().time()
@@ -172,7 +172,7 @@ def event(kind, obj):
 
 
 class Thing(Struct, frozen=True, gc=False):
-    """What the reflectors of tests keep of an object."""
+    """The part of an object that the reflectors of tests keep."""
 
     value: int = 0
 
@@ -201,12 +201,12 @@ class Follower:
 
     @property
     def expected(self):
-        """What the server has, as the follower should hold it."""
+        """The server's objects, as the follower should hold them."""
         return {key: Thing(obj.get("value", 0)) for key, obj in self.api.objects.items()}
 
     def _note_state(self):
-        one = self.reflector
-        self.states.append((one.error, one.absent, one.synced.is_set()))
+        follower = self.reflector
+        self.states.append((follower.error, follower.absent, follower.synced.is_set()))
 
 
 @asynccontextmanager

@@ -85,7 +85,7 @@ class ScriptedPrometheus:
         """Return the answer to a request; None to keep it waiting."""
         if path == "/seen":
             return Said(self.seen)
-        form = {name: found[0] for name, found in parse_qs(body.decode()).items()}
+        form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
         query = form.get("query", "")
         self.seen[query].append(time.time())
         self.forms[query].append({"path": path, **form})

@@ -1,4 +1,4 @@
-"""A second kube-scheduler on a control plane: as shipped, but for where the controller is."""
+"""A second kube-scheduler on a control plane: as shipped, except for the controller's address."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ PART = DEPLOY / "components/scheduler"
 
 def shipped():
     """The KubeSchedulerConfiguration of the component."""
-    found = yaml.safe_load((PART / "configuration.yaml").read_text())
-    return yaml.safe_load(found["data"]["kube-scheduler.yaml"])
+    manifest = yaml.safe_load((PART / "configuration.yaml").read_text())
+    return yaml.safe_load(manifest["data"]["kube-scheduler.yaml"])
 
 
 def configuration(port, authority, **extender):
-    """The same, led to a port of this machine; ``authority`` is a file with PEM.
+    """The shipped configuration, led to a port here; ``authority`` is a file with PEM.
 
     ``extender`` are changes of its fields, None for one that is left out.
     """
-    found = scheduler_configuration(port, authority)
-    changed = {**found["extenders"][0], **extender}
-    found["extenders"] = [{key: value for key, value in changed.items() if value is not None}]
-    return found
+    base = scheduler_configuration(port, authority)
+    changed = {**base["extenders"][0], **extender}
+    base["extenders"] = [{key: value for key, value in changed.items() if value is not None}]
+    return base
 
 
 def unextended():
-    """The same scheduler, which asks nobody."""
+    """The shipped configuration without an extender."""
     return {key: value for key, value in shipped().items() if key != "extenders"}
 
 
@@ -62,12 +62,12 @@ def account(plane):
 
 
 @contextlib.contextmanager
-def second_scheduler(plane, found, kubeconfig=None):
+def second_scheduler(plane, settings, kubeconfig=None):
     """Let a scheduler of this configuration run meanwhile."""
     if kubeconfig is not None:
-        connection = {**found.get("clientConnection", {}), "kubeconfig": str(kubeconfig)}
-        found = {**found, "clientConnection": connection}
-    plane.add_scheduler(NAME, found)
+        connection = {**settings.get("clientConnection", {}), "kubeconfig": str(kubeconfig)}
+        settings = {**settings, "clientConnection": connection}
+    plane.add_scheduler(NAME, settings)
     try:
         yield
     finally:

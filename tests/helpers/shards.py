@@ -43,7 +43,7 @@ IN_THE_GATE = {"unit", "conformance", "property", "security"}
 
 
 class Report(msgspec.Struct):
-    """What one pytest process did.
+    """The results of one pytest process.
 
     ``files`` are those that it collected, ``outcomes`` has by test ID how the test ended, "" for
     one that did not run, and ``seconds`` the duration of the tests of each file.

@@ -32,11 +32,11 @@ class RecordedSignals:
 
     @property
     def reasons(self):
-        return [each.reason for each in self.kept]
+        return [report.reason for report in self.kept]
 
     def of(self, name):
         """The reasons of the object with that name."""
-        return [each.reason for each in self.kept if each.obj.metadata.name == name]
+        return [report.reason for report in self.kept if report.obj.metadata.name == name]
 
     def emit(self, obj, phase, state, text="", *, warning=None, is_minor=False):
         assert f"{phase}{state}" in REASONS

@@ -170,10 +170,10 @@ class PlacementEnv:
         self.put(GLOBAL_PROVIDERS, name, spec)
 
     def change(self, resource, name, **spec):
-        """As a user would."""
-        found = self.objects[resource, name]
-        metadata = {**found["metadata"], "generation": found["metadata"]["generation"] + 1}
-        self._store(resource, name, {**merged(found, {"spec": spec}), "metadata": metadata})
+        """Change the spec as a user would."""
+        stored = self.objects[resource, name]
+        metadata = {**stored["metadata"], "generation": stored["metadata"]["generation"] + 1}
+        self._store(resource, name, {**merged(stored, {"spec": spec}), "metadata": metadata})
 
     def remove(self, resource, name):
         del self.objects[resource, name]
@@ -191,7 +191,7 @@ class PlacementEnv:
 
     def condition(self, kind="Scheduled", name="app", resource=APPLICATIONS):
         conditions = self.status(name, resource).get("conditions", ())
-        return next((each for each in conditions if each["type"] == kind), {})
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     # What happens
 

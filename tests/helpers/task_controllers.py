@@ -75,8 +75,8 @@ class TaskControllers:
 
     async def __aenter__(self):
         self._mirroring = [asyncio.create_task(mirror.run()) for mirror in self._mirrors]
-        for each in self._mirrors:
-            await each.synced.wait()
+        for mirror in self._mirrors:
+            await mirror.synced.wait()
         self.start()
         return self
 
@@ -113,15 +113,15 @@ class TaskControllers:
 
         def told():
             return [
-                each.reason
-                for each in self.signals.kept
-                if namespace in {None, each.obj.metadata.namespace}
+                report.reason
+                for report in self.signals.kept
+                if namespace in {None, report.obj.metadata.namespace}
             ]
 
         await self.until(lambda: told() == [*reasons])
 
     def errors(self):
-        """How many reconciles failed."""
+        """The number of reconciles that failed."""
         samples = next(iter(self.metrics.reconcile_errors.collect())).samples
         return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
@@ -168,5 +168,5 @@ def complete(api, job, kind="Complete", reason="", message="", **status):
 
 
 def bodies(seen):
-    """What requests said."""
-    return [json.loads(each.body) for each in seen]
+    """The bodies of requests."""
+    return [json.loads(request.body) for request in seen]

@@ -104,18 +104,20 @@ def workload_version(*, status=None, **spec):
         "resourceReference": {"uid": "u", "kind": "ReplicaSet", "name": "waiter-1"},
         **spec,
     }
-    found = {"metadata": metadata, "spec": body, "status": status or {}}
-    return msgspec.convert(found, WorkloadVersion)
+    document = {"metadata": metadata, "spec": body, "status": status or {}}
+    return msgspec.convert(document, WorkloadVersion)
 
 
 def find_in(*definitions):
-    """What ``resolve`` looks up by: these definitions, by name."""
-    found = {definition["metadata"]["name"]: read(definition) for definition in definitions}
-    return found.get
+    """The lookup of ``resolve`` among these definitions, by name."""
+    definitions_by_name = {
+        definition["metadata"]["name"]: read(definition) for definition in definitions
+    }
+    return definitions_by_name.get
 
 
 def program_of(*definitions, **spec):
-    """What a task runs by the first of the definitions."""
+    """The program that a task runs by the first of the definitions."""
     first = read(definitions[0])
     return resolve(read(task(**spec)), first, find_in(*definitions))
 
@@ -128,12 +130,12 @@ def job(*definitions, config_map="", previous="", runners=RUNNERS, **spec):
     return job_for(replace(of, status=status), first, program, runners, config_map=config_map)
 
 
-def container_of(found):
+def container_of(job_object):
     """The one container of a Job."""
-    (container,) = found["spec"]["template"]["spec"]["containers"]
+    (container,) = job_object["spec"]["template"]["spec"]["containers"]
     return container
 
 
-def environment(found):
+def environment(job_object):
     """The environment of a Job's container, in its order."""
-    return container_of(found)["env"]
+    return container_of(job_object)["env"]

@@ -99,7 +99,7 @@ class Telling:
 
     @property
     def reasons(self):
-        return [(each.about.split()[0], each.reason) for each in self.events.taken]
+        return [(event.about.split()[0], event.reason) for event in self.events.taken]
 
     async def spans(self):
         """All spans by name."""

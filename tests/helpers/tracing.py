@@ -36,7 +36,7 @@ class Memory:
 
 
 class Outcomes:
-    """What became of spans; told by other threads."""
+    """Results of exports of spans; other threads report them."""
 
     def __init__(self):
         self.counts = {}
@@ -109,5 +109,5 @@ def attributes(message):
 
 def _value(value):
     kind = value.WhichOneof("value")
-    found = getattr(value, kind)
-    return [_value(each) for each in found.values] if kind == "array_value" else found
+    content = getattr(value, kind)
+    return [_value(item) for item in content.values] if kind == "array_value" else content

@@ -40,7 +40,7 @@ def calls(namespace=DEFAULT_NAMESPACE, service=WEBHOOK, name="pods.harbourmaster
 
 
 def install(api):
-    """As much as shows the order."""
+    """Install as much as shows the order."""
     put(api, NAMESPACES, DEFAULT_NAMESPACE)
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         put(api, resource, "harbourmaster", labels={}, webhooks=[calls()])
@@ -74,7 +74,7 @@ async def run(client, **options):
 
 
 async def done(client, code=0, **options):
-    """What a run says that ends with this code."""
-    found, told = await run(client, **options)
-    assert found == code
+    """Run the command, assert its exit code, and return its output."""
+    exit_code, told = await run(client, **options)
+    assert exit_code == code
     return told

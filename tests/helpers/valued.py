@@ -25,7 +25,8 @@ def metric(name, value="", *, namespace="prod", age=0, labels=None, results=()):
         status = {"value": value, "rawValue": "eA==", "lastUpdated": since(age)}
     if results:
         status["intervalResults"] = [
-            {"value": found, "range": {}, "lastUpdated": since(old)} for found, old in results
+            {"value": result, "range": {}, "lastUpdated": since(result_age)}
+            for result, result_age in results
         ]
     return {
         "metadata": {"name": name, "namespace": namespace, "labels": labels or {}},
@@ -42,11 +43,11 @@ def mirror(*metrics):
     """A mirror that holds these metrics."""
     store = Store()
     for metric in metrics:
-        found = msgspec.convert(metric, Metric)
-        store.put(found.metadata.key, found)
+        decoded = msgspec.convert(metric, Metric)
+        store.put(decoded.metadata.key, decoded)
     return store
 
 
 def values(*metrics):
-    """What these metrics show at ``NOW``."""
+    """The values that these metrics show at ``NOW``."""
     return ExposedValues(mirror(*metrics), INTERVALS, lambda: NOW)

@@ -58,7 +58,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopbackLoop(VirtualLoop):
-    """The same for a client and a server that are both in it, on a socket of the loopback.
+    """A virtual loop for a client and a server that are both in it, on a loopback socket.
 
     Its turns take time, as they really do: whoever looks again when a time has come may find that
     a moment is missing, and look again at once.

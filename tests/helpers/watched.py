@@ -36,7 +36,7 @@ class WatchedServer(Server):
         return int(re.search(rf"{field}:\s+(\d+)", self.proc("status"))[1]) * 1024
 
     def forget_peak(self):
-        """Let VmHWM begin anew."""
+        """Reset VmHWM."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def get(self, path):

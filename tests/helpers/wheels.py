@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ADDED = "added_by_a_test_"
-"""How modules begin that a test adds to the sources for a moment."""
+"""The first letters of modules that a test adds to the sources for a moment."""
 _UNRELATED = shutil.ignore_patterns(
     ".*", "__pycache__", "build", "dist", "*.egg-info", "tests", f"{ADDED}*"
 )

@@ -1,4 +1,4 @@
-"""How much work something is, counted: the same on every machine, however busy."""
+"""Counts of work: the same on every machine, however busy."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class DeployedInstallation:
 
     def _replace(self, obj):
         obj = copy.deepcopy(obj)
-        # Whatever became of it meanwhile.
+        # A new object does not depend on what happened to the old one.
         obj["metadata"].pop("resourceVersion", None)
         self.kubectl("replace", "--filename=-", stdin=json.dumps(obj))
 
@@ -179,7 +179,7 @@ class DeployedInstallation:
             self.installation.restart(name)
 
     def certificates(self):
-        """What the Secret of the certificates holds."""
+        """The data of the Secret of the certificates."""
         data = self.stored("secret", CERTIFICATE, HOME)["data"]
         return {key: base64.b64decode(value) for key, value in data.items()}
 
@@ -197,14 +197,14 @@ def ended_leaf(data, names):
 
 
 def strange_bundle():
-    """An authority that nobody of us made, and a certificate of it for localhost."""
+    """A foreign authority, and a certificate of it for localhost."""
     now = datetime.now(UTC)
     authority = create_authority(now)
     return authority, issue_serving_certificate(now, authority, ["localhost"])
 
 
 async def look(client, **options):
-    """What doctor finds."""
+    """The report of doctor."""
     return await diagnose(client, HOME, **options)
 
 

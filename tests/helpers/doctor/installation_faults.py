@@ -105,7 +105,7 @@ def never_ends(pod):
 
 
 def with_other_webhook(patch):
-    """A webhook of somebody else, which answers each pod with ``patch(pod)``."""
+    """A foreign webhook, which answers each pod with ``patch(pod)``."""
 
     async def answer(request):
         review = await request.json()
@@ -114,7 +114,7 @@ def with_other_webhook(patch):
     @contextlib.contextmanager
     def fault(deployed):
         with stand_in(answer) as (url, authority):
-            # As ours it is asked again where others change something: who is asked last wins.
+            # Like ours it is called again after changes of others: the last call wins.
             foreign = webhook_configuration(
                 "Mutating",
                 url,

@@ -27,12 +27,12 @@ from helpers.fake_store import status
 
 HOST = "127.0.0.1"
 _HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>nginx</body></html>\r\n"
-# What belongs to one connection, or is written anew.
+# Headers that belong to one connection, or are rewritten.
 _OF_A_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "date"}
 
 
 class Fault(Enum):
-    """What goes wrong. Streams under way break when it begins, but for HANG, HOLD and TEAR."""
+    """Faults of the proxy. All but HANG, HOLD and TEAR break the open streams at once."""
 
     HANG = "nothing is answered and no stream goes on until it is over; then they do"
     AWAY = "nothing is answered until it is over; then it is"

@@ -31,7 +31,7 @@ class Deed(NamedTuple):
 
 
 class Term(NamedTuple):
-    """How long a process held the Lease: from when it was told so to when another asked for it."""
+    """A term of a Lease's holder: from its acquisition until another process requested it."""
 
     who: str
     begun: float
@@ -51,7 +51,7 @@ class AuditLog:
         return self._path.stat().st_size
 
     def deeds(self, since=0):
-        """What the processes asked for, in the order in which it arrived."""
+        """The requests of the processes, in the order in which they arrived."""
         names = {
             _credential(workload): workload.name
             for workload in self._installation.workloads.values()
@@ -64,7 +64,7 @@ class AuditLog:
 
 
 def terms(deeds):
-    """Who held the Lease and when, from the writes of it that succeeded."""
+    """The holders of the Lease and their times, from the successful writes of it."""
     merged = []
     for deed in lease_writes(deeds):
         if merged and merged[-1].who != deed.who:
@@ -75,7 +75,7 @@ def terms(deeds):
 
 
 def work(deeds):
-    """What only a leader may do, refused or not: every write but those of Leases and Events."""
+    """The requests that only a leader may send, refused or not: writes, Leases and Events aside."""
     return [
         deed for deed in deeds if deed.verb in _WRITES and deed.resource not in {LEASES, "events"}
     ]

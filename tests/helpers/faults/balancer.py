@@ -18,7 +18,7 @@ BACKLOG = 4096
 
 
 class Backend(NamedTuple):
-    """Where a replica takes reviews, and where it tells whether it is ready; ports of loopback."""
+    """The ports of a replica on the loopback, for reviews and for its readiness."""
 
     port: int
     health_port: int
@@ -92,9 +92,9 @@ class Balancer:
 class _Side(asyncio.Protocol):
     """One of the two connections of a client; what comes in goes out on the other."""
 
-    def __init__(self, balancer, other=None):
+    def __init__(self, balancer, peer=None):
         self.balancer = balancer
-        self.other = other
+        self.peer = peer
         self.transport = None
         self.waiting = []
         self.ended = False
@@ -102,28 +102,28 @@ class _Side(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
         self.balancer.sides.add(self)
-        if self.other is None:
+        if self.peer is None:
             task = asyncio.ensure_future(self._dial())
             self.balancer.tasks.add(task)
             task.add_done_callback(self.balancer.tasks.discard)
 
     def data_received(self, data):
-        if self.other is None:
+        if self.peer is None:
             self.waiting.append(data)
         else:
-            self.other.transport.write(data)
+            self.peer.transport.write(data)
 
     def eof_received(self):
         self.ended = True
-        if self.other is not None and self.other.transport.can_write_eof():
-            self.other.transport.write_eof()
+        if self.peer is not None and self.peer.transport.can_write_eof():
+            self.peer.transport.write_eof()
         # Half of a connection may go on.
         return True
 
     def connection_lost(self, _error):
         self.balancer.sides.discard(self)
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.abort()
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.abort()
 
     async def _dial(self):
         loop = asyncio.get_running_loop()
@@ -142,6 +142,6 @@ class _Side(asyncio.Protocol):
             return
         for data in self.waiting:
             backend_protocol.transport.write(data)
-        self.other = backend_protocol
+        self.peer = backend_protocol
         if self.ended:
             backend_protocol.transport.write_eof()

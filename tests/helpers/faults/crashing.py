@@ -1,7 +1,7 @@
 """Controllers that die before and after every write, one life after the other, in this process.
 
 A death is that of a process: the call at which it happens never returns, nothing is sent any more,
-and nothing is left but what stands in the API server.
+and nothing is left but the objects in the API server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plan:
         return dies
 
     def dies_after(self, write):
-        """Whether nobody is to hear of the answer to this write."""
+        """Whether the answer to this write is lost."""
         return self._dies("after", write)
 
     def _dies(self, moment, write):
@@ -149,7 +149,7 @@ async def _never():
 
 
 def written(verb, path, body):
-    """A write by what it says: without times, and without versions of what it is based on."""
+    """A write by its content: without times, and without versions of what it is based on."""
     body = msgspec.to_builtins(body)
     if "/events" in path:
         path = path.partition("/events")[0] + "/events"
@@ -189,7 +189,7 @@ class Life:
         return self
 
     async def __aexit__(self, *_):
-        # It does not clean up: whatever it would do, it is cancelled once more.
+        # It does not clean up: whatever it would do, it is cancelled again.
         self._client.died.set()
         while not self._task.done():
             for task in asyncio.all_tasks() - self._others:

@@ -78,7 +78,7 @@ class ProxiedInstallation:
         return self.installation.log(name).stat().st_size
 
     def log(self, name, since=0):
-        """What a process has logged."""
+        """The log lines of a process."""
         with self.installation.log(name).open("rb") as file:
             file.seek(since)
             return [json.loads(line) for line in file if line.startswith(b"{")]

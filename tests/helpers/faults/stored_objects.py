@@ -1,4 +1,4 @@
-"""What a control plane stores, read and written by path with the administrator's rights."""
+"""Access to the objects of a control plane by path, with the administrator's rights."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Stored:
         return self.edit(path, change)
 
     def edit(self, path, change):
-        """Change an object by ``change(document)``, again where somebody else was faster."""
+        """Change an object by ``change(document)``, again after a conflict with another client."""
         while True:
             document = self.ask("GET", path)
             change(document)

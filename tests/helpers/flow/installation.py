@@ -37,7 +37,7 @@ def config(spec):
 
 
 class Harbour:
-    """What flows share; faults and crashes are counted from one look to the next.
+    """Installation that flows share; it counts faults and crashes from one look to the next.
 
     ``stays`` says whether the namespaces of flows outlive them.
     """
@@ -55,7 +55,7 @@ class Harbour:
         return Flow(client, f"{stem}-{uuid.uuid4().hex[:8]}", stays=self._stays, **options)
 
     def use(self, flags):
-        """Let the controller run with these further flags; it is started anew for others only."""
+        """Let the controller run with these further flags; it restarts only if they differ."""
         if flags != self._flags:
             self.installation.restart("controller", (*FLAGS, *flags))
             self._flags = flags
@@ -116,12 +116,12 @@ class Harbour:
         return {sample: float(value) for sample, _, value in samples}
 
     def restarts(self):
-        """How often any controller crashed since its process began."""
+        """The number of crashes of any controller since its process began."""
         name = "harbourmaster_controller_restarts_total"
         return sum(value for key, value in self.metrics().items() if key.startswith(name))
 
     def new_faults(self):
-        """What the processes logged as an error since the last time."""
+        """The errors that the processes logged since the last time."""
         return [line for name in self.installation.workloads for line in self._faults(name)]
 
     def _faults(self, name):

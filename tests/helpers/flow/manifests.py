@@ -1,4 +1,4 @@
-"""What flows are made of: annotated owners of pods, apps, definitions and metrics."""
+"""Manifests of flows: annotated owners of pods, apps, definitions and metrics."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def deployment(name, annotations=None, **more):
 
 
 def gated(manifest):
-    """The same owner with our gate in its template, as admission adds it to pods."""
+    """Return the owner with our gate in its template, as admission adds it to pods."""
     manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
     return manifest
 
@@ -77,7 +77,7 @@ def task_definition(name, outcome=None, *, labels=None, annotations=None, **spec
 
 
 def container_task(name, outcome=None, *, labels=None, annotations=None, **spec):
-    """The same, of a container that is tried once."""
+    """Return a task definition with a container that is tried once."""
     body = {"container": {"name": "task", "image": IMAGE}, "retries": 0, **spec}
     return task_definition(name, outcome, labels=labels, annotations=annotations, **body)
 
@@ -103,7 +103,7 @@ def app(name, version, *workloads, revision=1):
 
 
 def app_context(name, **spec):
-    """What an app adds; the keys are those of the spec."""
+    """Return the context that an app adds; the keys are those of the spec."""
     return of_kind("KeptnAppContext", name, spec)
 
 

@@ -74,7 +74,7 @@ WATCHED = (
 
 
 def differences(expected, actual, path=""):
-    """Where ``found`` is not like ``expected``, a line each.
+    """The differences of ``actual`` from ``expected``, a line each.
 
     Maps may hold more; lists have the same length and are alike index by index; a function says
     itself whether it likes what is there.
@@ -253,7 +253,7 @@ class Flow:
         await self.until_like(KEPTN_METRICS, name, {"status": {"value": value}})
 
     async def measure_by_hand(self, name, value):
-        """The same where nobody keeps metrics: as their controller would write it."""
+        """Write a measurement as the controller of metrics would, if none runs."""
         await self.create(metric(name))
         raw = base64.b64encode(value.encode()).decode()
         stamped = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -333,7 +333,7 @@ class Flow:
     async def stay_gated(self, *parts):
         """Assert that all pods of these owners wait, though the controller lets others go.
 
-        Each is looked at anew, for it is changed, before another workload without checks is let
+        Each is changed and looked at again, before another workload without checks is let
         through; and no version of any of them ever was without its gate.
         """
         held = [pod for part in parts for pod in self.pods(part)]
@@ -341,7 +341,7 @@ class Flow:
         await self.stay_gated_pods(*held)
 
     async def stay_gated_pods(self, *held):
-        """The same of single pods."""
+        """Assert that these single pods wait, though the controller lets others go."""
         note = {"metadata": {"annotations": {"example.com/touched": uuid.uuid4().hex}}}
         for pod in held:
             await self.change("Pod", pod["metadata"]["name"], note)

@@ -44,7 +44,7 @@ def job(name, outcome=None, annotations=None, **spec):
 
 
 def service(name, **selector):
-    """A Service; without a selector nobody makes endpoints for it."""
+    """A Service; without a selector it gets no endpoints."""
     spec = {"ports": [{"port": 80}]}
     return of_kind("Service", name, {**spec, "selector": selector} if selector else spec)
 
@@ -74,7 +74,7 @@ async def pass_through(flow):
 
 
 async def stay_waiting(flow, *parts):
-    """Assert that the pods of these wait, though each is looked at anew and others go."""
+    """Assert that the pods of these wait, though each is looked at again and others go."""
     held = [pod for part in parts for pod in flow.pods(part)]
     assert held, f"no pods of {parts}"
     for obj in held:

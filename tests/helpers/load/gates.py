@@ -57,7 +57,7 @@ class Release(NamedTuple):
 
 
 class Reconciled(NamedTuple):
-    """How long it took until all applications had passed all their phases."""
+    """The time until all applications had passed all their phases."""
 
     seconds: float
     memory_mb: float
@@ -159,7 +159,7 @@ async def idle_requests(controller, quiet):
 
 
 async def requests(controller):
-    """How many requests the controller has made, watches aside; it needs no lease here."""
+    """The number of requests of the controller, watches aside; it needs no lease here."""
     text = await controller.metrics()
     samples = re.findall(r"^harbourmaster_api_requests_total\{(.*)\} (.*)$", text, re.MULTILINE)
     assert samples
@@ -167,7 +167,7 @@ async def requests(controller):
 
 
 def resident_mb(pid):
-    """What a process has in memory."""
+    """The resident memory of a process in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
@@ -211,7 +211,7 @@ class Bulk:
         return time.monotonic()
 
     async def complete_all(self, names):
-        """The same for all of them, so many at a time."""
+        """Complete all of them, so many at a time."""
 
         async def one(name):
             async with self._turn:
@@ -276,7 +276,7 @@ def workload(app_name, name, uid):
 
 
 def replica_set(name, replicas=1):
-    """A ReplicaSet, whose pods nobody makes here."""
+    """A ReplicaSet, whose pods are not created here."""
     labels = {"example.com/part": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [CONTAINER]}}
     selector = {"matchLabels": labels}

@@ -21,7 +21,7 @@ class Load:
     """Sends ``review`` to a port of loopback; ``authority`` gives the caBundle of the moment."""
 
     def __init__(self, port, review, *, name, authority, path="/mutate", fresh=0):
-        """Of each 100 requests ``fresh`` are the last ones of their connections."""
+        """Create a client whose connections end after ``fresh`` of each 100 requests."""
         self._port = port
         self._fresh = fresh
         self._name = name
@@ -37,7 +37,7 @@ class Load:
         self.answered = 0
         self.dialled = 0
         self.certificates = {}
-        """How many handshakes met each certificate (DER)."""
+        """The number of handshakes that met each certificate (DER)."""
         self.in_flight = 0
         self.peak = 0
         """Most in flight at one time."""

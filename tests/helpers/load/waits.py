@@ -31,7 +31,7 @@ OTHER = "load-2"
 MOST_EVENTS = 8
 """Requests per second; the controller sends five events."""
 BOUND_BY = ("kube-scheduler", "kwok")
-"""What a control plane needs for ``measure_jobs``: nobody sees to Jobs, so they never end."""
+"""The components for ``measure_jobs``: without a controller of Jobs, these never end."""
 
 
 class Jobs(NamedTuple):
@@ -144,7 +144,7 @@ def waiting_pod(name, item):
 
 
 def job(name):
-    """A Job, to whose pods nobody sees here."""
+    """A Job, whose pods are not created here."""
     template = {"spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}
     return document(JOBS, name, {"template": template})
 
@@ -168,11 +168,11 @@ def percentiles(values):
 
 
 def cpu_seconds(pid):
-    """What a process has taken of all cores."""
+    """The CPU time that a process has taken of all cores."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def load():
-    """How busy the machine is, by the first of its load averages."""
+    """The load of the machine, by the first of its load averages."""
     return Path("/proc/loadavg").read_text().split()[0]

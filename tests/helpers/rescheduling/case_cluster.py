@@ -52,7 +52,7 @@ class CaseCluster:
         await self._begun.wait()
 
     async def leave(self):
-        """Take the critical pods away, so that nobody makes room for them later."""
+        """Take the critical pods away, so that nothing makes room for them later."""
         for uid, (namespace, name) in self._critical.items():
             await self.delete(name, namespace, grace=0, uid=uid)
 
@@ -126,9 +126,9 @@ class CaseCluster:
     def remember(self):
         """Let what is on nodes now be what counts as untouched."""
         self._before = {
-            each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
-            for each in self.cluster.all(PODS)
-            if each["metadata"]["namespace"] == self.namespace and "nodeName" in each["spec"]
+            obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
+            for obj in self.cluster.all(PODS)
+            if obj["metadata"]["namespace"] == self.namespace and "nodeName" in obj["spec"]
         }
 
     async def delete(self, name, namespace=None, *, grace=None, uid=None):
@@ -146,8 +146,8 @@ class CaseCluster:
 
     def latest(self, uid):
         """The last version of an object; an empty one where none was heard of."""
-        found = self.cluster.history(uid)
-        return found[-1].object if found else {}
+        history = self.cluster.history(uid)
+        return history[-1].object if history else {}
 
     def is_bound(self, uid, on=None):
         """Whether a pod has a node, or that one."""
@@ -165,8 +165,8 @@ class CaseCluster:
 
     def marked(self):
         """The nodes of the case that carry something of ours."""
-        found = [self.cluster.find(NODES, name) for name in self.nodes]
-        return [each["metadata"]["name"] for each in found if each and not is_clean(each)]
+        nodes = [self.cluster.find(NODES, name) for name in self.nodes]
+        return [node["metadata"]["name"] for node in nodes if node and not is_clean(node)]
 
     def uid_of_node(self, name):
         """The uid of a node that is there."""
@@ -174,11 +174,11 @@ class CaseCluster:
 
     def taints_of(self, name):
         """The values of our taint that a node has ever had, in order and without repetition."""
-        found = [
+        changes = [
             tuple(taint["value"] for taint in owned_taints(seen.object))
             for seen in self.cluster.history(self.uid_of_node(name))
         ]
-        return [now for before, now in zip([(), *found], found, strict=False) if now != before]
+        return [now for before, now in zip([(), *changes], changes, strict=False) if now != before]
 
     def reserved(self, name):
         """The texts of our annotation that a node has ever had."""
@@ -195,7 +195,7 @@ class CaseCluster:
 
     def ends_of(self, *names):
         """The first version with an end of each pod of the case that got one, by name."""
-        found = {}
+        ends_by_name = {}
         for versions in self.cluster.versions.values():
             metadata = versions[0].object["metadata"]
             if versions[0].object["kind"] != "Pod" or metadata["namespace"] != self.namespace:
@@ -204,10 +204,10 @@ class CaseCluster:
                 version for version in versions if "deletionTimestamp" in version.object["metadata"]
             ]
             if ends and (not names or metadata["name"] in names):
-                found[metadata["name"]] = ends[0]
+                ends_by_name[metadata["name"]] = ends[0]
             elif metadata["uid"] in self.cluster.gone:
-                found[metadata["name"]] = versions[-1]
-        return found
+                ends_by_name[metadata["name"]] = versions[-1]
+        return ends_by_name
 
     def taken(self):
         """The names of the pods of the case that have to go, or went; not those of passers-by."""
@@ -225,12 +225,12 @@ class CaseCluster:
         return ""
 
     def events(self, uid):
-        """What we told of an object, each reason as often as it was told."""
+        """The events about an object, each reason as often as it was reported."""
         return [
-            each["reason"]
-            for each in self.cluster.all(EVENTS)
-            if each.get("regarding", {}).get("uid") == uid
-            and each.get("reportingController", "").startswith("harbourmaster")
+            event["reason"]
+            for event in self.cluster.all(EVENTS)
+            if event.get("regarding", {}).get("uid") == uid
+            and event.get("reportingController", "").startswith("harbourmaster")
         ]
 
     async def told(self, uid, reason, patience=SETTLED):
@@ -238,7 +238,7 @@ class CaseCluster:
         await self.cluster.until(lambda: reason in self.events(uid), patience, self.why)
 
     async def helped(self, uid, on, victims):
-        """Wait until a pod was helped so, and all is as before but for that."""
+        """Wait until a pod was helped so, and everything else is as before."""
         await self.bound(uid, on)
         await self.clean()
         assert self.taken() == set(victims)
@@ -285,12 +285,12 @@ class CaseCluster:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{sample} "))
 
     def why(self):
-        """What there is, for who reads a failure."""
+        """The state of the case, for the reader of a failure."""
         pods = [
-            each
-            for each in self.cluster.all(PODS)
-            if each["metadata"]["namespace"] == self.namespace
-            or each["metadata"]["uid"] in self._critical
+            pod
+            for pod in self.cluster.all(PODS)
+            if pod["metadata"]["namespace"] == self.namespace
+            or pod["metadata"]["uid"] in self._critical
         ]
         lines = [
             " ".join(
@@ -308,9 +308,9 @@ class CaseCluster:
         return "\n".join([*lines, f"marked: {self.marked()}", f"taken: {sorted(self.taken())}"])
 
 
-def is_settled(found):
+def is_settled(pod):
     """Whether a toy kubelet has nothing more to do for a pod."""
-    if not found:
+    if not pod:
         return False
-    labels = found["metadata"].get("labels", {})
-    return "example.com/unstarted" in labels or found["status"].get("phase") != "Pending"
+    labels = pod["metadata"].get("labels", {})
+    return "example.com/unstarted" in labels or pod["status"].get("phase") != "Pending"

@@ -25,7 +25,7 @@ from helpers.rescheduling.toy_kubelet import NODES, Cluster
 CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 HOME = "harbourmaster-system"
 CONTROLLERS = ("disruption", "replicaset", "daemonset")
-"""What the controller manager runs: owners that cases invent must not be collected as garbage."""
+"""The controllers that run: cases invent owners, which must not be collected as garbage."""
 SCHEDULER = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",
@@ -106,14 +106,14 @@ class Cases:
 
 
 class Outcomes(dict):
-    """What became of each case: nothing, or what it raised. ``faults`` has lines of the log."""
+    """The error of each case, or None. ``faults`` has lines of the log."""
 
     def __init__(self):
         self.faults = []
 
 
 class Plane(ControlPlane):
-    """A control plane as the cases want it: nobody but they touches nodes and pods."""
+    """A control plane for the cases, which alone change nodes and pods."""
 
     def __init__(self, directory, **options):
         super().__init__(
@@ -135,13 +135,13 @@ class Plane(ControlPlane):
 
 
 def outcomes_of(request, tmp_path_factory, cases):
-    """Run those of the cases that were asked for; what became of each."""
+    """Run the selected cases; returns the result of each."""
     wanted = {
         str(item.callspec.params["case"])
         for item in request.session.items
         if item.path == request.path and hasattr(item, "callspec")
     }
-    chosen = [each for each in cases.all if str(each) in wanted]
+    chosen = [case for case in cases.all if str(case) in wanted]
     directory = tmp_path_factory.mktemp("rescheduling")
     outcomes = Outcomes()
     with Plane(directory) as plane:
@@ -153,8 +153,8 @@ def outcomes_of(request, tmp_path_factory, cases):
 
 async def _run(plane, chosen, outcomes):
     groups = {}
-    for each in chosen:
-        groups.setdefault(each.group, []).append(each)
+    for case in chosen:
+        groups.setdefault(case.group, []).append(case)
     async with ready_field(plane) as field:
         for group in groups.values():
             await field.run(group, outcomes)
@@ -175,7 +175,7 @@ async def ready_field(plane, fillers=FILLERS):
 
 
 class Field:
-    """What the cases of a module share."""
+    """State that the cases of a module share."""
 
     def __init__(self, plane, client, cluster):
         self.plane = plane
@@ -186,8 +186,8 @@ class Field:
     async def run(self, group, outcomes):
         """Run cases of equal settings at the same time."""
         begun = asyncio.Event()
-        places = {str(each): CaseCluster(self, each, begun) for each in group}
-        tasks = {str(each): asyncio.create_task(_of(each, places[str(each)])) for each in group}
+        places = {str(case): CaseCluster(self, case, begun) for case in group}
+        tasks = {str(case): asyncio.create_task(_of(case, places[str(case)])) for case in group}
         if group[0].begins_before:
             for name, place in places.items():
                 waiting = asyncio.create_task(place.waits.wait())
@@ -203,9 +203,10 @@ class Field:
                     task.cancel()
             else:
                 begun.set()
-            found = await asyncio.gather(*tasks.values(), return_exceptions=True)
+            results = await asyncio.gather(*tasks.values(), return_exceptions=True)
             outcomes |= {
-                name: outcomes.get(name) or one for name, one in zip(tasks, found, strict=True)
+                name: outcomes.get(name) or result
+                for name, result in zip(tasks, results, strict=True)
             }
             await asyncio.gather(*(place.leave() for place in places.values()))
         outcomes.faults += self.faults
@@ -248,12 +249,12 @@ class Field:
     def audit(self, text):
         """The requests of our controller, of which the URI has this text, as the log has them."""
         lines = (self.plane.layout.logs / "audit.log").read_text().splitlines()
-        obj = (json.loads(line) for line in lines if text in line)
+        requests = (json.loads(line) for line in lines if text in line)
         return [
-            each
-            for each in obj
-            if text in each["requestURI"]
-            and each["userAgent"].startswith("harbourmaster-controller")
+            request
+            for request in requests
+            if text in request["requestURI"]
+            and request["userAgent"].startswith("harbourmaster-controller")
         ]
 
 

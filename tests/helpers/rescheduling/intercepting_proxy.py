@@ -37,7 +37,7 @@ class InterceptingProxy(ApiProxy):
         return file
 
     def intercept(self, function):
-        """Ask ``function`` from now on; None asks nobody."""
+        """Ask ``function`` from now on; with None every request passes."""
         self._home = asyncio.get_running_loop()
         self._intercept = function
 
@@ -47,9 +47,9 @@ class InterceptingProxy(ApiProxy):
             asked = self._intercept(request.method, request.path, json.loads(body) if body else {})
             future = asyncio.run_coroutine_threadsafe(asked, self._home)
             if (answer := await asyncio.wrap_future(future)) is not None:
-                code, found = answer
+                code, document = answer
                 headers = {"Retry-After": "1"} if code == 429 else {}
-                return web.json_response(found, status=code, headers=headers)
+                return web.json_response(document, status=code, headers=headers)
         return await super()._answer(request)
 
 

@@ -14,7 +14,7 @@ OURS = "resched."
 TOLERATED = {"key": TAINT, "operator": "Exists"}
 NEVER = "never-preempts"
 IMPORTANT = "important"
-"""Classes: an add-on's that preempts nobody, and priority 1000."""
+"""Priority classes: an add-on's that never preempts, and priority 1000."""
 
 
 def priority_classes():
@@ -71,14 +71,14 @@ def container(cpu=None, name="main", *, ports=(), **requests):
     asked |= {key.replace("_", "/", 1): str(value) for key, value in requests.items()}
     extended = {key: value for key, value in asked.items() if "/" in key}
     resources = {"requests": asked, **({"limits": extended} if extended else {})}
-    found = {"name": name, "image": "registry.example.com/any:1", "resources": resources}
+    container_spec = {"name": name, "image": "registry.example.com/any:1", "resources": resources}
     if ports:
-        found["ports"] = [{"containerPort": port, "hostPort": port} for port in ports]
-    return found
+        container_spec["ports"] = [{"containerPort": port, "hostPort": port} for port in ports]
+    return container_spec
 
 
 def removable(name, node, cpu=1, *, owner="ReplicaSet", of=None, grace=5, **options):
-    """A pod that may be moved; ``of`` is the uid of what controls it, by default nobody else's.
+    """A pod that may be moved; ``of`` is the uid of its controller, by default a unique one.
 
     ``options`` are those of ``pod``. An ``owner`` None makes it bare.
     """
@@ -164,16 +164,16 @@ def volume_of(claim):
     return {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
 
 
-def owned_taints(found):
+def owned_taints(node):
     """The taints of a node that are ours."""
     return [
         taint
-        for taint in found["spec"].get("taints", ())
+        for taint in node["spec"].get("taints", ())
         if taint["key"] == TAINT and taint.get("value", "").startswith(OURS)
     ]
 
 
-def is_clean(found):
+def is_clean(node):
     """Whether a node carries nothing of ours."""
-    annotations = found["metadata"].get("annotations", {})
-    return not owned_taints(found) and RESERVATIONS not in annotations
+    annotations = node["metadata"].get("annotations", {})
+    return not owned_taints(node) and RESERVATIONS not in annotations

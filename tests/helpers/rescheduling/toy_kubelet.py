@@ -1,4 +1,4 @@
-"""A kubelet for nodes that nobody runs: it follows pods, and keeps every version that there was.
+"""A kubelet for simulated nodes: it follows pods, and keeps every version of them.
 
 A bound pod runs and is ready at once; one that is deleted ends after its grace, but 0.3 s at most.
 Labels ask for something else: SLOW to take the whole grace, APART to end a second after the one
@@ -45,7 +45,7 @@ class Cluster:
         self.client = client
         self.versions = {}
         self.gone = {}
-        """By uid, when it was heard of."""
+        """The time at which each deletion was observed, by uid."""
         self._keys = {}
         self._changes = Changes()
         self._due = asyncio.Queue()
@@ -66,9 +66,9 @@ class Cluster:
         # All tasks begin here: whoever ends a life in this loop ends what began meanwhile.
         running = [reflector.run() for reflector in self._reflectors.values()]
         running += [self._work() for _ in range(WORKERS)]
-        self._tasks = [asyncio.create_task(each) for each in running]
-        for each in self._reflectors.values():
-            await each.synced.wait()
+        self._tasks = [asyncio.create_task(coroutine) for coroutine in running]
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
         return self
 
     async def __aexit__(self, *_):
@@ -127,14 +127,14 @@ class Cluster:
             except ApiError:
                 asyncio.get_running_loop().call_later(LONGEST, self._due.put_nowait, due)
 
-    def _care_for(self, found):
-        metadata, status = found["metadata"], found.get("status", {})
-        if "nodeName" not in found["spec"]:
+    def _care_for(self, pod):
+        metadata, status = pod["metadata"], pod.get("status", {})
+        if "nodeName" not in pod["spec"]:
             return
         if "deletionTimestamp" in metadata:
-            self._end_in_time(found)
-        elif status.get("phase") == "Pending" and not _has(found, UNSTARTED):
-            self._due.put_nowait((self._start, metadata, _status(found)))
+            self._end_in_time(pod)
+        elif status.get("phase") == "Pending" and not _has(pod, UNSTARTED):
+            self._due.put_nowait((self._start, metadata, _status(pod)))
 
     async def _start(self, metadata, status):
         await self.client.patch(
@@ -145,17 +145,17 @@ class Cluster:
             subresource="status",
         )
 
-    def _end_in_time(self, found):
-        metadata = found["metadata"]
+    def _end_in_time(self, pod):
+        metadata = pod["metadata"]
         grace = metadata.get("deletionGracePeriodSeconds", 0)
         if grace == 0:
             # It is kept by a finalizer alone.
             return
         now = asyncio.get_running_loop().time()
         end = now + min(grace, LONGEST)
-        if _has(found, SLOW):
+        if _has(pod, SLOW):
             end = now + max(0.0, _seconds(metadata["deletionTimestamp"]) - time.time())
-        if _has(found, APART):
+        if _has(pod, APART):
             end = self._endings.get(metadata["uid"], self._after_the_last(metadata, end))
         if end < self._endings.get(metadata["uid"], float("inf")):
             self._endings[metadata["uid"]] = end
@@ -177,24 +177,24 @@ class Cluster:
         )
 
 
-def _status(found):
+def _status(pod):
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    phase = "Succeeded" if _has(found, ENDED) else "Running"
-    is_ready = phase == "Running" and not _has(found, UNREADY)
+    phase = "Succeeded" if _has(pod, ENDED) else "Running"
+    is_ready = phase == "Running" and not _has(pod, UNREADY)
     kept = [
         condition
-        for condition in found["status"].get("conditions", ())
+        for condition in pod["status"].get("conditions", ())
         if condition["type"] != "Ready"
     ]
     return {"phase": phase, "startTime": now, "conditions": [*kept, readiness(is_ready)]}
 
 
-def _has(found, label):
-    return label.items() <= found["metadata"].get("labels", {}).items()
+def _has(pod, label):
+    return label.items() <= pod["metadata"].get("labels", {}).items()
 
 
-def _key(found):
-    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+def _key(pod):
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _seconds(text):
