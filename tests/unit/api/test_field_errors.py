@@ -88,7 +88,7 @@ def test_faults_read_as_those_of_the_api_server():
         forbidden("spec.d", "leave it out"),
         unsupported("spec.e", "p91", ("p90", "p95")),
     ]
-    assert [(each.path, each.reason) for each in errors] == [
+    assert [(error.path, error.reason) for error in errors] == [
         ("spec.a", "FieldValueInvalid"),
         ("spec.b", "FieldValueInvalid"),
         ("spec.c", "FieldValueRequired"),

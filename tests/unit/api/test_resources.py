@@ -64,4 +64,4 @@ def test_api_versions():
 
 def test_each_constant_is_another_resource():
     defined = [variable for variable in vars(resources).values() if isinstance(variable, Resource)]
-    assert len({each.path() for each in defined}) == len(defined) >= 13
+    assert len({resource.path() for resource in defined}) == len(defined) >= 13

@@ -19,7 +19,7 @@ OLD, NEW = create_authority(NOW), create_authority(NOW)
 
 def bundle(signer, *others, names=NAMES, now=NOW):
     leaf = issue_serving_certificate(now, signer, names, lifetime=WEEK)
-    authorities = b"".join(each.certificate for each in (signer, *others))
+    authorities = b"".join(authority.certificate for authority in (signer, *others))
     return parse_bundle(BundleFiles(ca_crt=authorities, tls_crt=leaf.certificate, tls_key=leaf.key))
 
 
@@ -59,7 +59,9 @@ def test_fewer_names_do_not_hurry_the_handover():
 
 
 def test_the_mark_is_the_authority_s_whatever_stands_beside_it():
-    marks = {mark_of(each) for each in (SERVED, bundle(OLD, NEW), bundle(OLD, now=NOW + WEEK))}
+    marks = {
+        mark_of(document) for document in (SERVED, bundle(OLD, NEW), bundle(OLD, now=NOW + WEEK))
+    }
     assert len(marks) == 1
     assert mark_of(bundle(NEW, OLD)) not in marks
     assert mark_of(bare(SERVED)) == ""

@@ -78,7 +78,7 @@ class Mount:
 def data_of(authority, *older, name="hm.svc", made=START, **options):
     """Return the directory of a Secret as replicas see it."""
     leaf = issue_serving_certificate(made, authority, (name,), **options)
-    bundle = b"".join(each.certificate for each in (authority, *older))
+    bundle = b"".join(signer.certificate for signer in (authority, *older))
     return {"ca.crt": bundle, "tls.crt": leaf.certificate, "tls.key": leaf.key}
 
 

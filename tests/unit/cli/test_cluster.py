@@ -85,7 +85,7 @@ async def test_a_list_that_expired_is_restarted_without_repeats(api, client):
     client.list = compacting
     objects = await collect(client, PODS, metadata_in, namespace=PLACE, metadata_only=True)
     assert compacted
-    assert [one.name for one in objects] == [f"pod-{number:04}" for number in range(1100)]
+    assert [obj.name for obj in objects] == [f"pod-{number:04}" for number in range(1100)]
 
 
 async def test_a_list_that_always_expires_is_given_up(api, client):
@@ -100,7 +100,7 @@ async def test_an_unreadable_object_is_named_and_the_others_are_collected(api, c
     api.put(PODS, {"metadata": {"name": "pod-0003", "namespace": PLACE, "labels": {"a": 1}}})
     objects = await collect(client, PODS, metadata_in)
     assert len(objects) == 599
-    assert "pod-0003" not in {one.name for one in objects}
+    assert "pod-0003" not in {obj.name for obj in objects}
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("harbourmaster: ")

@@ -57,9 +57,9 @@ async def test_a_sound_installation_is_healthy(cluster):
     report = await examined(cluster)
     assert told(report) == []
     assert (report.healthy, report.summary) == (True, "Harbourmaster is healthy.")
-    assert [one.name for one in CHECKS] == list(dict.fromkeys(check.name for check in CHECKS))
-    assert {finding.check for finding in report.findings} == {one.name for one in CHECKS}
-    (said,) = [one.text for one in report.findings if one.check == "canary"]
+    assert [check.name for check in CHECKS] == list(dict.fromkeys(check.name for check in CHECKS))
+    assert {finding.check for finding in report.findings} == {check.name for check in CHECKS}
+    (said,) = [finding.text for finding in report.findings if finding.check == "canary"]
     assert said == f"a pod tried in default was answered by version {our_version()}"
 
 
@@ -161,7 +161,7 @@ async def test_the_canary_goes_where_webhooks_look(cluster):
 
     cluster.admit = admit
     await examined(cluster)
-    assert {one["namespace"] for one in tried} == {"shop"}
+    assert {request["namespace"] for request in tried} == {"shop"}
     assert tried[0]["labels"]["team"] == "a"
 
 
@@ -190,8 +190,8 @@ async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
     cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
     cluster.entry(POD)["failurePolicy"] = "Fail"
     report = await examined(cluster)
-    assert ("configurations", "fault") in {one[:2] for one in told(report)}
-    assert any(one[1] == "unknown" and "could not be read" in one[2] for one in told(report))
+    assert ("configurations", "fault") in {line[:2] for line in told(report)}
+    assert any(line[1] == "unknown" and "could not be read" in line[2] for line in told(report))
     assert {finding.check for finding in report.findings} == {check.name for check in CHECKS}
 
 
@@ -209,13 +209,13 @@ async def test_missing_permissions_are_reported_by_check_and_the_rest_is_checked
     cluster.forbidden.update({"namespaces", "customresourcedefinitions"})
     cluster.entry(POD)["failurePolicy"] = "Fail"
     findings = told(await examined(cluster))
-    assert ("configurations", "unknown") in {one[:2] for one in findings}
+    assert ("configurations", "unknown") in {line[:2] for line in findings}
     assert {check for check, severity, _ in findings if severity == "unknown"} >= {
         "definitions",
         "gates",
         "selectors",
     }
-    assert all("ada" in one[2] for one in findings if one[1] == "unknown")
+    assert all("ada" in line[2] for line in findings if line[1] == "unknown")
 
 
 async def test_a_caller_without_any_permission_gets_one_line(cluster):
@@ -243,7 +243,7 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(cluster):
 
     cluster.request = request
     observed = await observe(Installation(cluster, HOME))
-    assert {each.code for each in judge(observed)} == {"policies-idle"}
+    assert {fault.code for fault in judge(observed)} == {"policies-idle"}
     assert told(await examined(cluster)) == []
 
 
@@ -277,7 +277,7 @@ async def test_an_api_server_that_fails_is_reported_by_the_checks(cluster, broke
 
 async def test_without_manifests_rights_are_not_seen(cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(rights, "DEPLOY", tmp_path)
-    assert ("rights", "unknown") in {one[:2] for one in told(await examined(cluster))}
+    assert ("rights", "unknown") in {line[:2] for line in told(await examined(cluster))}
 
 
 async def test_a_dead_webhook_of_others_is_not_taken_for_ours(cluster):
@@ -286,7 +286,7 @@ async def test_a_dead_webhook_of_others_is_not_taken_for_ours(cluster):
         raise ApiError(text, status=500)
 
     cluster.admit, cluster.check = (lambda pod: pod), check
-    ((_, severity, text),) = [one for one in told(await examined(cluster)) if one[0] == "canary"]
+    ((_, severity, text),) = [line for line in told(await examined(cluster)) if line[0] == "canary"]
     assert severity == "fault"
     assert "no webhook answered" in text
     assert "EOF" not in text
@@ -330,7 +330,7 @@ async def test_an_api_server_that_goes_away_ends_it(cluster):
 
 def test_rights_are_those_of_the_manifests():
     result = required_rights(ControllerSettings(), "elsewhere")
-    said = {(one.account, str(one), one.namespace) for one in result}
+    said = {(missing.account, str(missing), missing.namespace) for missing in result}
     assert (CONTROLLER, "patch pods", "") in said
     assert (WEBHOOK, "watch namespaces", "") in said
     assert (
@@ -355,7 +355,7 @@ def test_rights_follow_the_settings(settings, right):
     changed = msgspec.convert(settings, ControllerSettings)
     rights = set(map(str, required_rights(changed, HOME)))
     assert without < rights
-    assert any(each.startswith(right.split("/")[0]) for each in rights - without)
+    assert any(name.startswith(right.split("/")[0]) for name in rights - without)
 
 
 def test_rights_of_the_registration_are_asked_for_where_it_is_ours():

@@ -52,11 +52,11 @@ def policies(api):
 
 
 def notes(api):
-    return [one["note"] for one in api.objects.all(EVENTS).values()]
+    return [event["note"] for event in api.objects.all(EVENTS).values()]
 
 
 async def test_break_glass_mode_is_started_reported_and_ended(api, client, capsys):
-    before = copy.deepcopy([api.get(each, NAME) for each in BOTH])
+    before = copy.deepcopy([api.get(resource, NAME) for resource in BOTH])
     kept = policies(api)
     assert await change(client, "on") == 0
     assert set(policies(api).values()) == {"Ignore"}

@@ -58,7 +58,7 @@ async def test_each_guard_is_named_with_the_component_that_adds_it(cluster, guar
 
 async def test_a_binding_that_only_warns_guards_nothing(cluster):
     bind(cluster, "harbourmaster-gate-guard", "Warn", "Audit")
-    assert [one.subject for one in await told(cluster)] == ["gate-guard"]
+    assert [finding.subject for finding in await told(cluster)] == ["gate-guard"]
 
 
 async def test_before_1_30_it_says_what_is_unguarded(cluster):
@@ -89,4 +89,7 @@ async def test_ranges_are_proposed_from_the_addresses_of_the_api_server(cluster)
 async def test_without_client_certificates_and_with_access_to_all_secrets_both_are_said(cluster):
     cluster.container(WEBHOOK)["args"].pop()
     cluster.put(CLUSTER_ROLE_BINDINGS, {"metadata": {"name": "harbourmaster-secrets"}})
-    assert [one.subject for one in await told(cluster)] == ["client certificates", "Secrets"]
+    assert [finding.subject for finding in await told(cluster)] == [
+        "client certificates",
+        "Secrets",
+    ]

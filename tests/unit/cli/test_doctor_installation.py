@@ -227,7 +227,7 @@ FAULTS = {
     ],
 }
 """The findings by check and severity, each with the function that causes it."""
-ROWS = [(found, *row) for found, rows in FAULTS.items() for row in rows]
+ROWS = [(check, *row) for check, rows in FAULTS.items() for row in rows]
 
 
 @pytest.mark.parametrize(

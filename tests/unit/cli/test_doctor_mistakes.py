@@ -47,7 +47,7 @@ def request_gates(cluster, name="shop", annotations=ASKED):
 async def found(cluster):
     live = Installation(cluster, HOME)
     try:
-        return [(each.subject, each.text, each.remedy) async for each in check(live)]
+        return [(finding.subject, finding.text, finding.remedy) async for finding in check(live)]
     finally:
         await live.close()
 
@@ -159,7 +159,7 @@ async def test_what_a_version_refers_to_is_missed_until_it_has_ended(cluster, st
     cluster.at(WORKLOAD_VERSIONS, "shop-cart-1", "shop")["status"] = {"status": status}
     told = await found(cluster)
     assert len(told) == count
-    assert {each[0] for each in told} <= {"KeptnWorkloadVersion shop/shop-cart-1"}
+    assert {line[0] for line in told} <= {"KeptnWorkloadVersion shop/shop-cart-1"}
 
 
 async def test_metrics_and_apps_that_are_named_wrongly_are_told(cluster):

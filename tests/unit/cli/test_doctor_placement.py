@@ -49,7 +49,7 @@ async def test_members_and_applications_that_are_well_are_one_line(cluster):
     switch_on(cluster)
     member(cluster, condition("Reachable", "True"), condition("NodesReady", "True"))
     application(cluster, condition("Scheduled", "True"), condition("Ready", "True"))
-    assert [one[0] for one in await found(cluster)] == ["ok"]
+    assert [line[0] for line in await found(cluster)] == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ async def test_applications_without_the_component_are_told(cluster):
 async def test_an_installation_outside_of_the_cluster_may_place_applications(cluster):
     cluster.remove(DEPLOYMENTS, CONTROLLER, HOME)
     application(cluster)
-    assert [one[0] for one in await found(cluster)] == ["ok"]
+    assert [line[0] for line in await found(cluster)] == ["ok"]

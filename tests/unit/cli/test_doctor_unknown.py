@@ -41,8 +41,8 @@ def listing(cluster, resource, error):
 async def unknown(cluster, check):
     """The findings of a check that are unknown; it has none that is ok."""
     findings = [finding for finding in (await examined(cluster)).findings if finding.check == check]
-    assert not [one for one in findings if one.severity == "ok"]
-    return [one for one in findings if one.severity == "unknown"]
+    assert not [finding for finding in findings if finding.severity == "ok"]
+    return [finding for finding in findings if finding.severity == "unknown"]
 
 
 async def test_a_kind_that_the_cluster_does_not_know_is_unknown(cluster):
@@ -82,7 +82,7 @@ async def test_a_forbidden_kind_that_is_not_served_is_not_unknown(cluster):
     result = [
         finding for finding in (await examined(cluster)).findings if finding.check == "workloads"
     ]
-    assert [one.severity for one in result] == ["ok"]
+    assert [finding.severity for finding in result] == ["ok"]
 
 
 async def test_what_was_found_before_an_error_is_kept(cluster):
@@ -95,7 +95,7 @@ async def test_what_was_found_before_an_error_is_kept(cluster):
     findings = [
         finding for finding in (await examined(cluster)).findings if finding.check == "checks"
     ]
-    assert [one.severity for one in findings] == ["warning", "unknown"]
+    assert [finding.severity for finding in findings] == ["warning", "unknown"]
 
 
 async def test_an_answer_that_does_not_come_is_unknown_and_ends_no_other_check(cluster):

@@ -282,11 +282,13 @@ async def test_pods_whose_waits_are_blocked_are_warned_of_once(cluster):
         annotations = {WAIT_FOR_KEY: text, CHECKS_KEY: NONE}
         metadata = {"name": name, "namespace": "shop", "annotations": annotations}
         cluster.put(PODS, {"metadata": metadata, "spec": GATES, "status": {"phase": "Pending"}})
-    result = {one.rpartition("/")[0]: text for one, text, _ in await warned(cluster, "waits")}
+    result = {
+        subject.rpartition("/")[0]: text for subject, text, _ in await warned(cluster, "waits")
+    }
     assert len(await warned(cluster, "waits")) == 2
     texts = [text for _, text, _ in await warned(cluster, "waits")]
-    assert any("job/seed: failed: BackoffLimitExceeded" in each for each in texts), result
-    assert any('"jbo" is not a kind' in each for each in texts)
+    assert any("job/seed: failed: BackoffLimitExceeded" in text for text in texts), result
+    assert any('"jbo" is not a kind' in text for text in texts)
 
 
 async def test_a_kind_that_the_controller_may_not_watch_is_a_fault(cluster):

@@ -332,8 +332,8 @@ async def test_the_waiting_pods_of_a_workload_are_released(api, run, workload, n
     put(api, PODS, pod("db-0", owners=[owned("StatefulSet", "db", "s-1")]))
     code, out, err = await run("release", workload, "-n", PROD, "--reason", REASON)
     assert (code, err) == (0, "")
-    assert [line.split()[1] for line in out.splitlines()] == [f"prod/{each}" for each in names]
-    assert all(gates(api, each) == [] for each in names)
+    assert [line.split()[1] for line in out.splitlines()] == [f"prod/{name}" for name in names]
+    assert all(gates(api, name) == [] for name in names)
     assert gates(api, "by-hand-1") == [GATE]
 
 

@@ -133,7 +133,10 @@ def test_replay_check_names_the_lines_that_differ(tmp_path, capsysbinary):
     assert main(["replay", "--check", str(file)]) == 1
     out, err = capsysbinary.readouterr()
     differences = [json.loads(line) for line in out.splitlines()]
-    assert [(each["id"], each["line"]) for each in differences] == [("a", 3), ("b", 5)]
+    assert [(difference["id"], difference["line"]) for difference in differences] == [
+        ("a", 3),
+        ("b", 5),
+    ]
     assert err == b"1 of 3 answered as recorded\n"
 
 
@@ -356,7 +359,7 @@ def offline(tmp_path):
     def offline(command, settings):
         config = tmp_path / "settings.yaml"
         config.write_text(yaml.safe_dump(settings))
-        given = [each.format(folder=tmp_path) for each in OFFLINE[command]]
+        given = [argument.format(folder=tmp_path) for argument in OFFLINE[command]]
         return main([*command.split(), *given, "--config", str(config)])
 
     return offline

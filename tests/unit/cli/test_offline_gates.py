@@ -57,7 +57,7 @@ def test_flags_are_the_settings_of_cases_without_their_own(tmp_path, capsysbinar
     cases = tmp_path / "cases.jsonl"
     cases.write_text("\n".join(map(json.dumps, (line, own))))
     assert main(["replay", "--features", "policies", str(cases)]) == 0
-    answers = [json.loads(each) for each in capsysbinary.readouterr().out.splitlines()]
+    answers = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     assert ["patch" in answer["response"] for answer in answers] == [False, True]
 
 

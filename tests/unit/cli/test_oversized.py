@@ -41,8 +41,8 @@ async def test_doctor_lists_them():
     put(cluster)
     report = await examined(cluster)
     result = [finding for finding in report.findings if finding.check == "sizes"]
-    assert {one.severity for one in result} == {"note"}
-    assert [one.subject for one in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
+    assert {finding.severity for finding in result} == {"note"}
+    assert [finding.subject for finding in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
     assert result[0].text == f"over the limits for new objects: {TOO_MANY}"
     assert report.healthy
 
@@ -64,7 +64,7 @@ async def test_migrate_lists_what_keptn_stored():
         async with api.client() as client:
             observed = await observe(Installation(client, DEFAULT_NAMESPACE))
     result = [finding for finding in findings(observed) if finding.code == "over-limits"]
-    assert [one.object for one in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
+    assert [finding.object for finding in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
     assert f"larger than new objects may be: {TOO_MANY}: it keeps working" in result[0].why
 
 

@@ -290,7 +290,7 @@ def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
     (suite,) = ET.fromstring(file.read_bytes())  # noqa: S314 - our own
     assert (suite.get("tests"), suite.get("failures"), code) == ("3", "1", 1)
     result, two, three = suite
-    assert [each.get("name") for each in suite] == [
+    assert [testcase.get("name") for testcase in suite] == [
         "PodSchedulingPolicy ns1/p1",
         "Deployment web",
         "Job web",
@@ -342,7 +342,7 @@ def test_a_null_is_absent_as_for_an_api_server(findings):
     spec = {"provider": {"name": "p"}, "query": "a", "fetchIntervalSeconds": 5.0, "range": None}
     assert [finding[0] for finding in findings(keptn("KeptnMetric", **spec))] == ["warning"]
     those = findings(keptn("KeptnMetric", **{**spec, "query": None}))
-    assert [each[2:4] for each in those if each[0] == "error"] == [("spec.query", "Required value")]
+    assert [row[2:4] for row in those if row[0] == "error"] == [("spec.query", "Required value")]
     objectives = findings(keptn("KeptnEvaluationDefinition", objectives=[None]))
     assert objectives[0][2:4] == ("spec.objectives[0]", "Invalid value: null")
 

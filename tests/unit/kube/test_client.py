@@ -56,7 +56,7 @@ async def test_of_an_object_metadata_alone_can_be_asked_for(api, client):
     await client.create(LEASES, lease("a"), "prod")
     await client.get(LEASES, "leader", "prod", metadata_only=True)
     await client.get(LEASES, "leader", "prod")
-    accepted = [each.headers["Accept"] for each in api.seen("get")]
+    accepted = [request.headers["Accept"] for request in api.seen("get")]
     assert accepted == [
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         "application/json",

@@ -80,7 +80,7 @@ async def test_everything_that_can_be_listed_is_told_once(api, known):
     api.define(Resource("example.com", "v1beta1", "boats", "Boat"))
     listable = await known.listable()
     assert {CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, BOATS} <= set(listable)
-    places = [(each.group, each.plural) for each in listable]
+    places = [(resource.group, resource.plural) for resource in listable]
     assert len(set(places)) == len(places)
 
 
@@ -97,7 +97,7 @@ async def test_kinds_are_those_of_groups_with_a_dot(api, known):
     api.define(BOATS)
     kinds = await known.kinds()
     assert "example.com/v1/Boat" in kinds
-    assert not [each for each in kinds if each.startswith(("v1/", "apps/"))]
+    assert not [kind for kind in kinds if kind.startswith(("v1/", "apps/"))]
     assert list(kinds) == sorted(kinds)
 
 

@@ -133,7 +133,7 @@ async def test_work_ends_in_time_and_is_taken_up_again(api, start, fault):
     api.fail_next(count=None, **fault)
     await a.until(working=False)
     # Loop time and monotonic time are the same clock.
-    taken = [each.time for each in api.seen("PUT") if each.time <= last + 0.05]
+    taken = [request.time for request in api.seen("PUT") if request.time <= last + 0.05]
     assert a.spans[-1][1] <= max(taken) + TIMES["renew_deadline"] + 0.4 * 0.8
     failed = len(api.requests)
     await asyncio.sleep(0.3)

@@ -40,7 +40,7 @@ def test_work_that_goes_on_failing_is_tried_less_and_less(election):
     a = election.add(fails=100)
     election.run(600)
     begun = [time for time, leading in a.states if leading]
-    gaps = [later - one for one, later in pairwise(begun)]
+    gaps = [later - earlier for earlier, later in pairwise(begun)]
     assert gaps == pytest.approx(sorted(gaps))
     assert gaps[0] < 3
     assert 45 < gaps[-1] < 65

@@ -105,7 +105,9 @@ async def test_another_note_of_one_identity_is_a_repetition_and_another_identity
         for note, identity in [("value 1", "a"), ("value 2", "a"), ("value 2", "b")]:
             recorder.emit(POD, "Normal", "Waits", note, identity=identity)
         await asyncio.sleep(60)
-    assert [(each.body["note"], each.body.get("series", {}).get("count")) for each in api.sent] == [
+    assert [
+        (request.body["note"], request.body.get("series", {}).get("count")) for request in api.sent
+    ] == [
         ("value 1", 2),
         ("value 2", None),
     ]
@@ -399,7 +401,7 @@ async def test_a_fault_makes_no_storm(api, error):
             recorder.emit(pod(number), "Normal", "Done", "done")
         await asyncio.sleep(300)
         times = [sent.time for sent in api.sent]
-        gaps = [later - one for one, later in pairwise(times)]
+        gaps = [later - earlier for earlier, later in pairwise(times)]
         assert gaps[0] >= 0.5
         assert gaps == sorted(gaps)
         assert len(api.sent) < 20

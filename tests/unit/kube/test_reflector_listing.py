@@ -168,7 +168,9 @@ async def test_a_list_that_changes_nothing_holds_nothing_twice(api):
 
     class Counting(ScriptedApi):
         async def list(self, *args, **options):
-            held.append([sum(one() is not None for one in made) for made in (objects, pages)])
+            held.append(
+                [sum(reference() is not None for reference in made) for made in (objects, pages)]
+            )
             page = CountedPage(await super().list(*args, **options))
             pages.append(weakref.ref(page))
             return page

@@ -113,8 +113,8 @@ async def test_pages_shrink_within_a_list_and_what_came_is_kept():
     async with follow(api, page_size=16) as follower:
         assert follower.objects == follower.expected
         listed = [call.options for call in api.calls if call.verb == "list"]
-        assert [each["limit"] for each in listed[:4]] == [16, 16, 2, 2]
-        assert [bool(each["continue_token"]) for each in listed[:3]] == [False, True, True]
+        assert [query["limit"] for query in listed[:4]] == [16, 16, 2, 2]
+        assert [bool(query["continue_token"]) for query in listed[:3]] == [False, True, True]
 
 
 @virtual
@@ -134,10 +134,10 @@ async def test_one_page_of_all_caches_is_read_at_a_time():
     for number in range(10):
         api.put(f"n-{number}", value=number)
     caches = [Reflector(api, NAMESPACES, decode_thing, page_size=4) for _ in range(3)]
-    first, second, third = (each.run() for each in caches)
+    first, second, third = (cache.run() for cache in caches)
     async with background(first), background(second), background(third):
         await asyncio.gather(*(cache.synced.wait() for cache in caches))
-        assert [len(each.store) for each in caches] == [10, 10, 10]
+        assert [len(cache.store) for cache in caches] == [10, 10, 10]
     assert api.most == 1
 
 

@@ -31,14 +31,14 @@ CHANGES = ("added", "replaced", "multiplied")
 
 
 def documents(path):
-    return [each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each]
+    return [document for document in yaml.load_all(path.read_text(), yaml.CSafeLoader) if document]
 
 
 def sample_policies():
     """All policies of the samples, as a case carries them."""
     kinds = ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy")
     result = [document for path in sorted(SAMPLES.glob("*.yaml")) for document in documents(path)]
-    return [each for each in result if each.get("kind") in kinds]
+    return [document for document in result if document.get("kind") in kinds]
 
 
 def explained(capsysbinary, *arguments):

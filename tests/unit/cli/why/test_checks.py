@@ -19,7 +19,7 @@ OPT_IN = "keptn.sh/lifecycle-toolkit"
 def ask(api, client):
     async def section(obj, kind="Pod", *, opt_in="enabled", owners=()):
         api.put(NAMESPACES, {"metadata": {"name": PROD, "annotations": {OPT_IN: opt_in}}})
-        above = tuple(subject(each, its) for its, each in owners)
+        above = tuple(subject(name, its) for its, name in owners)
         live = Installation(client, "harbourmaster-system")
         return await checks.section(WhyContext(subject(obj, kind), live, CREATED, above))
 

@@ -47,7 +47,7 @@ def install(api, *flags, settings=None):
 
 def detail(out, name="policies"):
     report = json.loads(out)
-    (section,) = [each for each in report["sections"] if each["name"] == name]
+    (section,) = [part for part in report["sections"] if part["name"] == name]
     return section
 
 
@@ -97,12 +97,14 @@ async def test_objects_are_read_by_name_and_pods_are_not_listed(api, why):
     assert code == 0
     assert "of Deployment cart" in out
     seen = api.requests
-    assert not [each for each in seen if each.verb != "get" and each.path.endswith("/pods")]
-    listed = {each.path.rpartition("/")[2] for each in seen if each.verb == "list"}
+    assert not [
+        request for request in seen if request.verb != "get" and request.path.endswith("/pods")
+    ]
+    listed = {request.path.rpartition("/")[2] for request in seen if request.verb == "list"}
     policies = {"clusterpodschedulingpolicies", "podschedulingpolicies"}
     assert policies <= listed <= {*policies, "events", "nodes", "mutatingwebhookconfigurations"}
     assert len(seen) <= 20
-    assert all(each.method == "GET" for each in seen)
+    assert all(request.method == "GET" for request in seen)
 
 
 async def test_a_missing_pod_is_one_line(why):
@@ -396,7 +398,7 @@ async def test_labels_select_several_objects(api, why):
         pod_object["metadata"] |= {"name": name, "namespace": place}
         api.put(PODS, pod_object)
     code, out, _ = await why("pods", "-l", "app=cart", "-n", NAMESPACE, "-o", "yaml")
-    assert (code, [each["name"] for each in yaml.safe_load_all(out)]) == (0, ["cart-1", "cart-2"])
+    assert (code, [pod["name"] for pod in yaml.safe_load_all(out)]) == (0, ["cart-1", "cart-2"])
     code, out, _ = await why("pods", "-l", "app=cart", "-A", "-o", "yaml")
     assert (code, len(list(yaml.safe_load_all(out)))) == (0, 3)
     code, out, err = await why("pods", "-l", "app=none", "-n", NAMESPACE)

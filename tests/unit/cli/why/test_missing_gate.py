@@ -190,7 +190,7 @@ def put_set(api, name, image, created, version="1.0"):
 
 def put_version(api, version, *sets):
     """A version of which pods of these ReplicaSets are; the newest owner is the last."""
-    uids = [f"uid-{each}" for each in sets]
+    uids = [f"uid-{name}" for name in sets]
     metadata = {
         "name": f"shop-cart-{version}",
         "namespace": NAMESPACE,

@@ -39,7 +39,7 @@ def ask(client):
     """Return ``ask(module, object)``: the section on an object of the cluster."""
 
     async def section(module, obj, *, owners=(), kind="Pod"):
-        above = tuple(subject(each, its) for its, each in owners)
+        above = tuple(subject(name, its) for its, name in owners)
         context = WhyContext(subject(obj, kind), Installation(client, HOME), NOW, above)
         return await module.section(context)
 
@@ -219,7 +219,7 @@ async def test_missing_permissions_are_named_and_leave_the_state_pending(api, as
     section = await ask(gate, pod())
     assert section.code == "checks-pending"
     assert len(section.detail.unread) == 2
-    assert all("could not be read" in each for each in section.detail.unread)
+    assert all("could not be read" in line for line in section.detail.unread)
     assert "unknown: the settings could not be read" in text(section)
     assert "(--installed-in)" in section.detail.deadline_unknown
 
@@ -337,7 +337,7 @@ async def test_a_workload_reports_what_its_pods_wait_for(api, ask, obj, owners):
     assert section.summary == "its pods: Blocked: pre-deployment tasks failed (no details)"
     assert "deadline" not in text(section)
     of = subject(obj, kind)
-    above = tuple(subject(each, its) for its, each in owners)
+    above = tuple(subject(name, its) for its, name in owners)
     step = step_of(section, Report(of, "", (), above))
     assert f"harbourmaster gate release {kind.lower()}/waiter -n prod --reason" in step
 

@@ -53,7 +53,7 @@ EMITTED = {*WRITTEN, *get_args(Code), *OUTCOMES} - {""}
 
 def test_every_code_has_a_step_and_every_step_a_code():
     assert len(EMITTED) > 40
-    assert {each for each in EMITTED if not STEPS.get(each)} == set()
+    assert {code for code in EMITTED if not STEPS.get(code)} == set()
     assert set(STEPS) - EMITTED == set()
     assert all(map(CODE.fullmatch, STEPS))
     codes = [code for step in steps._STEPS for code in step.split()]
