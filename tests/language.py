@@ -86,8 +86,6 @@ FRAGMENT: Final = re.compile(
 VAGUE: Final = {"each", "found", "one", "other"}
 """Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
-PENDING: Final[tuple[str, ...]] = ("tests/cluster/",)
-"""Folders whose docstrings, comments and names are still to be rewritten."""
 
 
 def faults(name: str, text: str) -> list[str]:
@@ -99,7 +97,7 @@ def faults(name: str, text: str) -> list[str]:
         problems += _matches(name, lines, STRICT)
     if suffix == ".py" and not name.startswith("tests/"):
         problems += _matches(name, _strings(text), STRICT)
-    if suffix == ".py" and not name.startswith(PENDING):
+    if suffix == ".py":
         problems += _matches(name, [*_docstrings(text), *_comments(text)], STRICT)
         problems += _fragments(name, text)
         problems += _vague_names(name, text)

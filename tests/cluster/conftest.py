@@ -64,7 +64,7 @@ def deployed(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory):
-    """What became of a module's ``CASES`` of rescheduling."""
+    """The results of a module's ``CASES`` of rescheduling."""
     return outcomes_of(request, tmp_path_factory, request.module.CASES)
 
 
@@ -133,6 +133,6 @@ def scraped(tmp_path_factory):
 
 @pytest.fixture
 async def members(planes):
-    """The same namespace on all member ``planes``."""
+    """Create the same namespace on all member ``planes``."""
     async with members_of(planes) as clusters:
         yield clusters

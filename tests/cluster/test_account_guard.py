@@ -1,4 +1,4 @@
-"""What a stolen token of the controller can do: the guard leaves it what the controller does.
+"""Attacks with a stolen token of the controller: the guard allows only the controller's own writes.
 
 Each attack and each legitimate write is a dry run with the account's real token and all the
 permissions of all components. Without the guard every attack succeeds.
@@ -256,7 +256,7 @@ def other_attacks(ids):
 
 
 def legitimate(ids):
-    """What the controller writes, as ``harbourmaster/controller/`` writes it."""
+    """The writes of the controller, as ``harbourmaster/controller/`` sends them."""
     waiting, running = f"{PODS}/waiting", f"{PODS}/running"
     patch = "application/json-patch+json"
 
@@ -436,7 +436,7 @@ def of_keptn():
 
 
 def of_tenant(ids):
-    """What of a tenant's the account writes, and what it never does."""
+    """Tenant objects that the account writes, and those that it never does."""
     yield pod("waiting", schedulingGates=[{"name": GATE}, {"name": FOREIGN_GATE}])
     yield pod("running", nodeName="guarded-node", tolerations=[{"operator": "Exists", "key": "a"}])
     yield job(ids.task, "checked")

@@ -57,7 +57,7 @@ def assert_ruled(spec):
 
 @pytest.fixture(scope="module")
 def created(control_plane, server):
-    """What is stored of each kind, created with RULES in force."""
+    """The stored object of each kind, created with RULES in force."""
     namespace = fresh_namespace(control_plane.kubectl, "created", SERVED)
     server.add_policies(policy("rules", namespace, **RULES))
     manifest = workloads(namespace, **OWN)
@@ -67,7 +67,7 @@ def created(control_plane, server):
 
 @pytest.fixture(scope="module")
 def touched(control_plane, server):
-    """What is stored of each kind before RULES came, and after a label and an annotation then."""
+    """The stored object of each kind before RULES, and after a label and an annotation."""
     kubectl = control_plane.kubectl
     namespace = fresh_namespace(kubectl, "touched", SERVED)
     # Nobody schedules the pod, so only admission could change it.

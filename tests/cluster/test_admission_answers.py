@@ -105,7 +105,7 @@ def test_an_odd_policy_is_stored_with_a_warning(kubectl, make):
 
 @pytest.fixture
 def contradicted(kubectl, server, served_namespace):
-    """What kubectl says to a Deployment that excludes what a policy requires, and the object."""
+    """kubectl's output for a Deployment that excludes what a policy requires, and the object."""
     server.add_policies(
         policy("ledger", served_namespace, affinity=required({"example.com/pool": "ledger"}))
     )

@@ -133,7 +133,7 @@ def test_a_denial_of_the_old_version_names_the_field(kubectl, server, namespace)
 
 @pytest.fixture(scope="module")
 def deletion(control_plane, server):
-    """What kubectl says to the deletion of each kind where we are asked about it, and the rest."""
+    """kubectl's output for the deletion of each kind if we are called for it, and the rest."""
     kubectl = control_plane.kubectl
     namespace = fresh_namespace(kubectl, "deletion")
     server.add_policies(policy("rules", namespace, **RULES))

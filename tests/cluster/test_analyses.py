@@ -102,7 +102,7 @@ async def world(control_plane, namespace):
 
 @pytest.fixture
 async def ready(world):
-    """What ``QUERY`` needs; the server is up."""
+    """A world whose server is up, with the provider and the template that ``QUERY`` needs."""
     world.say(QUERY, "4")
     await world.provider(world.server.url)
     query = 'sum(kube_pod_status_ready{namespace="{{.ns}}"})'
@@ -111,7 +111,7 @@ async def ready(world):
 
 
 async def test_a_value_of_4_passes_with_the_very_json_of_keptn(ready):
-    """As testanalysis/analysis-controller."""
+    """The case is Keptn's testanalysis/analysis-controller."""
     await ready.definition(READY_OBJECTIVE)
     await ready.analysis(ns="shop")
     assert await ready.verdict() == {
@@ -141,7 +141,7 @@ async def test_a_value_of_4_passes_with_the_very_json_of_keptn(ready):
 
 
 async def test_a_recent_span_ends_when_it_is_first_seen(ready):
-    """As testanalysis/analysis-controller-with-duration-timeframe."""
+    """The case is Keptn's testanalysis/analysis-controller-with-duration-timeframe."""
     await ready.definition(READY_OBJECTIVE)
     await ready.analysis({"recent": "5m"}, ns="shop")
     status = await ready.verdict()

@@ -1,4 +1,4 @@
-"""What an API server says to certificates that our authority must not issue."""
+"""An API server rejects certificates that our authority must not issue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_api_server_trusts_an_authority_for_its_names_only(
 ):
     now = datetime.now(UTC)
     files = own_files(now, ("127.0.0.1",), create_authority(now, limits))
-    # Without its key the directory is somebody else's, who issued for a name of ours.
+    # Without its key the directory belongs to another issuer, with a certificate for our name.
     write_files(tmp_path / "certificates", msgspec.structs.replace(files, ca_key=None))
     with Server(tmp_path, policies=[POLICY]) as server:
         configuration = webhook_configuration(

@@ -82,7 +82,7 @@ class Release:
         return self.helm("upgrade", "harbourmaster", written(), *wait, *options)
 
     def read(self, *arguments):
-        """What the API server has."""
+        """The JSON that the API server returns, or None."""
         result = self.plane.kubectl(
             "get", "--output=json", f"--namespace={NAMESPACE}", *arguments, check=False
         )
@@ -106,7 +106,7 @@ class Release:
         ]
 
     def ready(self, role):
-        """How many pods of a process are ready."""
+        """The number of ready pods of a process."""
         return self.read("deployment", f"harbourmaster-{role}")["status"]["readyReplicas"]
 
     def owner(self, definition):

@@ -75,7 +75,7 @@ def login(control_plane, tmp_path):
 
 
 def expired(token, key):
-    """The same token, signed by the API server's key, of a life that is over."""
+    """An expired copy of the token, signed by the API server's key."""
     header, payload, _ = token.split(".")
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     past = int(time.time()) - 2 * TOKEN_SECONDS

@@ -1,4 +1,4 @@
-"""Client certificates on a real API server: who is answered, and what no longer is converted."""
+"""Client certificates on a real API server: reviews that are answered, and refused conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``kubectl get`` shows of each kind, on a real API server."""
+"""The columns that ``kubectl get`` shows of each kind, on a real API server."""
 
 from __future__ import annotations
 

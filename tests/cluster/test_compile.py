@@ -194,7 +194,7 @@ def with_labels(pod, labels):
 
 
 def of_set(documents, number):
-    """The same policies, each with the label of a set among what it selects."""
+    """Copies of the policies, each with the label of a set among what it selects."""
     manifest = copy.deepcopy(documents)
     for obj in manifest:
         obj.setdefault("apiVersion", API)
@@ -232,7 +232,7 @@ def requirements(count, values=1, prefix="k"):
 
 
 def largest_policies():
-    """As much as policies can ask of a pod that has as much as it can have."""
+    """The largest policies for a pod whose own fields are the largest."""
     wanted = [
         {"weight": 1, "preference": {"matchExpressions": requirements(4, 4, f"p{index}-")}}
         for index in range(16)

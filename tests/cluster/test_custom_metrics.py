@@ -67,7 +67,7 @@ class MetricsCluster:
 
     @property
     def ports(self):
-        """Of the custom metrics API, one for each controller."""
+        """The ports of the custom metrics API, one for each controller."""
         return [controller.metrics_api_port for controller in self.installation.controllers]
 
     @property
@@ -93,7 +93,7 @@ class MetricsCluster:
         self.kubectl("patch", KIND, name, f"-n={namespace}", *flags)
 
     def raw(self, path, *flags):
-        """What the API server answers; None and the error where it refuses."""
+        """The API server's answer; None and the error if it refuses."""
         result = self.kubectl("get", "--raw", path, *flags, check=False)
         return (json.loads(result.stdout), "") if not result.returncode else (None, result.stderr)
 
@@ -104,7 +104,7 @@ class MetricsCluster:
         return {item["describedObject"]["name"]: item["value"] for item in listed["items"]}
 
     def authority(self):
-        """What the APIServices trust, one of each."""
+        """The authorities that the APIServices trust, one of each."""
         result = json.loads(self.kubectl("get", "apiservices", *SERVED, "-o=json").stdout)
         return [base64.b64decode(item["spec"].get("caBundle", "")) for item in result["items"]]
 
@@ -194,7 +194,7 @@ def workload(name):
 
 
 def scaler(name, measured):
-    """As users of Keptn write it."""
+    """A HorizontalPodAutoscaler as users of Keptn write it."""
     described = {"apiVersion": "metrics.keptn.sh/v1", "kind": "KeptnMetric", "name": measured}
     return {
         "apiVersion": "autoscaling/v2",

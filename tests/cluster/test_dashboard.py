@@ -38,7 +38,7 @@ def place(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def spaces(place):
-    """Two namespaces, each with a policy and a workload whose check nobody has defined."""
+    """Two namespaces, each with a policy and a workload whose check is not defined."""
     spaces = [place.namespace("harbour"), place.namespace("yard")]
     for space in spaces:
         place.waiting(space, f"of-{space}")
@@ -208,7 +208,7 @@ async def test_nothing_that_a_person_is_or_asks_for_stands_in_the_metrics(place,
 
 
 def test_it_is_off_unless_it_is_enabled_and_costs_nothing_then(place):
-    """The same controller without the component's setting: no port, and not one watch more."""
+    """Without the component's setting the controller has no port, and not one watch more."""
     with_it = place.watches()
     place.restart("--dashboard-enabled=false")
     try:

@@ -26,7 +26,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def image(wheel, tmp_path_factory):
-    """Where the environment of the image stands, after every RUN of the first stage."""
+    """The folder of the image's environment, after every RUN of the first stage."""
     source = tmp_path_factory.mktemp("source")
     home = tmp_path_factory.mktemp("image") / "harbourmaster"
     copied = {line.split()[0]: line for line in values("build", "COPY")}

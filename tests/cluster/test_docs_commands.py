@@ -32,7 +32,7 @@ BIN = Path(sys.executable).parent
 RUN = [page for page in PAGES if any(block.how != "not run" for block in blocks(page))]
 OWN = "/tmp/harbour"  # noqa: S108 - the manual's folder, of which each test has one of its own
 STATE = "state"
-"""Where a page's own installation is that names no folder."""
+"""The folder of a page's own installation if the page names none."""
 SERVE = re.compile(r"(harbourmaster serve\b)(?! .*--port)")
 
 
@@ -66,7 +66,7 @@ def shared(tmp_path_factory):
 def here(text, folder):
     """The script with this test's folder and ports for those that the manual says."""
     ports = [str(port) for port in free_ports(4)]
-    # The environment in which this test runs is not made anew.
+    # The environment in which this test runs is not created again.
     text = re.sub(r"^make ", "make --old-file=.venv/installed ", text, flags=re.MULTILINE)
     text = SERVE.sub(rf"\1 --port={ports[0]} --health-port={ports[1]}", text)
     for told, port in zip(("9543", "8580"), ports[2:], strict=True):

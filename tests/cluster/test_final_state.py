@@ -40,7 +40,7 @@ class Checked:
         self.namespace = namespace
 
     def refusal(self, pod):
-        """What the check says about a pod, by dry run; None where the API server refuses it."""
+        """The check's message about a pod, by dry run; None if the API server refuses the pod."""
         path = f"/api/v1/namespaces/{self.namespace}/pods?dryRun=All"
         headers = {"Content-Type": "application/json"}
         self.connection.request("POST", path, json.dumps(pod), headers)
@@ -111,7 +111,7 @@ def joined(selector, labels):
 
 
 def drawn(strategy, count):
-    """As many examples of a strategy, the same in each run."""
+    """Draw as many examples of a strategy, the same in each run."""
     examples = []
 
     @settings(

@@ -36,7 +36,7 @@ def test_the_first_commands_of_the_readme_lead_to_a_failed_check_and_its_reason(
     commands = first.text.splitlines()
     assert len(commands) <= ENOUGH
     assert commands[0] == "make venv"
-    # The environment in which this test runs is not made anew.
+    # The environment in which this test runs is not created again.
     bin_ = Path(sys.executable).parent
     script = "\n".join(commands[1:]).replace(".venv/bin", str(bin_))
     kept = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}

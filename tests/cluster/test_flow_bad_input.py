@@ -1,4 +1,4 @@
-"""What people get wrong: each is told clearly, crashes nothing, and ends once it is put right."""
+"""Mistakes of users: each is reported clearly, crashes nothing, and ends once it is corrected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a KeptnConfig and the controller's settings change: blocking, time-outs, promotion."""
+"""Settings of a KeptnConfig and of the controller: blocking, time-outs, promotion."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ VOCABULARIES = {
         ("Succeeded", "Errored"),
     ),
 }
-"""What each has, what it has not, and how the names of no phase end."""
+"""Names that each vocabulary has and lacks, and endings that no phase's name has."""
 
 
 @pytest.mark.parametrize(

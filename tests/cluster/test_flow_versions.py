@@ -1,4 +1,4 @@
-"""What comes after a first version: further ones, further owners, more pods, and the way back."""
+"""Flows after a first version: further ones, further owners, more pods, and the way back."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ async def test_a_version_superseded_before_its_checks_ended_holds_its_pods(flow)
 
 @pytest.fixture
 def rollouts(harbour):
-    """Argo's Rollouts as a kind; nobody moves them but we."""
+    """Rollouts of Argo as a kind; only this test changes them."""
     manifest = json.dumps(open_definition(RESOURCES["Rollout"]))
     kubectl = harbour.plane.kubectl
     kubectl("apply", "-f=-", stdin=manifest)

@@ -59,7 +59,7 @@ def reached(flow, resource, name, **status):
 
 
 def released(flow, pod):
-    """The same of the moment at which a pod had no gate any more."""
+    """The resource version with which a pod lost its gates."""
     versions = flow.history(PODS, pod["metadata"]["name"])
     assert GATE in gates(versions[0])
     released = next(version for version in versions if not gates(version))
@@ -272,7 +272,7 @@ async def test_a_pod_gated_before_its_owner_was_known_waits_for_the_checks_of_th
 
 
 async def test_a_pod_without_annotations_is_released(harbour, client):
-    """Its labels say everything."""
+    """The labels of the pod hold everything that annotations could."""
     async with harbour.flow(client, "labelled", enabled=False) as flow:
         await flow.create(gated(deployment("labelled", labels=keptn("labelled", "1"))))
         (pod,) = await flow.until_released("labelled")

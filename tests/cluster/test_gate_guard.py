@@ -91,7 +91,7 @@ class Guarded:
         return self._refusal(user, "PATCH", path, value, f"{kind}-patch+json")
 
     def _refusal(self, *request):
-        """What the guard says; empty where it says nothing."""
+        """The guard's message; empty if it refuses nothing."""
         told = why_refused(self._kubectl, *request)
         assert not told or "harbourmaster-gate-guard" in told, told
         return told
@@ -143,7 +143,7 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(guarded):
     assert "only harbourmaster" in guarded.patch(
         "held", noted(**{REMOVED: "true"}), "jane", "merge", "/status"
     )
-    # Everything else is nobody's business.
+    # The guard ignores everything else.
     assert not guarded.patch("held", OTHERS)
     assert not guarded.patch("held", noted(**{"example.com__a": "b"}))
     assert not guarded.patch("free", noted(**{"keptn.sh__version": "1.0"}))

@@ -1,4 +1,4 @@
-"""What somebody with rights in one namespace only can make of gates and tasks: S20, S23, S28, S29.
+"""Attacks on gates and tasks with rights in one namespace only: S20, S23, S28, S29.
 
 All of it with the whole installation, webhooks included.
 """
@@ -49,7 +49,7 @@ def task(name, definition, **spec):
 
 @pytest.fixture
 async def neighbour(request, harbour, client):
-    """The namespace of somebody else, with what is worth stealing."""
+    """The namespace of another tenant, with secrets to steal."""
     async with harbour.flow(client, "neighbour") as flow:
         await flow.create(
             of_kind("Secret", "treasure", data={"SECURE_DATA": SECRET}),
@@ -101,7 +101,7 @@ async def test_s20_what_a_definition_names_is_that_of_the_tasks_own_namespace(fl
 
 
 async def test_s20_a_shared_definition_lends_its_code_and_no_right_of_ours(flow, harbour, client):
-    """Also where whoever uses it names what lies in our namespace."""
+    """A shared definition that names objects of our namespace does not read them either."""
     shared = [
         task_definition(
             "lent",
@@ -234,7 +234,7 @@ VARIABLES = {"SECURE_DATA": "s3cr3t", "CMD_ARGS": "", "HOME": "/root", "id": "0"
 
 
 def expanded(value):
-    """What the kubelet makes of a value: ``$(NAME)`` of a known variable is it, ``$$`` is ``$``."""
+    """A value as the kubelet expands it: ``$(NAME)`` of a known variable is it, ``$$`` is ``$``."""
 
     def replace(match):
         if match[0] == "$$":
@@ -290,7 +290,7 @@ async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
     "key", ["workload", "version", "app", "pre_deployment_tasks", "pre_deployment_evaluations"]
 )
 async def test_s28_hostile_names_are_told_and_let_nothing_go(flow, key):
-    """What can be no name makes no object, no path and no second line."""
+    """An invalid name makes no object, no path and no second line."""
     given = {"workload": "ledger", "version": "1.0", "app": "shop"}
     name = HOSTILE if "tasks" in key or "eval" in key else HOSTILE[:40]
     await flow.create(deployment("ledger", keptn(**{**given, key: name})))

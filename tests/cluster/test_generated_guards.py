@@ -41,7 +41,7 @@ ALL_STATUSES = [
     {"apiGroups": [group], "resources": [f"{kind}/status" for kind in kinds], "verbs": ["*"]}
     for group, kinds in (("lifecycle.keptn.sh", KINDS), ("batch", ("jobs",)))
 ]
-"""Which the role edit does not let a tenant write; others may."""
+"""Rules that the role edit does not grant a tenant; another role may."""
 
 
 class Tenant:
@@ -59,26 +59,26 @@ class Tenant:
         )
 
     def run(self, *arguments, stdin=None):
-        """What refuses a command; empty if nothing does."""
+        """The refusal of a command; empty if it succeeds."""
         where = (f"--namespace={self._namespace}", f"--as={self.user}")
         result = self._kubectl(*arguments, *where, stdin=json.dumps(stdin), check=False)
         return result.stderr if result.returncode else ""
 
     def patch(self, resource, name, value, subresource=None):
-        """What refuses a patch; empty if nothing does."""
+        """The refusal of a patch; empty if it succeeds."""
         kind = "json-patch+json" if isinstance(value, list) else "merge-patch+json"
         path = resource.path(self._namespace, name, subresource)
         return why_refused(self._kubectl, self.user, "PATCH", path, value, kind)
 
     def create(self, manifest):
-        """What refuses an object; empty if nothing does."""
+        """The refusal of an object; empty if it succeeds."""
         metadata = {**manifest["metadata"], "namespace": self._namespace}
         manifest = {**manifest, "metadata": metadata}
         path = path_of(manifest) + STRICTLY
         return why_refused(self._kubectl, self.user, "POST", path, manifest)
 
     def apply(self, resource, name, manifest):
-        """What refuses what a tool applies; empty if nothing does."""
+        """The refusal of an object that a tool applies; empty if it succeeds."""
         path = f"{resource.path(self._namespace, name)}?fieldManager=gitops"
         return why_refused(self._kubectl, self.user, "PATCH", path, manifest, "apply-patch+yaml")
 
@@ -329,7 +329,7 @@ async def test_a_task_made_by_hand_in_the_place_of_a_generated_one_is_no_result(
 
 @pytest.mark.claim("O22")
 async def test_the_control_plane_deletes_and_orphans_as_before(flow, tenant, checked):
-    """Of a guarded object: its owner reference goes, and then it is anybody's."""
+    """The owner reference of a guarded object goes, and then every tenant may write it."""
     version = checked["version"]["metadata"]["name"]
     assert tenant.run("delete", "keptnworkload", LEDGER, "--cascade=orphan") == ""
 
@@ -344,7 +344,7 @@ async def test_the_control_plane_deletes_and_orphans_as_before(flow, tenant, che
     assert tenant.run("delete", "keptnworkloadversion", version) == ""
     pod_name = checked["pod"]["metadata"]["name"]
     await flow.until(lambda: not flow.find(PODS, pod_name), why=lambda: "the pod is still there")
-    # Its workload is made anew, and its check runs again.
+    # Its workload is recreated, and its check runs again.
     await flow.let_end()
     await flow.until_released("ledger")
 
@@ -383,7 +383,7 @@ async def test_an_administrator_restores_a_backup_and_a_tenant_does_not(flow, te
 
 
 def fit(obj):
-    """What a backup has of an object."""
+    """The part of an object that a backup holds."""
     kept = {key: obj["metadata"][key] for key in ("name", "ownerReferences")}
     return {**{key: obj[key] for key in ("apiVersion", "kind", "spec")}, "metadata": kept}
 
@@ -406,7 +406,7 @@ async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, 
         """Wait until what Keptn's operators write is refused, or is not."""
         patch = {"status": {"currentPhase": f"refused-{refused}"}}
         async with asyncio.timeout(PATIENCE):
-            while bool(tenant.patch(WORKLOAD_VERSIONS, version, patch, STATUS)) != refused:  # noqa: ASYNC110 - nobody tells
+            while bool(tenant.patch(WORKLOAD_VERSIONS, version, patch, STATUS)) != refused:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.1)
 
     await settle(refused=True)

@@ -44,7 +44,7 @@ BUNDLE = "/spec/conversion/webhook/clientConfig/caBundle"
 
 
 class Before:
-    """What was so before anybody converted."""
+    """State of the plane before any conversion."""
 
     stored: str
     old: str
@@ -222,7 +222,7 @@ def test_a_long_list_is_converted(kinds):
 
 
 def test_what_was_stored_in_an_old_version_is_read_in_every_other(kinds, kubectl):
-    """As Keptn of that time has left it."""
+    """Objects are stored as Keptn of that time has left them."""
     crd = f"{APPS}.{GROUP}"
     keep_in(kubectl, crd, "v1alpha3")
     try:
@@ -330,7 +330,7 @@ def test_a_definition_can_always_be_deleted(kinds):
 
 
 def table(kinds, plural, *options):
-    """What ``kubectl get`` shows of one object, by column."""
+    """The columns that ``kubectl get`` shows of one object, by name."""
     text = kinds.kubectl("get", plural, f"--namespace={kinds.namespace}", *options).stdout
     head, row = text.splitlines()
     starts = [index for index in range(len(head)) if head[index] != " " and is_start(head, index)]
@@ -376,7 +376,7 @@ def test_a_bundle_that_is_harmed_is_repaired(kinds, kubectl, plural, harm):
     if harm == "replace":
         bundle = "-o=jsonpath={.webhooks[0].clientConfig.caBundle}"
         good = kubectl("get", "mutatingwebhookconfiguration", "harbourmaster", bundle).stdout
-        # Sound, and of nobody: the first certificate with its end cut off.
+        # A bundle that parses but is foreign: the first certificate with its end cut off.
         patch["value"] = good[: len(good) // 8 * 4]
     kubectl("patch", "crd", crd, "--type=json", f"--patch={json.dumps([patch])}", check=False)
     path = f"/apis/{GROUP}/v1alpha3/namespaces/{kinds.namespace}/{plural}/shop"

@@ -52,7 +52,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def up(directory):
-    """What ``up`` said."""
+    """The result of ``up``."""
     _, said = directory
     assert said.returncode == 0, said.stderr
     return said

@@ -56,7 +56,7 @@ FILLER = {
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory):
-    """What ``up`` said, and the folder."""
+    """The result of ``up``, and the folder."""
     ensure_prometheus()
     directory = tmp_path_factory.mktemp("capabilities") / "harbour"
     flags = ("--with=rescheduling,placement,monitoring", "--dashboard", "--members=1", "--nodes=1")

@@ -16,7 +16,7 @@ from helpers.scripted_prometheus import Said, ScriptedPrometheus, matrix, vector
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
-PASSWORD = "8c1f-hidden"  # noqa: S105 - nobody's
+PASSWORD = "8c1f-hidden"  # noqa: S105 - not a real one
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the API server and our webhook let in of the kinds of metrics (keptn-spec 4.6)."""
+"""Rules of the API server and of our webhook for the kinds of metrics (keptn-spec 4.6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kinds(kubectl):
 
 
 def created(kinds, plural, spec, *, name="cart", version=None):
-    """What kubectl says of a new object."""
+    """kubectl's output for a new object."""
     manifest = keptn_object(definition(plural), name, kinds.namespace, version)
     manifest["spec"] = spec
     return kinds.create(manifest, check=False)

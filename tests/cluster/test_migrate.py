@@ -129,7 +129,7 @@ def leave(kubectl):
 
 
 async def refusal(client):
-    """What keeps a pod from being created; None where nothing does."""
+    """The error that keeps a pod from being created, or None."""
     try:
         await client.create(PODS, pod("tried").encode(), LEDGER, dry_run=True)
     except ServerError as error:
@@ -150,7 +150,7 @@ async def until_refused(client, *, refused):
 
 
 async def observed(client):
-    """What is there, all of it: a kind whose definition was just changed is read a moment later."""
+    """All observed objects: a kind whose definition was just changed is read a moment later."""
     deadline = time.monotonic() + PATIENCE
     while (observed := await observe(Installation(client, DEFAULT_NAMESPACE))).unread:
         assert time.monotonic() < deadline, observed.unread
@@ -165,11 +165,11 @@ async def alive(client):
 
 
 def install(kubectl):
-    """What ``make deploy`` and then the controller do, with a webhook that only seems to serve."""
+    """Install as ``make deploy`` and the controller do, with a webhook that does not serve."""
     kubectl("apply", "--server-side", "--force-conflicts", f"--kustomize={ROOT / 'deploy/default'}")
     leads = "-o=jsonpath={.items[*].spec.service.name}"
     assert kubectl("get", "apiservices", *SERVED, leads).stdout == f"{METRICS} {METRICS}"
-    # Here nobody serves it, and until somebody does no namespace can be deleted.
+    # No server answers for these here, and until one does no namespace can be deleted.
     kubectl("delete", "apiservices", *SERVED)
     bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     service = {"namespace": OURS, "name": "harbourmaster-webhook"}
@@ -186,7 +186,7 @@ def install(kubectl):
 
 
 def play(kubectl, command, directory):
-    """Run one command of the plan as a user would, but for the one that opens an editor."""
+    """Run one command of the plan as a user would, except the one that opens an editor."""
     name, *rest = command.arguments
     if name == "make":
         install(kubectl)
@@ -336,7 +336,7 @@ def test_it_reports_in_text_and_json_and_changes_nothing(plane, capsys):
 
 
 async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
-    """What a local installation is: no Deployments, and a Lease."""
+    """A local installation has no Deployments, and a Lease."""
     await flow.create(
         container_task("broken", "fail"),
         container_task("endless", "hang"),

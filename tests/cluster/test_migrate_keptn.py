@@ -91,7 +91,7 @@ class User:
         self._running.close()
 
     def report(self):
-        """What ``migrate`` says."""
+        """The report of ``migrate``."""
         return json.loads(self.run("harbourmaster migrate --output json", 0, 1))
 
     def migrate(self):
@@ -274,7 +274,7 @@ def test_the_printed_commands_lead_to_us_and_back_without_a_loss(user):
 
 
 def unlike(before, after):
-    """What is gone or different, but for what follows versions, and requests that are fulfilled."""
+    """The removed and changed objects, except for what follows versions, and fulfilled requests."""
     return [
         (key, value, after.get(key))
         for key, value in before.items()

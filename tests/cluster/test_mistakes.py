@@ -1,4 +1,4 @@
-"""What users get wrong: the first place where they look reports it, and the printed step ends it.
+"""Mistakes of users: the first place where they look reports each, and the printed step ends it.
 
 Each file of tests/mistakes is one mistake: a document that describes it, then what the user
 applies. The namespace has the name of the file. The keys of the first document:
@@ -49,7 +49,7 @@ GATED = "{.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
 
 
 def read(file):
-    """What a file says of the mistake, and the text that the user applies."""
+    """The description of the mistake in a file, and the text that the user applies."""
     mistake, _, objects = file.read_text().partition("\n---\n")
     return yaml.safe_load(mistake), objects
 

@@ -1,4 +1,4 @@
-"""Who applies what no node matches is warned, as the real scheduler places it or does not."""
+"""Users of node selectors that no node matches are warned, as the real scheduler places pods."""
 
 from __future__ import annotations
 

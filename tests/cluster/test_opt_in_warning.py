@@ -1,4 +1,4 @@
-"""Who writes a namespace whose opt-in has no effect is warned, on the real API server: D19, D21."""
+"""A namespace whose opt-in has no effect causes a warning, on the real API server: D19, D21."""
 
 from __future__ import annotations
 

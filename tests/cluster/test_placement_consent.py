@@ -1,4 +1,4 @@
-"""What placement does only with somebody's consent: existing applications, and Secrets."""
+"""Placement acts only with consent on existing applications, and on Secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server and our webhook let in of the placement kinds (krake-spec 2, 7.2)."""
+"""Rules of the API server and of our webhook for the placement kinds (krake-spec 2, 7.2)."""
 
 from __future__ import annotations
 

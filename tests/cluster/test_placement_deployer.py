@@ -142,7 +142,7 @@ async def test_what_others_change_or_delete_is_mended(both, members):
     await both.until_running("one")
     await first.edit(CONFIG_MAPS, "kept", {"data": {"a": "2", "foreign": "x"}})
     obj = await first.until(CONFIG_MAPS, "kept", lambda obj: obj["data"]["a"] == "1")
-    # What nobody of ours has said is theirs.
+    # Fields that none of our manifests names belong to other writers.
     assert obj["data"]["foreign"] == "x"
     uid = obj["metadata"]["uid"]
     await first.client.delete(CONFIG_MAPS, "kept", first.namespace)
@@ -234,7 +234,7 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     assert {obj.origin for obj in status.inventory[0].objects} == {"Made"}
     assert await first.names() == {"settings"}
     left = await first.get(CONFIG_MAPS, "settings")
-    # A value that we have set stays as it is; nobody knows what it was.
+    # A value that we have set stays as it is; its former value is unknown.
     assert left["data"] == {"a": "ours", "b": "precious"}
     assert is_released(left)
     assert "Released" in both.told()

@@ -21,7 +21,7 @@ from harbourmaster.playground.prometheus import Prometheus
 
 # A first build outlasts a test; for that of the fixture, conftest.py waits before the first one.
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.usefixtures("prometheus")]
-# Where nobody listens.
+# An address without a listener.
 NOWHERE = "http://127.0.0.1:9/metrics"
 
 

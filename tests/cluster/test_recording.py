@@ -1,4 +1,4 @@
-"""What a server records of a real API server's reviews is answered again, byte by byte."""
+"""A server's recording of a real API server's reviews is answered again, byte by byte."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Tenant:
         await self.admin("create", "-f=-", *user, stdin=listed)
 
     async def why(self, *what):
-        """What the command says about it."""
+        """The output of ``why`` about it."""
         return await asyncio.to_thread(self._why, what)
 
     def _why(self, what):
@@ -104,7 +104,7 @@ async def tenant(harbour, client, roles):
 
 @pytest.fixture
 async def platform(harbour, client, roles):
-    """Who has a Prometheus with a password; ``server`` sees all that reaches it."""
+    """A tenant with a Prometheus and a password; ``server`` sees all that reaches it."""
     async with (
         harbour.flow(client, "platform", enabled=False) as flow,
         ScriptedPrometheus() as server,
@@ -134,7 +134,7 @@ def named(kind, name, namespace, spec, api_version=METRICS, **metadata):
 
 
 async def analyse(tenant, platform, provider="prom"):
-    """What a tenant does to read a value of platform's."""
+    """Let a tenant try to read a value of platform's."""
     to = {"name": provider, "namespace": platform.name}
     template = {"provider": to, "query": "revenue"}
     definition = {

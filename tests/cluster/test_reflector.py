@@ -1,4 +1,4 @@
-"""The mirror before a real API server: what it says, and what happens when it dies or forgets."""
+"""The mirror before a real API server: its reports, and its recovery if it dies or forgets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOON = 1.0
 
 
 class Entry(Struct, frozen=True):
-    """What the mirror keeps of a ConfigMap."""
+    """The part of a ConfigMap that the mirror keeps."""
 
     data: dict[str, str] = {}
 

@@ -32,7 +32,7 @@ async def test_a_killed_api_server_costs_no_certificate_and_repairs_go_on(plane)
             await watched.until(lambda: all(map(watched.configuration, CONFIGURATIONS)))
             first = watched.secret()
             plane.kill("kube-apiserver")
-            # What nobody sees of it is that it stopped to lead, and that it lives.
+            # The loss of leadership can be seen in the controller only.
             await asyncio.to_thread(controller.await_event, "lost leadership", patience=BACK)
             plane.restart("kube-apiserver")
             begun = time.monotonic()

@@ -183,7 +183,7 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
 
 @contextlib.asynccontextmanager
 async def lowest(plane, namespace):
-    """How many pods of each app were ready at one time, at the least."""
+    """The lowest number of pods of each app that were ready at one time."""
     ready, least = {}, Counter()
 
     def count(pod, *, is_gone=False):

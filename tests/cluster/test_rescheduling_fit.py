@@ -186,7 +186,7 @@ def _is_refused(pod):
 
 
 def verdict(node, others, present, pod, namespaces):
-    """What we say of what is stored; where the pod went does not help us."""
+    """Our fit check of the stored objects; it does not see where the pod went."""
     waiting = {**pod, "spec": {**pod["spec"], "nodeName": ""}}
     if waiting["spec"].get("topologySpreadConstraints") or others:
         labels = dict(decode_namespace(json.dumps(namespace)) for namespace in namespaces)

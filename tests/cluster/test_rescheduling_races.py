@@ -1,4 +1,4 @@
-"""What others do meanwhile: C25-C29, C45, C50-C52, C54 (rescheduler-spec 8.3)."""
+"""Concurrent actions of others: C25-C29, C45, C50-C52, C54 (rescheduler-spec 8.3)."""
 
 from __future__ import annotations
 

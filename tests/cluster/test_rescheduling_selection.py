@@ -1,4 +1,4 @@
-"""Who has to move, beyond the choice itself, which unit tests of the planner prove: C01-C44."""
+"""Selection of victims, beyond the choice itself, which the planner's unit tests prove: C01-C44."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How nodes are kept, and for whom: C14-C24, C34, C38, C41, C42 (rescheduler-spec 8.2, 8.3)."""
+"""Reservations of nodes for pods: C14-C24, C34, C38, C41, C42 (rescheduler-spec 8.2, 8.3)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def stale_taints_go_wherever_they_are_and_no_others(place):
 
 
 def reservation(uid, name, victims, seconds=300):
-    """What a controller before ours wrote."""
+    """The reservation that a controller before ours wrote."""
     now = datetime.now(UTC)
     since, deadline = (
         (now + timedelta(seconds=offset)).strftime("%Y-%m-%dT%H:%M:%SZ") for offset in (0, seconds)

@@ -80,7 +80,7 @@ def labelled(namespace):
 
 
 async def test_unsupported_owner_of_pod(flow):
-    """C04: a Job's pod, one of nobody's, and one of a ReplicaSet for comparison."""
+    """C04: a Job's pod, a bare pod, and one of a ReplicaSet for comparison."""
     spec = template("job", keptn("waiter", "0.4"))
     spec["spec"]["restartPolicy"] = "Never"
     bare = template("bare", keptn("waiter", "0.4"))

@@ -1,4 +1,4 @@
-"""Tasks as Keptn's own end-to-end tests have them: the Job of each, and what becomes of it."""
+"""Tasks as Keptn's own end-to-end tests have them: the Job of each, and its result."""
 
 from __future__ import annotations
 

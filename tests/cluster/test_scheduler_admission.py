@@ -1,4 +1,4 @@
-"""Where pods wait on a real API server: real webhook processes, with owners that they watch."""
+"""Places where pods wait: real webhook processes on a real API server, which watch owners."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def webhook(plane, directory, *flags):
     command += ["--health-port=0", "--drain-seconds=0", "--log-format=json", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     timer = threading.Timer(PATIENCE, process.kill)
-    # A pipe that nobody reads would stop it.
+    # A pipe without a reader would stop it.
     drain = threading.Thread(target=process.stderr.read)
     timer.start()
     try:
@@ -97,7 +97,7 @@ class GatedNamespace:
     def pods(self, count):
         """The specs and annotations of so many pods, once they are there.
 
-        A pod that came before the webhook knew its ReplicaSet is made anew: it waits for the
+        A pod that came before the webhook knew its ReplicaSet is recreated: it waits for the
         controller, which is not here.
         """
 

@@ -82,7 +82,7 @@ class SchedulerDeployment:
         wish = MergePatch({"data": {"next-ca.key": ""}})
         await self._client.patch(SECRETS, SECRET, wish, HOME)
         async with asyncio.timeout(60):
-            while (await self.authorities())[0] == before:  # noqa: ASYNC110 - nobody tells
+            while (await self.authorities())[0] == before:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.05)
 
     async def is_believed(self, authority):
@@ -112,7 +112,7 @@ class SchedulerDeployment:
         await self._flow.until_like(PODS, name, {"spec": {"nodeName": bool}})
 
     async def refused(self, name):
-        """What is said of a pod for which the scheduler does not believe us."""
+        """The error about a pod for which the scheduler does not trust us."""
         await self.create(name)
 
         def said():
@@ -146,7 +146,7 @@ async def test_a_new_authority_stops_no_scheduler(harbour, place, tmp_path):
     signing = (await place.authorities())[0]
     pem = signing.public_bytes(Encoding.PEM)
     assert not await place.is_believed(pem)
-    # Nobody did that but the controller: the pods begin anew, and read the Secret as it is now.
+    # Only the controller did that: the pods restart, and read the Secret as it is now.
     assert await place.rolled_out(but=mark) != mark
     new = authority_of(harbour.plane)
     with place.scheduler(new):

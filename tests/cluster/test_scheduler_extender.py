@@ -74,7 +74,7 @@ def scheduler(harbour, client, kubeconfig, port):
 
 
 def condition(pod):
-    """What the scheduler says of a pod."""
+    """The scheduler's condition of a pod."""
     conditions = pod["status"].get("conditions", ())
     return next(
         (
@@ -114,18 +114,18 @@ async def until_bound(flow, part, count=1):
 
 
 def told(pod):
-    """What the controller told the pod last."""
+    """The controller's last report on the pod."""
     return pod["metadata"]["annotations"].get("gates.harbourmaster.dev/checks", "")
 
 
 async def touch(flow, pod):
-    """Have a scheduler ask about a pod anew."""
+    """Have a scheduler ask about a pod again."""
     note = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
     await flow.change("Pod", pod["metadata"]["name"], note)
 
 
 async def described(harbour, pod):
-    """What a person reads."""
+    """The description of a pod as a user reads it."""
     metadata = pod["metadata"]
     arguments = ("describe", "pod", metadata["name"], f"--namespace={metadata['namespace']}")
     return (await asyncio.to_thread(harbour.plane.kubectl, *arguments)).stdout
@@ -161,7 +161,7 @@ async def test_a_pod_waits_and_runs_as_soon_as_its_checks_passed(harbour, schedu
     text = await described(harbour, pod)
     assert "waits for pre-deployment checks of ledger-ledger-1.0 until " in text
     assert ": migrate" in text
-    # Whoever was asked about before is woken once, for that.
+    # A pod that was asked about before is woken once for that.
     assert told(flow.pods("ledger")[0]) in {"", "checking"}
     await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
     passed = asyncio.create_task(
@@ -375,7 +375,7 @@ async def test_on_a_full_node_a_waiting_pod_of_high_priority_evicts_nobody(
         with second_scheduler(plane, configuration(port, authority), kubeconfig):
             await flow.create(made)
             await until_said(flow, "ledger", "Insufficient cpu")
-            while harbour.metrics().get(asked, 0) == before:  # noqa: ASYNC110 - nobody tells
+            while harbour.metrics().get(asked, 0) == before:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.05)
             await until_told(flow, "ledger")
             assert "deletionTimestamp" not in flow.find(PODS, "settler")["metadata"]
@@ -388,7 +388,7 @@ async def test_on_a_full_node_a_waiting_pod_of_high_priority_evicts_nobody(
 
 
 async def until_told(flow, part):
-    """Have a pod asked about once more."""
+    """Have a scheduler ask about a pod again, and wait for the event."""
     (pod,) = flow.pods(part)
     await touch(flow, pod)
     await flow.until_told("FailedScheduling", pod["metadata"]["name"])
@@ -426,7 +426,7 @@ async def test_bad_questions_get_clear_errors_and_long_ones_answers(harbour, cli
                 return answer.status, await answer.json()
 
         async with asyncio.timeout(60):
-            # The certificate is issued anew for the name.
+            # The certificate is issued again for the name.
             while True:
                 try:
                     status, passed = await ask("filter", filter_body(names, annotations={}))

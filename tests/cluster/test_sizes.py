@@ -22,7 +22,7 @@ TENANT = "size-tenant"
 
 @pytest.fixture
 def tenant(flow, harbour):
-    """A function that runs kubectl as somebody who may edit this namespace alone."""
+    """A function that runs kubectl as a user who may edit this namespace alone."""
     where = f"--namespace={flow.namespace}"
     kubectl = harbour.plane.kubectl
     kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT}", where)
@@ -76,7 +76,7 @@ async def test_the_documented_quota_holds_the_counts(flow, harbour, tenant):
         result = json.loads(kubectl("get", "resourcequota", where, "-o=json").stdout)
         return result["items"][0].get("status", {}).get("used", {})
 
-    # Each name in it is that of a kind, or it would be counted by nobody.
+    # Each name in it is that of a kind: others would not be counted.
     eventually(lambda: used().keys() == quota["spec"]["hard"].keys())
     most = int(quota["spec"]["hard"]["count/podschedulingpolicies.kupid.gardener.cloud"])
     many = {"apiVersion": "v1", "kind": "List"}

@@ -34,7 +34,7 @@ def plane_with(throwaway_control_plane, tmp_path):
         if rate is None:
             return throwaway_control_plane(optional=())
         configuration = tmp_path / "tracing.yaml"
-        # Nobody takes its own spans, which matters to nobody but its log.
+        # The API server's own spans go nowhere, which only its log mentions.
         content = {
             "apiVersion": "apiserver.config.k8s.io/v1",
             "kind": "TracingConfiguration",

@@ -67,7 +67,7 @@ async def client(plane):
 
 
 def configuration(kind):
-    """What the controller registers, in short; nobody answers at that Service."""
+    """The controller's configuration in short; its Service has no endpoints."""
     others = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
     others["values"] = [DEFAULT_NAMESPACE, "kube-system"]
     return webhook_configuration(
@@ -142,7 +142,7 @@ def installed(kubectl):
 
 @pytest.fixture
 def users_namespace(kubectl, request):
-    """A namespace of somebody's, annotated for gates and so labelled by the controller."""
+    """A user's namespace, annotated for gates and so labelled by the controller."""
     name = "ledger"
     kubectl("create", "namespace", name)
     kubectl("label", "namespace", name, f"{MIRRORED}=true")
@@ -392,7 +392,7 @@ async def test_a_living_controller_outside_of_the_cluster_restores_nothing(
         assert code == 0, said
         assert "took the Lease from" in said
         assert ours_in(kubectl) == []
-        # Nor does it begin anew once its Lease would have run out, had it not been taken.
+        # The controller does not restart either once its Lease would have expired.
         await nothing_returns(client, LEASE_SECONDS)
     finally:
         controller.stop()

@@ -1,4 +1,4 @@
-"""What ``kubectl describe`` says of pods that wait, on a real control plane."""
+"""Events of pods that wait, as ``kubectl describe`` shows them on a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``harbourmaster why`` and ``gate list`` tell of pods that wait for objects."""
+"""Output of ``harbourmaster why`` and ``gate list`` for pods that wait for objects."""
 
 from __future__ import annotations
 

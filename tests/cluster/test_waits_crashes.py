@@ -104,7 +104,7 @@ async def test_one_watch_by_kind_serves_fifty_pods_and_ends_with_the_last(flow, 
         expected = {kind: before[kind] + more.get(kind, 0) for kind in before}
         counts = None
         async with asyncio.timeout(LINGER + PATIENCE):
-            # Metrics tell nobody that they changed.
+            # Changes of metrics wake nothing.
             while counts != expected:
                 await asyncio.sleep(0.1)
                 counts = await asyncio.to_thread(watches)

@@ -1,4 +1,4 @@
-"""What the API server does of itself while no webhook answers, on a real one."""
+"""Behaviour of a real API server while no webhook answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def created(installed, count, scheduler="nobody"):
 
 
 def creations(installed):
-    """What the audit log says of each creation of a pod: of which, and the failure or nothing."""
+    """The audit log's record of each creation of a pod: its name, and the failure or nothing."""
     for line in installed.audit_log.read_text().splitlines():
         event = json.loads(line)
         about = event.get("objectRef", {})
@@ -86,7 +86,7 @@ def creations(installed):
 
 
 def records(installed, names):
-    """What the audit log says of the creation of each pod; empty for nothing."""
+    """The audit log's record of the creation of each pod; empty for nothing."""
     wanted = set(names)
 
     def answers():
