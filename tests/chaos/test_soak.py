@@ -71,7 +71,7 @@ async def churn(plane, stop):
         await asyncio.to_thread(plane.kubectl, "apply", "-f=-", stdin=json.dumps(objects))
         if turn % 20 == 0:
             gone = [f"clusterpodschedulingpolicy/churn-{index}" for index in range(10)]
-            await asyncio.to_thread(plane.kubectl, "delete", "--ignore-not-installed", *gone)
+            await asyncio.to_thread(plane.kubectl, "delete", "--ignore-not-found", *gone)
         try:
             async with asyncio.timeout(CHURN_SECONDS):
                 await stop.wait()

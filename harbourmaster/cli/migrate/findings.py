@@ -55,7 +55,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "annotation helm.sh/resource-policy on the live definition does not stop it, because "
         "Helm reads its own record: delete that record first",
         "gardener-returns": "Gardener restores kupid from it, and deletes the definitions with all "
-        "policies together with it: mark the definitions to be keep_definition first",
+        "policies together with it: mark the definitions to be kept first",
         "gardener-deletes-definitions": "it is deleted, with all its objects, when Gardener's "
         "ManagedResource is deleted",
         "policy-refused": "Harbourmaster skips it, with a warning on each pod: {faults}",
