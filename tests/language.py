@@ -89,18 +89,22 @@ ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
 
 
 def faults(name: str, text: str) -> list[str]:
-    """The places in a text that hold one of the phrases: FILE:LINE: phrase: instead."""
-    suffix = Path(name).suffix
-    lines = list(enumerate(text.splitlines(), 1))
-    problems = [] if name.startswith("tests/") else list(_matches(name, lines, PHRASES))
-    if suffix in SHOWN and not name.startswith("tests/"):
-        problems += _matches(name, lines, STRICT)
-    if suffix == ".py" and not name.startswith("tests/"):
-        problems += _matches(name, _strings(text), STRICT)
+    """Return the faults of a text, each as FILE:LINE: what is wrong: what to write."""
+    suffix, is_test = Path(name).suffix, name.startswith("tests/")
+    problems: list[str] = []
+    if not is_test:
+        lines = list(enumerate(text.splitlines(), 1))
+        problems += _matches(name, lines, PHRASES)
+        if suffix in SHOWN:
+            problems += _matches(name, lines, STRICT)
     if suffix == ".py":
-        problems += _matches(name, [*_docstrings(text), *_comments(text)], STRICT)
-        problems += _fragments(name, text)
-        problems += _vague_names(name, text)
+        tree = ast.parse(text)
+        docstrings = list(_docstrings(tree))
+        problems += _matches(name, [*docstrings, *_comments(text)], STRICT)
+        problems += _fragments(name, docstrings)
+        problems += _vague_names(name, tree)
+        if not is_test:
+            problems += _matches(name, _strings(tree), STRICT)
     return problems
 
 
@@ -113,9 +117,8 @@ def _matches(
                 yield f"{name}:{number}: {match[0]!r}: write {instead!r}"
 
 
-def _strings(text: str) -> Iterator[tuple[int, str]]:
-    """The strings of a module that are no docstrings, each with its line."""
-    tree = ast.parse(text)
+def _strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the strings of a module that are not docstrings, each with its line."""
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if (
@@ -126,8 +129,8 @@ def _strings(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def _docstrings(text: str) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(text)):
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.lineno, str(node.value.value)
 
@@ -138,15 +141,14 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def _fragments(name: str, text: str) -> Iterator[str]:
-    for number, docstring in _docstrings(text):
+def _fragments(name: str, docstrings: Iterable[tuple[int, str]]) -> Iterator[str]:
+    for number, docstring in docstrings:
         if start := FRAGMENT.match(docstring):
             yield f"{name}:{number}: docstring begins with {start[0]!r}: write a sentence"
 
 
-def _vague_names(name: str, text: str) -> Iterator[str]:
-    """Variables and parameters with a vague name, except in a comprehension of one line."""
-    tree = ast.parse(text)
+def _vague_names(name: str, tree: ast.Module) -> Iterator[str]:
+    """Yield variables and parameters with a vague name, except in a comprehension of one line."""
     short = {
         id(node)
         for outer in ast.walk(tree)
@@ -168,7 +170,7 @@ def _vague_names(name: str, text: str) -> Iterator[str]:
 
 
 def main(names: list[str]) -> int:
-    """Print what is problems; 1 if there is any."""
+    """Print the faults, and return 1 if there is any."""
     if not names:
         listed = subprocess.run(
             ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -24,7 +24,7 @@ async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]
     width = asyncio.Semaphore(WIDTH)
     errors: list[ApiError] = []
 
-    async def one(item: Item) -> None:
+    async def run(item: Item) -> None:
         async with width:
             try:
                 await act(item)
@@ -33,7 +33,7 @@ async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]
 
     async with asyncio.TaskGroup() as group:
         for item in items:
-            group.create_task(one(item))
+            group.create_task(run(item))
     return errors
 
 

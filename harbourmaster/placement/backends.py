@@ -236,7 +236,7 @@ def merge_project(
 ) -> tuple[dict[str, str], tuple[MetricReference, ...]]:
     """The labels and metrics of a Magnum cluster that goes to a project: its own ones win."""
     own = cluster.spec.metrics or ()
-    names = {each.name for each in own}
+    names = {metric.name for metric in own}
     more = (metric for metric in project.spec.metrics or () if metric.name not in names)
     return {**project.metadata.labels, **cluster.metadata.labels}, (*own, *more)
 

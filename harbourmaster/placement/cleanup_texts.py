@@ -33,7 +33,7 @@ def describe_cleanup(objects: Inventory) -> str:
 
 def describe_move(before: Record, to: str) -> str:
     """Return what a move to a cluster deletes on the other clusters, in one line."""
-    others = [each for each in before.inventory.items() if each[0] != to]
+    others = [entry for entry in before.inventory.items() if entry[0] != to]
     parts = [f"from cluster {before.running_on or ', '.join(before.inventory)} to {to}"]
     parts += [f"on {name}: {describe_cleanup(objects)}" for name, objects in others]
     return "; ".join(parts)

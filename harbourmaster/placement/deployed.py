@@ -117,7 +117,7 @@ def fields_of(
 
     For a cluster that is not among ``references`` the status may have the uid.
     """
-    known = {each.name: each for each in (status.running_on, status.scheduled_to) if each}
+    known = {target.name: target for target in (status.running_on, status.scheduled_to) if target}
     known.update(references)
 
     def reference(name: str) -> TargetReference | None:

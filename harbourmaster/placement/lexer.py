@@ -179,7 +179,7 @@ class ConstraintReader:
                 best is None or self._tokens[index + 1].kind is not TokenKind.END
             ):
                 best = index + 1, operators[row]
-            if not any(each[: len(row)] == row for each in operators):
+            if not any(operator[: len(row)] == row for operator in operators):
                 break
         if best is None:
             raise self.fault(f"expected {known}, found {token}{_hint(token, operators)}")

@@ -49,7 +49,7 @@ class Measuring:
         self._snapshot = snapshot
         self._known: dict[ObjectKey, tuple[float, float] | MetricFault] = {}
         metrics = snapshot.metrics.items()
-        self._per_cluster = {key for key, each in metrics if each.spec.provider.is_per_cluster}
+        self._per_cluster = {key for key, metric in metrics if metric.spec.provider.is_per_cluster}
 
     def measure(
         self,

@@ -406,7 +406,7 @@ KINDS: Final[dict[str, Any]] = {
 
 def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
     """The condition of that type."""
-    return next((each for each in conditions if each.type == name), None)
+    return next((condition for condition in conditions if condition.type == name), None)
 
 
 def with_conditions(

@@ -120,11 +120,14 @@ class Pass:
 
 def view_with(view: View, verdicts: Iterable[CandidateVerdict]) -> View:
     """The view of an application that has verdicts of its own about some clusters."""
-    own = {each.target.name: each for each in verdicts}
+    own = {verdict.target.name: verdict for verdict in verdicts}
     return _view(view.wanted, [own.get(verdict.target.name, verdict) for verdict in view.verdicts])
 
 
 def _view(wanted: Compiled, verdicts: Sequence[CandidateVerdict]) -> View:
     matched = {verdict.target.name: verdict.target for verdict in verdicts if not verdict.reason}
-    scores = {each.name: score(each.measured) for each in select_compared(tuple(matched.values()))}
+    scores = {
+        candidate.name: score(candidate.measured)
+        for candidate in select_compared(tuple(matched.values()))
+    }
     return View(wanted, verdicts, matched, scores)

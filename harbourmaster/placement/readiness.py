@@ -68,7 +68,7 @@ def readiness(obj: _Fields) -> Readiness:
 
 def summary(states: Iterable[tuple[str, Readiness]], limit: int = 5) -> str:
     """Return the objects that are not ready, in one line: the first few, and how many more."""
-    waiting = [f"{name}: {each.text}" for name, each in states if not each.is_ready]
+    waiting = [f"{name}: {state.text}" for name, state in states if not state.is_ready]
     more = f"; and {len(waiting) - limit} more" if len(waiting) > limit else ""
     return "; ".join(waiting[:limit]) + more
 

@@ -29,7 +29,7 @@ def score(measured: Measurement, stickiness: float = 0.0) -> float:
 
 def select_compared(matched: Sequence[Candidate]) -> Sequence[Candidate]:
     """The compared targets: if some have metrics, only those."""
-    return [each for each in matched if each.measured.terms] or matched
+    return [candidate for candidate in matched if candidate.measured.terms] or matched
 
 
 def best(scores: Mapping[str, float]) -> list[str]:
@@ -37,7 +37,7 @@ def best(scores: Mapping[str, float]) -> list[str]:
     if not scores:
         return []
     top = max(scores.values())
-    return [name for name, each in scores.items() if top - each <= TOLERANCE]
+    return [name for name, score in scores.items() if top - score <= TOLERANCE]
 
 
 def draw(names: Iterable[str], *seed: str) -> str:

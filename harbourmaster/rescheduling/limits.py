@@ -138,7 +138,7 @@ class Budgets:
             self._buckets[kind].wait(count, now)
             for kind, count in self._counts(evictions, violations)
         ]
-        known = [each for each in waits if each is not None]
+        known = [wait for wait in waits if wait is not None]
         return max(known, default=0.0) if len(known) == len(waits) else None
 
     def take(self, evictions: int, violations: int, now: float) -> None:
@@ -157,7 +157,7 @@ class Budgets:
 
     def spent(self, now: float) -> dict[str, float]:
         """The tokens that are missing, by kind, in whole thousandths."""
-        return {kind: round(each.spent(now), 3) for kind, each in self._buckets.items()}
+        return {kind: round(bucket.spent(now), 3) for kind, bucket in self._buckets.items()}
 
     def recall(self, spent: Mapping[str, float], age: float, now: float) -> None:
         """Take over what was missing ``age`` seconds ago."""

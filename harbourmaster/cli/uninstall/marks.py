@@ -1,6 +1,6 @@
 """The steps of ``harbourmaster uninstall`` that remove our marks from objects of users.
 
-These objects stay, except pods that wait in a scheduler that gets no answers any more: a pod's
+These objects stay, except pods that wait in a scheduler that no longer gets answers: a pod's
 scheduler cannot be changed.
 """
 

@@ -164,14 +164,14 @@ async def prepared_for(
 async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOutcome:
     """Find out whether other owners hold objects that would be applied."""
 
-    async def one(ref: ObjectRef) -> RefusedObject | None:
+    async def find_refusal(ref: ObjectRef) -> RefusedObject | None:
         try:
             resource = await session.discovery.resource(ref.api_version, ref.kind)
         except UnknownKindError:
             return None
         return _foreign(ref, await _present(session, resource, ref), claim)
 
-    refused = await _each(one, prepared.refs)
+    refused = await _run_all(find_refusal, prepared.refs)
     return _outcome([refusal for refusal in refused if refusal is not None])
 
 
@@ -185,7 +185,7 @@ async def apply(
     applied: list[Applied] = []
     for level, items in groupby(prepared.items, key=lambda item: rank(item.ref)):
         batch = list(items)
-        results = await _each(lambda item: _apply_one(session, item, claim), batch)
+        results = await _run_all(lambda item: _apply_one(session, item, claim), batch)
         applied += [result for result in results if isinstance(result, Applied)]
         refused = [result for result in results if isinstance(result, RefusedObject)]
         if refused:
@@ -214,7 +214,7 @@ async def delete(
     """
     results: list[ObjectRef | RefusedObject] = []
     for _, batch in groupby(for_deletion(refs), key=rank):
-        results += await _each(lambda ref: _delete_one(session, ref, owner, kept), list(batch))
+        results += await _run_all(lambda ref: _delete_one(session, ref, owner, kept), list(batch))
     refused = [result for result in results if isinstance(result, RefusedObject)]
     left = tuple(refusal for refusal in refused if refusal.reason in _LEFT)
     refused = [refusal for refusal in refused if refusal.reason not in _LEFT]
@@ -447,17 +447,17 @@ def _join_first(texts: Sequence[str]) -> str:
     return "; ".join(texts[:_SHOWN]) + more
 
 
-async def _each(do: Callable[[Any], Awaitable[Any]], items: Sequence[Any]) -> list[Any]:
-    """The results of all, a few at a time; the first that raises ends the others."""
+async def _run_all(do: Callable[[Any], Awaitable[Any]], items: Sequence[Any]) -> list[Any]:
+    """Return the results for all items, a few at a time; the first that raises ends the others."""
     places = asyncio.Semaphore(PARALLEL)
 
-    async def one(item: object) -> Any:  # noqa: ANN401 - what ``do`` gives
+    async def run(item: object) -> Any:  # noqa: ANN401 - what ``do`` gives
         async with places:
             return await do(item)
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
+            tasks = [group.create_task(run(item)) for item in items]
     except BaseExceptionGroup as failed:
         first = failed.exceptions[0]
         raise first from first.__cause__

@@ -148,13 +148,17 @@ class Samples:
     def count_without_value(self) -> int:
         """Return the number of metrics without a value; one per cluster counts for each cluster."""
         readings = self.readings()[0]
-        users = (each for query, each in self.wanted().items() if query in self.held)
-        return sum(not isinstance(readings.get(each), float) for each in chain(*users))
+        users = (user for query, user in self.wanted().items() if query in self.held)
+        return sum(not isinstance(readings.get(query), float) for query in chain(*users))
 
     def namespaces(self, users: Iterable[ReadingKey]) -> set[str]:
         """Return the namespaces in which a change of these metrics matters; empty for all."""
         caches = self.caches
-        return {each.metadata.namespace for user in users for each in caches.users(user[:2])}
+        return {
+            user_object.metadata.namespace
+            for user in users
+            for user_object in caches.users(user[:2])
+        }
 
 
 def _of_user(reading: Reading | Values, query: MetricQuery, user: ReadingKey) -> Reading:

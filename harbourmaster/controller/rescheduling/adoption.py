@@ -89,7 +89,7 @@ class ReservationAdopter:
         if self._is_right(node):
             return adopted
         released = flows.released_on(name)
-        shown = {each.uid for each in parse(node.reservations)}
+        shown = {reservation.uid for reservation in parse(node.reservations)}
         extra = (shown | released.keys()) - self._flows_on(name).keys()
         is_stale = bool(extra - released.keys()) or (not shown and bool(self._values_of_ours(node)))
         written = await self._node_writer.write(name, lambda held: self._arrange(held, extra))
@@ -104,7 +104,7 @@ class ReservationAdopter:
         released, kept = self._flows.released_on(node.name), self._flows_on(node.name)
         if not all(released.values()):
             return False
-        shown = {each.uid for each in parse(node.reservations)}
+        shown = {reservation.uid for reservation in parse(node.reservations)}
         # The cache may be behind.
         gone = {uid for uid, is_gone in released.items() if is_gone}
         if shown - gone != kept.keys():
@@ -132,7 +132,7 @@ class ReservationAdopter:
         return arrange(held, [*kept_reservations, *missing], settings.taint_key, legacy=legacy)
 
     def _flows_on(self, name: str) -> dict[str, EvictionFlow]:
-        return {each.uid: each for each in self._flows.on(name)} if self.is_on else {}
+        return {flow.uid: flow for flow in self._flows.on(name)} if self.is_on else {}
 
     def _adopt_reservation(self, node: Node, reservation: Reservation) -> EvictionFlow | None:
         context = self._context
@@ -208,4 +208,6 @@ class ReservationAdopter:
         return any(is_legacy(taint, key, pending) for taint in owned_by_key)
 
     def _pending_keys(self) -> frozenset[str]:
-        return frozenset(each.pod.key for each in self._context.caches.cluster.pending.values())
+        return frozenset(
+            pending_pod.pod.key for pending_pod in self._context.caches.cluster.pending.values()
+        )

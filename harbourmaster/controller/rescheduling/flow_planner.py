@@ -285,7 +285,7 @@ class FlowPlanner:
         kept = self._flows.nodes()
         if node in kept:
             return True
-        ready = sum(each.is_ready for each in self._context.caches.cluster.nodes())
+        ready = sum(node.is_ready for node in self._context.caches.cluster.nodes())
         most = min(self._context.settings.max_concurrent_reservations, max(1, int(ready * _SHARE)))
         return len(kept) < most
 

@@ -299,7 +299,7 @@ class ReschedulingReconciler:
         for flow in list(flows.by_key.values()):
             if isinstance(flow.state, NoFit | WaitingForFit) and self._planner.is_old(flow):
                 flows.apply(flow, ClusterChanged(), now)
-        self._planner.forget_but({each.uid for each in flows.by_key.values()})
+        self._planner.forget_but({flow.uid for flow in flows.by_key.values()})
         self._evictor.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
         self._shortener.sweep()
         waiting = context.caches.cluster.pending.keys()

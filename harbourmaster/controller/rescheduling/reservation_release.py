@@ -79,7 +79,7 @@ class ReservationReleaseReconciler:
     async def _find_reserved(self) -> list[str]:
         skip = partial(log_skipped, self._log)
         held = await read_all(self._client, NODES, decode_held, skip)
-        return [each.name for each in held if each.has_ours(self._key)]
+        return [node.name for node in held if node.has_ours(self._key)]
 
     async def _may(self) -> bool:
         """Whether we have the rights that reserving nodes takes. Raises ApiError."""

@@ -39,7 +39,7 @@ async def with_volumes(pending: PendingPod, get: Get) -> PendingPod:
     """
     volumes: dict[str, tuple[NodeTerm, ...] | None] = {}
     unread = set(map(claim_text, pending.claims))
-    faults = [each for each in pending.unsupported if each not in unread]
+    faults = [reason for reason in pending.unsupported if reason not in unread]
     for name, is_own in pending.claims.items():
         try:
             claim = decode(await get(VOLUME_CLAIMS, name, pending.pod.namespace))
