@@ -15,14 +15,20 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
-from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.rescheduling.decoding import decode_namespace
-from helpers import fit_domains
 from helpers.changes import Changes
 from helpers.controller import connected
-from helpers.fit_cases import CASES
-from helpers.fitting import NAMESPACES, OVERHEAD, OWN, PLENTY, RUNTIME_CLASS, pod
+from helpers.fit_cases import (
+    AMONG_DOMAINS,
+    CASES,
+    NAMESPACES,
+    OVERHEAD,
+    OWN,
+    PLENTY,
+    RUNTIME_CLASS,
+    pod,
+    verdict,
+)
 from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -185,19 +191,8 @@ def _is_refused(pod):
     )
 
 
-def verdict(node, others, present, pod, namespaces):
-    """Our fit check of the stored objects; it does not see where the pod went."""
-    waiting = {**pod, "spec": {**pod["spec"], "nodeName": ""}}
-    if waiting["spec"].get("topologySpreadConstraints") or others:
-        labels = dict(decode_namespace(json.dumps(namespace)) for namespace in namespaces)
-        given = (json.dumps(node), map(json.dumps, others), map(json.dumps, present))
-        return fit_domains.verdict(*given, json.dumps(waiting), labels)
-    line = {"node": node, "pods": present, "pod": waiting, "namespaces": namespaces}
-    return judge(json.dumps(line).encode())
-
-
 async def test_verdicts_are_those_of_the_scheduler(plane):
-    everything = [*CASES, *fit_domains.CASES]
+    everything = [*CASES, *AMONG_DOMAINS]
     cases = {f"fit-{number}": case for number, case in enumerate(everything)}
     result = plane.kubectl("get", "namespaces", "--output=json")
     namespaces = json.loads(result.stdout)["items"]
@@ -207,7 +202,9 @@ async def test_verdicts_are_those_of_the_scheduler(plane):
     seconds = time.monotonic() - begun
     differing = {}
     for case, (node, others, present, incoming) in zip(cases.values(), stored, strict=True):
-        ours = verdict(node, others, present, incoming, namespaces)
+        # Our check does not see where the pod went.
+        waiting = {**incoming, "spec": {**incoming["spec"], "nodeName": ""}}
+        ours = verdict(node, others, present, waiting, namespaces)
         theirs = _is_bound(incoming)
         if not ours.fits is theirs is case.fits:
             said = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -12,8 +13,8 @@ import pytest
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NODES, PODS, Resource
-from helpers.fit_amounts import TABLE
-from helpers.fitting import OVERHEAD, RUNTIME_CLASS
+from helpers.fit_cases import CASES as FIT_CASES
+from helpers.fit_cases import OVERHEAD, RUNTIME_CLASS
 from helpers.rescheduling.cases import Cases
 from helpers.rescheduling.intercepting_proxy import is_dry, overloaded
 from helpers.rescheduling.objects import (
@@ -257,14 +258,16 @@ async def pods_need_what_the_scheduler_counts(place):
     runtime = {"metadata": {"name": RUNTIME_CLASS}, "handler": "x"}
     await place.client.create(RUNTIMES, {**runtime, "overhead": {"podFixed": OVERHEAD}})
     asked = {}
-    for number, (_, amount, shape) in enumerate(TABLE):
+    exact = [fit for fit in FIT_CASES if re.fullmatch("cpu of .*, exactly", fit.name)]
+    for number, fit in enumerate(exact):
+        amount = int(fit.node["status"]["allocatable"]["cpu"].removesuffix("m"))
         for less in (0, 1):
             label = f"{place.label}-{number}-{less}"
             cpu = f"{amount - less}m"
             on = await place.node(f"n{number}-{less}", cpu, labels={CASE: label})
             await place.full(on, f"v-{number}-{less}", cpu=cpu)
             pod = critical(label, label)
-            pod["spec"] |= shape["spec"]
+            pod["spec"] |= fit.pod["spec"]
             asked[on] = await place.wanted(pod)
     for on, uid in asked.items():
         if f"-0-{place.label}" in on:
@@ -272,7 +275,7 @@ async def pods_need_what_the_scheduler_counts(place):
         else:
             await place.told(uid, "DoesNotFitAnyNode")
     await place.clean()
-    assert place.taken() == {f"v-{number}-0" for number in range(len(TABLE))}
+    assert place.taken() == {f"v-{number}-0" for number in range(len(exact))}
 
 
 @case("C38", dryRun=True)

@@ -14,6 +14,10 @@ def node(name="n1", labels=None, *taints):
     return {"metadata": metadata, "spec": {"taints": list(taints)}}
 
 
+def taint(effect="NoSchedule", value="ml", key="example.com/dedicated"):
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+
+
 def known(*nodes, **pools):
     read = [decode_known(json.dumps(node).encode()) for node in nodes]
     return known_nodes(read, msgspec.convert([*pools.values()], list[Pool]))

@@ -32,11 +32,9 @@ from harbourmaster.rescheduling.model import (
     Toleration,
 )
 from harbourmaster.rescheduling.requests import Asking, Container, Resources, effective
-from helpers.fit_cases import CASES
-from helpers.fitting import NAMESPACES
+from helpers.fit_cases import CASES, KNOWN
 from helpers.properties import cases
 
-KNOWN = [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()]
 KEYS = st.sampled_from(["a", "b", "c"])
 VALUES = st.sampled_from(["", "x", "y"])
 LABELS = st.dictionaries(KEYS, VALUES, max_size=3)

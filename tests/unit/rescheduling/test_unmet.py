@@ -11,15 +11,25 @@ from harbourmaster.rescheduling import unmet as module
 from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.model import NodeTerm
 from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, unmet
-from helpers import fit_nodes
-from helpers.fit_cases import CASES
-from helpers.fit_nodes import needing, taint, term
-from helpers.fitting import expression, pod
-from helpers.known_nodes import known, node
+from helpers.fit_cases import CASES, ON_NODES, pod
+from helpers.known_nodes import known, node, taint
 
 DISK, ZONE = "example.com/disk", "topology.kubernetes.io/zone"
 SSD = pod(nodeSelector={DISK: "ssd"})
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def expression(key, operator, *values):
+    return {"key": key, "operator": operator, **({"values": values} if values else {})}
+
+
+def term(*expressions, fields=()):
+    return {"matchExpressions": expressions, "matchFields": fields}
+
+
+def needing(*terms, **more):
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return pod(affinity={"nodeAffinity": required}, **more)
 
 
 def text_of_unmet(pod_json, *nodes, **pools):
@@ -44,7 +54,7 @@ def test_pods_that_the_scheduler_placed_are_never_reported():
 
 
 def test_pods_that_the_scheduler_refused_by_labels_and_taints_are_reported_unless_by_a_cordon():
-    differing = {case.name for case in fit_nodes.CASES if fitting(case) is not case.fits}
+    differing = {case.name for case in ON_NODES if fitting(case) is not case.fits}
     assert len(differing) == 3
     assert all("cordon" in name for name in differing)
 
@@ -145,7 +155,7 @@ def test_a_pool_that_could_be_added_is_as_good_as_a_node():
         text_of_unmet(pod(nodeSelector={DISK: "nvme"}), node(), pool=pool)
         == f"no node has {DISK}=nvme"
     )
-    tainted = pool | {"taints": [{"key": fit_nodes.KEY, "value": "ml"}]}
+    tainted = pool | {"taints": [taint()]}
     assert "every node that matches is excluded" in text_of_unmet(SSD, node(), pool=tainted)
     tolerant = pod(nodeSelector={DISK: "ssd"}, tolerations=[{"operator": "Exists"}])
     assert text_of_unmet(tolerant, node(), pool=tainted) is None

@@ -10,8 +10,7 @@ from harbourmaster.webhook import engine as module
 from harbourmaster.webhook.probe_pod import PROBE_LABEL
 from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNMATCHED
 from helpers.admitted import APP_TYPE, ask, engine_of, keys, pod
-from helpers.fit_nodes import taint
-from helpers.known_nodes import knowing, node
+from helpers.known_nodes import knowing, node, taint
 from helpers.logs import captured_log
 from helpers.objects import RESOURCES, cluster_policy, policy, required, review, workload
 
