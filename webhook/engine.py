@@ -8,29 +8,37 @@ are different; each is made once and its encoded answer is cached.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 from msgspec.structs import replace
 
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
-from harbourmaster.policies.merge import merge
-from harbourmaster.webhook.gate_cache import GateCache
+from harbourmaster.policies.admission_warning import AdmissionWarning
+from harbourmaster.policies.affinity import required_terms
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER, merge, merged_fields
+from harbourmaster.policies.requirements import SCOPES, constraints_of
+from harbourmaster.rescheduling.decoding import decode_pending
+from harbourmaster.rescheduling.unmet import unmet
+from harbourmaster.webhook.gate_cache import GateCache, SizedCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
-from harbourmaster.webhook.node_warnings import node_warnings
-from harbourmaster.webhook.sized_cache import SizedCache
-from harbourmaster.webhook.verdict import combine, from_merge, with_warnings
+from harbourmaster.webhook.verdict import UNCHANGED, combine, from_merge, with_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from harbourmaster.policies.admission_warning import AdmissionWarning
     from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.merge import MergeOptions
     from harbourmaster.policies.pods import Kind, PodView
+    from harbourmaster.rescheduling.model import NodeRequirement
+    from harbourmaster.rescheduling.unmet import KnownNodes
     from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace, Snapshot
-    from harbourmaster.webhook.verdict import Verdict
+    from harbourmaster.webhook.verdict import Audit, Verdict
+
 
 _MAX_COMPARED: Final = 16 * 1024
 """About the bytes of a pod's owned fields up to which it is compared with the nodes."""
@@ -173,3 +181,99 @@ def _log_once(_cause: str) -> None:
     from harbourmaster.telemetry.logging import get_logger  # noqa: PLC0415
 
     get_logger("admission").exception("comparison with nodes failed, no warning was given")
+
+
+_TOLERATES_ALL: Final = {"tolerations": [{"operator": "Exists"}]}
+
+
+def node_warnings(
+    kind: Kind,
+    pod: PodView,
+    policies: tuple[CompiledPolicy, ...],
+    options: MergeOptions,
+    nodes: KnownNodes,
+) -> tuple[AdmissionWarning, ...]:
+    """Warn where no node matches the pod with the policies merged into it.
+
+    Taints count for pods only: to those of a template other admission plugins may add tolerations.
+    """
+    asks = policies or (pod.spec and pod.spec.node_selector) or required_terms(pod.affinity)
+    if not asks and (kind.is_template or not nodes.are_tainted):
+        return ()
+    fields = merged_fields(pod, policies, options) | (_TOLERATES_ALL if kind.is_template else {})
+    try:
+        pending = decode_pending(msgspec.json.encode({"spec": fields}))
+    except MalformedError:
+        # The API server says what is wrong.
+        return ()
+    if (
+        # Nobody here knows what other schedulers go by.
+        pending.node_name
+        or pending.scheduler != DEFAULT_SCHEDULER
+        # A DaemonSet's pod is made for a node, which is perhaps not known here yet.
+        or (not kind.is_template and any(term.fields for term in pending.node_terms or ()))
+        # Where an API server allows these, they may tolerate what has the key.
+        or any(toleration.operator in {"Gt", "Lt"} for toleration in pending.tolerations)
+        or (reason := unmet(pending, nodes)) is None
+    ):
+        return ()
+    text, requirements = reason
+    names = dict.fromkeys(_writer(requirement, kind, pod, policies) for requirement in requirements)
+    by = f" ({', '.join(names)})" if names else ""
+    return (
+        AdmissionWarning("no-node-matches", f"{text}{by}: pods stay Pending until a node matches"),
+    )
+
+
+def _writer(
+    requirement: NodeRequirement, kind: Kind, pod: PodView, policies: Sequence[CompiledPolicy]
+) -> str:
+    """Return the source of a requirement: the path of the pod spec, or the first policy with it."""
+    labels = (pod.spec and pod.spec.node_selector) or {}
+    if _is_among(requirement, labels, required_terms(pod.affinity)):
+        return kind.pointer[1:].replace("/", ".")
+    for policy in policies:
+        asked = filter(None, (policy.required, policy.node_name_requirement))
+        terms = [term for required in asked for term in required.terms.terms]
+        if _is_among(requirement, dict(policy.node_selector), terms):
+            return policy.reference
+    return "policies"
+
+
+def _is_among(
+    requirement: NodeRequirement, labels: Mapping[str, str], terms: Sequence[dict[str, Any]]
+) -> bool:
+    asked = requirement.operator, frozenset(requirement.values)
+    if asked == ("In", frozenset([labels.get(requirement.key, None)])):
+        return True
+    keys = [(scope, requirement.key) for scope in SCOPES]
+    return any(asked in constraints_of(term, keys).get(key, ()) for term in terms for key in keys)
+
+
+MAX_AUDITED: Final = 8
+"""Policies that are evaluated for one object, in their order."""
+WOULD_CHANGE: Final = "would_change"
+FITS_NO_NODE: Final = "fits_no_node"
+"""The policy would change the object so that no node matches, although one does now."""
+
+
+def audit_results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
+    """Yield each audited policy and its result, as if only it were enforced besides the others."""
+    kind, pod, enforced, waiting = audit.kind, audit.pod, audit.enforced, audit.waiting
+
+    def merge_result(policies: tuple[CompiledPolicy, ...]) -> tuple[bool, bytes]:
+        verdict = engine.merge(
+            kind, pod, policies, node_name_as_field=waiting[0], waits=waiting[1]
+        ).response
+        return verdict.allowed, verdict.patch or b""
+
+    before = merge_result(enforced)
+    # Meanwhile no review is answered.
+    for policy in audit.audited[:MAX_AUDITED]:
+        together = tuple(sorted((*enforced, policy), key=lambda compiled: compiled.rank))
+        if merge_result(together) == before:
+            yield policy.reference, UNCHANGED
+            continue
+        unmet = engine.node_warnings(kind, pod, together, waiting)
+        fits = not unmet or engine.node_warnings(kind, pod, enforced, waiting)
+        yield policy.reference, WOULD_CHANGE if fits else FITS_NO_NODE

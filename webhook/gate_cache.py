@@ -6,7 +6,8 @@ are the same objects, so a cached answer never differs from a new decision.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,7 +15,6 @@ from harbourmaster.gates.critical import SYSTEM_NAMESPACES
 from harbourmaster.webhook.gating import FOR_CHECKS, UNSUPPORTED, gate
 from harbourmaster.webhook.key_warnings import key_refusal, owner_warnings, pod_warnings
 from harbourmaster.webhook.reviewed_object import container_texts
-from harbourmaster.webhook.sized_cache import SizedCache
 
 if TYPE_CHECKING:
     from harbourmaster.policies.admission_warning import AdmissionWarning
@@ -24,6 +24,42 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.verdict import Verdict
 
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None, WaitsFor]
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""The most bytes of one cache, keys included."""
+MAX_SECONDS: Final = 600.0
+"""Until it is emptied: most pods whose decisions it keeps are long there by then."""
+_ENTRY_BYTES: Final = 1024
+"""Added for each entry."""
+
+
+class SizedCache(dict[Key, Value]):
+    """Values by key; ``size`` is about the bytes that they take."""
+
+    __slots__ = ("begun", "size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+        self.begun = monotonic()
+
+    def keep(self, key: Key, value: Value, size: int) -> bool:
+        """Keep an entry of ``size`` bytes; False for one that is larger than all room."""
+        size += _ENTRY_BYTES
+        now = monotonic()
+        if self.size + size > MAX_BYTES or now - self.begun > MAX_SECONDS:
+            self.clear()
+            self.size, self.begun = 0, now
+        if size > MAX_BYTES:
+            return False
+        self[key] = value
+        self.size += size
+        return True
+
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
 """The most bytes of an answer that is cached."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.auditing import audit_results
+from harbourmaster.webhook.engine import audit_results
 from harbourmaster.webhook.verdict import DENIED, GATED, INVALID, MUTATED
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.auditing import WOULD_CHANGE, audit_results
 from harbourmaster.webhook.checked_objects import is_checked
-from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.engine import WOULD_CHANGE, Engine, audit_results
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.sources import Sources, load
 

@@ -22,9 +22,8 @@ from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
 from harbourmaster.serving.background import running
-from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import Heartbeat
-from harbourmaster.serving.readiness import Readiness
+from harbourmaster.serving.readiness import Readiness, health_app
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 

@@ -9,10 +9,10 @@ import msgspec
 
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.gate_cache import SizedCache
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.settings import AdmissionSettings
-from harbourmaster.webhook.sized_cache import SizedCache
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
 from helpers.admitted import OPT_IN, family, keys, pod

@@ -10,9 +10,9 @@ from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.metrics import create_metrics
-from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.engine import EngineHolder
 from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.server import Reviews, create_app
 from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.raw_http import Connection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from harbourmaster.certs.authority import backdating
-from harbourmaster.certs.inventory import ROUNDING
+from harbourmaster.certs.overlap import ROUNDING
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.patches import escape
-from harbourmaster.policies.injected import InjectableFields, injectable_fields
+from harbourmaster.policies.owned_fields import InjectableFields, injectable_fields
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.injected import Path
+    from harbourmaster.policies.owned_fields import Path
     from harbourmaster.policies.pods import Kind
 
 HANDLED: Final[tuple[Kind, ...]] = tuple(

@@ -6,9 +6,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.serving.health import STARTUP_WAIT, health_app
 from harbourmaster.serving.http_connection import Timeouts
-from harbourmaster.serving.readiness import PROBE_TIMEOUT, Readiness
+from harbourmaster.serving.readiness import PROBE_TIMEOUT, STARTUP_WAIT, Readiness, health_app
 from harbourmaster.webhook.server import _LAST_CONNECTIONS
 from helpers.manifests import ROOT, container, objects, of_kind, one, selects, settings_of
 

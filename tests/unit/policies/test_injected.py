@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.injected import REQUIRED_NODES, injectable_fields
 from harbourmaster.policies.model import PREFERRED
+from harbourmaster.policies.owned_fields import REQUIRED_NODES, injectable_fields
 from helpers.policy_parts import (
     VALID_POD_TERM,
     apart,

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import HEARTBEAT, Limits
-from harbourmaster.serving.readiness import Readiness
+from harbourmaster.serving.readiness import Readiness, health_app
 from harbourmaster.serving.responses import Refusal
 from harbourmaster.telemetry.metrics import create_metrics
 from helpers.raw_http import Echo, post, post_chunked

@@ -11,10 +11,8 @@ import trustme
 
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
-from harbourmaster.serving import health as health_port
 from harbourmaster.serving import readiness as readiness_module
-from harbourmaster.serving.health import health_app
-from harbourmaster.serving.readiness import CACHED, Readiness, tls_probe
+from harbourmaster.serving.readiness import CACHED, Readiness, health_app, tls_probe
 from harbourmaster.telemetry.metrics import create_metrics
 
 
@@ -179,7 +177,7 @@ async def test_the_startup_probe_is_answered_when_the_process_is_ready(readiness
 async def test_the_startup_probe_is_answered_where_a_start_takes_too_long(
     readiness, health, monkeypatch
 ):
-    monkeypatch.setattr(health_port, "STARTUP_WAIT", 0.01)
+    monkeypatch.setattr(readiness_module, "STARTUP_WAIT", 0.01)
     readiness.set("certificates", "tls.crt is missing")
     assert (await health.ask(get("/startupz"))).status == 200
     assert (await health.ask(get("/readyz"))).status == 503
@@ -204,7 +202,7 @@ async def test_startup_probes_share_one_check_until_the_process_is_ready(readine
 async def test_a_startup_probe_is_answered_at_once_after_the_first_success(readiness, health):
     assert (await health.ask(get("/startupz"))).status == 200
     readiness.set("draining", "the server is stopping")
-    async with asyncio.timeout(health_port.STARTUP_WAIT / 2):
+    async with asyncio.timeout(readiness_module.STARTUP_WAIT / 2):
         assert (await health.ask(get("/startupz"))).status == 200
 
 
@@ -220,7 +218,7 @@ async def test_the_wait_passes_to_the_next_caller_where_one_gives_up(readiness):
 
 
 async def test_startup_probes_beyond_the_cap_do_not_wait(serve, connect, readiness, monkeypatch):
-    monkeypatch.setattr(health_port, "_MAX_WAITING", 1)
+    monkeypatch.setattr(readiness_module, "_MAX_WAITING", 1)
     site = await serve(health_app(readiness, create_metrics("1.0").registry))
     looks = asyncio.Event()
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harbourmaster.serving.health import SharedPage
+from harbourmaster.serving.readiness import SharedPage
 from helpers.virtual_time import virtual
 
 COST = 0.1

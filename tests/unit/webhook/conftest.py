@@ -48,5 +48,5 @@ def broken(monkeypatch):
     def fail(*_arguments, **_options):
         raise ZeroDivisionError("secret of the object")
 
-    monkeypatch.setattr("harbourmaster.webhook.app.answer_body", fail)
+    monkeypatch.setattr("harbourmaster.webhook.server.answer_body", fail)
     return fail

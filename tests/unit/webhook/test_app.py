@@ -167,7 +167,7 @@ async def test_only_large_policies_are_checked_beside_other_reviews(
         threads.append(threading.current_thread())
         return answer_body(*arguments, **options)
 
-    monkeypatch.setattr("harbourmaster.webhook.app.answer_body", answer_in_thread)
+    monkeypatch.setattr("harbourmaster.webhook.server.answer_body", answer_in_thread)
     assert response_of(await admission.ask(mutate(document)))["allowed"] is True
     assert [thread is not threading.main_thread() for thread in threads] == [aside]
 
@@ -234,14 +234,14 @@ async def test_a_large_policy_whose_turn_comes_too_late_is_not_checked(admission
         return answer_body(*arguments, **options)
 
     large = with_padding(cluster_policy(), 8 * 1024)
-    monkeypatch.setattr("harbourmaster.webhook.app.answer_body", slow)
+    monkeypatch.setattr("harbourmaster.webhook.server.answer_body", slow)
     async with admission.connected() as first, admission.connected() as second:
         first.send(mutate(large))
         await asyncio.to_thread(begun.wait, PATIENCE)
         second.send(mutate(large, path="/mutate?timeout=500ms"))
         async with admission.connected() as third:
             # Others are answered meanwhile.
-            monkeypatch.setattr("harbourmaster.webhook.app.answer_body", answer_body)
+            monkeypatch.setattr("harbourmaster.webhook.server.answer_body", answer_body)
             assert response_of(await third.ask(mutate()))["allowed"] is True
             await asyncio.sleep(0.5)
             go_on.set()

@@ -10,9 +10,9 @@ from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.webhook import conversion
-from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.conversion import SLICE, Conversions, answer
 from harbourmaster.webhook.review import MAX_BODY_BYTES
+from harbourmaster.webhook.server import Reviews, create_app
 from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.raw_http import Connection, post
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harbourmaster.webhook import engine as engine_module
-from harbourmaster.webhook import sized_cache
+from harbourmaster.webhook import gate_cache
 from harbourmaster.webhook.handlers import answer
 from helpers.admitted import policy_engine
 from helpers.objects import body, cluster_policy, required, workload
@@ -78,7 +78,7 @@ def test_other_matching_policies_are_merged_anew(merges):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch, merges):
-    monkeypatch.setattr(sized_cache, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(gate_cache, "MAX_BYTES", 20_000)
     engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     for index in range(200):
         response(workload(nodeSelector={"n": str(index)}), engine)
@@ -88,7 +88,7 @@ def test_what_is_remembered_is_bounded(monkeypatch, merges):
 
 
 def test_an_answer_larger_than_all_room_is_not_kept(monkeypatch):
-    monkeypatch.setattr(sized_cache, "MAX_BYTES", 500)
+    monkeypatch.setattr(gate_cache, "MAX_BYTES", 500)
     engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     assert "patch" in response(workload(), engine)
     assert engine._merges == {}

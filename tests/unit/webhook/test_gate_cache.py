@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.webhook import gate_cache, sized_cache
+from harbourmaster.webhook import gate_cache
 from harbourmaster.webhook.parents import ParentObject, Parents
 from harbourmaster.webhook.reviewed_object import read_object
 from helpers.admitted import (
@@ -192,7 +192,7 @@ def test_a_new_snapshot_goes_on_remembering(decisions):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch, decisions):
-    monkeypatch.setattr(sized_cache, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(gate_cache, "MAX_BYTES", 20_000)
     engine = engine_of()
     for index in range(200):
         ask(review(pod(TRACKED | {"n": str(index)})), engine)
@@ -203,15 +203,15 @@ def test_what_is_remembered_is_bounded(monkeypatch, decisions):
 def test_what_is_remembered_is_forgotten_after_a_while_however_little_it_is(monkeypatch):
     engine = engine_of()
     ask(review(pod(TRACKED)), engine)
-    later = sized_cache.monotonic() + sized_cache.MAX_SECONDS
-    monkeypatch.setattr(sized_cache, "monotonic", lambda: later)
+    later = gate_cache.monotonic() + gate_cache.MAX_SECONDS
+    monkeypatch.setattr(gate_cache, "monotonic", lambda: later)
     for number in range(3):
         ask(review(pod(TRACKED | {"n": str(number)})), engine)
     assert len(engine.gates._kept) == 3
 
 
 def test_what_is_larger_than_all_room_is_not_kept(monkeypatch):
-    monkeypatch.setattr(sized_cache, "MAX_BYTES", 500)
+    monkeypatch.setattr(gate_cache, "MAX_BYTES", 500)
     engine = engine_of()
     assert ask(review(pod(TRACKED)), engine).gates == [GATE]
     assert engine.gates._kept == {}

@@ -8,8 +8,7 @@ import pytest
 
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.index import audited_set, policy_set
-from harbourmaster.webhook.auditing import FITS_NO_NODE, WOULD_CHANGE, audit_results
-from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.engine import FITS_NO_NODE, WOULD_CHANGE, Engine, audit_results
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.settings import AdmissionSettings

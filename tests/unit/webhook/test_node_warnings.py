@@ -142,7 +142,7 @@ def test_a_pod_with_too_much_to_compare_is_not_judged():
 
 
 def test_a_pod_that_requires_nothing_is_not_merged_to_compare_it(monkeypatch):
-    monkeypatch.setattr("harbourmaster.webhook.node_warnings.merged_fields", None)
+    monkeypatch.setattr("harbourmaster.webhook.engine.merged_fields", None)
     with captured_log() as stream:
         assert warnings_of(workload("Pod")) == []
     assert stream.getvalue() == b""

@@ -18,9 +18,9 @@ from harbourmaster.kube.errors import ConflictError
 from harbourmaster.policies.keys import node_term_key
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.webhook import shadow
-from harbourmaster.webhook.app import MUTATE_PATHS, VALIDATE_PATHS
 from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.review import ReviewBody
+from harbourmaster.webhook.server import MUTATE_PATHS, VALIDATE_PATHS
 from harbourmaster.webhook.shadow import (
     INTENDED,
     MAX_DIFFERENCES,
