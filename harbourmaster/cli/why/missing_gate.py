@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec.json import Decoder
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import (
+    EVALUATION_DEFINITIONS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     REPLICA_SETS,
+    TASK_DEFINITIONS,
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.cli.live.kinds import metadata_in, written_at
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in, written_at
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.live.webhooks import decode_configuration
-from harbourmaster.cli.reviews import describe_waits
+from harbourmaster.cli.reviews import describe_waits, object_in, pod_in
 from harbourmaster.cli.why.admission import inputs_of
-from harbourmaster.cli.why.gate_facts import template_of
 from harbourmaster.cli.why.model import State, Subject
 from harbourmaster.cli.why.subjects import BY_KIND
-from harbourmaster.gates.metadata import OPT_IN_KEY
-from harbourmaster.gates.owners import supported_owner
-from harbourmaster.gates.release import RELEASED_KEY
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
+from harbourmaster.gates.metadata import OPT_IN_KEY, Metadata
+from harbourmaster.gates.owners import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    REPLICA_SET,
+    ROLLOUT,
+    STATEFUL_SET,
+    supported_owner,
+)
+from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY
+from harbourmaster.gates.version import Container
+from harbourmaster.gates.waits import waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
+from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
 from harbourmaster.policies.unmatched import first_mismatch
@@ -35,13 +50,13 @@ from harbourmaster.registration.break_glass import ANNOTATION, OPEN
 from harbourmaster.webhook.engine import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Webhook
     from harbourmaster.cli.why.admission import AdmissionInputs
     from harbourmaster.cli.why.model import WhyContext
-    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.gates.workload import WorkloadMetadata
 
 Reason: TypeAlias = tuple[str, State, str]
 """A code, its urgency, and a text."""
@@ -49,6 +64,79 @@ _OURS: Final = f".{OUR_DOMAIN}"
 _NO_WEBHOOK: Final = "no webhook of ours is registered"
 _EVERYTHING: Final = LabelSelector()
 _OPT_IN: Final = ("f:metadata", "f:annotations", f"f:{OPT_IN_KEY}")
+
+
+def definitions_of(described: WorkloadMetadata | None) -> list[str]:
+    """The definitions of the checks before a workload's deployment, by kind and name."""
+    tasks = described.pre_deployment_tasks if described else ()
+    evaluations = described.pre_deployment_evaluations if described else ()
+    definitions = [f"{TASK_DEFINITIONS.kind} {task}" for task in tasks]
+    return definitions + [
+        f"{EVALUATION_DEFINITIONS.kind} {evaluation}" for evaluation in evaluations
+    ]
+
+
+_PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
+_CHECKED: Final = _PARENTS | {REPLICA_SET, PODS.kind}
+
+
+class Template(NamedTuple):
+    """A pod, or the template of one."""
+
+    keys: Metadata
+    """Annotations and labels."""
+    containers: tuple[Container, ...]
+    """Without init containers."""
+
+
+def _keys_in(manifest: dict[str, Any]) -> Metadata:
+    """Annotations and labels; in files either map may be null."""
+    own = object_in(manifest, "metadata")
+    maps = {name: own.get(name) or {} for name in ("annotations", "labels")}
+    return msgspec.convert(maps, Metadata)
+
+
+def template_of(subject: Subject) -> Template:
+    """The pod itself, or the template of a workload. Raises DecodeError."""
+    pod = pod_in(decode_anything(subject.raw), subject.kind)
+    containers = object_in(pod, "spec").get("containers") or ()
+    return Template(_keys_in(pod), msgspec.convert(containers, tuple[Container, ...]))
+
+
+def template_pod(
+    subject: Subject, owners: Sequence[Subject] = (), *, version_from_tag: bool
+) -> Pod | None:
+    """Return the pod of a subject, without a name for a template; None if it needs no gate.
+
+    Raises DecodeError.
+    """
+    template = template_of(subject)
+    metadata = template.keys
+    parent = next(
+        (candidate for candidate in (subject, *owners) if candidate.kind in _PARENTS), None
+    )
+    options: Any = {"version_from_tag": version_from_tag}
+    tracking = tracking_by_pod(metadata, lambda: template.containers, **options)
+    if tracking is None and parent is not None:
+        inherited = _keys_in(decode_anything(parent.raw))
+        tracking = tracking_by_parent(metadata, inherited, lambda: template.containers, **options)
+    added = {CHECKS_KEY: NONE}
+    if tracking is not None and subject.kind in _CHECKED:
+        added = tracking.annotations
+    elif waits_of(metadata.annotations) is None:
+        return None
+    is_pod = subject.kind == PODS.kind
+    owner = OwnerReference(kind=subject.kind, name=subject.name)
+    return Pod(
+        name=subject.name if is_pod else "",
+        namespace=subject.namespace,
+        annotations={**metadata.annotations, **added},
+        owner_references=() if is_pod else (owner,),
+        labels=metadata.labels,
+        has_annotations=True,
+        gates=(GATE,),
+        wait_conditions=waits_of(metadata.annotations),
+    )
 
 
 def planned_gate(

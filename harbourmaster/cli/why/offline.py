@@ -35,8 +35,7 @@ from harbourmaster.cli.why.admission import (
     review_of,
     reviewed_object,
 )
-from harbourmaster.cli.why.gate_facts import definitions_of, template_pod
-from harbourmaster.cli.why.missing_gate import planned_gate
+from harbourmaster.cli.why.missing_gate import definitions_of, planned_gate, template_pod
 from harbourmaster.cli.why.model import Report, Section, Subject, WhyContext
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.render import show

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, NAMESPACES
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.why.gate_facts import template_of
+from harbourmaster.cli.why.missing_gate import template_of
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY

@@ -231,7 +231,7 @@ async def test_the_definition_of_a_running_check_is_found_though_it_is_no_longer
 
 
 async def test_checks_beyond_the_limit_are_not_reported_as_missing(api, ask, monkeypatch):
-    monkeypatch.setattr("harbourmaster.cli.why.gate_facts.MOST", 2)
+    monkeypatch.setattr("harbourmaster.cli.why.sections.gate.MOST", 2)
     names = [f"warm-{number}" for number in range(3)]
     status = {"currentPhase": "WorkloadPreDeployTasks"}
     put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=names))
