@@ -6,14 +6,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.cli.arguments import (
+    DEFAULT_NAMESPACE,
     add_checked,
+    add_connection,
     add_flags,
+    add_installation,
     add_lines,
     add_manifests,
+    add_output,
     add_path,
+    add_several,
     add_sources,
     set_command,
 )
+from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
@@ -71,3 +77,69 @@ def add_replay(replay: ArgumentParser) -> None:
     add_lines(replay)
     text = "print only cases whose answer differs from the recorded one, and exit with 1 if there"
     add_flags(replay, check=f"{text} are any")
+
+
+STEPS: Final = ("policies", "probe", "final")
+_COMPILE_EXAMPLES: Final = """examples:
+  harbourmaster compile --cluster --step policies | kubectl apply -f -
+  harbourmaster compile --cluster --step probe | kubectl apply -f -
+  harbourmaster compile --cluster --try
+  harbourmaster compile --cluster --step final | kubectl apply -f -
+  harbourmaster compile -f policies/ > compiled.yaml
+"""
+
+
+def add_compile(parser: ArgumentParser) -> None:
+    """Add the arguments of ``compile``."""
+    set_admission(parser, run="compile.run:compile_policies", examples=_COMPILE_EXAMPLES)
+    add_manifests(parser, "--filename", "policies", "all policies of a cluster")
+    add_flags(parser, cluster="compile the policies of a live cluster, with its settings")
+    parser.add_argument("--step", choices=STEPS, help="print the objects of one step [all]")
+    text = "namespaces whose PodSchedulingPolicies may be compiled, too"
+    parser.add_argument("--policy-namespaces", default="", metavar="A,B,...", help=f"{text} [none]")
+    text = (
+        "create objects by dry run in the namespace of the step probe, and compare them with ours"
+    )
+    parser.add_argument("--try", dest="tries", action="store_true", help=text)
+    add_installation(parser)
+
+
+EXCLUDED: Final = (*RegistrationSettings().excluded_namespaces, DEFAULT_NAMESPACE)
+DUMPED_KINDS: Final = (
+    "pods,nodes,namespaces,deployments,statefulsets,daemonsets,replicasets,"
+    "replicationcontrollers,jobs,cronjobs,"
+    "clusterpodschedulingpolicies,podschedulingpolicies"
+)
+"""The kinds that a dump should contain."""
+_PREVIEW_EXAMPLES: Final = f"""examples:
+  harbourmaster preview -f new-policy.yaml --cluster
+  harbourmaster preview --delete shop/old-policy --cluster
+  kubectl get --all-namespaces -o json {DUMPED_KINDS} > dump.json
+  harbourmaster preview -f policies/ --all --dump dump.json --fail-on unschedulable -o markdown
+"""
+
+
+def add_preview(preview: ArgumentParser) -> None:
+    """Add the arguments of ``preview``."""
+    set_admission(preview, run="preview.run:preview", examples=_PREVIEW_EXAMPLES)
+    add_manifests(preview, "--filename", "policies", "policies to add, or to replace by name")
+    text = "policy to delete; can be repeated"
+    add_several(preview, "--delete", metavar="[NAMESPACE/]NAME", help=text)
+    add_flags(preview, all="-f contains all policies: delete all others")
+    source = preview.add_mutually_exclusive_group(required=True)
+    add_flags(source, cluster="compare with a live cluster")
+    text = "compare with the output of kubectl get -o json (or yaml)"
+    add_path(source, "--dump", "FILE|-", text)
+    text = "policies to compare with, instead of those of the cluster or the dump"
+    add_path(preview, "--policies-now", "FILE|DIR", text)
+    text = "exit with 1 if any workload changes, or if pods would no longer fit any node"
+    add_several(preview, "--fail-on", choices=("changed", "unschedulable"), help=text)
+    preview.add_argument(
+        "--excluded-namespaces",
+        default=",".join(EXCLUDED),
+        metavar="A,B,...",
+        help=f"namespaces that the webhook is not registered for [{','.join(EXCLUDED)}]",
+    )
+    more = "; use markdown for comments on pull requests"
+    add_output(preview, "text", "json", "markdown", more=more)
+    add_connection(preview)

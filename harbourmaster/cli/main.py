@@ -61,6 +61,10 @@ _MODULES: Final = {
     "local": "local",
     "import": "placement.commands",
     **dict.fromkeys(("review", "render", "validate", "test", "replay"), "admission"),
+    **dict.fromkeys(("compile", "preview"), "admission"),
+    **dict.fromkeys(
+        ("config", "gate", "gitops", "grant", "migrate", "repair", "uninstall"), "cluster_commands"
+    ),
     **dict.fromkeys(("version", "help", "completion"), "main"),
 }
 """Modules of functions that are not in ``NAME.commands``; a call imports that of its command."""

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from harbourmaster.cli.cluster_commands import add_uninstall
 from harbourmaster.cli.uninstall import run as uninstall
-from harbourmaster.cli.uninstall.commands import add_uninstall
 from helpers.cluster import eventually
 from helpers.manifests import (
     CLUSTER_WIDE,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from harbourmaster.cli.cluster_commands import add_uninstall
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.cluster import REQUEST_SECONDS
 from harbourmaster.cli.uninstall import run as uninstall
-from harbourmaster.cli.uninstall.commands import add_uninstall
 from harbourmaster.cli.uninstall.marks import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options, Removal
 from harbourmaster.cli.uninstall.run import ControllerStopper

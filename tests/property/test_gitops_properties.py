@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.cli.gitops.rules import HANDLED, jq_expressions, json_pointers, scopes_of
+from harbourmaster.cli.gitops import HANDLED, jq_expressions, json_pointers, scopes_of
 from harbourmaster.cli.render import render_manifest
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine

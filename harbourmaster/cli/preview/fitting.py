@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.cli.live.kinds import OF_DAEMONS
-from harbourmaster.cli.preview.model import Fit
+from harbourmaster.cli.preview.compare import Fit
 from harbourmaster.rescheduling.anti_affinity import Rivals, rivals
 from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons, sum_requests

@@ -18,9 +18,8 @@ from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.kinds import Condition
-from harbourmaster.cli.preview.compare import compare_reviews
+from harbourmaster.cli.preview.compare import ChangedWorkload, PreviewedPolicies, compare_reviews
 from harbourmaster.cli.preview.fitting import Places
-from harbourmaster.cli.preview.model import ChangedWorkload, PreviewedPolicies
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.pods import KINDS
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from harbourmaster.cli.preview.compare import Difference
-    from harbourmaster.cli.preview.model import Fit
+    from harbourmaster.cli.preview.compare import Difference, Fit
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind
     from harbourmaster.rescheduling.model import Node, Pod

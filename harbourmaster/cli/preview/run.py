@@ -26,6 +26,12 @@ from harbourmaster.cli.live.cluster import (
 )
 from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, dump
 from harbourmaster.cli.live.reader import ClusterReader
+from harbourmaster.cli.preview.compare import (
+    ChangedWorkload,
+    PreviewedPolicies,
+    PreviewReport,
+    Totals,
+)
 from harbourmaster.cli.preview.inputs import (
     FIRST,
     THEN,
@@ -33,12 +39,6 @@ from harbourmaster.cli.preview.inputs import (
     UnusableError,
     of_files,
     preview_policies,
-)
-from harbourmaster.cli.preview.model import (
-    ChangedWorkload,
-    PreviewedPolicies,
-    PreviewReport,
-    Totals,
 )
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.preview.model import Fit
+    from harbourmaster.cli.preview.compare import Fit
 
 LIMIT: Final = 60_000
 """Characters of a comment; GitHub takes 65,536."""

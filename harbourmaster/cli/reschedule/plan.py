@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.resources import NODES, PODS
+from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, subject_of
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.cluster import (
@@ -24,26 +24,84 @@ from harbourmaster.cli.live.cluster import (
 )
 from harbourmaster.cli.live.files import Dump
 from harbourmaster.cli.live.reader import ClusterReader
-from harbourmaster.cli.reschedule.state import ObservedCluster, survey
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.controller.rescheduling.settings import criteria_of, planner_settings
+from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.errors import ApiError, ForbiddenError
-from harbourmaster.rescheduling import planner
+from harbourmaster.rescheduling import planner, reservation
+from harbourmaster.rescheduling.cluster import Cluster
+from harbourmaster.rescheduling.decoding import (
+    decode_budget,
+    decode_namespace,
+    decode_node,
+    decode_pod,
+)
 from harbourmaster.rescheduling.limits import too_many_not_ready
 from harbourmaster.rescheduling.model import PendingPod, Toleration
-from harbourmaster.rescheduling.plans import CandidateNode
+from harbourmaster.rescheduling.plans import CandidateNode, Circumstances
 from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
+    from collections.abc import Callable
 
+    from msgspec import Raw
+
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
-    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.model import Criteria, Pod
     from harbourmaster.rescheduling.plans import Victim
+
+
+class ObservedCluster:
+    """A cluster as it was read; ``asked`` is the pod that was asked about, if it is there."""
+
+    def __init__(self, criteria: Criteria, namespace: str, name: str) -> None:
+        self.cluster = Cluster()
+        self.asked: Pod | PendingPod | None = None
+        self._criteria = criteria
+        self.key = f"{namespace}/{name}"
+        self.readers: Final[dict[Resource, Callable[[Raw], None]]] = {
+            NODES: lambda raw: self.cluster.put_node(decode_node(raw)),
+            NAMESPACES: lambda raw: self.cluster.put_namespace(*decode_namespace(raw)),
+            DISRUPTION_BUDGETS: lambda raw: self.cluster.put_budget(decode_budget(raw)),
+            PODS: self._pod,
+        }
+        """Each adds an object of its kind. Raises MalformedError."""
+
+    def around(self) -> Circumstances:
+        """The reservations for other pods, as the annotations of nodes say."""
+        reserved: dict[str, list[Pod]] = {}
+        departing: set[str] = set()
+        asked = self.asked.pod.uid if isinstance(self.asked, PendingPod) else ""
+        for node in self.cluster.nodes():
+            for reserved_for in reservation.parse(node.reservations):
+                waiting = self.cluster.pending.get(reserved_for.uid)
+                if reserved_for.uid == asked or waiting is None:
+                    continue
+                reserved.setdefault(node.name, []).append(waiting.pod)
+                departing.update(victim.uid for victim in reserved_for.victims)
+        return Circumstances(reserved=reserved, departing=frozenset(departing))
+
+    def _pod(self, raw: Raw) -> None:
+        pod = decode_pod(raw, self._criteria)
+        key = pod.pod.key if isinstance(pod, PendingPod) else pod.key
+        if key == self.key:
+            self.asked = pod
+        self.cluster.put_pod(pod)
+
+
+async def survey(source: ClusterReader | Dump, state: ObservedCluster) -> None:
+    """Read a cluster with the volumes of the pod, or a dump. Raises ApiError or UnreadableError."""
+    for resource, read in state.readers.items():
+        await source.list_all(resource, read)
+    if isinstance(state.asked, PendingPod) and not isinstance(source, Dump):
+        state.asked = await with_volumes(state.asked, source.get)
+
 
 _FREE: Final = 0
 """The tier of a node on which the pod fits without evictions."""

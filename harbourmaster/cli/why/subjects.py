@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.gate import short_age
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import is_kind_missing, read_error
 from harbourmaster.cli.why.commands import RESOURCES

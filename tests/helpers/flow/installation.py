@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from harbourmaster.api.resources import KEPTN_CONFIGS
-from harbourmaster.cli.config.adopt import NAME
+from harbourmaster.cli.config_adopt import NAME
 from helpers.command import harbourmaster
 from helpers.flow.namespace import Flow
 from helpers.patience import PATIENCE

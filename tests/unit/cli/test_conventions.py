@@ -203,7 +203,7 @@ def test_a_name_like_no_other_is_answered_with_all_choices(capsys):
 @pytest.fixture(params=["gate list", "doctor", "why pod/orphan-1"])
 def colourful(api, run, monkeypatch, request):
     """Return a function that gives what a command prints that has something to complain about."""
-    monkeypatch.setattr("harbourmaster.cli.gate.show.PENDING_PODS", "")
+    monkeypatch.setattr("harbourmaster.cli.gate.PENDING_PODS", "")
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     put(api, PODS, pod("orphan-1", {"a": "b"}))

@@ -11,8 +11,8 @@ import yaml
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import DEPLOYMENTS, EVENTS, PODS, WORKLOAD_VERSIONS
-from harbourmaster.cli.gate import show as gate_module
-from harbourmaster.cli.gate.show import short_age, waiting
+from harbourmaster.cli import gate as gate_module
+from harbourmaster.cli.gate import short_age, waiting
 from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion

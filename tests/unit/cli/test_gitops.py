@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
-from harbourmaster.cli.gitops.rules import HANDLED, INSTALLATION, plural
+from harbourmaster.cli.gitops import HANDLED, INSTALLATION, plural_of
 from harbourmaster.cli.main import main
 from harbourmaster.cli.render import render_manifest
 from harbourmaster.serving.documents import files_in, read_documents
@@ -277,4 +277,4 @@ def test_the_plurals_are_those_of_the_api():
         for name in rule["resources"]
     }
     # Pods are changed, and ReplicaSets only where they are made by hand.
-    assert page | {("apps", "replicasets")} == {(kind.group, plural(kind)) for kind in HANDLED}
+    assert page | {("apps", "replicasets")} == {(kind.group, plural_of(kind)) for kind in HANDLED}

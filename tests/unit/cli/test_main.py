@@ -66,8 +66,8 @@ def test_only_the_modules_of_the_command_that_is_called_are_loaded():
         "create_parser().parse_args(['gate', 'list']); print(*sys.modules, sep='\\n')"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "harbourmaster.cli.gate.commands" in run.stdout.splitlines()
-    unused = r"harbourmaster\.(cli\.(gate\.show|placement|overview)|controller|webhook)|aiohttp"
+    assert "harbourmaster.cli.cluster_commands" in run.stdout.splitlines()
+    unused = r"harbourmaster\.(cli\.(gate|placement|overview)|controller|webhook)|aiohttp"
     assert not re.findall(unused, run.stdout)
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+from harbourmaster.cli import cluster_commands as commands
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.webhooks import decode_configuration, decode_definition, decode_slice
-from harbourmaster.cli.migrate import commands
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.facts import (
     definition_of,

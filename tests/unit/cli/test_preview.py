@@ -8,8 +8,8 @@ import json
 import pytest
 import yaml
 
+from harbourmaster.cli.admission import DUMPED_KINDS
 from harbourmaster.cli.main import main
-from harbourmaster.cli.preview.commands import KINDS
 from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.objects import cluster_policy, policy, workload
 from helpers.previewing import (
@@ -375,4 +375,4 @@ def test_a_comment_is_never_too_long(preview):
 
 
 def test_the_help_names_all_that_is_read():
-    assert set(KINDS.split(",")) == {resource.plural for resource in (*FIRST, *THEN)}
+    assert set(DUMPED_KINDS.split(",")) == {resource.plural for resource in (*FIRST, *THEN)}

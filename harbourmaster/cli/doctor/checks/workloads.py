@@ -16,7 +16,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
-from harbourmaster.cli.gate.show import waiting_in
+from harbourmaster.cli.gate import waiting_in
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import apply_patch

@@ -23,7 +23,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.api.times import parse_rfc3339, utc_now
-from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.gate import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error

@@ -149,8 +149,11 @@ async def _make_plan(
 ) -> tuple[ShownPlan | None, str]:
     """Return the report of ``reschedule plan``, or None and why there is none in time."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
-    from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
-    from harbourmaster.cli.reschedule.state import ObservedCluster, survey  # noqa: PLC0415
+    from harbourmaster.cli.reschedule.plan import (  # noqa: PLC0415
+        ObservedCluster,
+        report_of,
+        survey,
+    )
 
     command = f"harbourmaster reschedule plan {pod.namespace}/{pod.name}"
     cluster = ObservedCluster(criteria_of(rules), pod.namespace, pod.name)

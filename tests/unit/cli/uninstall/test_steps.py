@@ -18,6 +18,7 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     SERVICES,
 )
+from harbourmaster.cli import cluster_commands as commands
 from harbourmaster.cli.installed import (
     CLUSTER_ROLES,
     CONTROLLER,
@@ -26,7 +27,6 @@ from harbourmaster.cli.installed import (
     KEPTN_NAMESPACE,
     METRICS,
 )
-from harbourmaster.cli.uninstall import commands
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.cli.uninstall.marks import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options

@@ -1,1 +1,0 @@
-"""``harbourmaster gate``."""
