@@ -27,7 +27,7 @@ from harbourmaster.controller.names import (
 )
 from harbourmaster.controller.namespaces import start as start_namespaces
 from harbourmaster.controller.registration.controller import start as start_registration
-from harbourmaster.controller.rescheduling.reservation_release import start as start_release
+from harbourmaster.controller.rescheduling.node_writer import start as start_release
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.definitions import DefinitionWatch
 

@@ -21,7 +21,7 @@ from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
-from harbourmaster.rescheduling.interning import shared_labels, shared_text
+from harbourmaster.rescheduling.model import shared_labels, shared_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -14,7 +14,6 @@ import msgspec
 from harbourmaster.api.decoding import decode
 from harbourmaster.rescheduling import constraints, taints
 from harbourmaster.rescheduling.anti_affinity import NAME_LABEL
-from harbourmaster.rescheduling.interning import shared_labels, shared_requests, shared_text
 from harbourmaster.rescheduling.model import (
     NEVER_EVICT,
     Budget,
@@ -23,8 +22,10 @@ from harbourmaster.rescheduling.model import (
     PendingPod,
     Pod,
     Taint,
+    shared_labels,
+    shared_requests,
+    shared_text,
 )
-from harbourmaster.rescheduling.ports import host_ports
 from harbourmaster.rescheduling.projections import (
     BudgetSpec,
     BudgetStatus,
@@ -42,7 +43,13 @@ from harbourmaster.rescheduling.projections import (
     PodSpec,
     PodStatus,
 )
-from harbourmaster.rescheduling.requests import Asking, ResourceStatus, allocatable, effective
+from harbourmaster.rescheduling.requests import (
+    Asking,
+    ResourceStatus,
+    allocatable,
+    effective,
+    host_ports,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,47 +13,49 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.rescheduling.flow_events import (
+from harbourmaster.rescheduling.flow_model import (
     Abandoned,
     Adopted,
     AllEvicted,
+    BackingOff,
+    Binding,
     Checked,
     ClusterChanged,
+    Detected,
     Disqualified,
+    Draining,
     Evicted,
+    Evicting,
     EvictionDelayed,
+    EvictionFlow,
     Fits,
     Mismatched,
+    NoFit,
     NotPlanned,
+    Observation,
     Planned,
+    Planning,
     Qualified,
     Reserved,
+    Reserving,
     Unaffordable,
     VerificationDelayed,
     Verified,
-    VictimSpared,
-)
-from harbourmaster.rescheduling.flow_inputs import Observation
-from harbourmaster.rescheduling.flow_states import (
-    BackingOff,
-    Binding,
-    Detected,
-    Draining,
-    Evicting,
-    EvictionFlow,
-    NoFit,
-    Planning,
-    Reserving,
     Verifying,
+    VictimSpared,
     WaitingForFit,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from harbourmaster.rescheduling.flow_events import Event
-    from harbourmaster.rescheduling.flow_inputs import FlowInputs
-    from harbourmaster.rescheduling.flow_states import ActivePlan, FlowState, LiveState
+    from harbourmaster.rescheduling.flow_model import (
+        ActivePlan,
+        Event,
+        FlowInputs,
+        FlowState,
+        LiveState,
+    )
 
 WAIT_FIT_SECONDS: Final = 60.0
 """Seconds for which the scheduler may leave a pod waiting that fits without evictions."""

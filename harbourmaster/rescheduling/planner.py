@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from harbourmaster.rescheduling import conflicts
-from harbourmaster.rescheduling.classes import BARE, NON_DRAINABLE, new_grace
-from harbourmaster.rescheduling.fit import static_reasons
+from harbourmaster.rescheduling.fit import find_conflicts, static_reasons
 from harbourmaster.rescheduling.model import PendingPod, Pod
 from harbourmaster.rescheduling.plans import CandidateNode, Circumstances, Plan, Victim
-from harbourmaster.rescheduling.resources import Scale, is_enough, minus
-from harbourmaster.rescheduling.score import LEADING
-from harbourmaster.rescheduling.search import Search
+from harbourmaster.rescheduling.requests import Scale, is_enough, minus
+from harbourmaster.rescheduling.search import LEADING, Search
+from harbourmaster.rescheduling.victims import BARE, NON_DRAINABLE, new_grace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.plans import PlannerSettings
-    from harbourmaster.rescheduling.resources import Amounts
+    from harbourmaster.rescheduling.requests import Amounts
     from harbourmaster.rescheduling.search import FoundNode
     from harbourmaster.rescheduling.victims import Movable
 
@@ -66,7 +64,7 @@ class RelocationNodes:
         ]
         if not fitting:
             return True
-        against = conflicts.find(self._cluster, pod, self._is_gone)
+        against = find_conflicts(self._cluster, pod, self._is_gone)
         return all(against.closing(node) or against.on(node) for node in fitting)
 
 

@@ -2,24 +2,28 @@
 
 Quantities are summed in thousandths, to which the API server rounds each of them up; all but CPU
 become whole numbers once per pod. Requests of more than 64 bits, which overflow in the scheduler
-and pass for small ones, fit nowhere here.
+and pass for small ones, fit nowhere here. Host ports (4.2, item 5) and the arithmetic of rooms are
+here, too.
 """
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_UP, Context
 from functools import lru_cache
+from operator import sub
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.quantities import parse_quantity
+from harbourmaster.rescheduling.model import HostPort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from harbourmaster.rescheduling.model import Requests
+    from harbourmaster.rescheduling.model import Node, Requests
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
@@ -232,3 +236,109 @@ def _raise(total: _Amounts, several: Iterable[Mapping[str, int]]) -> None:
 def _is_counted(name: str) -> bool:
     """Whether the scheduler looks at such a resource at all."""
     return name in _NATIVE or "/" in name or name.startswith((_HUGE_PAGES, _ATTACHABLE))
+
+
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - compared, not listened on
+"""The address that means all addresses; the scheduler takes ``::`` for a single one."""
+_PROTOCOL: Final = "TCP"
+
+
+def host_ports(
+    containers: Iterable[Container], inits: Iterable[Container], *, is_on_host: bool = False
+) -> tuple[HostPort, ...]:
+    """Return the host ports of containers; in the node's network all ports are host ports."""
+    ports = []
+    for container in (*(init for init in inits if init.is_sidecar), *containers):
+        for port in container.ports or ():
+            # The API server fills it in where the node's network is shared.
+            number = port.host_port or (port.container_port if is_on_host else 0) or 0
+            if number > 0:
+                address = "" if port.host_ip in {None, _EVERYWHERE} else str(port.host_ip)
+                ports.append(HostPort(port.protocol or _PROTOCOL, address, number))
+    return tuple(ports)
+
+
+def find_port_conflicts(
+    wanted: Iterable[HostPort], taken: tuple[HostPort, ...]
+) -> Iterable[HostPort]:
+    """Those that can't be had beside the ones that are taken."""
+    return (port for port in wanted if any(_is_same(port, taken_port) for taken_port in taken))
+
+
+def _is_same(first: HostPort, second: HostPort) -> bool:
+    return (
+        first.number == second.number
+        and first.protocol == second.protocol
+        and (first.ip == second.ip or not first.ip or not second.ip)
+    )
+
+
+Amounts: TypeAlias = tuple[int, ...]
+
+_ALWAYS_COUNTED: Final = ("cpu", "memory")
+_MILLION: Final = 1_000_000
+
+
+class Scale:
+    """Turns requests into amounts of the resources ``names``."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        self._counted = (*_ALWAYS_COUNTED, *(name for name in self.names if "/" in name))
+        self._amounts: dict[Requests, Amounts] = {}
+
+    def of(self, requests: Requests) -> Amounts:
+        """Return the amounts that one pod with these requests uses."""
+        amounts = self._amounts.get(requests)
+        if amounts is None:
+            by_name = dict(requests)
+            amounts = (1, *(by_name.get(name, 0) for name in self.names))
+            self._amounts[requests] = amounts
+        return amounts
+
+    def allocatable(self, node: Node) -> Amounts:
+        """Return the amounts of the node."""
+        return tuple([node.allocatable.get(name, 0) for name in (PODS, *self.names)])
+
+    def left(self, node: Node, present: Iterable[Requests]) -> Amounts:
+        """Return the amounts left beside pods with these requests; negative if overcommitted."""
+        used = [self.of(requests) for requests in present]
+        return without(self.allocatable(node), used)
+
+    def share(self, requests: Requests, node: Node) -> int:
+        """The pod's part of the node in millionths, summed over its resources, each rounded up.
+
+        CPU, memory and the extended resources among ``names`` are counted.
+        """
+        by_name = dict(requests)
+        return sum(
+            -(-by_name.get(name, 0) * _MILLION // (node.allocatable.get(name, 0) or 1))
+            for name in self._counted
+        )
+
+
+def minus(first: Amounts, second: Amounts) -> Amounts:
+    """The difference, resource by resource."""
+    return tuple(map(sub, first, second))
+
+
+def without(amounts: Amounts, used: Sequence[Amounts]) -> Amounts:
+    """Return ``amounts`` minus all of these."""
+    return tuple(map(sub, amounts, map(sum, zip(*used, strict=True)))) if used else amounts
+
+
+def is_enough(amounts: Amounts) -> bool:
+    """Whether no amount is negative."""
+    return min(amounts) >= 0
+
+
+def largest_part(amounts: Amounts, whole: Amounts) -> float:
+    """The largest part of a node's resources, pods not counted; infinite of one it lacks."""
+    return max(
+        [
+            (amount / total if total > 0 else math.inf)
+            for amount, total in zip(amounts[1:], whole[1:], strict=True)
+            if amount > 0
+        ],
+        default=0.0,
+    )

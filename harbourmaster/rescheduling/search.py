@@ -1,38 +1,106 @@
-"""One search for the best nodes of a cluster; it chooses victims on every node."""
+"""One search for the best nodes of a cluster: it chooses victims on every node and scores them."""
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from harbourmaster.rescheduling import conflicts
-from harbourmaster.rescheduling.budgets import BudgetLedger
-from harbourmaster.rescheduling.classes import (
+from harbourmaster.rescheduling.fit import (
+    TOO_MANY_PODS,
+    find_conflicts,
+    find_staying,
+    static_reasons,
+)
+from harbourmaster.rescheduling.requests import Scale, is_enough, largest_part, minus, without
+from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM, Topology
+from harbourmaster.rescheduling.victims import (
+    BARE,
+    CLAIM,
     NON_DRAINABLE,
     RUNNING,
     SHORT,
+    UNBEARABLE,
+    BudgetLedger,
+    Movable,
+    Occupancy,
+    choose,
     flags_of,
     is_as_good_as_gone,
     is_required,
     rank_of,
     start_time,
 )
-from harbourmaster.rescheduling.fit import TOO_MANY_PODS, static_reasons
-from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part, minus, without
-from harbourmaster.rescheduling.score import Scorer
-from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM, Topology
-from harbourmaster.rescheduling.victims import UNBEARABLE, Movable, Occupancy, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Mapping
 
     from harbourmaster.rescheduling.cluster import Cluster
-    from harbourmaster.rescheduling.conflicts import Conflicts
+    from harbourmaster.rescheduling.fit import Conflicts
     from harbourmaster.rescheduling.model import Node, PendingPod, Pod
-    from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
-    from harbourmaster.rescheduling.resources import Amounts
-    from harbourmaster.rescheduling.score import Values
+    from harbourmaster.rescheduling.plans import (
+        Circumstances,
+        PlannerSettings,
+        ScoreOrder,
+        ScoreTerm,
+    )
+    from harbourmaster.rescheduling.requests import Amounts
     from harbourmaster.rescheduling.victims import Choice
+
+Values: TypeAlias = tuple[int | str, ...]
+"""A score without its names; those of one order compare with each other."""
+
+_LEADING: Final = ("tier", "violations", "shortened", "bare", "claims")
+_IMPORTANCE: Final = ("highestPriority", "prioritySum")
+_AMOUNT: Final = ("victims", "requests")
+_TRAILING: Final = ("nonDrainable", "deletionCandidate", "node")
+TERMS: Final[Mapping[ScoreOrder, tuple[str, ...]]] = {
+    "documented": (*_LEADING, *_AMOUNT, *_IMPORTANCE, *_TRAILING),
+    "priorityFirst": (*_LEADING, *_IMPORTANCE, *_AMOUNT, *_TRAILING),
+    "random": ("tier", "random", "node"),
+}
+STRANDED: Final = "stranded"
+LEADING: Final = len(_LEADING)
+"""The number of terms before that of stranded victims."""
+
+
+class Scorer:
+    """Scores the nodes for one pod."""
+
+    def __init__(self, settings: PlannerSettings, uid: str, scale: Scale) -> None:
+        self._order = settings.score_order
+        self._salt = f"{settings.seed}/{uid}/"
+        self._scale = scale
+
+    def named(self, values: Values, stranded: int | None = None) -> tuple[ScoreTerm, ...]:
+        """The terms in order, with the number of stranded victims if that counts."""
+        terms: list[ScoreTerm] = list(zip(TERMS[self._order], values, strict=True))
+        if stranded is not None:
+            terms.insert(LEADING, (STRANDED, stranded))
+        return tuple(terms)
+
+    def values(self, node: Node, choice: Choice, *, has_non_drainable: bool) -> Values:
+        """The score of the victims that were chosen at a node."""
+        if self._order == "random":
+            # The same in every plan for the pod.
+            return (choice.tier, zlib.crc32(f"{self._salt}{node.name}".encode()), node.name)
+        victims = choice.victims
+        priorities = [victim.pod.priority for victim in victims]
+        leading = (
+            choice.tier,
+            len(choice.denied),
+            sum(victim.flags & SHORT > 0 for victim in victims),
+            sum(victim.flags & BARE > 0 for victim in victims),
+            sum(victim.flags & CLAIM > 0 for victim in victims),
+        )
+        importance = (max(priorities, default=0), sum(priorities))
+        share = sum(self._scale.share(victim.pod.requests, node) for victim in victims)
+        amount = (len(victims), share)
+        trailing = (int(has_non_drainable), int(node.is_deletion_candidate), node.name)
+        if self._order == "priorityFirst":
+            return leading + importance + amount + trailing
+        return leading + amount + importance + trailing
+
 
 SLICE: Final = 50
 """Nodes that are evaluated between two turns of the event loop."""
@@ -90,7 +158,7 @@ class Search:
         """
         cluster = self._cluster
         others = self._reserved_pods()
-        against = conflicts.find(cluster, self._pending.pod, self.is_gone, others)
+        against = find_conflicts(cluster, self._pending.pod, self.is_gone, others)
         self._topology = self._look_around(others)
         nodes: dict[str, FoundNode] = {}
         judged: dict[str, int] = {}
@@ -117,7 +185,7 @@ class Search:
         """The choice on one node with exactly these pods on it, whatever the cluster has there."""
         present = [*pods, *self._reserved.get(node.name, ())]
         others = [*self._reserved_pods(but=node.name), *((pod, node) for pod in present)]
-        against = conflicts.find(
+        against = find_conflicts(
             self._cluster, self._pending.pod, self.is_gone, others, replaced=node.name
         )
         self._topology = self._look_around(others, replaced=node.name)
@@ -265,7 +333,7 @@ class Search:
             for pod in cluster.pods()
             if (is_anywhere or pod.namespace in spaces) and pod.node != replaced
         )
-        placed = conflicts.staying(cluster, pending.pod, self.is_gone, bound, others)
+        placed = find_staying(cluster, pending.pod, self.is_gone, bound, others)
         return Topology(pending, cluster.nodes(), placed, cluster.namespaces)
 
     def _reserved_pods(self, but: str = "") -> list[tuple[Pod, Node]]:

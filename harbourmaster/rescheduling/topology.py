@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.selectors import EVERYTHING
 from harbourmaster.rescheduling import node_affinity, taints
 from harbourmaster.rescheduling.anti_affinity import matches
-from harbourmaster.rescheduling.resources import without
+from harbourmaster.rescheduling.requests import without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -1,19 +1,161 @@
-"""Chooses the pods of a node to evict: few and unimportant ones (rescheduler-spec 5.3, 5.4)."""
+"""Chooses the pods of a node to evict: few and unimportant ones (rescheduler-spec 5.3, 5.4).
+
+Before that, it decides which pods may be evicted and at what cost (5.1), and what disruption
+budgets allow, as the Eviction API applies them (3.4, 5.2).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from harbourmaster.rescheduling.budgets import BLOCKED
-from harbourmaster.rescheduling.classes import SHORT
-from harbourmaster.rescheduling.resources import is_enough, largest_part, minus, without
+from harbourmaster.rescheduling.requests import is_enough, largest_part, minus, without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from harbourmaster.rescheduling.budgets import BudgetLedger
-    from harbourmaster.rescheduling.model import Pod
-    from harbourmaster.rescheduling.resources import Amounts
+    from harbourmaster.rescheduling.model import Budget, Pod
+    from harbourmaster.rescheduling.plans import PlannerSettings
+    from harbourmaster.rescheduling.requests import Amounts
+
+SHORT: Final = 16
+"""Flag of a pod: it would get less than its own grace period."""
+BARE: Final = 8
+"""No controller replaces it."""
+CLAIM: Final = 4
+"""The flag of a pod whose volumes have to follow it."""
+NON_DRAINABLE: Final = 2
+RUNNING: Final = 1
+_DAEMON_SET: Final = "DaemonSet"
+_FLAGS: Final = SHORT | BARE | CLAIM | NON_DRAINABLE | RUNNING
+_ABOVE_PRIORITY: Final = 34
+_HIGHEST: Final = 2**31
+
+
+def is_required(pod: Pod, settings: PlannerSettings) -> bool:
+    """Whether the pod must not be evicted."""
+    return (
+        pod.is_mirror
+        or pod.is_critical
+        or pod.is_never_evicted
+        or pod.controller_kind == _DAEMON_SET
+        or pod.priority >= settings.max_victim_priority
+        or pod.namespace in settings.protected_namespaces
+        or (settings.non_drainable == "forbid" and is_non_drainable(pod, settings))
+    )
+
+
+def is_non_drainable(pod: Pod, settings: PlannerSettings) -> bool:
+    """Whether a drain would stop at the pod."""
+    return settings.non_drainable != "ignore" and (not pod.controller_kind or pod.is_non_drainable)
+
+
+def flags_of(pod: Pod, settings: PlannerSettings) -> int:
+    """The reasons against evicting the pod, as flags."""
+    flags = SHORT if pod.grace > settings.long_grace else 0
+    if not pod.controller_kind:
+        flags |= BARE
+    if pod.has_claim:
+        flags |= CLAIM
+    if is_non_drainable(pod, settings):
+        flags |= NON_DRAINABLE
+    if pod.phase != "Pending":
+        flags |= RUNNING
+    return flags
+
+
+def rank_of(flags: int, priority: int) -> int:
+    """The place in the order of importance, the most important pod first, as far as it is coarse.
+
+    Size, age and name decide between equal ones.
+    """
+    return ((_FLAGS - flags) << _ABOVE_PRIORITY) + _HIGHEST - priority
+
+
+def start_time(pod: Pod) -> float:
+    """Return the time at which the pod started, or was created."""
+    return pod.created if pod.started is None else pod.started
+
+
+def is_as_good_as_gone(pod: Pod, settings: PlannerSettings, now: float) -> bool:
+    """Whether the pod terminates soon enough; without a grace limit, any terminating pod does."""
+    if pod.deletion is None:
+        return False
+    return settings.grace_limit < 0 or pod.deletion - now <= settings.long_grace
+
+
+def new_grace(pod: Pod, settings: PlannerSettings) -> int:
+    """The grace that the pod is evicted with: never 0, after which its object vanishes first."""
+    if pod.deletion is not None:
+        return settings.long_grace
+    own = pod.grace if settings.grace_limit < 0 else min(pod.grace, settings.grace_limit)
+    return max(own, 1)
+
+
+FREE: Final = ""
+BLOCKED: Final = "blocked"
+"""No eviction is allowed. Never the key of a budget: keys have a slash."""
+_MOST_DISRUPTED: Final = 2000
+
+
+class BudgetLedger:
+    """The evictions that each budget allows a plan after the ``claimed`` ones of other plans."""
+
+    def __init__(self, budgets: Mapping[str, Budget], claimed: Mapping[str, int]) -> None:
+        self._left = {
+            key: max(budget.allowed - claimed.get(key, 0), 0) for key, budget in budgets.items()
+        }
+        self._by_namespace: dict[str, list[Budget]] = {}
+        for key in sorted(budgets):
+            self._by_namespace.setdefault(budgets[key].namespace, []).append(budgets[key])
+        self._matching: dict[tuple[str, int], tuple[dict[str, str], list[Budget]]] = {}
+        """Budgets by namespace and identity of labels, kept so that the identity stays unique."""
+
+    def matching(self, pod: Pod) -> list[Budget]:
+        """The budgets that select the pod, by name."""
+        labels = pod.labels
+        cached = self._matching.get((pod.namespace, id(labels)))
+        if cached is None:
+            selecting = [
+                budget
+                for budget in self._by_namespace.get(pod.namespace, ())
+                if budget.selector is not None and budget.selector.matches(labels)
+            ]
+            cached = self._matching[pod.namespace, id(labels)] = (labels, selecting)
+        return cached[1]
+
+    def guard(self, pod: Pod) -> str:
+        """Return what allows an eviction of the pod: FREE, BLOCKED, or the key of a budget."""
+        matching = self.matching(pod)
+        if not matching or pod.phase == "Pending" or pod.deletion is not None:
+            return FREE
+        if len(matching) > 1:
+            return BLOCKED
+        (budget,) = matching
+        is_healthy = budget.current_healthy >= budget.desired_healthy > 0
+        if not pod.is_ready and (budget.always_allow_unhealthy or is_healthy):
+            return FREE
+        is_usable = budget.is_observed and budget.disrupted <= _MOST_DISRUPTED
+        return budget.key if is_usable and self._left[budget.key] else BLOCKED
+
+    def is_contested(self, guards: Iterable[str]) -> bool:
+        """Whether a budget allows some of these evictions, but not all."""
+        keys = [key for key in guards if key and key is not BLOCKED]
+        return any(self._left[key] < keys.count(key) for key in set(keys))
+
+    def denied(self, order: Iterable[int], guards: Sequence[str]) -> set[int]:
+        """The indexes in ``guards`` whose budget is spent, if it is spent in this order."""
+        denied = set()
+        spent: dict[str, int] = {}
+        for index in order:
+            key = guards[index]
+            if key is BLOCKED:
+                denied.add(index)
+            elif key:
+                spent[key] = spent.get(key, 0) + 1
+                if spent[key] > self._left[key]:
+                    denied.add(index)
+        return denied
+
 
 SHORTENING: Final = 2
 """The tier that shortens grace periods."""

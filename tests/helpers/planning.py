@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.rescheduling.cluster import Cluster
-from harbourmaster.rescheduling.interning import shared_labels, shared_requests
 from harbourmaster.rescheduling.model import (
     Budget,
     HostPort,
@@ -15,6 +14,8 @@ from harbourmaster.rescheduling.model import (
     SpreadConstraint,
     Taint,
     Toleration,
+    shared_labels,
+    shared_requests,
 )
 from harbourmaster.rescheduling.planner import plan
 from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings

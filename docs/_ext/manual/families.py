@@ -25,7 +25,7 @@ from harbourmaster.controller.lifecycle.metrics import (
     LifecycleMetrics,
 )
 from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
-from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
+from harbourmaster.controller.rescheduling.notices import ReschedulingMetrics
 from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 from harbourmaster.policies.model import POLICY
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics

@@ -23,8 +23,8 @@ from harbourmaster.policies.compiled import NODE_TERMS
 from harbourmaster.policies.merge import merge, merged_fields, owned_fields
 from harbourmaster.policies.model import AFFINITY, NODE_SELECTOR, REQUIRED, TOLERATIONS
 from harbourmaster.policies.requirements import SCOPES
-from harbourmaster.rescheduling.budgets import BudgetLedger
 from harbourmaster.rescheduling.model import Budget, Pod
+from harbourmaster.rescheduling.victims import BudgetLedger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

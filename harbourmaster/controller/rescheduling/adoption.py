@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.node_writer import WriteResult
 from harbourmaster.rescheduling.flow import apply_event
-from harbourmaster.rescheduling.flow_events import Abandoned, Adopted
-from harbourmaster.rescheduling.flow_inputs import Observation
-from harbourmaster.rescheduling.flow_states import ActivePlan, EvictionFlow, Reserving
+from harbourmaster.rescheduling.flow_model import (
+    Abandoned,
+    ActivePlan,
+    Adopted,
+    EvictionFlow,
+    Observation,
+    Reserving,
+)
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
 from harbourmaster.rescheduling.taints import NO_SCHEDULE

@@ -22,7 +22,7 @@ from harbourmaster.rescheduling.decoding import (
     decode_node,
     decode_pod,
 )
-from harbourmaster.rescheduling.flow_inputs import observe
+from harbourmaster.rescheduling.flow_model import observe
 from harbourmaster.rescheduling.model import PendingPod
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reading import Metadata
-    from harbourmaster.rescheduling.flow_inputs import Observation
+    from harbourmaster.rescheduling.flow_model import Observation
     from harbourmaster.rescheduling.model import Criteria, Pod
 
 T = TypeVar("T")

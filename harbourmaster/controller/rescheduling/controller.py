@@ -12,8 +12,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
 from harbourmaster.controller.rescheduling.context import History, ReschedulingContext
-from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
-from harbourmaster.controller.rescheduling.notices import Notices
+from harbourmaster.controller.rescheduling.notices import Notices, ReschedulingMetrics
 from harbourmaster.controller.rescheduling.reconciler import (
     NODE,
     POD,

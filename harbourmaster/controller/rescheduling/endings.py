@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.flows import SHORTLY, UNTRUSTED
 from harbourmaster.rescheduling.flow import Action
-from harbourmaster.rescheduling.flow_events import Abandoned, Mismatched
+from harbourmaster.rescheduling.flow_model import Abandoned, Mismatched
 from harbourmaster.rescheduling.limits import FAILURES, MINUTE, PAUSE
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.flow import FlowStep
-    from harbourmaster.rescheduling.flow_states import EvictionFlow
+    from harbourmaster.rescheduling.flow_model import EvictionFlow
 
 FREE_PLANS: Final = 5
 """Plans in a row without an eviction, after which a pod waits as after a failed attempt."""

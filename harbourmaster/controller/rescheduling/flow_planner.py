@@ -11,21 +11,21 @@ from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.flows import UNTRUSTED
 from harbourmaster.controller.rescheduling.node_writer import WriteResult
-from harbourmaster.controller.rescheduling.plan_verifier import costs
+from harbourmaster.controller.rescheduling.plan_execution import costs
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.decoding import decode_node
 from harbourmaster.rescheduling.fit import static_reasons
-from harbourmaster.rescheduling.flow_events import (
+from harbourmaster.rescheduling.flow_model import (
+    ActivePlan,
     Disqualified,
     Fits,
     NotPlanned,
+    Observation,
     Planned,
     Reserved,
     Unaffordable,
 )
-from harbourmaster.rescheduling.flow_inputs import Observation
-from harbourmaster.rescheduling.flow_states import ActivePlan
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, reserve
 
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
-    from harbourmaster.controller.rescheduling.flows import Flows
+    from harbourmaster.controller.rescheduling.flows import FlowObserver, Flows
     from harbourmaster.controller.rescheduling.node_writer import NodeWriter
-    from harbourmaster.controller.rescheduling.observer import FlowObserver
-    from harbourmaster.controller.rescheduling.plan_verifier import PlanVerifier
+    from harbourmaster.controller.rescheduling.plan_execution import PlanVerifier
     from harbourmaster.controller.rescheduling.qualification import Qualification
-    from harbourmaster.rescheduling.flow_states import EvictionFlow
+    from harbourmaster.rescheduling.flow_model import EvictionFlow
     from harbourmaster.rescheduling.plans import CandidateNode, Plan
 
 OUTDATED: Final = 60.0

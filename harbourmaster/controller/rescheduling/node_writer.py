@@ -1,19 +1,34 @@
-"""Writes of reservations: each against what was just read, again where another was faster (6.3)."""
+"""Writes reservations to nodes (6.3), and releases them while rescheduling is switched off.
+
+Each write is against what was just read, and is repeated where another client was faster. The
+release watches nothing. Without the permissions there can be no reservations either.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from harbourmaster.api.patches import JsonPatch
-from harbourmaster.api.resources import NODES
-from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
-from harbourmaster.rescheduling.reservation import decode_held
+from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
+from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.names import RESCHEDULING
+from harbourmaster.controller.rescheduling.caches import read_all
+from harbourmaster.controller.runtime import Runnables
+from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from harbourmaster.kube.reading import log_skipped
+from harbourmaster.rescheduling.reservation import arrange, decode_held
+from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
+    from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.reservation import Held
 
@@ -85,3 +100,73 @@ class NodeWriter:
         except ConflictError:
             return None
         return WriteResult.DONE
+
+
+_ALL: Final = "all nodes"
+_VERBS: Final = ("list", "get", "patch")
+
+
+class _Status(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decode_review: Final = msgspec.json.Decoder(_Review).decode
+
+
+def start(runtime: Runtime) -> Runnables:
+    """Start a controller that only releases what rescheduling may have reserved."""
+    off = ReservationReleaseReconciler(runtime.client, runtime.settings.rescheduling)
+    return Runnables(controllers=(Controller(RESCHEDULING, lambda _queue: off, runtime.metrics),))
+
+
+class ReservationReleaseReconciler:
+    """One look at all nodes at the beginning of each term."""
+
+    def __init__(self, client: Client, settings: ReschedulingSettings) -> None:
+        self._client = client
+        self._key = settings.taint_key
+        self._node_writer = NodeWriter(client)
+        self._log = get_logger(RESCHEDULING)
+
+    def map_changes(self, keys: Iterable[str] | None) -> tuple[str, ...]:
+        """All nodes, once."""
+        return (_ALL,) if keys is None else ()
+
+    async def reconcile(self, _key: str) -> float | None:
+        """Give back whatever is kept. Raises ApiError."""
+        if not await self._may():
+            return None
+        for name in await self._find_reserved():
+            written = await self._node_writer.write(name, self._clear)
+            if written is WriteResult.DONE:
+                self._log.info("released node", node=name)
+        return None
+
+    def _clear(self, held: Held) -> list[dict[str, Any]]:
+        return arrange(held, [], self._key)
+
+    async def _find_reserved(self) -> list[str]:
+        skip = partial(log_skipped, self._log)
+        held = await read_all(self._client, NODES, decode_held, skip)
+        return [node.name for node in held if node.has_ours(self._key)]
+
+    async def _may(self) -> bool:
+        """Whether we have the rights that reserving nodes takes. Raises ApiError."""
+        for verb in _VERBS:
+            wanted = {"verb": verb, "resource": NODES.plural}
+            review = {
+                "apiVersion": SELF_ACCESS_REVIEWS.api_version,
+                "kind": SELF_ACCESS_REVIEWS.kind,
+                "spec": {"resourceAttributes": wanted},
+            }
+            try:
+                answer = _decode_review(await self._client.create(SELF_ACCESS_REVIEWS, review))
+            except ForbiddenError:
+                return False
+            if not answer.status.allowed:
+                return False
+        return True

@@ -20,7 +20,7 @@ from harbourmaster.rescheduling.taints import NO_SCHEDULE
 
 if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
-    from harbourmaster.rescheduling.flow_states import EvictionFlow
+    from harbourmaster.rescheduling.flow_model import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
 
 FRESH: Final = 60.0

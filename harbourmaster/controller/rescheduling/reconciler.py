@@ -8,24 +8,30 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.rescheduling.adoption import ReservationAdopter
 from harbourmaster.controller.rescheduling.endings import FlowEndings
-from harbourmaster.controller.rescheduling.eviction_client import EvictionClient
+from harbourmaster.controller.rescheduling.eviction_client import (
+    EvictionClient,
+    PreemptionShortener,
+)
 from harbourmaster.controller.rescheduling.flow_planner import FlowPlanner
-from harbourmaster.controller.rescheduling.flows import Flows
+from harbourmaster.controller.rescheduling.flows import FlowObserver, Flows
 from harbourmaster.controller.rescheduling.node_writer import NodeWriter
-from harbourmaster.controller.rescheduling.observer import FlowObserver
-from harbourmaster.controller.rescheduling.plan_verifier import PlanFault, PlanVerifier
-from harbourmaster.controller.rescheduling.preemption_shortener import PreemptionShortener
+from harbourmaster.controller.rescheduling.plan_execution import (
+    PlanFault,
+    PlanVerifier,
+    VictimEvictor,
+)
 from harbourmaster.controller.rescheduling.qualification import Qualification
-from harbourmaster.controller.rescheduling.victim_evictor import VictimEvictor
 from harbourmaster.rescheduling.flow import Action, advance
-from harbourmaster.rescheduling.flow_events import (
+from harbourmaster.rescheduling.flow_model import (
     ClusterChanged,
+    EvictionFlow,
+    NoFit,
+    Observation,
     Qualified,
     VerificationDelayed,
     Verified,
+    WaitingForFit,
 )
-from harbourmaster.rescheduling.flow_inputs import Observation
-from harbourmaster.rescheduling.flow_states import EvictionFlow, NoFit, WaitingForFit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

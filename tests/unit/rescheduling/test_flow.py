@@ -8,45 +8,41 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harbourmaster.rescheduling.flow import Action, Times, advance, apply_event
-from harbourmaster.rescheduling.flow_events import (
+from harbourmaster.rescheduling.flow_model import (
     Abandoned,
+    ActivePlan,
     Adopted,
     AllEvicted,
+    BackingOff,
+    Binding,
     Checked,
     ClusterChanged,
+    Detected,
     Disqualified,
+    Draining,
     Evicted,
+    Evicting,
     EvictionDelayed,
+    EvictionFlow,
     Fits,
+    FlowInputs,
     Mismatched,
+    NoFit,
     NotPlanned,
+    Observation,
     Planned,
+    Planning,
     Qualified,
     Reserved,
+    Reserving,
     Unaffordable,
     VerificationDelayed,
     Verified,
+    Verifying,
     VictimSpared,
-)
-from harbourmaster.rescheduling.flow_inputs import (
-    FlowInputs,
-    Observation,
+    WaitingForFit,
     observe,
     preemption_is_stuck,
-)
-from harbourmaster.rescheduling.flow_states import (
-    ActivePlan,
-    BackingOff,
-    Binding,
-    Detected,
-    Draining,
-    Evicting,
-    EvictionFlow,
-    NoFit,
-    Planning,
-    Reserving,
-    Verifying,
-    WaitingForFit,
 )
 from harbourmaster.rescheduling.model import PendingPod, Pod
 from harbourmaster.rescheduling.plans import Victim

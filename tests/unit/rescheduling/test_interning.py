@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from harbourmaster.rescheduling.interning import Shared, shared_labels
+from harbourmaster.rescheduling.model import Shared, shared_labels
 
 
 def test_equal_values_are_one_object():

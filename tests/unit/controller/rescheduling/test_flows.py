@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.flows import Flows
-from harbourmaster.rescheduling.flow_states import ActivePlan, Evicting, EvictionFlow, Planning
+from harbourmaster.rescheduling.flow_model import ActivePlan, Evicting, EvictionFlow, Planning
 from harbourmaster.rescheduling.plans import Victim
 from helpers.planning import critical, pod
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
-from harbourmaster.controller.rescheduling.metrics import DRY_RUN, PREFIX, ReschedulingMetrics
+from harbourmaster.controller.rescheduling.notices import DRY_RUN_LABEL, PREFIX, ReschedulingMetrics
 
 NAMES = {
     "unschedulable_critical_pods": (),
@@ -59,7 +59,7 @@ def test_each_is_scraped_by_its_name_with_the_dry_run_last(registry, metrics, na
     change(getattr(metrics, name).labels(*labels, "true"))
     # Histograms have several samples; their count is as good as any.
     suffix = "_count" if name.endswith("_seconds") else ""
-    given = {**dict(zip(labels, labels, strict=True)), DRY_RUN: "true"}
+    given = {**dict(zip(labels, labels, strict=True)), DRY_RUN_LABEL: "true"}
     assert registry.get_sample_value(f"{PREFIX}{name}{suffix}", given) == 1
 
 
@@ -81,4 +81,4 @@ def test_a_gauge_and_a_counter_of_almost_one_name_are_both_there(registry, metri
 )
 def test_a_counter_begins_at_0_so_that_its_first_rise_is_seen(registry, metrics, name):
     assert getattr(metrics, name)
-    assert registry.get_sample_value(f"{PREFIX}{name}", {DRY_RUN: "false"}) == 0
+    assert registry.get_sample_value(f"{PREFIX}{name}", {DRY_RUN_LABEL: "false"}) == 0

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import SELF_ACCESS_REVIEWS
-from harbourmaster.controller.rescheduling.reservation_release import start
+from harbourmaster.controller.rescheduling.node_writer import start
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.evicting import ANNOTATION, HOME, KEY, EvictingApi, until
