@@ -71,6 +71,7 @@ HERE = Path(__file__).parent
 def pytest_addoption(parser):
     parser.addoption("--gate", action="store_true", help="run only the tests of the gate")
     parser.addoption("--stalls", metavar="SEED", help="stand still between turns of event loops")
+    parser.addoption("--golden", action="store_true", help="write the golden files")
     parser.addoption("--report", metavar="FILE", help="write which tests ran, and how they ended")
 
 
@@ -124,6 +125,26 @@ def pytest_collection_finish(session):
                 ensure(HELM)
         except PlaygroundError as error:
             raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture
+def assert_golden(request):
+    """Return ``assert_golden(value)``, which compares a JSON value with the stored one of a test.
+
+    It is in ``golden/MODULE.json`` beside the module, by the test's name; ``--golden`` stores it.
+    """
+    file = request.path.parent / "golden" / f"{request.path.stem}.json"
+
+    def assert_golden(value):
+        stored = json.loads(file.read_text()) if file.exists() else {}
+        value = json.loads(json.dumps(value))
+        if request.config.option.golden:
+            stored = dict(sorted({**stored, request.node.name: value}.items()))
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"{json.dumps(stored, indent=1, ensure_ascii=False)}\n")
+        assert stored.get(request.node.name) == value
+
+    return assert_golden
 
 
 @pytest.fixture(scope="session")

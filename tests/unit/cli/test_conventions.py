@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import re
@@ -19,23 +18,11 @@ from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves
 from harbourmaster.serving.process import MOST_CHOICES
-from helpers.commands import kubeconfig, parsers
+from helpers.commands import parsers
 from helpers.gated import PROD, pod, put
 
 HOME = "harbourmaster-system"
 IMAGE = "registry.example.com/harbourmaster:0.1.0"
-
-
-@pytest.fixture
-def run(api, tmp_path, capsys):
-    """Return ``run(*arguments)``: the exit code, and what was printed on both streams."""
-    path = kubeconfig(tmp_path, api.url)
-
-    async def run(*arguments):
-        code = await asyncio.to_thread(main, [*arguments, "--kubeconfig", path])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def test_a_namespace_is_the_objects_and_the_installations_has_one_name():
@@ -80,7 +67,7 @@ def test_the_flags_of_0_1_0_still_name_the_installation_and_say_what_replaces_th
     assert f"{flag} " not in capsys.readouterr().out.replace("-n NAME, --namespace NAME", "")
 
 
-async def test_the_version_of_the_installation_is_that_of_its_images(api, run):
+async def test_the_version_of_the_installation_is_that_of_its_images(api, command):
     container = {"name": "manager", "image": IMAGE, "args": ["controller"]}
     spec = {"template": {"spec": {"containers": [container]}}}
     metadata = {"name": "harbourmaster-controller", "namespace": HOME}
@@ -88,23 +75,23 @@ async def test_the_version_of_the_installation_is_that_of_its_images(api, run):
     labels = {"app.kubernetes.io/version": "0.1.0"}
     metadata = {"name": "harbourmaster-webhook", "namespace": HOME, "labels": labels}
     api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
-    code, out, err = await run("version")
+    code, out, err = await command("version")
     client, *lines = out.splitlines()
     assert (code, err) == (0, "")
     assert client.startswith("client: ")
     assert lines[:2] == [f"controller: {IMAGE}", f"webhook: 0.1.0 ({IMAGE})"]
     assert lines[2].startswith("kubernetes: 1.")
-    code, out, _ = await run("version", "-o", "json")
+    code, out, _ = await command("version", "-o", "json")
     assert (code, json.loads(out)["controller"]) == (0, IMAGE)
 
 
-async def test_a_version_that_cannot_be_asked_for_says_why(api, run):
+async def test_a_version_that_cannot_be_asked_for_says_why(api, command):
     api.forbid("get", DEPLOYMENTS)
-    code, out, _ = await run("version", "--installed-in", "elsewhere")
+    code, out, _ = await command("version", "--installed-in", "elsewhere")
     assert code == 0
     assert "controller: unknown: missing permission to get deployments" in out
     api.heal()
-    code, out, _ = await run("version", "--installed-in", "elsewhere")
+    code, out, _ = await command("version", "--installed-in", "elsewhere")
     assert "webhook: not found in namespace elsewhere" in out
 
 
@@ -201,7 +188,7 @@ def test_a_name_like_no_other_is_answered_with_all_choices(capsys):
 
 
 @pytest.fixture(params=["gate list", "doctor", "why pod/orphan-1"])
-def colourful(api, run, monkeypatch, request):
+def colourful(api, command, monkeypatch, request):
     """Return a function that gives what a command prints that has something to complain about."""
     monkeypatch.setattr("harbourmaster.cli.gate.PENDING_PODS", "")
     for name in ("NO_COLOR", "TERM"):
@@ -212,7 +199,7 @@ def colourful(api, run, monkeypatch, request):
 
     async def colourful(*, is_terminal=True):
         monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
-        return (await run(*words, *place))[1]
+        return (await command(*words, *place))[1]
 
     return colourful
 

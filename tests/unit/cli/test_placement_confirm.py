@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 import pytest
 
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.cli import main as cli
 from harbourmaster.placement.confirmation import CONFIRMED
-from helpers.commands import kubeconfig
-from helpers.fake_api import FakeApi
 
 WAITS = {
     "conditions": [
@@ -26,22 +23,17 @@ PLACED = {"conditions": [{"type": "Scheduled", "status": "True", "reason": "Sche
 
 
 @pytest.fixture
-async def api(tmp_path):
-    async with FakeApi() as fake_api:
-        fake_api.kubeconfig = kubeconfig(tmp_path, fake_api.url)
-        for namespace, name, status in (
-            ("default", "one", WAITS),
-            ("default", "placed", PLACED),
-            ("shop", "two", WAITS),
-        ):
-            metadata = {"name": name, "namespace": namespace}
-            fake_api.put(APPLICATIONS, {"metadata": metadata, "status": status})
-        yield fake_api
-
-
-async def confirm(api, *arguments):
-    arguments = ["placement", "confirm", f"--kubeconfig={api.kubeconfig}", *arguments]
-    return await asyncio.to_thread(cli.main, arguments)
+def confirm(api, command):
+    """Return ``confirm(*words)``, which runs the command beside two applications that wait."""
+    for namespace, name, status in (
+        ("default", "one", WAITS),
+        ("default", "placed", PLACED),
+        ("shop", "two", WAITS),
+    ):
+        api.put(
+            APPLICATIONS, {"metadata": {"name": name, "namespace": namespace}, "status": status}
+        )
+    return partial(command, "placement", "confirm")
 
 
 def confirmed_names(api):
@@ -53,12 +45,10 @@ def confirmed_names(api):
     }
 
 
-async def test_without_names_it_lists_what_waits_and_changes_nothing(api, capsys):
-    assert await confirm(api) == 1
+async def test_without_names_it_lists_what_waits_and_changes_nothing(api, confirm):
     line = "default/one: it would be placed on 'two': to have it placed, run that\n"
-    assert capsys.readouterr().out == line
-    assert await confirm(api, "-A") == 1
-    assert capsys.readouterr().out == line + line.replace("default/one", "shop/two")
+    assert await confirm() == (1, line, "")
+    assert await confirm("-A") == (1, line + line.replace("default/one", "shop/two"), "")
     assert not api.seen("patch")
 
 
@@ -73,23 +63,24 @@ async def test_without_names_it_lists_what_waits_and_changes_nothing(api, capsys
         (("shop/two", "--all"), {"two"}),
     ],
 )
-async def test_it_confirms_what_is_named(api, capsys, arguments, names):
-    assert await confirm(api, *arguments) == 0
+async def test_it_confirms_what_is_named(api, confirm, arguments, names):
+    code, out, _ = await confirm(*arguments)
+    assert code == 0
     assert confirmed_names(api) == names
-    assert capsys.readouterr().out.count(" confirmed\n") == len(names)
+    assert out.count(" confirmed\n") == len(names)
 
 
-async def test_nothing_waits(api, capsys):
-    assert await confirm(api, "-n", "empty") == 0
-    assert await confirm(api, "-n", "empty", "--all") == 0
-    assert capsys.readouterr().out == ""
+async def test_nothing_waits(confirm):
+    for flags in ((), ("--all",)):
+        assert await confirm("-n", "empty", *flags) == (0, "", "")
 
 
-async def test_one_that_does_not_exist_and_a_missing_permission_are_told(api, capsys):
-    assert await confirm(api, "one", "ona") == 1
-    told = capsys.readouterr()
-    assert "Application default/ona not found: " in told.err
+async def test_one_that_does_not_exist_and_a_missing_permission_are_told(api, confirm):
+    code, _, err = await confirm("one", "ona")
+    assert code == 1
+    assert "Application default/ona not found: " in err
     assert confirmed_names(api) == {"one"}
     api.forbid("patch", APPLICATIONS)
-    assert await confirm(api, "shop/two") == 1
-    assert "two" in capsys.readouterr().err
+    code, _, err = await confirm("shop/two")
+    assert code == 1
+    assert "two" in err
