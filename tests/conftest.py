@@ -23,12 +23,12 @@ from helpers.cluster import (
     delete_namespace,
     eventually,
     fresh_namespace,
+    plane_for,
     registered,
     tried_pod,
     webhook_configuration,
 )
 from helpers.objects import cluster_policy, policy
-from helpers.planes import plane_for
 from helpers.prometheus import scraped
 from helpers.server import Server
 from helpers.shards import Recorder, divide

@@ -15,7 +15,7 @@ from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
-from helpers.admitted import OPT_IN, family, keys, pod
+from helpers.admission import OPT_IN, family, keys, pod
 from helpers.objects import body, cluster_policy, large_deployment, required
 
 SETTINGS = AdmissionSettings()

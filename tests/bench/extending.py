@@ -10,7 +10,7 @@ import msgspec
 
 from harbourmaster.controller.extender.extender import FILTER, PREEMPT, Answers
 from harbourmaster.lifecycle.model import FailedNode
-from helpers import extending
+from helpers import scheduler
 
 NODES = [f"ip-10-0-{index // 250}-{index % 250}.example.com" for index in range(5000)]
 DECODING = "the body decoded, for comparison"
@@ -23,16 +23,16 @@ decode = msgspec.json.Decoder().decode
 
 def cases():
     """Return the measured functions by name."""
-    body, preemption = extending.filter_body(NODES), extending.preempt_body(NODES)
-    passed = extending.version(**extending.PASSED)
+    body, preemption = scheduler.filter_body(NODES), scheduler.preempt_body(NODES)
+    passed = scheduler.version(**scheduler.PASSED)
 
     def make_versions(*versions):
-        mirror = extending.Mirror(*versions)
-        return Answers(mirror, deadline=300, now=lambda: extending.NOW)
+        mirror = scheduler.Mirror(*versions)
+        return Answers(mirror, deadline=300, now=lambda: scheduler.NOW)
 
-    free, waiting = make_versions(passed), make_versions(extending.version(**extending.CHECKED))
+    free, waiting = make_versions(passed), make_versions(scheduler.version(**scheduler.CHECKED))
     avoiding = make_versions(msgspec.structs.replace(passed, status=_failed(passed)))
-    nobodys = extending.filter_body(NODES, annotations={})
+    nobodys = scheduler.filter_body(NODES, annotations={})
     return {
         DECODING: lambda: decode(body),
         "pod of no workload": lambda: free.answer(FILTER, nobodys),

@@ -41,8 +41,13 @@ from servers import (  # noqa: E402
 )
 
 from harbourmaster.playground.control_plane import ControlPlane  # noqa: E402
-from helpers.load.gates import measure_apps, measure_release  # noqa: E402
-from helpers.load.waits import BOUND_BY, measure_availability, measure_jobs  # noqa: E402
+from helpers.load.gates import (  # noqa: E402  # noqa: E402
+    BOUND_BY,
+    measure_apps,
+    measure_availability,
+    measure_jobs,
+    measure_release,
+)
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
 
 RUNS = 5

@@ -16,8 +16,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.playground.installation import Installation
-from helpers.faults.balancer import Backend, Balancer
-from helpers.load.reviews import Load
+from helpers.load.reviews import Backend, Balancer, Load
 from helpers.objects import body, cluster_policy, large_deployment
 
 NAME = "harbourmaster-webhook.harbourmaster-system.svc"

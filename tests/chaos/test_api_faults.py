@@ -13,18 +13,19 @@ import pytest
 
 from harbourmaster.playground.api import client_context, request
 from helpers.faults.api_proxy import Fault, busiest
-from helpers.faults.audit import staleness, trespasses
 from helpers.faults.proxied_installation import (
     LEASE,
     LONG,
     equals,
     note,
     proxied_installation,
+    staleness,
+    trespasses,
     until,
 )
 from helpers.faults.stored_objects import MUTATING, POLICIES, SECRET, VALIDATING, namespace
+from helpers.load.reviews import Reviews, Steady
 from helpers.objects import cluster_policy, policy, workload
-from helpers.reviewing import Reviews, Steady
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

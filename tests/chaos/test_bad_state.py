@@ -12,13 +12,13 @@ import pytest
 
 from harbourmaster.playground.volumes import publish
 from harbourmaster.playground.workloads import CERTIFICATE_KEYS
-from helpers.authorities import foreign_authority, foreign_leaf, pem
+from helpers.certificates import foreign_authority, foreign_leaf, pem
 from helpers.faults.proxied_installation import LEASE, equals, note, proxied_installation, until
 from helpers.faults.stored_objects import LEASE as LEASE_PATH
 from helpers.faults.stored_objects import MUTATING, POLICIES, SECRET, VALIDATING, namespace
+from helpers.load.reviews import NAME, Reviews, Steady
 from helpers.objects import cluster_policy, workload
-from helpers.registered import KEYS, bundles_of, data_of, served_leaf, trusts
-from helpers.reviewing import NAME, Reviews, Steady
+from helpers.registration import KEYS, bundles_of, data_of, served_leaf, trusts
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -12,10 +12,10 @@ import pytest
 from harbourmaster.api.resources import PODS
 from harbourmaster.playground import api
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, QUIET
-from helpers.compiled import FIRST, MODED, RULES, SECOND, TOLERATION, binding, hash_of, mutation
-from helpers.controller import connected
+from helpers.delegation import FIRST, MODED, RULES, SECOND, TOLERATION, binding, hash_of, mutation
 from helpers.objects import cluster_policy
 from helpers.patience import WAIT
+from helpers.processes import connected
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

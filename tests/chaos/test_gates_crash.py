@@ -27,7 +27,6 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.controller import connected
 from helpers.faults.crashing import LEASE, Plan, Undisturbed, live
 from helpers.flow.manifests import (
     app,
@@ -40,6 +39,7 @@ from helpers.flow.manifests import (
     task_definition,
 )
 from helpers.flow.namespace import Flow, gates, is_released
+from helpers.processes import connected
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -11,8 +11,13 @@ import os
 
 import pytest
 
-from helpers.load.gates import measure_apps, measure_release
-from helpers.load.waits import BOUND_BY, measure_availability, measure_jobs
+from helpers.load.gates import (
+    BOUND_BY,
+    measure_apps,
+    measure_availability,
+    measure_jobs,
+    measure_release,
+)
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 

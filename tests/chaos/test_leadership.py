@@ -17,8 +17,17 @@ import time
 import pytest
 
 from helpers.faults.api_proxy import Fault
-from helpers.faults.audit import staleness, terms, trespasses, work
-from helpers.faults.proxied_installation import LEASE, equals, note, proxied_installation, until
+from helpers.faults.proxied_installation import (
+    LEASE,
+    equals,
+    note,
+    proxied_installation,
+    staleness,
+    terms,
+    trespasses,
+    until,
+    work,
+)
 from helpers.faults.stored_objects import VALIDATING, namespace
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]

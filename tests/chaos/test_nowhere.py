@@ -10,9 +10,9 @@ import pytest
 
 from harbourmaster.playground.api import ask
 from harbourmaster.playground.ports import free_ports
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.faults.proxied_installation import until
-from helpers.observed import VALUE_PORTS
+from helpers.processes import VALUE_PORTS
 
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(300)]
 

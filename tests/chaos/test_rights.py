@@ -28,9 +28,8 @@ from harbourmaster.api.resources import (
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from harbourmaster.playground.installation import Installation
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY
-from helpers import previous
+from helpers import releases
 from helpers.cluster import RBAC, eventually
-from helpers.controller import connected
 from helpers.faults.api_proxy import ApiProxy, Fault
 from helpers.faults.stored_objects import Stored
 from helpers.flow.installation import HOME, Harbour
@@ -52,6 +51,7 @@ from helpers.flow.namespace import WATCHED
 from helpers.manifests import DEPLOY, objects
 from helpers.objects import cluster_policy, policy
 from helpers.patience import PATIENCE
+from helpers.processes import connected
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.cases import Case, Plane, ready_field
 from helpers.rescheduling.objects import budget, volume_of
@@ -482,7 +482,7 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         for name in ("controller", "controller-2"):
             installation.restart(name, grace=10)
         rights = set(granted(kubectl))
-        kept = previous.KEPT.get(previous.VERSION, set())
+        kept = releases.KEPT.get(releases.VERSION, set())
         of_others = {
             (ACCOUNTS["controller"], *right, ANY_NAME) for right in JUDGED | GUARDED | kept
         }
@@ -494,7 +494,7 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
             # The log has no notification.
             time.sleep(0.5)
     assert refused(plane) == []
-    assert not used(plane, of_others), "used: remove it from previous.KEPT"
+    assert not used(plane, of_others), "used: remove it from releases.KEPT"
 
 
 def apply_alone(plane):

@@ -10,9 +10,9 @@ import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.playground.installation import Installation
-from helpers.controller import connected
 from helpers.load.gates import AT_ONCE, resident_mb
 from helpers.objects import cluster_policy, policy, required
+from helpers.processes import connected
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -27,7 +27,7 @@ from helpers.load.gates import (
     idle_requests,
     replica_set,
 )
-from helpers.second_scheduler import NAME, configuration, second_scheduler, unextended
+from helpers.scheduler import NAME, configuration, second_scheduler, unextended
 
 WORKLOAD = "ledger"
 APP = "shop"

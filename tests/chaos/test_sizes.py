@@ -18,9 +18,9 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.playground.installation import Installation
 from helpers.command import harbourmaster
-from helpers.controller import connected
 from helpers.objects import policy
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
+from helpers.processes import connected
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

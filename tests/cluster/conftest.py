@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.playground.installation import Installation
-from helpers.controller import connected
+from helpers.cluster import plane_for
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.member_planes import members_of, two_planes
 from helpers.patience import TEST_SECONDS
 from helpers.placing_flow import flow_in
-from helpers.planes import plane_for
+from helpers.processes import connected
 from helpers.prometheus import scraped as scraping
 from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions

@@ -15,7 +15,7 @@ from helpers.cluster import (
     workloads,
 )
 from helpers.objects import RESOURCES, policy, required
-from helpers.patching import as_sets
+from helpers.oracles import as_sets
 from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]

@@ -7,7 +7,7 @@ import pytest
 
 from helpers.cluster import PATIENCE, pod_spec, required_terms, workload
 from helpers.objects import policy, required
-from helpers.patching import as_sets
+from helpers.oracles import as_sets
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -23,7 +23,7 @@ from helpers.cluster import (
     workloads,
 )
 from helpers.objects import RESOURCES, policy, required
-from helpers.patching import as_sets
+from helpers.oracles import as_sets
 from helpers.patience import WAIT
 from helpers.server import Server
 from helpers.stand_in import allow, stand_in

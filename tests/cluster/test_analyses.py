@@ -12,8 +12,8 @@ from harbourmaster.api.resources import (
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
 )
-from helpers.controller import connected
-from helpers.metrics_namespace import MetricsNamespace
+from helpers.namespaces import MetricsNamespace
+from helpers.processes import connected
 from helpers.scripted_prometheus import ScriptedPrometheus, matrix
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

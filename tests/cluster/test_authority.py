@@ -11,7 +11,7 @@ import pytest
 
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.certs.store import write_files
-from helpers.authorities import own_files
+from helpers.certificates import own_files
 from helpers.cluster import eventually, registered, selecting, webhook_configuration, workload
 from helpers.objects import cluster_policy
 from helpers.server import Server

@@ -13,8 +13,8 @@ import trustme
 import yaml
 
 from helpers.chart import HELMS, KEEP, helm, written
+from helpers.cluster import plane_for
 from helpers.manifests import DEPLOY, NAMESPACE, kustomize, of_kind, parsed, rendered
-from helpers.planes import plane_for
 
 pytestmark = [
     pytest.mark.full,

@@ -12,11 +12,10 @@ import trustme
 import yaml
 
 from harbourmaster.playground.installation import Installation
-from helpers.cluster import eventually
-from helpers.controller import connected
+from helpers.cluster import eventually, plane_for
 from helpers.flow.installation import FLAGS, Harbour
 from helpers.objects import cluster_policy
-from helpers.planes import plane_for
+from helpers.processes import connected
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from harbourmaster.policies.cel import (
 from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
 from helpers.compiler_faults import FAULTS
-from helpers.delegated import (
+from helpers.delegation import (
     ASKS,
     PODS_ONLY,
     REFUSED,

@@ -8,12 +8,11 @@ import pytest
 
 from harbourmaster.playground.installation import Installation
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
-from helpers.cluster import eventually
+from helpers.cluster import eventually, plane_for
 from helpers.command import harbourmaster
 from helpers.flow.installation import FLAGS
 from helpers.objects import cluster_policy
 from helpers.patience import WAIT
-from helpers.planes import plane_for
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -23,10 +23,10 @@ from harbourmaster.playground.pki import FRONT_PROXY
 from helpers.cluster import (
     delete_namespace,
     eventually,
+    plane_for,
 )
-from helpers.fronting import headers_of
+from helpers.exposure import headers_of
 from helpers.patience import PATIENCE, WAIT
-from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

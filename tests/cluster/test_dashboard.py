@@ -10,11 +10,10 @@ import socket
 import pytest
 
 from helpers.browser import chromium, visited
-from helpers.cluster import eventually
+from helpers.cluster import eventually, plane_for
 from helpers.dashboard_installation import PEOPLE, DashboardInstallation
 from helpers.flow.manifests import container_task
 from helpers.patience import PATIENCE
-from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -15,10 +15,9 @@ import pytest
 from harbourmaster.playground.build import ensure_prometheus
 from harbourmaster.playground.group import living
 from harbourmaster.playground.tour import MEMBERS, STEPS
-from helpers.dashboards import DASHBOARDS, panels_of
-from helpers.demonstrated import demonstrating
+from helpers.command import demonstrating
+from helpers.grafana import DASHBOARDS, filled_in, panels_of
 from helpers.patience import PATIENCE
-from helpers.promql import filled_in
 
 # A first run builds Prometheus.
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]

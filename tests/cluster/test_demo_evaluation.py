@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.playground.build import ensure_binaries, ensure_prometheus, find_kubectl
 from harbourmaster.playground.group import living
-from helpers.demonstrated import demonstrating
+from helpers.command import demonstrating
 
 # A first run builds Prometheus.
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]

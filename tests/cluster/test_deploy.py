@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.cli.cluster_commands import add_uninstall
 from harbourmaster.cli.uninstall import run as uninstall
-from helpers.cluster import eventually
+from helpers.cluster import eventually, plane_for
 from helpers.manifests import (
     CLUSTER_WIDE,
     COMPONENTS,
@@ -24,7 +24,6 @@ from helpers.manifests import (
 )
 from helpers.modules import CERT_MANAGER, PROMETHEUS_OPERATOR
 from helpers.patience import DROPPED, WAIT
-from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from harbourmaster.playground.build import ensure_prometheus
-from helpers.dashboards import DASHBOARDS, panels_of
-from helpers.promql import filled_in
+from helpers.grafana import DASHBOARDS, filled_in, panels_of
 
 # A first run builds promtool, and prometheus with it.
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.image import HOME, environment, values
 from helpers.manifests import ROOT, VERSION
-from helpers.wheels import built, clean
+from helpers.releases import HOME, built, clean, environment, values
 
 # Packages are fetched once, by the locked hashes.
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(600)]

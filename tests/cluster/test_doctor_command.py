@@ -11,12 +11,12 @@ import yaml
 from harbourmaster.registration.break_glass import ANNOTATION
 from helpers.cluster import eventually
 from helpers.command import harbourmaster
-from helpers.controller import connected
 from helpers.doctor import deployed_installation
 from helpers.doctor.deployed_installation import HOME, NAME, look, named, until
 from helpers.doctor.installation_faults import ANNOTATED, MUTATING, VALIDATING
 from helpers.flow.installation import Harbour
 from helpers.patience import WAIT
+from helpers.processes import connected
 from helpers.rights import kubeconfig
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -18,11 +18,11 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
 from helpers.cluster import eventually
-from helpers.generated import pod_specs, policy_specs
 from helpers.manifests import objects
 from helpers.objects import API, cluster_policy
-from helpers.patching import decode_patch
-from helpers.policy_parts import apart, expressions, node_terms, requirement
+from helpers.oracles import decode_patch
+from helpers.policies import apart, expressions, node_terms, requirement
+from helpers.properties import pod_specs, policy_specs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

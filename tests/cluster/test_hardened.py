@@ -10,12 +10,12 @@ import pytest
 from harbourmaster.api.resources import JOBS, KEPTN_METRICS
 from harbourmaster.cli.doctor.checks.environment import GUARDS
 from harbourmaster.playground.installation import Installation
+from helpers.cluster import plane_for
 from helpers.command import harbourmaster
-from helpers.controller import connected
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.flow.manifests import container_task, deployment, keptn, of_kind
 from helpers.manifests import hardened_overlay
-from helpers.planes import plane_for
+from helpers.processes import connected
 from helpers.rights import kubeconfig
 from helpers.scripted_prometheus import ScriptedPrometheus, vector
 

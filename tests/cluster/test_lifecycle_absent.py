@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from helpers.cluster import eventually
-from helpers.controller import Controller
 from helpers.flow.manifests import deployment, gated, keptn
 from helpers.flow.namespace import GATE, gates
 from helpers.patience import WAIT
+from helpers.processes import Controller
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from harbourmaster.lifecycle.conversion import UNCONVERTED, VERSIONS
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
-from helpers.keptn_objects import (
+from helpers.schemas import (
     CHECKS,
     CODE,
     CONTEXT,
@@ -25,9 +25,11 @@ from helpers.keptn_objects import (
     OLD,
     SPECS,
     Kinds,
+    apply_definitions,
+    definition,
     keptn_object,
+    versions,
 )
-from helpers.schemas import apply_definitions, definition, versions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 

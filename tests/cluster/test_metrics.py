@@ -11,7 +11,7 @@ from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
 )
-from helpers.metrics_namespace import MetricsNamespace, moment
+from helpers.namespaces import MetricsNamespace, moment
 from helpers.scripted_prometheus import Said, ScriptedPrometheus, matrix, vector
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

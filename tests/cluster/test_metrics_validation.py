@@ -11,8 +11,7 @@ import pytest
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
-from helpers.keptn_objects import METRIC, SCORE, SPECS, Kinds, keptn_object
-from helpers.schemas import apply_definitions, definition
+from helpers.schemas import METRIC, SCORE, SPECS, Kinds, apply_definitions, definition, keptn_object
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -35,9 +35,9 @@ from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually, rule, webhook_configuration
-from helpers.controller import connected
 from helpers.flow.manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
+from helpers.processes import connected
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -24,10 +24,9 @@ from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.manifests import container_task, deployment, gated, keptn
-from helpers.keptn_objects import OLD, SPECS, keptn_object
 from helpers.manifests import kubectl as kubectl_path
 from helpers.patience import PATIENCE, WAIT
-from helpers.schemas import apply_definitions, definition
+from helpers.schemas import OLD, SPECS, apply_definitions, definition, keptn_object
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 

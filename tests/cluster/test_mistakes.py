@@ -37,10 +37,9 @@ import yaml
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.capabilities import overlay
-from helpers.cluster import delete_namespace
+from helpers.cluster import delete_namespace, plane_for
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.patience import PATIENCE, WAIT
-from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -8,11 +8,10 @@ import json
 import pytest
 
 from harbourmaster.playground.installation import Installation
-from helpers.cluster import eventually, fresh_namespace, selecting
+from helpers.cluster import eventually, fresh_namespace, plane_for, selecting
 from helpers.flow.installation import FLAGS
 from helpers.objects import cluster_policy, required, workload
 from helpers.patience import WAIT
-from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

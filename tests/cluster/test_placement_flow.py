@@ -25,9 +25,9 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import moment
 from harbourmaster.cli import main as cli
-from helpers.controller import Controller, connected
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, flow_in
+from helpers.processes import Controller, connected
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]

@@ -15,9 +15,9 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     Resource,
 )
-from helpers.controller import connected
 from helpers.placed import Member, config_map, deployment, is_true, ready, reason_of
 from helpers.placing_flow import flow_in
+from helpers.processes import connected
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harbourmaster.cli.main import main
+from helpers.admission import CANARY
 from helpers.cluster import (
     create,
     eventually,
@@ -17,7 +18,6 @@ from helpers.cluster import (
     workloads,
 )
 from helpers.objects import RESOURCES, cluster_policy
-from helpers.recorded import CANARY
 from helpers.server import Server
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

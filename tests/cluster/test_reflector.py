@@ -16,7 +16,7 @@ from harbourmaster.api.resources import CONFIG_MAPS, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.reflector import Reflector
-from helpers.changes import Changes
+from helpers.patience import Changes
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

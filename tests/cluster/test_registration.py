@@ -15,10 +15,10 @@ import pytest
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from helpers import rights
 from helpers.cluster import create, delete, delete_namespace, fresh_namespace
-from helpers.controller import Controller, Watched
 from helpers.faults.stored_objects import Stored
 from helpers.patience import COLLECTED, PATIENCE, WAIT
-from helpers.registered import (
+from helpers.processes import Controller, Watched
+from helpers.registration import (
     CONFIGURATIONS,
     KEYS,
     NAME,

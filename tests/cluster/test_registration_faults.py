@@ -8,8 +8,8 @@ import time
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS
-from helpers.controller import Controller, Watched, connected
-from helpers.registered import CONFIGURATIONS, served_leaf
+from helpers.processes import Controller, Watched, connected
+from helpers.registration import CONFIGURATIONS, served_leaf
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -14,9 +14,9 @@ import yaml
 from harbourmaster.api.resources import PODS
 from helpers.cluster import eventually
 from helpers.command import harbourmaster
-from helpers.controller import connected
 from helpers.objects import cluster_policy, required
 from helpers.patience import PATIENCE, WAIT
+from helpers.processes import connected
 
 POOL = "example.com/pool"
 TOLERATION = {"key": POOL, "operator": "Exists"}

@@ -16,8 +16,6 @@ import pytest
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.kube.reflector import Reflector
-from helpers.changes import Changes
-from helpers.controller import connected
 from helpers.fit_cases import (
     AMONG_DOMAINS,
     CASES,
@@ -29,7 +27,8 @@ from helpers.fit_cases import (
     pod,
     verdict,
 )
-from helpers.patience import WAIT
+from helpers.patience import WAIT, Changes
+from helpers.processes import connected
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

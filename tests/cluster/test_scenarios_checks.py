@@ -24,8 +24,7 @@ from helpers.flow.manifests import (
     keptn,
 )
 from helpers.flow.namespace import gates, phases
-from helpers.keptn_objects import GROUP, OLD, SPECS, keptn_object
-from helpers.schemas import definition
+from helpers.schemas import GROUP, OLD, SPECS, definition, keptn_object
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ import pytest
 
 from harbourmaster.certs.store import ensure
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
-from helpers.admitted import GATE, OPT_IN, keys
+from helpers.admission import GATE, OPT_IN, keys
 from helpers.cluster import (
     create,
     delete,

@@ -15,7 +15,7 @@ from harbourmaster.api.resources import DEPLOYMENTS, PODS, SECRETS
 from harbourmaster.certs.bundle import parse_certificates
 from helpers.flow.manifests import IMAGE, of_kind
 from helpers.handshakes import strict_client
-from helpers.second_scheduler import (
+from helpers.scheduler import (
     HOME,
     NAME,
     PART,

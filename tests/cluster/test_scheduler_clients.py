@@ -6,7 +6,7 @@ import pytest
 import trustme
 
 from helpers.flow.manifests import deployment, keptn
-from helpers.second_scheduler import account, authority_of, configuration, second_scheduler
+from helpers.scheduler import account, authority_of, configuration, second_scheduler
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

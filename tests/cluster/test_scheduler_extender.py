@@ -17,20 +17,27 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.main import main
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import observe
-from helpers.extending import filter_body
 from helpers.flow.installation import HOME
 from helpers.flow.manifests import (
     IMAGE,
     OUTCOME,
+    WAITED,
     container_task,
     deployment,
     keptn,
     of_kind,
+    waits,
 )
 from helpers.flow.namespace import gates
-from helpers.flow.waits import WAITED, waits
 from helpers.handshakes import strict_client
-from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
+from helpers.scheduler import (
+    NAME,
+    account,
+    authority_of,
+    configuration,
+    filter_body,
+    second_scheduler,
+)
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -17,9 +17,9 @@ from harbourmaster.playground.workloads import NAMESPACE
 from harbourmaster.registration.desired import SHADOW
 from harbourmaster.webhook.shadow import report_in
 from helpers.cluster import eventually, rule, webhook_configuration
-from helpers.controller import connected
 from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy, workload
+from helpers.processes import connected
 from helpers.stand_in import allow, stand_in
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

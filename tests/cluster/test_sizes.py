@@ -12,7 +12,7 @@ import yaml
 from helpers.cluster import eventually
 from helpers.flow.manifests import of_kind, task_definition
 from helpers.objects import policy
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

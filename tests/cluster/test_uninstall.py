@@ -23,11 +23,10 @@ from harbourmaster.kube.connection_sources import connect
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers import rights
 from helpers.cluster import eventually, rule, webhook_configuration
-from helpers.controller import Controller
-from helpers.keptn_objects import keptn_object
 from helpers.objects import cluster_policy, policy
 from helpers.patience import DROPPED, WAIT
-from helpers.schemas import CRDS, definition
+from helpers.processes import Controller
+from helpers.schemas import CRDS, definition, keptn_object
 
 pytestmark = [
     pytest.mark.full,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import PODS
-from helpers.flow.manifests import OUTCOME, deployment, of_kind, owner
-from helpers.flow.waits import (
+from helpers.flow.manifests import (
+    OUTCOME,
+    deployment,
     job,
+    of_kind,
+    owner,
     pod,
     service,
     stay_waiting,

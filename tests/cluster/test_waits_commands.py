@@ -10,8 +10,7 @@ import pytest
 
 from harbourmaster.cli.main import main
 from helpers import rights
-from helpers.flow.manifests import deployment
-from helpers.flow.waits import job, pod, service, until_noted, until_waiting, waits
+from helpers.flow.manifests import deployment, job, pod, service, until_noted, until_waiting, waits
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

@@ -9,8 +9,16 @@ import pytest
 
 from harbourmaster.api.resources import JOBS
 from harbourmaster.controller.lifecycle.wait_watches import LINGER
-from helpers.flow.manifests import deployment, of_kind
-from helpers.flow.waits import job, pod, stay_waiting, until_noted, until_waiting, waits
+from helpers.flow.manifests import (
+    deployment,
+    job,
+    of_kind,
+    pod,
+    stay_waiting,
+    until_noted,
+    until_waiting,
+    waits,
+)
 from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -10,7 +10,7 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import Resource
-from helpers.flow.waits import condition_of, pod, stay_waiting, until_noted, until_waiting
+from helpers.flow.manifests import condition_of, pod, stay_waiting, until_noted, until_waiting
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

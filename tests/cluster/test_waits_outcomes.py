@@ -10,12 +10,14 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NAMESPACES, PODS
-from helpers.flow.manifests import container_task, deployment, keptn, of_kind
-from helpers.flow.namespace import gates
-from helpers.flow.waits import (
+from helpers.flow.manifests import (
     CHECKS,
     WAITED,
+    container_task,
+    deployment,
     job,
+    keptn,
+    of_kind,
     pod,
     service,
     stay_waiting,
@@ -23,6 +25,7 @@ from helpers.flow.waits import (
     until_waiting,
     waits,
 )
+from helpers.flow.namespace import gates
 from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -10,12 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from harbourmaster.playground.installation import Installation
-from helpers.cluster import create, eventually, fresh_namespace
+from helpers.cluster import create, eventually, fresh_namespace, plane_for
 from helpers.flow.installation import FLAGS
 from helpers.flow.manifests import GATE, deployment, keptn
 from helpers.manifests import overlay
 from helpers.objects import cluster_policy
-from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

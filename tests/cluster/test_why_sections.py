@@ -11,10 +11,10 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.main import main
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, render
-from helpers.controller import connected
 from helpers.patience import WAIT
 from helpers.placed import deployment
 from helpers.placing_flow import flow_in
+from helpers.processes import connected
 from helpers.rescheduling.objects import CASE, RESERVATIONS, critical, node, pod, removable
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

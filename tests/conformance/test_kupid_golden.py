@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.cli.offline import replay_case
-from helpers.patching import as_sets, patched
+from helpers.oracles import as_sets, patched
 
 DATA = json.loads(Path(__file__).with_name("kupid-golden.json").read_text())
 CASES = DATA["cases"]

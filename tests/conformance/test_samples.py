@@ -12,7 +12,7 @@ import yaml
 from harbourmaster.cli.offline import replay_case
 from harbourmaster.webhook.sources import Sources, load
 from helpers.objects import review
-from helpers.patching import patched
+from helpers.oracles import patched
 
 DATA = yaml.load(Path(__file__).with_name("sample-outcomes.yaml").read_text(), yaml.CSafeLoader)
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -1,4 +1,4 @@
-"""Manifests of cluster tests: a workload of each kind, policies, and our webhook registrations."""
+"""Control planes of tests, and manifests: workloads, policies, and our webhook registrations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ import base64
 import contextlib
 import json
 import re
+import shutil
 import time
 import urllib.error
 import urllib.request
 import uuid
 
 from harbourmaster.playground import api
+from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.errors import PlaygroundError
 from helpers.faults.stored_objects import Stored
 from helpers.objects import API, RESOURCES
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
 from helpers.patience import PATIENCE
+
+
+@contextlib.contextmanager
+def plane_for(request, factory, name, **options):
+    """Run a control plane; keep its folder, and say where its logs are, if a test fails.
+
+    ``options`` are those of ControlPlane.
+    """
+    directory = factory.mktemp(name)
+    failed = request.session.testsfailed
+    with ControlPlane(directory, **options) as plane:
+        yield plane
+    if request.session.testsfailed > failed:
+        capture = request.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            print(f"\nlogs of the control plane: {directory / 'logs'}")  # noqa: T201
+    else:
+        shutil.rmtree(directory)
+
 
 RBAC = "rbac.authorization.k8s.io/v1"
 STRICTLY = "?fieldValidation=Strict"

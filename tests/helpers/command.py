@@ -1,11 +1,17 @@
-"""The command ``harbourmaster``, run as a process of its own."""
+"""The command ``harbourmaster``: its process, its parsers, and a demo as a user runs it."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 
+from harbourmaster.cli.main import create_parser
 from helpers.patience import PATIENCE
 
 
@@ -20,3 +26,86 @@ def harbourmaster(*words, kubeconfig=None, seconds=PATIENCE):
         check=False,
         timeout=seconds,
     )
+
+
+def parsers(parser=None):
+    """Yield the parser of each command, and of all."""
+    parser = parser or create_parser()
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def kubeconfig(folder, server, **context):
+    """Write a kubeconfig for a server; return its path, as arguments have it.
+
+    ``context`` are more fields of its context.
+    """
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": {"server": server}}],
+        "users": [{"name": "it", "user": {"token": "secret"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", **context}}],
+        "current-context": "it",
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+class Demonstration:
+    """The output of a demo until ``last`` matched, and the folder in which all of it runs on."""
+
+    def __init__(self, directory, child, last):
+        self.directory = directory
+        self.lines = []
+        self.matched = None
+        self._child = child
+        for line in child.stdout:
+            self.lines.append(line)
+            self.matched = re.match(last, line)
+            if self.matched:
+                break
+
+    @property
+    def text(self):
+        return "".join(self.lines)
+
+    def rows(self, command):
+        """The tables that follow a command, by its words; each row split into words."""
+        tables, table = [], None
+        for line in self.lines:
+            if line.startswith("$ "):
+                table = [] if command in line else None
+                if table is not None:
+                    tables.append(table)
+            elif table is not None and line.startswith("  "):
+                table.append(line.split())
+        return tables
+
+    def end(self):
+        """Press Ctrl-C; returns the exit code."""
+        self._child.send_signal(signal.SIGINT)
+        return self._child.wait(120)
+
+
+@contextlib.contextmanager
+def demonstrating(directory, command, last):
+    """Run a demo in the folder until it prints a line that matches ``last``."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "harbourmaster.playground", command, "--keep", f"--dir={directory}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A test's own cluster must not be meant.
+        env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
+    )
+    with child:
+        try:
+            yield Demonstration(directory, child, last)
+        finally:
+            child.kill()

@@ -28,7 +28,7 @@ from harbourmaster.lifecycle.model import (
 )
 from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.workloads import names_of
-from helpers.generated_by import owners
+from helpers.lifecycle_objects import owners
 
 
 class StaticSource:

@@ -37,7 +37,7 @@ from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.objects import review
-from helpers.patching import patched
+from helpers.oracles import patched
 
 HOME = "harbourmaster-system"
 NAME = "harbourmaster"

@@ -9,8 +9,8 @@ import msgspec
 import yaml
 
 from harbourmaster.kube.errors import ApiError
-from helpers.controller import connected
 from helpers.manifests import DEPLOY, NAMESPACE, objects, of_kind
+from helpers.processes import connected
 from helpers.rights import kubeconfig
 
 GATE = "keptn-prechecks-gate"

@@ -21,8 +21,7 @@ from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.changes import Changes
-from helpers.patience import PATIENCE
+from helpers.patience import PATIENCE, Changes
 from helpers.signals import RecordedSignals
 
 RECONCILERS = {watches.GATES: GatedPodReconciler, **controller.RECONCILERS}

@@ -1,6 +1,8 @@
-"""Objects of the lifecycle: an app, its workload, and what is run for them."""
+"""Objects of the lifecycle: an app, its workload, their owners, and what is run for them."""
 
 from __future__ import annotations
+
+import msgspec
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.lifecycle.model import (
@@ -24,6 +26,19 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
+
+
+def owner(kind="KeptnWorkload", uid="w", name="owner"):
+    """The reference of the model."""
+    return OwnerReference(
+        api_version="lifecycle.keptn.sh/v1", kind=kind, name=name, uid=uid, controller=True
+    )
+
+
+def owners(kind="KeptnWorkload", uid="w", name="owner"):
+    """The owner references of a generated object, as metadata hold them."""
+    return {"ownerReferences": [msgspec.to_builtins(owner(kind, uid, name))]}
+
 
 CREATED = "2026-03-01T12:00:00Z"
 STARTED = "2026-03-01T12:00:10Z"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from cloudevents.core.bindings.http import HTTPMessage, from_binary_event
 
-from helpers.changes import Changes
+from helpers.patience import Changes
 
 
 class Listener:

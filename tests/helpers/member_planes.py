@@ -7,8 +7,8 @@ import uuid
 
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.controller import connected
 from helpers.placed import Member
+from helpers.processes import connected
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
 
 API = "kupid.gardener.cloud/v1alpha1"
 RESOURCES = {

@@ -1,10 +1,13 @@
-"""Patience of tests for what has to come; where it comes soon, long patience costs nothing.
+"""Patience of tests for what has to come, and waiting for what caches show.
 
-Nothing that must *not* happen is waited for by these. A test has ``TEST_SECONDS`` in all, so that
-the wait that fails says what it waited for before pytest ends the test.
+Where it comes soon, long patience costs nothing. Nothing that must *not* happen is waited for by
+these. A test has ``TEST_SECONDS`` in all, so that the wait that fails says what it waited for
+before pytest ends the test.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 PATIENCE = 90.0
 """For what takes a moment, on a machine of which others have the most."""
@@ -22,3 +25,21 @@ An API server that missed a turn with one looks at all of them again after five 
 TEST_SECONDS = 300
 WAIT = f"--timeout={PATIENCE:.0f}s"
 """PATIENCE as a flag of kubectl."""
+
+
+class Changes:
+    """Wakes whoever waits; ``tell`` is for caches to call with whatever changed."""
+
+    def __init__(self):
+        self._changed = asyncio.Event()
+
+    def tell(self, *_):
+        self._changed.set()
+
+    async def until(self, find, patience=PATIENCE):
+        """Wait until ``find`` finds something, at most ``patience`` seconds (None: for ever)."""
+        async with asyncio.timeout(patience):
+            while not (value := find()):
+                self._changed.clear()
+                await self._changed.wait()
+        return value

@@ -20,7 +20,7 @@ from harbourmaster.lifecycle.model import (
 )
 from harbourmaster.lifecycle.phases import phases_of
 from harbourmaster.lifecycle.steps import Child, Inputs, Rules
-from helpers.generated_by import owner
+from helpers.lifecycle_objects import owner
 
 NOW = datetime(2026, 11, 21, 18, 0, 0, tzinfo=UTC)
 STAMP = "2026-11-21T18:00:00Z"

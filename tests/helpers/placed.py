@@ -25,7 +25,7 @@ from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.placement.manifests import DOMAIN
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.namespaced import Namespaced
+from helpers.namespaces import Namespaced
 from helpers.patience import PATIENCE, WAIT
 from helpers.schemas import open_definition
 

@@ -21,8 +21,8 @@ from harbourmaster.controller.placement.context import DeploymentCaches
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from helpers.cluster import fresh_namespace
-from helpers.controller import Controller, connected
 from helpers.placed import Placed
+from helpers.processes import Controller, connected
 
 FLAGS = (
     "--controllers=metrics,placement",

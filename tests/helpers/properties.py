@@ -1,4 +1,4 @@
-"""Number of random cases of a property, and whether they differ in each run.
+"""Number of random cases of a property, and strategies for pods, workloads and policies.
 
 ``gate`` is what ``make test`` takes: a share of the cases, the same in every run. ``full`` takes
 all of them, other ones each time: ``--hypothesis-profile=full``, repeated by ``--hypothesis-seed``.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from helpers.oracles import NODE_REQUIRED
 
 NORMAL = 20_000
 DEPTH = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", NORMAL)) / NORMAL
@@ -38,3 +41,165 @@ def cases(full, least=25):
     if is_full():
         return max(int(full * DEPTH), 1)
     return min(full, max(full // SHARE, least))
+
+
+NODE_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+KEYS = ["a", "b", "example.com/pool"]
+VALUES = ["1", "2", "3"]
+NODES = ["n1", "n2"]
+
+keys = st.sampled_from(KEYS)
+values = st.lists(st.sampled_from(VALUES), min_size=1, max_size=2)
+labels = st.dictionaries(keys, st.sampled_from(VALUES), max_size=2)
+
+expressions = st.one_of(
+    st.fixed_dictionaries(
+        {"key": keys, "operator": st.sampled_from(["In", "In", "NotIn"]), "values": values}
+    ),
+    st.fixed_dictionaries({"key": keys, "operator": st.sampled_from(["Exists", "DoesNotExist"])}),
+    st.fixed_dictionaries(
+        {
+            "key": keys,
+            "operator": st.sampled_from(["Gt", "Lt"]),
+            "values": st.lists(st.sampled_from(VALUES), min_size=1, max_size=1),
+        }
+    ),
+)
+fields = st.fixed_dictionaries(
+    {
+        "key": st.just("metadata.name"),
+        "operator": st.sampled_from(["In", "NotIn"]),
+        "values": st.lists(st.sampled_from(NODES), min_size=1, max_size=1),
+    }
+)
+node_terms = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchExpressions": st.lists(expressions, max_size=2),
+        "matchFields": st.lists(fields, max_size=1),
+    },
+)
+selectors = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchLabels": labels,
+        "matchExpressions": st.lists(
+            st.fixed_dictionaries(
+                {"key": keys, "operator": st.sampled_from(["In", "NotIn"]), "values": values}
+            ),
+            max_size=1,
+        ),
+    },
+)
+pod_terms = st.fixed_dictionaries(
+    {"topologyKey": st.sampled_from(["zone", "host"])},
+    optional={
+        "labelSelector": selectors,
+        "namespaceSelector": selectors,
+        "namespaces": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+    },
+)
+weights = st.integers(1, 2)
+pod_affinities = st.fixed_dictionaries(
+    {},
+    optional={
+        NODE_REQUIRED: st.lists(pod_terms, max_size=2),
+        NODE_PREFERRED: st.lists(
+            st.fixed_dictionaries({"weight": weights, "podAffinityTerm": pod_terms}), max_size=2
+        ),
+    },
+)
+preferred = st.lists(
+    st.fixed_dictionaries({"weight": weights, "preference": node_terms}), max_size=2
+)
+tolerations = st.lists(
+    st.fixed_dictionaries(
+        {"key": keys, "operator": st.just("Exists")},
+        optional={
+            "effect": st.sampled_from(["NoSchedule", "NoExecute", ""]),
+            "value": st.just(""),
+        },
+    ),
+    max_size=2,
+)
+
+
+def affinities(terms):
+    node = st.fixed_dictionaries(
+        {},
+        optional={
+            NODE_REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": terms}),
+            NODE_PREFERRED: preferred,
+        },
+    )
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "nodeAffinity": node,
+            "podAffinity": pod_affinities,
+            "podAntiAffinity": pod_affinities,
+        },
+    )
+
+
+pod_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "affinity": st.one_of(st.none(), affinities(st.lists(node_terms, max_size=3))),
+        "nodeName": st.sampled_from(["", *NODES]),
+        "nodeSelector": st.one_of(st.none(), labels),
+        "schedulerName": st.sampled_from(["", "default-scheduler", "s2"]),
+        "tolerations": st.one_of(st.none(), tolerations),
+        "schedulingGates": st.sampled_from([[], [{"name": "example.com/gate"}]]),
+    },
+)
+policy_specs = st.fixed_dictionaries(
+    {"podSelector": st.just({}), "namespaceSelector": st.just({})},
+    optional={
+        "affinity": affinities(st.lists(node_terms, min_size=1, max_size=3)),
+        "nodeName": st.sampled_from(["", *NODES]),
+        "nodeSelector": labels,
+        "schedulerName": st.sampled_from(["", "default-scheduler", "s1", "s3"]),
+        "tolerations": tolerations,
+    },
+)
+
+
+@st.composite
+def policies(draw):
+    parts = []
+    for index, spec in enumerate(draw(st.lists(policy_specs, max_size=3))):
+        if draw(st.booleans()):
+            kind, metadata = "ClusterPodSchedulingPolicy", {"name": f"p{index}"}
+        else:
+            kind, metadata = "PodSchedulingPolicy", {"name": f"p{index}", "namespace": "ns1"}
+        parts.append(
+            {
+                "apiVersion": "kupid.gardener.cloud/v1alpha1",
+                "kind": kind,
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+    return parts
+
+
+def with_unknown_fields(value, draw, prefix="u"):
+    """Add unknown fields to some objects at every depth, each with a value of its own."""
+    counter = [0]
+
+    def walk(node, *, is_map):
+        if isinstance(node, list):
+            return [walk(item, is_map=False) for item in node]
+        if not isinstance(node, dict):
+            return node
+        obj = {
+            name: walk(child, is_map=name in {"nodeSelector", "matchLabels", "labels"})
+            for name, child in node.items()
+        }
+        if not is_map and draw(st.integers(0, 3)) == 0:
+            counter[0] += 1
+            obj["futureField"] = f"{prefix}{counter[0]}"
+        return obj
+
+    return walk(value, is_map=False)

@@ -6,7 +6,7 @@ import json
 
 import yaml
 
-from helpers.registered import NAME, SECRET
+from helpers.registration import NAME, SECRET
 
 ACCOUNT = "controller"
 LEASE = "harbourmaster-controller"

@@ -20,7 +20,7 @@ from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.overlap import Await, Write, decide
 from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import authority_publication, encode, read_authorities, trust_bundle
-from helpers.authorities import accepts
+from helpers.certificates import accepts
 
 if TYPE_CHECKING:
     from harbourmaster.certs.overlap import Lifetimes

@@ -27,7 +27,7 @@ from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_store import merged
-from helpers.namespaced import Events
+from helpers.namespaces import Events
 from helpers.placing import NOW
 
 NAMESPACE = "ns"

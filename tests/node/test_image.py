@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.clones import cloned, needs, run
-from helpers.image import HOME
 from helpers.manifests import ROOT, VERSION
 from helpers.patience import PATIENCE
-from helpers.wheels import clean
+from helpers.releases import HOME, clean, cloned, needs, run
 
 # Two images, one of them of a base that is not yet there.
 pytestmark = [pytest.mark.timeout(900), *needs("buildah", "runc", "apt-get", "faketime")]

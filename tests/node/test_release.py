@@ -16,12 +16,11 @@ import yaml
 
 from harbourmaster.playground.errors import PlaygroundError
 from helpers import node_objects as objects
-from helpers.clones import cloned, needs, run
+from helpers.cluster import plane_for
 from helpers.manifests import ROOT, VERSION, parsed
 from helpers.manual_commands import blocks
 from helpers.node import RealNode
-from helpers.planes import plane_for
-from helpers.wheels import clean
+from helpers.releases import clean, cloned, needs, run
 
 # Two releases, each with an image whose packages are fetched.
 pytestmark = [

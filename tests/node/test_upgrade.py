@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from helpers import node_objects as objects
-from helpers import previous
-from helpers.clones import needs
+from helpers import releases
 from helpers.node import IMAGE, NAMESPACE, REPOSITORY, RUNNERS, figure, output
+from helpers.releases import needs
 
 # Packing fetches the packages of an image.
 pytestmark = [pytest.mark.timeout(1200), *needs("buildah")]
@@ -19,8 +19,8 @@ STORED = ("clusterpodschedulingpolicies", "keptntaskdefinitions", "keptnworkload
 @pytest.fixture(scope="module")
 def before(node, tmp_path_factory):
     """The manifests of the release before, whose image the nodes have."""
-    release = previous.pack(tmp_path_factory.mktemp("release"))
-    node.load_image(release.image, previous.REPOSITORY)
+    release = releases.pack(tmp_path_factory.mktemp("release"))
+    node.load_image(release.image, releases.REPOSITORY)
     return list(yaml.safe_load_all(release.manifests.read_text()))
 
 
@@ -121,7 +121,7 @@ def test_an_upgrade_and_the_way_back_lose_no_request_and_no_object(node, place, 
         assert images(node) == {"controller": IMAGE, "webhook": IMAGE}
         runs(node, place, "forth")
         node.wait("condition=Available", f"--namespace={place}", "deployment/crossing")
-    figure(f"from this release to {previous.VERSION}: {back[1]} of {back[0]} pods are bad")
+    figure(f"from this release to {releases.VERSION}: {back[1]} of {back[0]} pods are bad")
     figure(f"and to this release again, both ways together: {load}")
     assert load.bad == []
     after = specs(node, place)

@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import ProviderError
 from harbourmaster.providers.kafka import Kafka
 from harbourmaster.providers.model import Answer, Question, Table, Target
 from harbourmaster.providers.prometheus import Prometheus
-from helpers.exchanges import RECORDED, FakeHttp
+from helpers.provider_clients import RECORDED, FakeHttp
 
 SECRET = {
     "key": b"dt0s16.CANARY." + b"A" * 64,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harbourmaster.policies import cel, keys
 from harbourmaster.policies.compiled import SLOTS
-from helpers.delegated import Chance
+from helpers.delegation import Chance
 
 CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
 many = settings(max_examples=CASES, deadline=None, database=None)

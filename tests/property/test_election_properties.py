@@ -8,7 +8,9 @@ import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
-from helpers.candidates import (
+from helpers.logs import captured_log
+from helpers.properties import TIMEOUT, cases
+from helpers.simulated_processes import (
     HANG,
     RESET,
     Election,
@@ -17,8 +19,6 @@ from helpers.candidates import (
     proxy_page,
     refused,
 )
-from helpers.logs import captured_log
-from helpers.properties import TIMEOUT, cases
 
 TROUBLE = 30.0
 """Seconds in which everything may go wrong."""

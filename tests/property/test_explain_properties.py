@@ -21,8 +21,15 @@ from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.merge import MergeOptions, merge
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.pods import KINDS
-from helpers.generated import labels, pod_specs, policies, selectors, with_unknown_fields
-from helpers.properties import TIMEOUT, cases
+from helpers.properties import (
+    TIMEOUT,
+    cases,
+    labels,
+    pod_specs,
+    policies,
+    selectors,
+    with_unknown_fields,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 

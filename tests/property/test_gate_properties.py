@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from harbourmaster.gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
 from harbourmaster.webhook.verdict import GATED
-from helpers.admitted import APP_TYPE, GATE, PARENT, ask, engine_of, family, owner, parent, pod
-from helpers.generated import pod_specs, policies, with_unknown_fields
+from helpers.admission import APP_TYPE, GATE, PARENT, ask, engine_of, family, owner, parent, pod
 from helpers.objects import review
-from helpers.properties import TIMEOUT, cases
+from helpers.properties import TIMEOUT, cases, pod_specs, policies, with_unknown_fields
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 OURS = {*READ_KEYS, APP_TYPE, PARENT}

@@ -28,7 +28,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.workloads import OWNERS_KEY, approval
-from helpers import generated_by
+from helpers import lifecycle_objects
 from helpers.properties import cases
 
 GATE = "keptn-prechecks-gate"
@@ -132,7 +132,7 @@ def facts_in(deviations, tasks, evaluations):
             namespace="prod",
             annotations={OWNERS_KEY: deviations.get("version.owners", "")},
             deletion_timestamp=deviations.get("version.ending", ""),
-            owner_references=(generated_by.owner(),),
+            owner_references=(lifecycle_objects.owner(),),
         ),
         spec=WorkloadVersionSpec(
             app="shop",

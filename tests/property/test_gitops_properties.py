@@ -13,9 +13,8 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
-from helpers.generated import pod_specs, policies
 from helpers.ignoring import forget, forget_pointers, without_empty
-from helpers.properties import TIMEOUT, cases
+from helpers.properties import TIMEOUT, cases, pod_specs, policies
 
 KINDS = {kind.name: kind for kind in HANDLED if kind.name in {"Pod", "Deployment", "CronJob"}}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]

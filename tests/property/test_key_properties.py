@@ -18,7 +18,7 @@ from harbourmaster.gates.known_keys import (
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.webhook.review import MAX_WARNING
-from helpers.admitted import admit, keys, pod
+from helpers.admission import admit, keys, pod
 
 CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 10
 CODE = "gate-key-unknown"

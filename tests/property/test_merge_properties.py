@@ -21,10 +21,8 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
 from harbourmaster.webhook.verdict import MUTATED, UNCHANGED, UNMATCHED
-from helpers.generated import pod_specs, policies, with_unknown_fields
-from helpers.nodes import admits, all_nodes, should_admit
-from helpers.patching import decode_patch
-from helpers.properties import TIMEOUT, cases
+from helpers.oracles import admits, all_nodes, decode_patch, should_admit
+from helpers.properties import TIMEOUT, cases, pod_specs, policies, with_unknown_fields
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 KINDS = {

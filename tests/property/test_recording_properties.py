@@ -10,11 +10,20 @@ from hypothesis import strategies as st
 
 from harbourmaster.gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
 from harbourmaster.telemetry.metrics import WRITTEN
-from helpers.admitted import engine_of, family, owner, pod
-from helpers.generated import labels, pod_specs, policies, with_unknown_fields
+from helpers.admission import (
+    CANARY,
+    annotated,
+    asked_by,
+    engine_of,
+    family,
+    owner,
+    pod,
+    recorded,
+    replayed_response,
+    secretive,
+)
 from helpers.objects import review, workload
-from helpers.properties import TIMEOUT, cases
-from helpers.recorded import CANARY, annotated, asked_by, recorded, replayed_response, secretive
+from helpers.properties import TIMEOUT, cases, labels, pod_specs, policies, with_unknown_fields
 
 many = settings(max_examples=cases(1000))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]

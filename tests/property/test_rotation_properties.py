@@ -14,8 +14,7 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
-from helpers.authorities import accepts, foreign_authority, foreign_leaf, kupid_data, pem
-from helpers.certificate_margins import margins
+from helpers.certificates import accepts, foreign_authority, foreign_leaf, kupid_data, margins, pem
 from helpers.properties import TIMEOUT, cases
 from helpers.rotating import NAME, START, Lags, Rotation, settle
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from harbourmaster.lifecycle.functions import Function, Missing, Unusable, resolve
 from harbourmaster.lifecycle.jobs import job_name, literal
 from harbourmaster.lifecycle.tasks import go_json, task_for, task_name
-from helpers.expansion import expanded
 from helpers.properties import TIMEOUT, cases
-from helpers.task_objects import (
+from helpers.tasks import (
     app_version,
     definition,
     environment,
+    expanded,
     find_in,
     job,
     read,

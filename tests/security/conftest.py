@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.bystander import POLICIES, Bystander
 from helpers.handshakes import strict_client
 from helpers.objects import body, workload
 from helpers.raw_http import Connection, post
-from helpers.watched import WatchedServer
+from helpers.server import POLICIES, Bystander, WatchedServer
 
 ATTACKER = Path(__file__).with_name("attacker.py")
 

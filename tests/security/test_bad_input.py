@@ -13,12 +13,11 @@ import pytest
 import trustme
 
 from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
-from helpers.bystander import POLICIES, Bystander
 from helpers.handshakes import strict_client, with_certificate
 from helpers.objects import body, review, workload
-from helpers.patching import NODE_REQUIRED, decode_patch, patched
+from helpers.oracles import NODE_REQUIRED, decode_patch, patched
 from helpers.raw_http import Connection, post, post_chunked
-from helpers.watched import WatchedServer
+from helpers.server import POLICIES, Bystander, WatchedServer
 
 DEEP = 100_000
 HALF_HELLO = bytes.fromhex("160301020001")

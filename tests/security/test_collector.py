@@ -10,8 +10,8 @@ import pytest
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import Connection, post
+from helpers.server import WatchedServer
 from helpers.tracing import SAMPLED, SPAN, TRACE, Collector
-from helpers.watched import WatchedServer
 
 POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 REVIEWS = 200

@@ -9,12 +9,11 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
 
-from helpers.bystander import POLICIES
 from helpers.handshakes import strict_client
 from helpers.objects import body, workload
 from helpers.patience import PATIENCE, TEST_SECONDS
 from helpers.raw_http import Connection, post
-from helpers.watched import WatchedServer, is_behind
+from helpers.server import POLICIES, WatchedServer, is_behind
 
 MIB = 1024 * 1024
 OF_BODIES = 64 * MIB

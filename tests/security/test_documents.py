@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.objects import cluster_policy
-from helpers.watched import WatchedServer
+from helpers.server import WatchedServer
 
 BAD = {
     "digits": "kind: A\nn: " + "9" * 5000,

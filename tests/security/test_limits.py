@@ -17,14 +17,13 @@ from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
-from helpers.bystander import MOST_MEMORY, POLICIES
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, policy, review, workload
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
 from helpers.patience import TEST_SECONDS
 from helpers.raw_http import Connection, post
-from helpers.watched import WatchedServer, is_behind
-from helpers.work import lines
+from helpers.server import MOST_MEMORY, POLICIES, WatchedServer, is_behind
+from helpers.virtual_time import lines
 
 ROOM = LIMIT - 4096
 MILLION = 1_000_000

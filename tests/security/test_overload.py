@@ -11,7 +11,7 @@ from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.patience import PATIENCE, TEST_SECONDS
 from helpers.raw_http import Connection, post
-from helpers.watched import WatchedServer, is_behind
+from helpers.server import WatchedServer, is_behind
 
 PLACES = 8
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"}, tolerations=[{"operator": "Exists"}])

@@ -15,12 +15,11 @@ from harbourmaster.api.resources import NAMESPACES, POLICIES
 from harbourmaster.certs.store import ensure
 from helpers.fake_api import FakeApi
 from helpers.handshakes import strict_client
-from helpers.logged import Logged
 from helpers.objects import body, policy, workload
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
+from helpers.processes import Logged
 from helpers.raw_http import Connection, post
-from helpers.server import QUICKLY
-from helpers.watched import is_behind
+from helpers.server import QUICKLY, is_behind
 
 TIMEOUT = 3
 """Seconds that the API server waits for an answer, as it is registered."""

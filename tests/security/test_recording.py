@@ -8,12 +8,12 @@ import json
 import pytest
 
 from harbourmaster.cli.offline import replay_case
+from helpers.admission import CANARY, annotated, asked_by, secretive
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, review, workload
 from helpers.patience import PATIENCE
 from helpers.raw_http import post
-from helpers.recorded import CANARY, annotated, asked_by, secretive
-from helpers.watched import WatchedServer
+from helpers.server import WatchedServer
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 WRITTEN = 'harbourmaster_recorded_reviews_total{outcome="written"}'

@@ -10,7 +10,7 @@ from harbourmaster.certs.store import ensure
 from helpers.handshakes import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import Connection, post
-from helpers.watched import WatchedServer
+from helpers.server import WatchedServer
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 KEYS = ("tls.key", "ca.key")

@@ -13,7 +13,7 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Namespace, Snapshot
 from harbourmaster.webhook.sources import read_policy
 from helpers.objects import RESOURCES, body, cluster_policy, policy, required, workload
-from helpers.patching import NODE_REQUIRED, decode_patch, patched
+from helpers.oracles import NODE_REQUIRED, decode_patch, patched
 
 OWN = "harbourmaster-system"
 ANY = cluster_policy(

@@ -12,7 +12,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.providers import errors
 from harbourmaster.serving.options import add_settings
 from harbourmaster.webhook.settings import Settings, WebhookSettings
-from helpers.commands import parsers
+from helpers.command import parsers
 from helpers.manual_commands import PAGES, ROOT
 from manual.families import FAMILIES, labels_of, shown_name
 

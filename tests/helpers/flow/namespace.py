@@ -37,7 +37,6 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.reflector import Reflector
-from helpers.changes import Changes
 from helpers.flow.manifests import (
     GATE,
     OUTCOME,
@@ -49,7 +48,7 @@ from helpers.flow.manifests import (
     of_kind,
     without_outcome,
 )
-from helpers.patience import PATIENCE
+from helpers.patience import PATIENCE, Changes
 
 RELEASED = "keptn.sh/scheduling-gate-removed"
 OPT_IN = {"keptn.sh/lifecycle-toolkit": "enabled"}

@@ -16,7 +16,7 @@ import pytest
 
 from harbourmaster.api.resources import NAMESPACES, Resource
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.controller import Controller, connected
+from helpers.processes import Controller, connected
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.intercepting_proxy import InterceptingProxy
 from helpers.rescheduling.objects import node, priority_classes

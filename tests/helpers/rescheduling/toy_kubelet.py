@@ -19,8 +19,7 @@ from harbourmaster.api.resources import DISRUPTION_BUDGETS as BUDGETS
 from harbourmaster.api.resources import EVENTS, NODES, PODS
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.kube.reflector import Reflector
-from helpers.changes import Changes
-from helpers.patience import PATIENCE
+from helpers.patience import PATIENCE, Changes
 from helpers.rescheduling.objects import readiness
 
 SLOW, APART, UNREADY, UNSTARTED, ENDED = (

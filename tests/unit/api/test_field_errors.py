@@ -15,7 +15,7 @@ from harbourmaster.api.field_errors import (
     unsupported,
 )
 from harbourmaster.policies.validation import validate
-from helpers.policy_parts import (
+from helpers.policies import (
     FORBIDDEN,
     INVALID,
     MISSING,

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.api.patches import Operation, add, apply, escape
-from helpers.generated import pod_specs, policies
-from helpers.merging import kind_of, merged, pod_spec
 from helpers.objects import RESOURCES, cluster_policy, workload
-from helpers.properties import cases
+from helpers.policies import kind_of, merged, pod_spec
+from helpers.properties import cases, pod_specs, policies
 
 OWNED_FIELDS = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 

@@ -26,7 +26,7 @@ from harbourmaster.certs.errors import (
     UnreadableError,
     ValidityError,
 )
-from helpers.authorities import own_files
+from helpers.certificates import own_files
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("hm.svc", "127.0.0.1")

@@ -14,17 +14,17 @@ from harbourmaster.certs.errors import MissingNamesError
 from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide
 from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import trust_bundle
-from helpers.authorities import (
+from helpers.certificates import (
     NAME,
     accepts,
     first,
     foreign_authority,
     foreign_leaf,
+    margins,
     pem,
     same_leaf,
     served,
 )
-from helpers.certificate_margins import margins
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = (NAME,)

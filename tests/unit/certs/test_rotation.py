@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.rotation import Keep, RenewAuthority, RenewServingCertificate, decide
-from helpers.authorities import own_files
+from helpers.certificates import own_files
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("::1", "hm.svc")

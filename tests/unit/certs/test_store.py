@@ -19,7 +19,7 @@ from harbourmaster.certs.errors import (
     ValidityError,
 )
 from harbourmaster.certs.store import ensure, is_foreign, load, read_files, write_files
-from helpers.authorities import accepts, foreign_authority, pem, rsa_key
+from helpers.certificates import accepts, foreign_authority, pem, rsa_key
 
 NOW = datetime.now(UTC)
 NAMES = ("localhost", "127.0.0.1")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.cli.main import main
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.fake_api import FakeApi
 
 

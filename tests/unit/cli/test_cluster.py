@@ -15,7 +15,7 @@ from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.kube.errors import GoneError
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 
 PLACE = "shop"
 

@@ -18,7 +18,7 @@ from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves
 from harbourmaster.serving.process import MOST_CHOICES
-from helpers.commands import parsers
+from helpers.command import parsers
 from helpers.gated import PROD, pod, put
 
 HOME = "harbourmaster-system"

@@ -25,7 +25,7 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.gates.release import CHECKS_KEY, HELD_BY_KEY, NONE
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from helpers.broken_installations import ASKED, policy
-from helpers.compiled import FIRST, SECOND, binding, mutation
+from helpers.delegation import FIRST, SECOND, binding, mutation
 from helpers.examined import HOME, NAME, ExaminedCluster, examined
 from helpers.objects import cluster_policy
 

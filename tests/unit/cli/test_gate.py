@@ -18,7 +18,7 @@ from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.fake_api import FakeApi
 from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owned, pod, put
-from helpers.generated_by import owners
+from helpers.lifecycle_objects import owners
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
 REASON = "incident 4711"

@@ -18,7 +18,7 @@ from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.sources import Sources, load
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.fake_api import FakeApi
 from helpers.ignoring import forget, without_empty
 from helpers.manifests import DEPLOY, objects, of_kind

@@ -10,7 +10,7 @@ import pytest
 
 from harbourmaster.cli import program
 from harbourmaster.cli.main import create_parser, main, parser_of
-from helpers.commands import parsers
+from helpers.command import parsers
 
 # They name Secrets, files and a taint, and contain no secret.
 NAMES_OF_SECRETS = {

@@ -14,7 +14,7 @@ from harbourmaster.kube.errors import ApiError
 from helpers.broken_installations import flags, scaled, settings_file
 from helpers.examined import CONTROLLER, HOME, WEBHOOK, ExaminedCluster, examined, told
 from helpers.gated import CHECKED, FAILED, PROD, PROVISIONAL, keptn, pod
-from helpers.generated_by import owners
+from helpers.lifecycle_objects import owners
 
 PENDING = {"currentPhase": "WorkloadPreDeployTasks", "preDeploymentStatus": "Progressing"}
 BARE = {"preDeploymentTaskStatus": [{"definitionName": "quality", "status": "Failed"}]}

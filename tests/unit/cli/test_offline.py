@@ -11,7 +11,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import replay_lines
 from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.objects import cluster_policy, review, workload
-from helpers.patching import patched
+from helpers.oracles import patched
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -9,9 +9,9 @@ import yaml
 
 from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import replay_lines
-from helpers.admitted import GATE, OPT_IN, PARENT, family, keys, pod
+from helpers.admission import GATE, OPT_IN, PARENT, family, keys, pod
 from helpers.objects import cluster_policy, review
-from helpers.patching import patched
+from helpers.oracles import patched
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 NAMESPACE = {"kind": "Namespace", "metadata": {"name": "ns1", "annotations": OPT_IN}}

@@ -25,9 +25,9 @@ from harbourmaster.rescheduling.decoding import decode_budget, decode_present
 from harbourmaster.webhook.cases import DEFAULTS
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.snapshot import Namespace, Snapshot
-from helpers.merging import compiled, kind_of
 from helpers.objects import cluster_policy, policy, required, workload
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
+from helpers.policies import compiled, kind_of
 from helpers.virtual_time import run_virtually
 
 GATED = {"schedulingGates": [{"name": "example.com/gate"}]}

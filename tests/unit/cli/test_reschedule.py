@@ -21,7 +21,7 @@ from harbourmaster.api.resources import (
     VOLUMES,
 )
 from harbourmaster.cli.main import main
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.fake_api import FakeApi
 from helpers.rescheduling.objects import (
     RESERVATIONS,

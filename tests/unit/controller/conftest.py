@@ -13,7 +13,7 @@ from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
-from helpers.registering import Setting
+from helpers.registration import Setting
 from helpers.virtual_time import loop_factories
 
 HOME = "harbour"

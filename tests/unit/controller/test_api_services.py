@@ -15,7 +15,7 @@ from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.patience import PATIENCE
-from helpers.registered import CONFIGURATIONS, HOME, NAME, Registration, data_of
+from helpers.registration import CONFIGURATIONS, HOME, NAME, Registration, data_of
 
 FOREIGN = base64.b64encode(create_authority(datetime.now(UTC)).certificate).decode()
 FIRST, SECOND = SERVED

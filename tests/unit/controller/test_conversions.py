@@ -12,7 +12,7 @@ from harbourmaster.api.resources import DEFINITIONS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration import certificates
 from harbourmaster.controller.registration.ca_injector import CONVERTED, decode_definition
-from helpers.registered import CONFIGURATIONS, HOME, NAME, Registration, bundles_of, data_of
+from helpers.registration import CONFIGURATIONS, HOME, NAME, Registration, bundles_of, data_of
 
 APPS = "keptnapps.lifecycle.keptn.sh"
 DEFINITIONS_PATH = "customresourcedefinitions"

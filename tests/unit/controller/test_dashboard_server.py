@@ -26,10 +26,10 @@ from harbourmaster.dashboard.caches import DashboardCaches
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
-from helpers.controller import server_of
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
-from helpers.registered import SECRET
+from helpers.processes import server_of
+from helpers.registration import SECRET
 
 HOME = "harbour"
 FREE = {"exposePort": 0, "customMetricsPort": 0}

@@ -7,7 +7,7 @@ import pytest
 
 from harbourmaster.controller.enforcement import decide, decode
 from harbourmaster.policies.enforcement import CONDITION, ENFORCEMENT_KEY, UNSUPPORTED, Known
-from helpers.compiled import hash_of
+from helpers.delegation import hash_of
 from helpers.objects import cluster_policy
 
 NOW, BEFORE = "2026-11-28T08:00:00Z", "2026-11-27T08:00:00Z"

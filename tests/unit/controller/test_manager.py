@@ -26,11 +26,11 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.spans import Tracer
-from helpers.controller import server_of
-from helpers.extending import NODES, TRACKED, filter_body
 from helpers.handshakes import strict_client
 from helpers.patience import PATIENCE
-from helpers.registered import CONFIGURATIONS, NAME, SECRET
+from helpers.processes import server_of
+from helpers.registration import CONFIGURATIONS, NAME, SECRET
+from helpers.scheduler import NODES, TRACKED, filter_body
 from helpers.tracing import Memory, Outcomes
 
 HOME = "harbour"

@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from harbourmaster.controller.registration import controller
 from harbourmaster.controller.registration.controller import MARK
-from helpers.registered import HOME, NAME, SECRET
+from helpers.registration import HOME, NAME, SECRET
 
 WEBHOOK = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": "webhook"}
 CONTROLLER = {**WEBHOOK, "app.kubernetes.io/component": "controller"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import NAMESPACES
-from helpers.observed import observed
+from helpers.processes import observed
 from helpers.tracing import Collector, attributes
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
-from helpers.registered import NAME, SECRET, bundles_of, entry, with_data
+from helpers.registration import NAME, SECRET, bundles_of, entry, with_data
 
 pytestmark = pytest.mark.slow
 OURS = f"/{SECRET}$"

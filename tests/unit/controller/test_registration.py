@@ -13,10 +13,13 @@ from harbourmaster.certs.authority import create_authority, issue_serving_certif
 from harbourmaster.controller.registration import certificates
 from harbourmaster.registration import break_glass
 from helpers.patience import PATIENCE
-from helpers.registered import (
+from helpers.registration import (
+    CONFIGURATIONS_PATH,
     HOME,
     KEYS,
+    NAMES,
     SECRET,
+    SECRETS_PATH,
     bundles_of,
     data_of,
     entry,
@@ -24,7 +27,6 @@ from helpers.registered import (
     trusts,
     with_data,
 )
-from helpers.registering import CONFIGURATIONS_PATH, NAMES, SECRETS_PATH
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow

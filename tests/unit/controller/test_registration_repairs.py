@@ -12,8 +12,17 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, 
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration import certificates
 from harbourmaster.registration import repair_limiter
-from helpers.registered import CONFIGURATIONS, HOME, NAME, bundles_of, data_of, entry, with_data
-from helpers.registering import CONFIGURATIONS_PATH, SECRETS_PATH
+from helpers.registration import (
+    CONFIGURATIONS,
+    CONFIGURATIONS_PATH,
+    HOME,
+    NAME,
+    SECRETS_PATH,
+    bundles_of,
+    data_of,
+    entry,
+    with_data,
+)
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from harbourmaster.telemetry.metrics import create_metrics
-from helpers import promql
-from helpers.dashboards import DASHBOARDS, FOLDER, panels_of
+from helpers import grafana
+from helpers.grafana import DASHBOARDS, FOLDER, panels_of
 from helpers.manifests import objects, of_kind, one
 from manual.families import FAMILIES, labels_of, shown_name
 
@@ -60,11 +60,11 @@ def test_every_query_uses_existing_metrics_and_labels(name, labels_by_metric, re
     expressions = queries(name)
     assert expressions
     for query in expressions:
-        asked = {SUFFIX.sub("", metric) for metric in promql.metrics_of(query)}
+        asked = {SUFFIX.sub("", metric) for metric in grafana.metrics_of(query)}
         assert asked, query
         assert asked - recorded_series <= labels_by_metric.keys(), query
         labels = set().union(*(labels_by_metric[metric] for metric in asked - recorded_series))
-        assert promql.labels_of(query) <= labels | OF_TARGETS | {"le"}, query
+        assert grafana.labels_of(query) <= labels | OF_TARGETS | {"le"}, query
 
 
 @DASHBOARD
@@ -74,7 +74,7 @@ def test_a_legend_uses_labels_that_remain_after_grouping(name):
     for panel in panels:
         for target in panel["targets"]:
             wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-            grouped = promql.labels_of(target["expr"]) | OF_TARGETS
+            grouped = grafana.labels_of(target["expr"]) | OF_TARGETS
             assert wanted <= grouped, target["expr"]
             assert len(panel["targets"]) == 1 or target["legendFormat"], panel["title"]
 
@@ -84,7 +84,7 @@ def test_every_metric_is_shown_or_listed_as_not_shown(labels_by_metric):
         SUFFIX.sub("", metric)
         for name in DASHBOARDS
         for query in queries(name)
-        for metric in promql.metrics_of(query)
+        for metric in grafana.metrics_of(query)
     }
     ours = {metric for metric in labels_by_metric if not metric.startswith("process_")}
     assert ours - asked == NOT_SHOWN

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import kubernetes_asyncio
 
-from helpers.image import HOME, environment, labels, stages, values
 from helpers.manifests import ROOT, container, objects, of_kind
+from helpers.releases import HOME, environment, labels, stages, values
 
 
 def test_the_base_is_one_exact_version_and_can_be_replaced():

@@ -20,7 +20,7 @@ from harbourmaster.cli.doctor.checks.rights import required_rights
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.definitions import kinds
 from helpers.manifests import ROOT, VERSION, kustomize, rendered
-from helpers.wheels import ADDED, built, clean, make_wheel
+from helpers.releases import ADDED, built, clean, make_wheel
 
 TOP_LEVEL = {"certs", "deploy", "playground", "policies", "webhook"}
 PLAYGROUND = "harbourmaster.playground"

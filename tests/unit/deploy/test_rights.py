@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from helpers import previous
+from helpers import releases
 from helpers.manifests import BASES, DEPLOY, ROOT, objects, of_kind, one
 
 GOLDEN = yaml.safe_load(Path(__file__).with_name("rights.yaml").read_text())
@@ -84,7 +84,7 @@ def test_no_account_of_ours_has_a_dangerous_right(base):
 def before(tmp_path_factory):
     """The manifests of the release before."""
     archive = subprocess.run(
-        ["git", "archive", previous.COMMIT, "deploy"], cwd=ROOT, capture_output=True, check=False
+        ["git", "archive", releases.COMMIT, "deploy"], cwd=ROOT, capture_output=True, check=False
     )
     if archive.returncode:
         pytest.skip("the commit of the release before is not in this clone")
@@ -128,9 +128,9 @@ def test_the_release_before_has_its_rights_after_a_rollout_undo(before):
 
 
 def test_rights_for_the_release_before_are_of_that_release_and_no_older_one(before):
-    assert previous.KEPT.keys() <= {previous.VERSION}, "remove the rights of an older release"
+    assert releases.KEPT.keys() <= {releases.VERSION}, "remove the rights of an older release"
     old = {(verb, group, resource) for *_, group, resource, _, verb in permissions_in(before)}
-    assert previous.KEPT.get(previous.VERSION, set()) <= old
+    assert releases.KEPT.get(releases.VERSION, set()) <= old
 
 
 def test_each_process_has_an_account_of_its_own_without_a_token_for_the_asking():

@@ -30,7 +30,7 @@ from harbourmaster.evaluation.validation import (
     validate_template,
 )
 from helpers.schemas import versions
-from helpers.work import lines
+from helpers.virtual_time import lines
 
 CASES = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/evaluation/validation.yaml").read_text()

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import trustme
 
-from helpers.candidates import Election
 from helpers.fake_api import FakeApi
 from helpers.logs import captured_log
+from helpers.simulated_processes import Election
 from helpers.virtual_time import loop_factories
 
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from helpers.candidates import (
+from helpers.simulated_processes import (
     DEADLINE,
     HANG,
     LEASE,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from helpers.candidates import (
+from helpers.simulated_processes import (
     DEADLINE,
     GRACE,
     LEASE,

@@ -15,8 +15,7 @@ from harbourmaster.kube.errors import GoneError, ServerError
 from harbourmaster.kube.store import Store
 from helpers.scripted_api import END, ScriptedApi, Thing, event, follow
 from helpers.tasks import Calls
-from helpers.virtual_time import run_virtually, virtual
-from helpers.work import lines
+from helpers.virtual_time import lines, run_virtually, virtual
 
 
 @pytest.fixture

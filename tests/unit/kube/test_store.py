@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from harbourmaster.kube.store import Store
-from helpers.work import lines
+from helpers.virtual_time import lines
 
 
 class Thing(Struct, frozen=True):

@@ -26,7 +26,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
-from helpers import generated_by
+from helpers import lifecycle_objects
 from helpers.gated import GATE, REMOVED, keptn, owned, pod
 from helpers.phased import app_version
 
@@ -44,7 +44,7 @@ def version(*, deleted="", owner="rs-1", **status):
             name="shop-waiter-1.0",
             namespace="prod",
             deletion_timestamp=deleted,
-            owner_references=(generated_by.owner(),),
+            owner_references=(lifecycle_objects.owner(),),
         ),
         spec=WorkloadVersionSpec(
             app="shop",

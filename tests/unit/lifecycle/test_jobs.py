@@ -18,8 +18,7 @@ from harbourmaster.lifecycle.jobs import (
     ttl_of,
 )
 from harbourmaster.lifecycle.jobs import NONCE as NONCE_LABEL
-from helpers.expansion import expanded
-from helpers.task_objects import (
+from helpers.tasks import (
     APP_CONTEXT,
     DENO,
     NONCE,
@@ -29,6 +28,7 @@ from helpers.task_objects import (
     container_of,
     definition,
     environment,
+    expanded,
     job,
     read,
     task,

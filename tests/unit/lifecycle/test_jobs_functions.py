@@ -13,7 +13,7 @@ from harbourmaster.lifecycle.functions import (
     is_name,
     references,
 )
-from helpers.task_objects import definition, program_of, read, task
+from helpers.tasks import definition, program_of, read, task
 
 
 def refers(name, to, runtime="deno", **spec):

@@ -33,7 +33,7 @@ from harbourmaster.lifecycle.scheduling import (
     scheduling_permission,
     state_of_checks,
 )
-from helpers.generated_by import owner
+from helpers.lifecycle_objects import owner
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "shop-waiter-1.0"

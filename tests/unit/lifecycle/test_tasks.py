@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.lifecycle.model import TaskContext
 from harbourmaster.lifecycle.tasks import context_text, go_json, task_for, task_name
-from helpers.task_objects import app_version, definition, read, workload_version
+from helpers.tasks import app_version, definition, read, workload_version
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 

@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.policies.advice import warn
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.policies.validation import validate
-from helpers.policy_parts import (
+from helpers.policies import (
     APART,
     NEAR,
     PREFERENCES,
@@ -24,7 +24,7 @@ from helpers.policy_parts import (
     requirement,
     tolerations,
 )
-from helpers.work import lines
+from helpers.virtual_time import lines
 
 NONE = requirement(operator="DoesNotExist", values=[])
 

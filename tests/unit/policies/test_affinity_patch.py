@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.policies.model import PREFERRED, REQUIRED
-from helpers.merging import merged, one_of
 from helpers.objects import cluster_policy, required, workload
-from helpers.policy_parts import apart, expressions, near, node_terms, preferences
+from helpers.policies import apart, expressions, merged, near, node_terms, one_of, preferences
 
 AT = "/spec/template/spec/affinity"
 TERM = required({"a": "1"})

@@ -14,9 +14,8 @@ from harbourmaster.policies.affinity_product import (
     selector_conflict,
 )
 from harbourmaster.policies.requirements import EXPRESSIONS
-from helpers.merging import one_of
-from helpers.nodes import all_nodes, holds
-from helpers.policy_parts import expressions, fields
+from helpers.oracles import all_nodes, holds
+from helpers.policies import expressions, fields, one_of
 
 
 def product_and_conflict(pod, policy, node_selector=None, *, skip=False):

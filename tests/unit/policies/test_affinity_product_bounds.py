@@ -17,8 +17,7 @@ from harbourmaster.policies.affinity_product import (
     conjunction,
     node_terms,
 )
-from helpers.merging import one_of
-from helpers.policy_parts import expressions
+from helpers.policies import expressions, one_of
 
 A, B = one_of("a", "A"), one_of("b", "B")
 

@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES, decode_policy
 from helpers.objects import cluster_policy
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
 
 NODE_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = {"weight": 1, "preference": {}}

@@ -23,7 +23,7 @@ from harbourmaster.policies.enforcement import (
 )
 from harbourmaster.policies.model import ON_TOO_LARGE
 from harbourmaster.registration.settings import RegistrationSettings
-from helpers.policy_parts import (
+from helpers.policies import (
     VALID_POD_TERM,
     cluster_policy,
     expressions,

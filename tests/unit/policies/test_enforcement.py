@@ -20,7 +20,7 @@ from harbourmaster.policies.enforcement import (
     known_of,
     reason_of,
 )
-from helpers.compiled import FIRST, SECOND, binding, mutation
+from helpers.delegation import FIRST, SECOND, binding, mutation
 
 ASKED = ("ClusterPodSchedulingPolicy web", "0123456789abcdef")
 HASHES = dict([ASKED])

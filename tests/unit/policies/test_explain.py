@@ -12,9 +12,8 @@ from harbourmaster.policies.explain import ExplainedPolicy, explain
 from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.pods import KINDS
-from helpers.merging import one_of
 from helpers.objects import cluster_policy, policy, required, workload
-from helpers.policy_parts import fields, node_terms
+from helpers.policies import fields, node_terms, one_of
 
 POD = KINDS["", "v1", "Pod"]
 LABELS = {"app": "web", "tier": "back"}

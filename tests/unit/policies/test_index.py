@@ -14,10 +14,10 @@ from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import Policy
-from helpers.merging import compiled, one_of
 from helpers.objects import cluster_policy, policy
+from helpers.policies import compiled, one_of
 from helpers.properties import cases
-from helpers.work import lines
+from helpers.virtual_time import lines
 
 
 def selecting(document, **selectors):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import PREFERRED
 from harbourmaster.policies.owned_fields import REQUIRED_NODES, injectable_fields
-from helpers.policy_parts import (
+from helpers.policies import (
     VALID_POD_TERM,
     apart,
     cluster_policy,

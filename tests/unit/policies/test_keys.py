@@ -13,7 +13,7 @@ from harbourmaster.policies.keys import (
     toleration_key,
     weighted_pod_term_key,
 )
-from helpers.merging import one_of
+from helpers.policies import one_of
 
 A = one_of("a", "1", "2")
 B = one_of("b", "1")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.merging import merged, one_of, pod_spec
 from helpers.objects import RESOURCES, cluster_policy, required, workload
-from helpers.patching import NODE_REQUIRED
-from helpers.policy_parts import expressions, fields, node_terms
+from helpers.oracles import NODE_REQUIRED
+from helpers.policies import expressions, fields, merged, node_terms, one_of, pod_spec
 
 # Simple fields
 

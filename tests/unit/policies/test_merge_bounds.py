@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from helpers.merging import merged, one_of
 from helpers.objects import cluster_policy, required, workload
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
+from helpers.policies import merged, one_of
 
 EXISTS = {"key": "x", "operator": "Exists"}
 

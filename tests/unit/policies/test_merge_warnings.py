@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.merging import merged, one_of
 from helpers.objects import cluster_policy, required, workload
-from helpers.policy_parts import expressions, node_terms
+from helpers.policies import expressions, merged, node_terms, one_of
 
 
 def test_conflict_is_noted_with_both_sides_and_merged():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.policies.validation import validate
-from helpers.policy_parts import (
+from helpers.policies import (
     FORBIDDEN,
     INVALID,
     MISSING,

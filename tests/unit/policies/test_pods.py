@@ -12,9 +12,8 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.merge import MergeOptions, merge
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION, is_absent
-from helpers.merging import compiled, kind_of, merged
 from helpers.objects import RESOURCES, cluster_policy, required, workload
-from helpers.policy_parts import node_terms
+from helpers.policies import compiled, kind_of, merged, node_terms
 
 TEMPLATES = [kind for kind in RESOURCES if kind != "Pod"]
 

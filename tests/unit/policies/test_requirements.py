@@ -14,9 +14,9 @@ from harbourmaster.policies.requirements import (
     is_contradictory,
 )
 from harbourmaster.policies.requirements import excluding as excluding_constraints
-from helpers.merging import one_of
-from helpers.nodes import satisfies
-from helpers.work import lines
+from helpers.oracles import satisfies
+from helpers.policies import one_of
+from helpers.virtual_time import lines
 
 VALUES = (None, *map(str, range(7)))
 REQUIREMENTS = [

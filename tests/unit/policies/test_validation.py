@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.policies.validation import validate, validate_spec
-from helpers.policy_parts import (
+from helpers.policies import (
     APART,
     FORBIDDEN,
     INVALID,

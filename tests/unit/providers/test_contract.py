@@ -20,8 +20,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.registry import PROVIDERS
-from helpers.exchanges import GARBAGE
-from helpers.provider_clients import DATADOG, DYNATRACE, ELASTIC, KAFKA, PROMETHEUS
+from helpers.provider_clients import DATADOG, DYNATRACE, ELASTIC, GARBAGE, KAFKA, PROMETHEUS
 
 CLIENTS = (DATADOG, DYNATRACE, ELASTIC, KAFKA, PROMETHEUS)
 NO_VALUES = "no values in query result"

@@ -23,7 +23,14 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Sample, Target
-from helpers.exchanges import GARBAGE, FakeHttp, ReplayServer, outcome, replay, replay_and_hang
+from helpers.provider_clients import (
+    GARBAGE,
+    FakeHttp,
+    ReplayServer,
+    outcome,
+    replay,
+    replay_and_hang,
+)
 
 NOW = 1772366400.5
 CLIENT = "dt0s08.CANARYID." + "CANARY" * 10 + "ABCD"

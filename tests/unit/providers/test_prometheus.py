@@ -24,8 +24,7 @@ from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Answer, Question, Sample, Target
 from harbourmaster.providers.prometheus import Prometheus
 from harbourmaster.providers.registry import PROVIDERS
-from helpers.exchanges import GARBAGE, FakeHttp, outcome
-from helpers.provider_clients import PROMETHEUS
+from helpers.provider_clients import GARBAGE, PROMETHEUS, FakeHttp, outcome
 
 SECRET = {"user": b"harbour", "password": b"canary-password"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.webhook.verdict import INVALID, VALID
-from helpers.admitted import ask, policy_engine
+from helpers.admission import ask, policy_engine
 from helpers.objects import review
 
 METRICS, LIFECYCLE = "metrics.keptn.sh", "lifecycle.keptn.sh"

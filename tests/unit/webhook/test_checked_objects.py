@@ -9,7 +9,7 @@ import pytest
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.model import KINDS
 from harbourmaster.webhook.verdict import INVALID, VALID
-from helpers.admitted import ask, policy_engine
+from helpers.admission import ask, policy_engine
 from helpers.objects import review
 
 CODE = {"inline": {"code": "console.log(1)"}}

@@ -17,10 +17,10 @@ from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
+from helpers.admission import recorded, replayed_response
 from helpers.known_nodes import node
 from helpers.objects import body, cluster_policy, policy, review, workload
 from helpers.patience import PATIENCE
-from helpers.recorded import recorded, replayed_response
 
 
 class Holder(EngineHolder):

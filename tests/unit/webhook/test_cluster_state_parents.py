@@ -20,7 +20,7 @@ from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
-from helpers.admitted import OPT_IN, PARENT, ask, family, keys, owner, parent, pod
+from helpers.admission import OPT_IN, PARENT, ask, family, keys, owner, parent, pod
 from helpers.fake_api import FakeApi
 from helpers.objects import review
 from helpers.patience import PATIENCE

@@ -17,7 +17,7 @@ from harbourmaster.policies.enforcement import (
     decode_compiled,
     known_of,
 )
-from helpers.compiled import FIRST, SECOND, binding, mutation
+from helpers.delegation import FIRST, SECOND, binding, mutation
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
 

@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.webhook import engine as engine_module
 from harbourmaster.webhook import gate_cache
 from harbourmaster.webhook.handlers import answer
-from helpers.admitted import policy_engine
+from helpers.admission import policy_engine
 from helpers.objects import body, cluster_policy, required, workload
 
 

@@ -26,10 +26,9 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
 from harbourmaster.webhook.verdict import OUTCOMES
-from helpers.admission import Admission
-from helpers.admitted import policy_engine
+from helpers.admission import Admission, policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
-from helpers.patching import decode_patch
+from helpers.oracles import decode_patch
 from helpers.patience import PATIENCE
 from helpers.properties import cases
 from helpers.raw_http import Connection, post

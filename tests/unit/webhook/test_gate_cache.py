@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.webhook import gate_cache
 from harbourmaster.webhook.parents import ParentObject, Parents
 from harbourmaster.webhook.reviewed_object import read_object
-from helpers.admitted import (
+from helpers.admission import (
     CONTAINER,
     GATE,
     PARENT,

@@ -16,15 +16,26 @@ from harbourmaster.webhook.gating import GateRules
 from harbourmaster.webhook.handlers import answer_failed
 from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.verdict import DENIED, GATED, SKIPPED
-from helpers import admitted
-from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, admit, ask, engine_of, keys, owner, pod
+from helpers import admission
+from helpers.admission import (
+    CRITICAL,
+    GATE,
+    PARENT,
+    THEIRS,
+    admit,
+    ask,
+    engine_of,
+    keys,
+    owner,
+    pod,
+)
 from helpers.objects import cluster_policy, review, workload
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 
 
 def failed(document, engine=None, **request):
-    return admitted.failed(document, engine or engine_of(), **request)
+    return admission.failed(document, engine or engine_of(), **request)
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}, TRACKED])

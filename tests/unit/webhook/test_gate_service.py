@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from helpers.admission import Admission
-from helpers.admitted import GATE, PARENT, Answer, engine_of, family, keys, pod
+from helpers.admission import GATE, PARENT, Admission, Answer, engine_of, family, keys, pod
 from helpers.objects import body
 from helpers.raw_http import post, post_chunked
 

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from harbourmaster.webhook.verdict import GATED, MUTATED, SKIPPED, UNMATCHED
-from helpers.admitted import (
+from helpers.admission import (
     APP_TYPE,
     CONTAINER,
     CRITICAL,

@@ -16,7 +16,7 @@ from harbourmaster.webhook.engine import EngineHolder
 from harbourmaster.webhook.gating_choice import GatingChoice
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import WatchSettings, gating_of
-from helpers.admitted import GATE, OPT_IN, Answer, engine_of, keys, pod
+from helpers.admission import GATE, OPT_IN, Answer, engine_of, keys, pod
 from helpers.objects import review
 from helpers.patience import PATIENCE
 

@@ -10,8 +10,8 @@ import pytest
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
-from helpers import admitted
-from helpers.admitted import (
+from helpers import admission
+from helpers.admission import (
     CRITICAL,
     GATE,
     PARENT,
@@ -319,7 +319,7 @@ def test_an_engine_of_another_gating_forgets_what_was_decided():
 
 
 def failed(document, **settings):
-    return admitted.failed(document, engine_of(**THERE, **settings))
+    return admission.failed(document, engine_of(**THERE, **settings))
 
 
 @pytest.mark.parametrize("named", [None, "", "default-scheduler", 3, ["x"]])

@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from harbourmaster.webhook.verdict import GATED
-from helpers.admitted import (
+from helpers.admission import (
     CRITICAL,
     GATE,
     OPT_IN,

@@ -15,9 +15,9 @@ from harbourmaster.webhook.verdict import (
     UNMATCHED,
     VALID,
 )
-from helpers.admitted import policy_engine
+from helpers.admission import policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
-from helpers.patching import decode_patch, patched
+from helpers.oracles import decode_patch, patched
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 

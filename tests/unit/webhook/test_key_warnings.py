@@ -10,10 +10,9 @@ import pytest
 from harbourmaster.webhook.recording import line_of
 from harbourmaster.webhook.review import MAX_WARNING, MAX_WARNINGS
 from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
-from helpers.admitted import OPT_IN, admit, ask, engine_of, family, keys, owner, pod
+from helpers.admission import OPT_IN, admit, ask, engine_of, family, keys, owner, pod, taken
 from helpers.manifests import parsed
 from helpers.objects import RESOURCES, cluster_policy, review, workload
-from helpers.recorded import taken
 
 ROOT = Path(__file__).parents[3]
 KEY_CODE, OPT_IN_CODE = "gate-key-unknown", "gate-opt-in-unknown"

@@ -9,7 +9,7 @@ import pytest
 from harbourmaster.webhook import engine as module
 from harbourmaster.webhook.probe_pod import PROBE_LABEL
 from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNMATCHED
-from helpers.admitted import APP_TYPE, ask, engine_of, keys, pod
+from helpers.admission import APP_TYPE, ask, engine_of, keys, pod
 from helpers.known_nodes import knowing, node, taint
 from helpers.logs import captured_log
 from helpers.objects import RESOURCES, cluster_policy, policy, required, review, workload

@@ -8,7 +8,7 @@ from harbourmaster.certs.store import ensure
 from helpers.fake_api import FakeApi
 from helpers.handshakes import strict_client
 from helpers.objects import body, workload
-from helpers.observed import observed
+from helpers.processes import observed
 from helpers.raw_http import Connection, post
 from helpers.tracing import SAMPLED, TRACE, Collector
 

@@ -11,10 +11,9 @@ from harbourmaster.cli.main import main
 from harbourmaster.policies.model import ON_TOO_LARGE
 from harbourmaster.webhook.snapshot import Namespace
 from harbourmaster.webhook.verdict import DENIED, GATED, INVALID, MUTATED, SKIPPED, UNCHANGED, VALID
-from helpers.admitted import ask, engine_of, keys, pod, policy_engine
+from helpers.admission import ask, engine_of, keys, pod, policy_engine, recorded, replayed_response
 from helpers.objects import cluster_policy, policy, required, review, workload
-from helpers.patching import NODE_REQUIRED
-from helpers.recorded import recorded, replayed_response
+from helpers.oracles import NODE_REQUIRED
 
 POOLS = required({"pool": "a"}, {"pool": "b"})
 

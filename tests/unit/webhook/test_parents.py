@@ -17,7 +17,7 @@ from harbourmaster.webhook.parents import (
     decode_parent,
     parents_of,
 )
-from helpers.admitted import family, keys, owner, parent
+from helpers.admission import family, keys, owner, parent
 
 TRACKED = keys(workload="waiter", version="0.4")
 MANY = 10_000

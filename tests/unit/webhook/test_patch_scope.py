@@ -8,9 +8,9 @@ import json
 import pytest
 
 from harbourmaster.webhook.handlers import answer
-from helpers.admitted import admit, family, keys, pod, policy_engine
+from helpers.admission import admit, family, keys, pod, policy_engine
 from helpers.objects import body, cluster_policy, policy, required, review, workload
-from helpers.patching import decode_patch, patched
+from helpers.oracles import decode_patch, patched
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 FULL = cluster_policy(

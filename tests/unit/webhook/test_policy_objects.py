@@ -10,7 +10,7 @@ from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES, decode_policy
 from harbourmaster.webhook.sources import read_policy
 from harbourmaster.webhook.verdict import INVALID, VALID
-from helpers.admitted import policy_engine
+from helpers.admission import policy_engine
 from helpers.objects import body, cluster_policy, policy
 
 LIMIT = 64 * 1024

@@ -23,7 +23,7 @@ from harbourmaster.webhook.review import decode_review
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.objects import body, workload
-from helpers.patching import patched
+from helpers.oracles import patched
 
 
 def admit(document, *, features=("policies", "gates"), namespace="ns1", policies=(), **request):

@@ -11,7 +11,7 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.sources import Sources, load
 from harbourmaster.webhook.verdict import GATED, UNMATCHED
-from helpers.admitted import GATE, PARENT, ask
+from helpers.admission import GATE, PARENT, ask
 
 REVIEWS = Path(__file__).parents[2] / "fixtures" / "reviews"
 KEYS = {

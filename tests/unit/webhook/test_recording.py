@@ -26,11 +26,10 @@ from harbourmaster.webhook.recording import MAX_REVIEW, MAX_WAITING, Recorder
 from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.server import ReviewServer
 from harbourmaster.webhook.settings import RecordSettings, Settings
-from helpers.admitted import engine_of
+from helpers.admission import CANARY, engine_of, taken
 from helpers.known_nodes import knowing, node
 from helpers.objects import body, cluster_policy, workload
 from helpers.patience import PATIENCE
-from helpers.recorded import CANARY, taken
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})

@@ -7,16 +7,20 @@ import pytest
 from harbourmaster.telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
 from harbourmaster.webhook.cases import answer_case
 from harbourmaster.webhook.redaction import REDACTED, blank, redact
-from helpers.admitted import engine_of, family, keys, owner, pod
-from helpers.objects import cluster_policy, policy, review, workload
-from helpers.recorded import (
+from helpers.admission import (
     CANARY,
     annotated,
     asked_by,
+    engine_of,
+    family,
+    keys,
+    owner,
+    pod,
     recorded,
     replayed_response,
     secretive,
 )
+from helpers.objects import cluster_policy, policy, review, workload
 
 KINDS = ["Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"]
 POLICIES = (

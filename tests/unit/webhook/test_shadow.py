@@ -33,10 +33,9 @@ from harbourmaster.webhook.shadow import (
     projection,
     report_in,
 )
-from helpers.admission import Admission
-from helpers.admitted import GATE, THEIRS, engine_of, keys, owner, pod
+from helpers.admission import GATE, THEIRS, Admission, engine_of, keys, owner, pod
 from helpers.objects import body, cluster_policy, required, workload
-from helpers.patching import patched
+from helpers.oracles import patched
 from helpers.raw_http import post, post_chunked
 from helpers.virtual_time import virtual
 

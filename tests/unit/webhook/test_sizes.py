@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.api.resources import APPS, POLICIES, TASK_DEFINITIONS
 from harbourmaster.api.sizes import LIMITS, size_errors
 from harbourmaster.webhook.verdict import INVALID
-from helpers.admitted import ask, policy_engine
+from helpers.admission import ask, policy_engine
 from helpers.objects import review
 
 KINDS = pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.telemetry.spans import Tracer
 from harbourmaster.webhook.records import Records
-from helpers.admission import Admission
-from helpers.admitted import policy_engine
+from helpers.admission import Admission, policy_engine
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import post
 from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Memory, Outcomes

@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, NAMESPACES, POLICIES
 from harbourmaster.cli.main import main
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.explained import NAMESPACE, registration
 from helpers.objects import cluster_policy, policy
 

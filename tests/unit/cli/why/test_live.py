@@ -20,7 +20,7 @@ from harbourmaster.api.resources import (
     REPLICA_SETS,
 )
 from harbourmaster.cli.main import main
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.explained import NAMESPACE, pod, put_owner, reference, registration, template
 from helpers.objects import cluster_policy
 

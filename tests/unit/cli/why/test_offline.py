@@ -11,7 +11,7 @@ import yaml
 from harbourmaster.cli.main import main
 from harbourmaster.cli.why.policy_lines import format_value
 from helpers.objects import cluster_policy, policy, review, workload
-from helpers.patching import NODE_REQUIRED
+from helpers.oracles import NODE_REQUIRED
 
 
 @pytest.fixture

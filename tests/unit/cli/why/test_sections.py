@@ -26,7 +26,7 @@ from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.cli.why.steps import step_of
 from harbourmaster.placement.manifests import ManifestOwner
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
-from helpers.generated_by import owners
+from helpers.lifecycle_objects import owners
 from helpers.rescheduling.objects import RESERVATIONS, node
 from helpers.rescheduling.objects import pod as plain
 

@@ -21,7 +21,7 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.cli.main import main
-from helpers.commands import kubeconfig
+from helpers.command import kubeconfig
 from helpers.explained import NAMESPACE, pod, reference
 
 GATE = {"schedulingGates": [{"name": "keptn-prechecks-gate"}]}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.analysis_controller import AnalysisEnvironment, objective
-from helpers.metric_controller import MetricEnvironment
+from helpers.evaluation import AnalysisEnvironment, MetricEnvironment, objective
 
 
 @pytest.fixture

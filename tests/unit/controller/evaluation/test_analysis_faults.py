@@ -13,7 +13,7 @@ from harbourmaster.providers.errors import (
     NoValuesError,
     UnreachableError,
 )
-from helpers.analysis_controller import FROZEN, objective
+from helpers.evaluation import FROZEN, objective
 
 
 async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(analysis_env):

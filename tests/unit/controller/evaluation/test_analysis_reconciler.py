@@ -11,7 +11,7 @@ from harbourmaster.api.resources import ANALYSES
 from harbourmaster.kube.errors import ConflictError
 from harbourmaster.providers.errors import NoValuesError, UnreachableError
 from harbourmaster.providers.model import Answer, Question, Sample
-from helpers.analysis_controller import END, FROZEN, answer, objective
+from helpers.evaluation import END, FROZEN, answer_at, objective
 from helpers.patience import PATIENCE
 
 
@@ -212,7 +212,7 @@ async def test_an_analysis_that_is_deleted_is_forgotten(ready_env):
     assert list(ready_env.analyses.map_changes(None)) == []
 
 
-@pytest.mark.parametrize("first", [answer("9", END), NoValuesError("no values in query result")])
+@pytest.mark.parametrize("first", [answer_at("9", END), NoValuesError("no values in query result")])
 async def test_the_first_value_within_the_time_counts_with_prometheus(ready_env, first):
     # A series that begins later has its first value at some minute, as Keptn asks.
     ready_env.queries.answers["sum(up)"] = [

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import DEFINITIONS, KEPTN_METRICS, METRICS_PROVIDERS
-from helpers.metrics_namespace import MetricsNamespace
+from helpers.namespaces import MetricsNamespace
 from helpers.scripted_prometheus import HUNG, ScriptedPrometheus
 
 STATIC = {"metrics": {"cpus": 4, "more": 5}}

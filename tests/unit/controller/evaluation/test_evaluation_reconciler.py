@@ -17,8 +17,8 @@ from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
 from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
+from helpers.evaluation import sync
 from helpers.signals import RecordedSignals
-from helpers.stored import sync
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

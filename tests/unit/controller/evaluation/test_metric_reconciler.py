@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer, Sample
-from helpers.metric_controller import NAME, START, answer, settle
+from helpers.evaluation import NAME, START, answer, settle
 
 
 async def test_our_own_writes_wake_nobody(cpus_env):

@@ -19,7 +19,7 @@ from harbourmaster.providers.errors import (
     ThrottledError,
     UnreachableError,
 )
-from helpers.metric_controller import NAME, START, answer, cpus
+from helpers.evaluation import NAME, START, answer, cpus
 
 
 async def test_the_first_fetch_is_at_once_and_the_next_in_the_first_slot(cpus_env):

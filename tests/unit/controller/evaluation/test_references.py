@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from helpers.analysis_controller import objective
+from helpers.evaluation import objective
 
 PLATFORM = {"namespace": "platform"}
 REFUSED = (

@@ -9,7 +9,7 @@ from harbourmaster.controller.evaluation import shared_queries
 from harbourmaster.evaluation.model import Provider
 from harbourmaster.providers.errors import UnreachableError
 from harbourmaster.providers.model import Question
-from helpers.metric_controller import ScriptedQueries, answer, settle
+from helpers.evaluation import ScriptedQueries, answer, settle
 
 
 async def test_one_provider_that_hangs_delays_no_other(metric_env):
@@ -70,7 +70,7 @@ async def test_large_answers_are_kept_for_others_only_while_few_are(metric_env, 
 
 async def test_what_is_kept_no_more_makes_room(monkeypatch):
     monkeypatch.setattr(shared_queries, "MAX_CACHED", 3000)
-    service = ScriptedQueries()
+    service = ScriptedQueries(answer(4))
     service.answers["cpus"] = answer(4, raw=b"x" * 2000)
     delivered = []
     queries = shared_queries.SharedQueries(service, lambda key, _outcome: delivered.append(key))

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harbourmaster.controller.exposure.plain import gauge_name, render
-from helpers.valued import metric, values
+from helpers.exposure import metric, values
 
 
 def render_metrics(*metrics):

@@ -20,10 +20,9 @@ from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.playground.ports import free_ports
 from harbourmaster.serving.certificates import MountedCertificate, SecretCertificate
 from harbourmaster.serving.site import AddressError
-from helpers import fronting
-from helpers.fronting import Aggregator, headers_of
+from helpers import exposure
+from helpers.exposure import INTERVALS, NOW, Aggregator, headers_of, metric, mirror
 from helpers.patience import PATIENCE
-from helpers.valued import INTERVALS, NOW, metric, mirror
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/prod/keptnmetrics.metrics.keptn.sh/cpu/cpu"
 
@@ -71,7 +70,7 @@ class RunningExposure:
 
     async def get(self, **client):
         context = self.aggregator.context(self.data["ca.crt"], **client)
-        return await fronting.get(self.exposure.api, PATH, context, headers_of())
+        return await exposure.get(self.exposure.api, PATH, context, headers_of())
 
     async def until(self, status, **client):
         """Ask until the answer is that; there is no event for the ConfigMap."""

@@ -19,9 +19,8 @@ from harbourmaster.kube import access
 from harbourmaster.kube.access import Attributes, Decisions, User
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.serving.site import Site
-from helpers import fronting
-from helpers.fronting import Aggregator, headers_of
-from helpers.valued import metric, since, values
+from helpers import exposure
+from helpers.exposure import Aggregator, headers_of, metric, since, values
 
 GROUP = "custom.metrics.k8s.io"
 BASE = f"/apis/{GROUP}"
@@ -75,7 +74,7 @@ class ServedMetrics:
     async def get(self, path, headers=None, method="GET", **client):
         context = self.aggregator.context(self.trusted, **client)
         headers = headers_of() if headers is None else headers
-        return await fronting.get(self.site, path, context, headers, method)
+        return await exposure.get(self.site, path, context, headers, method)
 
     async def items(self, path):
         status, body = await self.get(path)

@@ -9,8 +9,8 @@ from harbourmaster.controller.evaluation.collectors import AnalysisCollector, An
 from harbourmaster.controller.exposure import plain
 from harbourmaster.controller.exposure.plain import PlainHandler
 from harbourmaster.serving.site import Site
+from helpers.exposure import metric, mirror, values
 from helpers.raw_http import Connection, post
-from helpers.valued import metric, mirror, values
 
 NOTHING = CollectorRegistry()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.valued import metric, since, values
+from helpers.exposure import metric, since, values
 
 
 def test_a_value_is_shown_as_it_was_said_with_its_time():

@@ -33,7 +33,9 @@ from harbourmaster.controller.extender.extender import (
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import SecretCertificate, tls_options
 from harbourmaster.serving.settings import StartError
-from helpers.extending import (
+from helpers.handshakes import strict_client, with_certificate
+from helpers.patience import PATIENCE
+from helpers.scheduler import (
     CHECKED,
     NODES,
     NOW,
@@ -43,9 +45,7 @@ from helpers.extending import (
     preempt_body,
     version,
 )
-from helpers.extending import pod as pod_of
-from helpers.handshakes import strict_client, with_certificate
-from helpers.patience import PATIENCE
+from helpers.scheduler import pod as pod_of
 
 JSON = {"Content-Type": "application/json"}
 

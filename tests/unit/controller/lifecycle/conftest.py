@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.task_controllers import TaskControllers
+from helpers.tasks import TaskControllers
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from helpers.lifecycle_objects import (
     task,
     workload_version,
 )
-from helpers.telling import Telling
+from helpers.signals import Telling
 
 RUNNING = AppVersionStatus(status="Progressing", start_time=STARTED)
 

@@ -22,7 +22,7 @@ from helpers.lifecycle_objects import (
     workload_version,
 )
 from helpers.logs import captured_log
-from helpers.telling import Telling
+from helpers.signals import Telling
 
 APP = ObjectReference("lifecycle.keptn.sh/v1", "KeptnApp", "shop", "prod", "uid of shop")
 FLOW = [

@@ -17,7 +17,7 @@ from helpers.lifecycle_objects import (
     task,
     workload_version,
 )
-from helpers.telling import NOW, Telling
+from helpers.signals import NOW, Telling
 
 LINK = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 CREATED = (NOW - timedelta(seconds=70)).timestamp()

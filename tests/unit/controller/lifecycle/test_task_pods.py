@@ -15,8 +15,7 @@ from harbourmaster.controller.lifecycle.tasks import TaskReconciler
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.task_pods import TaskFault, TaskPod
-from helpers.task_controllers import complete, jobs, settle
-from helpers.task_objects import KEY, give
+from helpers.tasks import KEY, complete, give, jobs, settle
 
 STARTED = "2026-03-01T12:00:00Z"
 LATER = "2099-03-01T12:00:00Z"

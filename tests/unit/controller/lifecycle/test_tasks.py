@@ -8,8 +8,20 @@ import pytest
 
 from harbourmaster.api.resources import JOBS, TASK_DEFINITIONS, TASKS
 from harbourmaster.lifecycle.jobs import NONCE, job_name
-from helpers.task_controllers import TaskControllers, bodies, complete, jobs, settle, task_of
-from helpers.task_objects import KEY, STATUS, definition, give, read, task
+from helpers.tasks import (
+    KEY,
+    STATUS,
+    TaskControllers,
+    bodies,
+    complete,
+    definition,
+    give,
+    jobs,
+    read,
+    settle,
+    task,
+    task_of,
+)
 
 MAKING_JOBS = ("create", "/jobs$")
 

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import JOBS, TASK_DEFINITIONS, TASKS
-from helpers.task_controllers import TaskControllers, complete, jobs, settle, task_of
-from helpers.task_objects import definition, task
+from helpers.tasks import TaskControllers, complete, definition, jobs, settle, task, task_of
 
 KEY = "prod/pre-hello-12345"
 WRITES = {

@@ -7,8 +7,7 @@ import pytest
 
 from harbourmaster.api.metadata import LAST_APPLIED
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
-from helpers.task_controllers import TaskControllers, definition_of, maps, settle
-from helpers.task_objects import definition
+from helpers.tasks import TaskControllers, definition, definition_of, maps, settle
 
 KEY = "prod/hello"
 NAME = "keptnfn-hello"

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS, TASKS
-from helpers.task_controllers import HOME, jobs, maps, settle, task_of
-from helpers.task_objects import KEY, STATUS, definition, environment, give, read, task
+from helpers.tasks import (
+    HOME,
+    KEY,
+    STATUS,
+    definition,
+    environment,
+    give,
+    jobs,
+    maps,
+    read,
+    settle,
+    task,
+    task_of,
+)
 
 
 async def test_a_missing_definition_is_told_once_and_waited_for(api, controllers):

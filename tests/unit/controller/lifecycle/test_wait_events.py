@@ -20,7 +20,7 @@ from harbourmaster.lifecycle.model import (
     TaskStatus,
     WorkloadVersion,
 )
-from helpers import generated_by
+from helpers import lifecycle_objects
 from helpers.gated import GATE, keptn, owned, pod, replica_set
 from helpers.lifecycle import context_of
 from helpers.virtual_time import virtual
@@ -102,7 +102,7 @@ class Waits:
         }
         converted = msgspec.convert(converted, WorkloadVersion)
         metadata = msgspec.structs.replace(
-            converted.metadata, owner_references=(generated_by.owner(),)
+            converted.metadata, owner_references=(lifecycle_objects.owner(),)
         )
         converted = msgspec.structs.replace(converted, metadata=metadata)
         self.caches.workload_versions.store.put(KEY, converted)

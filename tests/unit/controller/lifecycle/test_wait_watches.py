@@ -22,8 +22,8 @@ from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import wait_watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.gates.waits import KINDS
-from helpers.changes import Changes
 from helpers.gated import PROD, pod
+from helpers.patience import Changes
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
 WAIT_FOR = "gates.harbourmaster.dev/wait-for"

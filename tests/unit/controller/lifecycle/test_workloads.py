@@ -5,8 +5,8 @@ import pytest
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
-from helpers.generated_by import owners
 from helpers.lifecycle import running, told
+from helpers.lifecycle_objects import owners
 
 
 def workload(name="shop-waiter", version="1.0", uid="w-1", owner="rs-1", **spec):

@@ -1,4 +1,4 @@
-"""Random policies in sets, and pods for each, tried by dry run on a real API server.
+"""Compiled admission policies: fixed ones, and random ones tried by dry run on an API server.
 
 Every policy of a set selects a label that only the pods of that set have, so many sets can be in
 one group, which is compiled to one admission policy for each part: to make these is what takes
@@ -8,6 +8,7 @@ time. Groups are bound side by side in the namespace where objects are tried.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from math import prod
 from typing import NamedTuple
@@ -22,13 +23,93 @@ from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, count_parts
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import compile_objects, select
-from harbourmaster.policies.enforcement import COMPILED_KEY
+from harbourmaster.policies.enforcement import COMPILED_KEY, policy_hash
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.registration.settings import RegistrationSettings
+from harbourmaster.webhook.policy_objects import convert_policy
 from harbourmaster.webhook.sources import read_policy
 from helpers.objects import API, cluster_policy
 from helpers.patience import PATIENCE
+
+KEY = "harbourmaster.dev/compiled"
+FIRST, SECOND = "0a1b2c3d", "4e5f6a7b"
+"""Two sets."""
+MODED = "example.com/moded"
+TOLERATION = {"key": MODED, "operator": "Exists", "effect": "NoSchedule"}
+RULES = {"nodeSelector": {MODED: "yes"}, "tolerations": [TOLERATION]}
+"""The fields that ``SPEC`` adds to pods with the label MODED."""
+_TOLERATIONS = "object.spec.?tolerations.orValue([])"
+_VALUE = f'{{"key": "{MODED}", "operator": "Exists", "effect": "NoSchedule"}}'
+EXPRESSION = f"""
+(has(object.spec.nodeSelector) ? [] : [JSONPatch{{
+  op: "add", path: "/spec/nodeSelector", value: {{"{MODED}": "yes"}}
+}}]) + ({_TOLERATIONS}.exists(t, t.?key.orValue("") == "{MODED}") ? [] : [JSONPatch{{
+  op: "add", path: "/spec/tolerations", value: {_TOLERATIONS} + [Object.spec.tolerations{{
+    key: "{MODED}", operator: "Exists", effect: "NoSchedule"
+  }}]
+}}])
+"""
+SPEC = {
+    "matchConstraints": {
+        "resourceRules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+            }
+        ],
+        "objectSelector": {"matchExpressions": [{"key": MODED, "operator": "Exists"}]},
+    },
+    "failurePolicy": "Ignore",
+    "reinvocationPolicy": "IfNeeded",
+    "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": EXPRESSION}}],
+}
+
+
+def hash_of(manifest):
+    """The hash of a policy as compiled objects have it."""
+    return policy_hash(convert_policy(manifest))
+
+
+def mutation(hashes, policy_hash=FIRST, part="pods", parts="pods", **metadata):
+    """A MutatingAdmissionPolicy of one part; ``hashes`` are by reference."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {
+            "name": f"harbourmaster-compiled-{policy_hash}-{part}",
+            "labels": {"app.kubernetes.io/name": "harbourmaster", KEY: "policy"},
+            "annotations": {
+                "harbourmaster.dev/policy-hashes": json.dumps(hashes),
+                "harbourmaster.dev/compiled-set": policy_hash,
+                "harbourmaster.dev/compiled-parts": parts,
+                "harbourmaster.dev/bound": "{}",
+            },
+            **metadata,
+        },
+        "spec": SPEC,
+    }
+
+
+def binding(policy_hash=FIRST, part="pods", label="final", matched=None, **metadata):
+    """A binding of that part to that set; ``matched`` is for what it counts."""
+    probe = "" if label == "final" else f"{label}-"
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {
+            "name": f"harbourmaster-compiled-{probe}{part}",
+            "labels": {"app.kubernetes.io/name": "harbourmaster", KEY: label},
+            **metadata,
+        },
+        "spec": {
+            "policyName": f"harbourmaster-compiled-{policy_hash}-{part}",
+            "matchResources": matched,
+        },
+    }
+
 
 SET = "set.example.com/name"
 ASKS = {"harbourmaster.dev/enforcement": "APIServer"}

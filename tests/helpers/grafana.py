@@ -1,8 +1,11 @@
-"""Parts of PromQL expressions: metrics, and labels. Enough for the ones that we ship."""
+"""Dashboards of Grafana, and parts of their PromQL expressions: metrics, and labels."""
 
 from __future__ import annotations
 
+import json
 import re
+
+from helpers.manifests import DEPLOY
 
 RANGE = "5m"
 VARIABLES = {"$__rate_interval": RANGE, "$namespace": ".*"}
@@ -42,3 +45,11 @@ def labels_of(query):
 
 def _bare(query):
     return _STRINGS.sub('""', filled_in(query))
+
+
+FOLDER = DEPLOY / "components/monitoring/dashboards"
+DASHBOARDS = sorted(path.stem for path in FOLDER.iterdir())
+
+
+def panels_of(name):
+    return json.loads((FOLDER / f"{name}.json").read_text())["panels"]

@@ -1,8 +1,9 @@
-"""Certificates of other hands, and a verifier that isn't ours, at any time."""
+"""Certificates of other hands, a verifier that isn't ours, and the margins of a renewal."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -10,8 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from harbourmaster.certs.authority import create_authority, issue_serving_certificate
+from harbourmaster.certs.authority import backdating, create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles
+from harbourmaster.certs.overlap import ROUNDING
 from harbourmaster.certs.secret import trust_bundle
 
 NAME = "hm.harbourmaster-system.svc"
@@ -140,4 +142,27 @@ def _usage(*, ca):
         key_agreement=False,
         encipher_only=False,
         decipher_only=False,
+    )
+
+
+class Margins(NamedTuple):
+    """Delays that cause no failed handshake."""
+
+    copies: timedelta
+    """The time after a write for which a client can still use the previous caBundle."""
+    serving: timedelta
+    """Delay until the controller renews the serving certificate and every replica reads it."""
+    authority: timedelta
+    """Delay until the controller creates a new authority, writes it into every caBundle, sees it
+    there and uses it, and every replica reads the serving certificate."""
+
+
+def margins(lifetimes):
+    """The margins for these lifetimes."""
+    serving = lifetimes.serving + backdating(lifetimes.serving)
+    authority = lifetimes.authority + backdating(lifetimes.authority)
+    return Margins(
+        copies=lifetimes.publish,
+        serving=serving / 3 - ROUNDING,
+        authority=authority / 3 - ROUNDING - lifetimes.publish,
     )
