@@ -15,8 +15,7 @@ from harbourmaster.controller.placement import session
 from harbourmaster.placement.confirmation import CONFIRMED
 from harbourmaster.placement.copied_secrets import ALLOW_COPY
 from helpers.faults.crashing import MortalClient, Plan, live
-from helpers.member_planes import members_of, two_planes
-from helpers.placed import config_map
+from helpers.placed import config_map, members_of, two_planes
 from helpers.placing_flow import flow_in
 from helpers.schemas import apply_definitions
 

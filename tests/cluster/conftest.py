@@ -11,8 +11,8 @@ from harbourmaster.playground.installation import Installation
 from helpers.cluster import plane_for
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
-from helpers.member_planes import members_of, two_planes
 from helpers.patience import TEST_SECONDS
+from helpers.placed import members_of, two_planes
 from helpers.placing_flow import flow_in
 from helpers.processes import connected
 from helpers.prometheus import scraped as scraping

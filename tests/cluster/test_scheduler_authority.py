@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, SECRETS
 from harbourmaster.certs.bundle import parse_certificates
+from helpers.certificates import strict_client
 from helpers.flow.manifests import IMAGE, of_kind
-from helpers.handshakes import strict_client
 from helpers.scheduler import (
     HOME,
     NAME,

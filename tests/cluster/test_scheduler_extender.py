@@ -17,6 +17,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.main import main
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import observe
+from helpers.certificates import strict_client
 from helpers.flow.installation import HOME
 from helpers.flow.manifests import (
     IMAGE,
@@ -29,7 +30,6 @@ from helpers.flow.manifests import (
     waits,
 )
 from helpers.flow.namespace import gates
-from helpers.handshakes import strict_client
 from helpers.scheduler import (
     NAME,
     account,

@@ -15,7 +15,7 @@ from harbourmaster.controller.exposure.front_proxy import CONFIG_MAP, NAMESPACE
 from harbourmaster.controller.exposure.values import ExposedValues
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.store import Store
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 INTERVALS = 2.0

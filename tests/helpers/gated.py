@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 from harbourmaster.api.resources import (
@@ -292,3 +293,13 @@ async def version_there(api, world, name="shop-waiter-1.0"):
     """Wait until a version is there, and known."""
     await world.until(lambda: name in names(api, WORKLOAD_VERSIONS))
     await world.until(lambda: f"{PROD}/{name}" in world.caches.workload_versions.store)
+
+
+class SetClock:
+    """Tells the time ``seconds`` after CREATED."""
+
+    def __init__(self, seconds=0.0):
+        self.seconds = seconds
+
+    def __call__(self):
+        return datetime.fromisoformat(CREATED) + timedelta(seconds=self.seconds)

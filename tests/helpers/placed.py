@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import uuid
 
 import msgspec
 import yaml
@@ -16,6 +17,7 @@ from harbourmaster.api.resources import (
     CLUSTERS,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    NAMESPACES,
     PLACEMENT_GROUP,
     SECRETS,
 )
@@ -23,10 +25,12 @@ from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.placement.manifests import DOMAIN
+from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.namespaces import Namespaced
 from helpers.patience import PATIENCE, WAIT
+from helpers.processes import connected
 from helpers.schemas import open_definition
 
 QUICK = {
@@ -268,3 +272,27 @@ def changed_kubeconfig(plane, change):
     config = yaml.safe_load(plane.kubeconfig.read_text())
     change(config)
     return yaml.safe_dump(config)
+
+
+@contextlib.contextmanager
+def two_planes(tmp_path_factory):
+    """Two API servers without any controllers; what they don't do, the tests do."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(ControlPlane(tmp_path_factory.mktemp(name), optional=()))
+            for name in ("one", "two")
+        ]
+
+
+@contextlib.asynccontextmanager
+async def members_of(planes):
+    """Create the same new namespace on all of them."""
+    namespace = f"shop-{uuid.uuid4().hex[:8]}"
+    async with contextlib.AsyncExitStack() as stack:
+        members = []
+        for plane in planes:
+            client = await stack.enter_async_context(connected(plane.kubeconfig))
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            await client.create(NAMESPACES, body)
+            members.append(Member(client, namespace))
+        yield members

@@ -1,4 +1,4 @@
-"""Spans in memory, and a collector that takes them by OTLP over HTTP, or does worse."""
+"""Spans in memory, and the servers that receive spans and CloudEvents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 from aiohttp import web
+from cloudevents.core.bindings.http import HTTPMessage, from_binary_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -111,3 +112,50 @@ def _value(value):
     kind = value.WhichOneof("value")
     content = getattr(value, kind)
     return [_value(item) for item in content.values] if kind == "array_value" else content
+
+
+class Listener:
+    """``answer`` is what each request gets: a status, a Response, or a coroutine function."""
+
+    def __init__(self, answer=202, *, tls=None):
+        self.answer = answer
+        self.requests = []
+        self._tls = tls
+        self._changes = Changes()
+        self._runner = None
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._take)
+        self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._runner.addresses[0][1]}/events"
+        return self
+
+    async def __aexit__(self, *_):
+        await self._runner.cleanup()
+
+    async def _take(self, request):
+        self.requests.append((request, await request.read()))
+        self._changes.tell()
+        answer = self.answer
+        if callable(answer):
+            answer = await answer(request)
+        return web.Response(status=answer) if isinstance(answer, int) else answer
+
+    async def until(self, count):
+        """Wait for so many requests; return all events."""
+        await self._changes.until(lambda: len(self.requests) >= count, patience=None)
+        return self.events
+
+    @property
+    def events(self):
+        """All events that came, as the SDK understands them."""
+        return [
+            from_binary_event(
+                HTTPMessage({name.lower(): value for name, value in request.headers.items()}, body)
+            )
+            for request, body in self.requests
+        ]

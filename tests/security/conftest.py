@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, workload
 from helpers.raw_http import Connection, post
 from helpers.server import POLICIES, Bystander, WatchedServer

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
-from helpers.handshakes import strict_client, with_certificate
+from helpers.certificates import strict_client, with_certificate
 from helpers.objects import body, review, workload
 from helpers.oracles import NODE_REQUIRED, decode_patch, patched
 from helpers.raw_http import Connection, post, post_chunked

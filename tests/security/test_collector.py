@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import Connection, post
 from helpers.server import WatchedServer

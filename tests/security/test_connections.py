@@ -9,7 +9,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
 
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, workload
 from helpers.patience import PATIENCE, TEST_SECONDS
 from helpers.raw_http import Connection, post

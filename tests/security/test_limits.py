@@ -17,7 +17,7 @@ from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, cluster_policy, policy, review, workload
 from helpers.oracles import NODE_REQUIRED
 from helpers.patience import TEST_SECONDS

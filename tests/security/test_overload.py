@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.patience import PATIENCE, TEST_SECONDS
 from helpers.raw_http import Connection, post

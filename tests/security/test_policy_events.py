@@ -13,8 +13,8 @@ import pytest
 
 from harbourmaster.api.resources import NAMESPACES, POLICIES
 from harbourmaster.certs.store import ensure
+from helpers.certificates import strict_client
 from helpers.fake_api import FakeApi
-from helpers.handshakes import strict_client
 from helpers.objects import body, policy, workload
 from helpers.oracles import NODE_REQUIRED
 from helpers.processes import Logged

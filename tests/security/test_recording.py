@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.cli.offline import replay_case
 from helpers.admission import CANARY, annotated, asked_by, secretive
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, cluster_policy, review, workload
 from helpers.patience import PATIENCE
 from helpers.raw_http import post

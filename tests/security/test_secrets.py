@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.certs.store import ensure
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.objects import body, cluster_policy, workload
 from helpers.raw_http import Connection, post
 from helpers.server import WatchedServer

@@ -12,8 +12,17 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.secret import trust_bundle
-from helpers.certificates import KUPID_NAMES, NAME, accepts, first, kupid_data, same_leaf, served
-from helpers.handshakes import shake_hands, strict_client
+from helpers.certificates import (
+    KUPID_NAMES,
+    NAME,
+    accepts,
+    first,
+    kupid_data,
+    same_leaf,
+    served,
+    shake_hands,
+    strict_client,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = (NAME,)

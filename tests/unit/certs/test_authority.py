@@ -22,8 +22,14 @@ from harbourmaster.certs.authority import (
 from harbourmaster.certs.bundle import parse_bundle
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.reload import CertificateHolder
-from helpers.certificates import foreign_authority, own_files, pem, rsa_key
-from helpers.handshakes import shake_hands, strict_client
+from helpers.certificates import (
+    foreign_authority,
+    own_files,
+    pem,
+    rsa_key,
+    shake_hands,
+    strict_client,
+)
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = ("hm.svc", "localhost", "127.0.0.1", "::1")

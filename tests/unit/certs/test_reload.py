@@ -13,7 +13,7 @@ import pytest
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
-from helpers.handshakes import shake_hands, strict_client
+from helpers.certificates import shake_hands, strict_client
 
 NOW = datetime.now(UTC)
 

@@ -9,8 +9,7 @@ from cryptography import x509
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.secret import authority_publication, read_authorities, trust_bundle
-from helpers.certificates import foreign_authority, pem
-from helpers.handshakes import strict_client
+from helpers.certificates import foreign_authority, pem, strict_client
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

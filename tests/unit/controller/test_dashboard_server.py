@@ -26,7 +26,7 @@ from harbourmaster.dashboard.caches import DashboardCaches
 from harbourmaster.dashboard.server import DashboardServer
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.patience import PATIENCE
 from helpers.processes import server_of
 from helpers.registration import SECRET

@@ -26,7 +26,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.spans import Tracer
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.patience import PATIENCE
 from helpers.processes import server_of
 from helpers.registration import CONFIGURATIONS, NAME, SECRET

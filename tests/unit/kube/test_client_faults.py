@@ -23,8 +23,8 @@ from harbourmaster.kube.errors import (
     UnreachableError,
 )
 from harbourmaster.kube.trust import client_context
+from helpers.certificates import server_tls
 from helpers.fake_api import FakeApi
-from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 from helpers.virtual_time import skip
 

@@ -17,8 +17,8 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import TOKEN_SECONDS, TokenFile
 from harbourmaster.kube.connection_sources import connect, in_cluster, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
+from helpers.certificates import server_tls
 from helpers.fake_api import FakeApi
-from helpers.handshakes import server_tls
 
 ROOT = Path(__file__).parents[3]
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}

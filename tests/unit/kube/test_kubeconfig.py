@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization as form
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ApiError, ConnectionSettingsError, UnreachableError
+from helpers.certificates import server_tls
 from helpers.fake_api import FakeApi
-from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 
 HIDDEN = "hidden-c2VjcmV0"

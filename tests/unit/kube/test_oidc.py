@@ -15,8 +15,8 @@ from aiohttp import web
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import UnauthorizedError
+from helpers.certificates import server_tls
 from helpers.fake_api import FakeApi
-from helpers.handshakes import server_tls
 
 
 def jwt(name, seconds):

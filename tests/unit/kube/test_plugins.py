@@ -18,8 +18,8 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
 from harbourmaster.kube.plugins import PluginCommand, PluginToken
+from helpers.certificates import server_tls
 from helpers.fake_api import FakeApi
-from helpers.handshakes import server_tls
 
 VERSION = "client.authentication.k8s.io/v1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.untrusted_kubeconfig import MAX_BYTES, access_from
+from helpers.certificates import server_tls
 from helpers.fake_api import FakeApi
-from helpers.handshakes import server_tls
 from helpers.properties import cases
 
 SOURCE = "Secret team/one, key kubeconfig"

@@ -21,7 +21,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.http import MAX_BYTES, HttpClient
-from helpers.handshakes import server_tls
+from helpers.certificates import server_tls
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
 from helpers.virtual_time import skip

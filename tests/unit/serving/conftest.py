@@ -12,7 +12,7 @@ from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
 from harbourmaster.serving.http_connection import Timeouts
 from harbourmaster.serving.site import Site
-from helpers.handshakes import strict_client
+from helpers.certificates import strict_client
 from helpers.logs import captured_log
 from helpers.raw_http import Connection, Echo
 

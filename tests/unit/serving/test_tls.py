@@ -13,7 +13,7 @@ import trustme
 
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
-from helpers.handshakes import strict_client, with_certificate
+from helpers.certificates import strict_client, with_certificate
 from helpers.raw_http import Echo, post
 
 CALLER = "kube-apiserver"

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from harbourmaster.telemetry import cloud_events
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES, CloudEventSender
-from helpers.listener import Listener
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
+from helpers.tracing import Listener
 
 DATA = {"message": "has started", "version": "1"}
 

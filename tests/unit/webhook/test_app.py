@@ -19,7 +19,7 @@ from harbourmaster.webhook.handlers import answer_body, is_lengthy
 from harbourmaster.webhook.review import MAX_BODY_BYTES, ReviewBody
 from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.admission import Admission, policy_engine
-from helpers.handshakes import strict_client, with_certificate
+from helpers.certificates import strict_client, with_certificate
 from helpers.objects import body, cluster_policy, workload
 from helpers.oracles import decode_patch
 from helpers.patience import PATIENCE

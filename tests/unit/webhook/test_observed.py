@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.certs.store import ensure
+from helpers.certificates import strict_client
 from helpers.fake_api import FakeApi
-from helpers.handshakes import strict_client
 from helpers.objects import body, workload
 from helpers.processes import observed
 from helpers.raw_http import Connection, post

@@ -33,7 +33,7 @@ from harbourmaster.controller.extender.extender import (
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import SecretCertificate, tls_options
 from harbourmaster.serving.settings import StartError
-from helpers.handshakes import strict_client, with_certificate
+from helpers.certificates import strict_client, with_certificate
 from helpers.patience import PATIENCE
 from helpers.scheduler import (
     CHECKED,

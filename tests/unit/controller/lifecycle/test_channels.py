@@ -30,10 +30,9 @@ from helpers.lifecycle_objects import (
     task,
     workload_version,
 )
-from helpers.listener import Listener
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
-from helpers.tracing import Collector
+from helpers.tracing import Collector, Listener
 from helpers.virtual_time import virtual
 
 CANARY = "canary-3f9c"

@@ -7,9 +7,8 @@ import pytest
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import watches
-from helpers.gated import CREATED, PROD, keptn, owned, pod, put, stage, tick
+from helpers.gated import CREATED, PROD, SetClock, keptn, owned, pod, put, stage, tick
 from helpers.lifecycle import running
-from helpers.set_clock import SetClock
 
 VERSION = "shop-waiter-1.0"
 CLEAR = "gates.harbourmaster.dev/clear-failed-nodes"

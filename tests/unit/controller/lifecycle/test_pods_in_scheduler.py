@@ -12,6 +12,7 @@ from helpers.gated import (
     MINE,
     PROVISIONAL,
     REMOVED,
+    SetClock,
     annotations_of,
     deployment,
     gates,
@@ -30,7 +31,6 @@ from helpers.gated import (
 )
 from helpers.lifecycle import running
 from helpers.logs import captured_log
-from helpers.set_clock import SetClock
 
 CHECKS = "gates.harbourmaster.dev/checks"
 OURS = "keptn-scheduler"
