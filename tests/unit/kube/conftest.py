@@ -10,7 +10,7 @@ from helpers.virtual_time import loop_factories
 
 
 def pytest_asyncio_loop_factories(item):
-    return loop_factories(item, ("test_events_wire", "test_reflector_wire", "test_watch_stream"))
+    return loop_factories(item, ("test_reflector_wire", "test_watch_stream"))
 
 
 @pytest.fixture

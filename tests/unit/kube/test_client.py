@@ -9,17 +9,14 @@ import msgspec
 import pytest
 from msgspec.json import decode
 
-from harbourmaster.api.patches import ApplyPatch, JsonPatch, MergePatch
+from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import LEASES, NAMESPACES, POLICIES, SECRETS
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.errors import (
-    AlreadyExistsError,
     ApiError,
     BadAnswerError,
     ConflictError,
     ForbiddenError,
-    GoneError,
-    InvalidError,
     NotFoundError,
 )
 
@@ -86,12 +83,6 @@ async def test_bodies_may_be_json_or_structs(api, client):
     assert [name for _, name in api.objects.all(NAMESPACES)] == ["struct", "bytes"]
 
 
-async def test_what_exists_is_not_created_again(api, client):
-    api.put(NAMESPACES, {"metadata": {"name": "prod"}})
-    with pytest.raises(AlreadyExistsError, match='"prod" already exists'):
-        await client.create(NAMESPACES, namespace("prod"))
-
-
 async def test_an_old_version_does_not_replace_a_new_one(client):
     old = json.loads(await client.create(LEASES, lease("a"), "prod"))
     await client.replace(LEASES, "leader", {**old, "spec": {"holderIdentity": "b"}}, "prod")
@@ -125,30 +116,6 @@ async def test_a_dry_run_changes_nothing(api, client):
     answer = json.loads(await client.patch(NAMESPACES, "prod", patch, dry_run=True))
     assert answer["metadata"]["labels"] == {"a": "1"}
     assert "labels" not in api.get(NAMESPACES, "prod")["metadata"]
-
-
-async def test_a_merge_patch_deletes_by_null(api, client):
-    api.put(NAMESPACES, {"metadata": {"name": "prod", "labels": {"a": "1", "b": "2"}}})
-    await client.patch(
-        NAMESPACES, "prod", MergePatch({"metadata": {"labels": {"a": None, "c": "3"}}})
-    )
-    assert api.get(NAMESPACES, "prod")["metadata"]["labels"] == {"b": "2", "c": "3"}
-    assert api.requests[-1].headers["Content-Type"] == "application/merge-patch+json"
-
-
-async def test_a_json_patch_applies_only_if_its_tests_hold(api, client):
-    stored = api.put(NAMESPACES, {"metadata": {"name": "prod", "labels": {"a": "1"}}})
-    operations = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
-        {"op": "replace", "path": "/metadata/labels/a", "value": "2"},
-    ]
-    with pytest.raises(InvalidError):
-        await client.patch(NAMESPACES, "prod", JsonPatch(operations))
-    assert api.get(NAMESPACES, "prod") == stored
-    operations[0]["value"] = stored["metadata"]["resourceVersion"]
-    await client.patch(NAMESPACES, "prod", JsonPatch(msgspec.json.encode(operations)))
-    assert api.get(NAMESPACES, "prod")["metadata"]["labels"] == {"a": "2"}
-    assert api.requests[-1].headers["Content-Type"] == "application/json-patch+json"
 
 
 async def test_an_apply_patch_names_its_manager(api, client):
@@ -190,26 +157,6 @@ async def test_a_list_comes_in_pages_of_one_version(api, client):
     assert third.continue_token == ""
     assert len({page.resource_version for page in (first, second, third)}) == 1
     assert names(await client.list(NAMESPACES)) == ["n0", "n1", "n2", "n3"]
-
-
-async def test_a_list_that_took_too_long_is_gone(api, client):
-    for name in ("a", "b"):
-        api.put(NAMESPACES, {"metadata": {"name": name}})
-    page = await client.list(NAMESPACES, limit=1)
-    api.compact()
-    with pytest.raises(GoneError):
-        await client.list(NAMESPACES, limit=1, continue_token=page.continue_token)
-
-
-async def test_lists_are_of_a_namespace_and_a_selection(api, client):
-    for name, kept_in, labels in [("a", "x", {"t": "1"}), ("b", "x", {}), ("c", "y", {"t": "1"})]:
-        metadata = {"name": name, "namespace": kept_in, "labels": labels}
-        api.put(SECRETS, {"metadata": metadata})
-    assert names(await client.list(SECRETS)) == ["a", "b", "c"]
-    assert names(await client.list(SECRETS, "x")) == ["a", "b"]
-    assert names(await client.list(SECRETS, label_selector="t=1")) == ["a", "c"]
-    assert names(await client.list(SECRETS, "x", field_selector="metadata.name=b")) == ["b"]
-    assert names(await client.list(SECRETS, "none")) == []
 
 
 async def test_an_empty_list_may_say_null(api, client):

@@ -124,35 +124,6 @@ async def test_work_ends_and_is_taken_up_again(api, start, fault):
     assert a.spans[1][0] >= a.spans[0][1]
 
 
-@pytest.mark.full
-@FAULTS
-async def test_work_ends_in_time_and_is_taken_up_again(api, start, fault):
-    a = start()
-    await a.until(working=True)
-    last = (await api.until_seen("PUT", count=2)).time
-    api.fail_next(count=None, **fault)
-    await a.until(working=False)
-    # Loop time and monotonic time are the same clock.
-    taken = [request.time for request in api.seen("PUT") if request.time <= last + 0.05]
-    assert a.spans[-1][1] <= max(taken) + TIMES["renew_deadline"] + 0.4 * 0.8
-    failed = len(api.requests)
-    await asyncio.sleep(0.3)
-    assert len(api.requests) - failed <= 8
-    api.heal()
-    await a.until(working=True)
-    assert len(a.spans) == 2
-
-
-async def test_the_next_one_works_as_soon_as_the_first_has_ended(start):
-    a = start(times=PATIENT)
-    await a.until(working=True)
-    b = start("b", times=PATIENT)
-    await a.stop()
-    # The lease, had it not been given back, would be of force for as long as this waits.
-    await b.until(working=True)
-    assert b.spans[0][0] >= a.spans[0][1]
-
-
 async def test_a_blocked_loop_ends_the_process_when_its_time_is_over(start):
     a = start()
     await a.until(working=True)
@@ -161,18 +132,6 @@ async def test_a_blocked_loop_ends_the_process_when_its_time_is_over(start):
     await a.until(working=False)
     await a.until(working=True)
     assert a.spans[1][0] >= a.spans[0][1]
-
-
-async def test_a_lease_deleted_while_leading_is_made_again(api, start):
-    a = start(times=PATIENT)
-    await a.until(working=True)
-    api.remove(LEASES, "harbourmaster-controller", NAMESPACE)
-    seen = len(api.seen("create"))
-    await api.until_seen("create", count=seen + 1)
-    await api.until_seen("update", count=len(api.seen("update")) + 2)
-    assert stored_lease(api)["spec"]["holderIdentity"] == a.election.identity
-    assert len(a.spans) == 1
-    assert a.working
 
 
 async def test_a_mark_of_the_lease_outlives_renewals_a_deletion_and_its_leader(api, start):

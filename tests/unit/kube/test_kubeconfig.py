@@ -111,20 +111,6 @@ async def test_a_client_certificate_as_data_is_shown_and_written_nowhere(
         await request_version(write(tmp_path / "config", cluster=cluster, user={}))
 
 
-async def test_a_token_file_is_read_again(tls_api, authority, tmp_path):
-    (tmp_path / "token").write_text("first")
-    path = write(
-        tmp_path / "config", cluster=trusting(tls_api, authority), user={"tokenFile": "token"}
-    )
-    tls_api.tokens = {"first"}
-    async with Client(connect(path)) as client:
-        await client.request("GET", "/version")
-        (tmp_path / "token").write_text("second")
-        tls_api.tokens = {"second"}
-        await client.request("GET", "/version")
-    assert len(tls_api.requests) == 3
-
-
 async def test_verification_is_left_out_only_where_the_file_says_so(tls_api, tmp_path):
     await request_version(
         write(

@@ -15,7 +15,6 @@ from harbourmaster.api.resources import (
     SECRETS,
 )
 from harbourmaster.kube import reflector as reflector_module
-from harbourmaster.kube import transport
 from harbourmaster.kube.errors import BadAnswerError, TooLargeError
 from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
@@ -79,17 +78,6 @@ async def test_pages_shrink_until_they_fit():
     async with follow(api, page_size=500) as follower:
         assert follower.objects == follower.expected
         assert [call.options["limit"] for call in api.calls[:4]] == [500, 62, 7, 7]
-
-
-async def test_large_objects_do_not_keep_a_list_from_coming(api, client, monkeypatch):
-    monkeypatch.setattr(transport, "MAX_ANSWER", 20_000)
-    for number in range(20):
-        annotations = {"a": "x" * 4000}
-        api.put(NAMESPACES, {"metadata": {"name": f"n-{number}", "annotations": annotations}})
-    reflector = Reflector(client, NAMESPACES, decode_thing, page_size=20)
-    async with background(reflector.run()), asyncio.timeout(PATIENCE):
-        await reflector.synced.wait()
-    assert len(reflector.store) == 20
 
 
 @pytest.mark.claim("O11")

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.kube.streams import MAX_LINE, LineSplitter, LineTooLongError
+from harbourmaster.kube.streams import (
+    DEEPEST,
+    MAX_LINE,
+    STUB,
+    LineSplitter,
+    LineTooLongError,
+    shallow,
+)
 
 STREAM = b'{"a":1}\n\n{"b":"\xc3\xa9"}\r\n\r\nx\n'
 LINES = [b'{"a":1}', b'{"b":"\xc3\xa9"}', b"x"]
@@ -70,3 +78,33 @@ def test_single_bytes_do_not_take_forever():
     # A quadratic splitter would copy 32 GiB here.
     lines, _ = split([b"x"] * 2**18 + [b"\n"])
     assert lines == [b"x" * 2**18]
+
+
+def nest(levels):
+    return '{"a":' * levels + '"]}"' + "}" * levels
+
+
+def thing(name, levels):
+    spec = f'{{"x":[1],"y":{nest(levels)},"z":"\\"{{["}}'
+    return f'{{"metadata":{{"name":"{name}"}},"spec":{spec}}}'
+
+
+def page(*items):
+    return f'{{"metadata":{{"resourceVersion":"7"}},"items":[{",".join(items)}]}}'.encode()
+
+
+def test_what_is_not_deep_stays_as_it_is():
+    body = page(thing("a", 3), thing("b", DEEPEST - 4))
+    assert shallow(body, 5) == body
+
+
+def test_what_is_too_deep_is_a_text_in_its_place():
+    body = page(thing("a", 3), thing("b", 5000), thing("c", 3))
+    items = json.loads(shallow(body, 5))["items"]
+    assert items[1]["spec"] == {"x": [1], "y": json.loads(STUB), "z": '"{['}
+    assert [items[0], items[2]] == [json.loads(thing(name, 3)) for name in "ac"]
+
+
+@pytest.mark.parametrize("body", [b"", b"]]]]", b'{"a', b"[" * 9000])
+def test_what_is_no_json_stays_none(body):
+    assert shallow(body, 5) == body

@@ -84,17 +84,6 @@ async def test_a_bookmark_carries_the_version_only(api, client):
         assert await task == [("BOOKMARK", None, "100")]
 
 
-async def test_what_leaves_the_selection_is_deleted_for_us(api, client):
-    put(api, "a", tier="gold")
-    async with aclosing(watching(client, label_selector="tier=gold")) as stream:
-        assert (await collect(stream, 1))[0][:2] == ("ADDED", "a")
-        put(api, "a", tier="none")
-        put(api, "b", tier="gold")
-        assert [event[:2] for event in await collect(stream, 2)] == [
-            ("DELETED", "a"), ("ADDED", "b")
-        ]  # fmt: skip
-
-
 async def test_the_initial_objects_can_come_as_events(api, client):
     put(api, "a")
     put(api, "b")
