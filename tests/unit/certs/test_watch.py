@@ -123,18 +123,6 @@ async def test_a_foreign_pair_is_served_as_soon_as_it_changes(tmp_path):
     assert holder.bundle == changed
 
 
-async def test_a_swapped_mount_is_served(tmp_path):
-    authority = trustme.CA()
-    for generation, name in (("..1", "one.svc"), ("..2", "two.svc")):
-        (tmp_path / generation).mkdir()
-        put(tmp_path / generation, authority, name)
-    (tmp_path / "..data").symlink_to("..1")
-    async with keep(tmp_path, load(tmp_path, START)) as (_, log):
-        (tmp_path / "..new").symlink_to("..2")
-        (tmp_path / "..new").rename(tmp_path / "..data")
-        assert (await soon(log.changes)).names == {"two.svc"}
-
-
 async def test_s3_a_mismatched_pair_keeps_the_old_one_and_is_told_once(tmp_path):
     authority = trustme.CA()
     put(tmp_path, authority)
@@ -148,21 +136,6 @@ async def test_s3_a_mismatched_pair_keeps_the_old_one_and_is_told_once(tmp_path)
     assert text == (
         f"{tmp_path}: tls.key is not the key of tls.crt; the previous certificate is still served"
     )
-
-
-async def test_s3_half_a_file_keeps_the_old_one_until_it_is_whole(tmp_path):
-    authority = trustme.CA()
-    put(tmp_path, authority)
-    async with keep(tmp_path, load(tmp_path, START)) as (holder, log):
-        before = holder.bundle
-        issued = authority.issue_cert("new.svc")
-        whole = b"".join(b.bytes() for b in issued.cert_chain_pems)
-        (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
-        (tmp_path / "tls.crt").write_bytes(whole[:300])
-        await soon(log.errors)
-        assert holder.bundle == before
-        (tmp_path / "tls.crt").write_bytes(whole)
-        assert (await soon(log.changes)).names == {"new.svc"}
 
 
 async def test_a_foreign_directory_emptied_is_not_filled(tmp_path):
@@ -189,19 +162,6 @@ async def test_without_events_the_resync_finds_the_change(tmp_path, monkeypatch)
             changed = await soon(log.changes)
         assert log.changes.empty()
         assert log.errors.empty()
-
-
-async def test_a_directory_that_vanishes_and_returns_is_found_again(tmp_path):
-    authority = trustme.CA()
-    directory = tmp_path / "mount"
-    directory.mkdir()
-    put(directory, authority)
-    async with keep(directory, load(directory, START), resync=0.05) as (_, log):
-        directory.rename(tmp_path / "away")
-        await soon(log.errors)
-        directory.mkdir()
-        put(directory, authority, "back.svc")
-        assert (await soon(log.changes)).names == {"back.svc"}
 
 
 def test_a_foreign_bundle_has_no_renewal_time(tmp_path):
@@ -336,15 +296,6 @@ async def test_a_directory_that_comes_later_is_found_by_events(tmp_path):
         Mount(directory).show(data_of(create_authority(START)))
         assert (await result_of(task)).names == {"hm.svc"}
     assert log.errors.empty()
-
-
-async def test_an_empty_mount_is_awaited_until_its_secret_is_there(tmp_path):
-    mount = Mount(tmp_path)
-    mount.show({})
-    async with await_bundle(tmp_path) as (task, log):
-        assert "tls.crt is missing" in await soon(log.errors)
-        mount.show(data_of(create_authority(START)))
-        assert (await result_of(task)).names == {"hm.svc"}
 
 
 async def test_each_kind_of_fault_is_reported_once_while_waiting(tmp_path):
