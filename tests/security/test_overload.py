@@ -68,28 +68,6 @@ async def test_s40_above_capacity_every_request_is_refused_at_once(small, full, 
     assert small.metric('harbourmaster_requests_shed_total{reason="requests"}') >= 20
 
 
-async def test_s40_above_capacity_health_answers(small, full):
-    for path in ("/healthz", "/readyz", "/metrics"):
-        assert small.get(path)
-
-
-async def test_s40_requests_that_have_a_place_are_answered(full):
-    for wire in full:
-        wire.send(GOOD[-1:])
-    answers = [await wire.answer() for wire in full]
-    assert [answer.status for answer in answers] == [200] * PLACES
-
-
-async def test_s40_a_place_is_free_again_when_its_client_is_gone(full, wires):
-    await asyncio.gather(*(wire.gone() for wire in full))
-    (wire,) = await wires(1)
-    statuses = [0]
-    async with asyncio.timeout(PATIENCE):
-        while statuses[-1] != 200:
-            statuses.append((await wire.ask(GOOD)).status)
-    assert set(statuses) <= {0, 429, 200}
-
-
 @pytest.mark.claim("W7")
 async def test_s40_a_flood_is_shed_health_answers_and_it_recovers(small, wires):
     data = post(body(workload("Pod", nodeName="@@@@", tolerations=TOLERATIONS)), path="/mutate")

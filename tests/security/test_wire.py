@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
-import json
 import ssl
 from contextlib import suppress
 
 import pytest
 
-from helpers.objects import body, review, workload
+from helpers.objects import body, workload
 from helpers.patience import PATIENCE
 from helpers.raw_http import Connection, post
 
@@ -94,18 +93,3 @@ async def test_s11_an_ambiguous_request_ends_the_connection(server, trusting, na
     assert await wire.closed() == b""
     await wire.gone()
     assert b"smuggled" not in answer.body
-
-
-@pytest.mark.parametrize("version", ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"])
-async def test_s12_version_and_uid_come_back(ask, version):
-    question = {**review(workload(), uid="u" * 1000), "apiVersion": version}
-    obj = json.loads((await ask(post(json.dumps(question).encode(), path="/mutate"))).body)
-    assert (obj["apiVersion"], obj["response"]["uid"]) == (version, "u" * 1000)
-
-
-async def test_s12_another_version_is_refused_with_its_uid(ask):
-    question = {**review(workload(), uid="u-1"), "apiVersion": "admission.k8s.io/v2"}
-    answer = await ask(post(json.dumps(question).encode(), path="/mutate"))
-    response = json.loads(answer.body)["response"]
-    assert (response["uid"], response["allowed"]) == ("u-1", False)
-    assert response["status"]["code"] == 400
