@@ -98,7 +98,6 @@ def test_order_does_not_depend_on_the_label_a_policy_is_found_by():
 # Broken policies
 
 BAD_SELECTOR = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}
-LABELS = {"matchLabels": {"a": "1"}}
 
 
 @pytest.mark.parametrize(

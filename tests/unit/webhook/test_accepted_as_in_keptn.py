@@ -14,8 +14,6 @@ DYNATRACE = {"type": "dynatrace", "secretKeyRef": {"name": "dynatrace", "key": "
 METRIC = {"provider": {"name": "prometheus"}, "query": "up", "fetchIntervalSeconds": 10}
 TEMPLATE = {"provider": {"name": "prometheus"}, "query": "up"}
 SCORE = {"passPercentage": 90, "warningPercentage": 75}
-NO_CODE = "nothing to run"
-NO_NAME = "must be the name of an object"
 
 
 def provider(**more):

@@ -24,17 +24,6 @@ async def ask(admission, document, path="/mutate", *, send=post):
     return Answer(json.loads(answer.body)["response"], None, document)
 
 
-@pytest.mark.parametrize("path", ["/mutate", "/webhook", "/mutate-v1-pod"])
-async def test_d2_every_path_for_mutation_gates(admission, path):
-    answer = await ask(admission, pod(), path)
-    assert answer.gates == [GATE]
-    assert answer.annotations == TRACKED
-
-
-async def test_validation_gives_no_patch(admission):
-    assert (await ask(admission, pod(), "/validate")).is_untouched
-
-
 async def test_gated_pods_are_counted_and_logged(admission):
     await ask(admission, pod())
     assert admission.value("duration_seconds_count", outcome="gated") == 1
@@ -43,14 +32,6 @@ async def test_gated_pods_are_counted_and_logged(admission):
     (line,) = admission.lines()
     assert (line["event"], line["level"], line["operations"]) == ("gated", "info", 2)
     assert line["codes"] == []
-
-
-async def test_provisional_gates_are_counted_and_logged_as_warnings(admission):
-    await ask(admission, pod(owners=[{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x"}]))
-    assert admission.value("skipped_total", reason="gate-owner-unknown") == 1
-    (line,) = admission.lines()
-    assert (line["event"], line["level"]) == ("gated", "warning")
-    assert line["codes"] == ["gate-owner-unknown"]
 
 
 async def test_a_late_answer_still_adds_the_gate(admission, late):

@@ -5,8 +5,6 @@ See keptn-spec 11.1.
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from harbourmaster.webhook.verdict import GATED, MUTATED, SKIPPED, UNMATCHED
@@ -399,18 +397,6 @@ def test_s7_containers_too_large_to_hash_are_the_controllers(inherited):
     assert admit(told).verdict.codes == ()
 
 
-def test_a_second_pass_changes_nothing():
-    for parents in (family(TRACKED | CHECKS), family(keys(workload="w")), ()):
-        once = admit(pod(), parents, POLICY)
-        again = admit(once.after, parents, POLICY)
-        assert again.is_untouched, again.operations
-
-
-def test_an_answer_of_v1beta1_is_the_same():
-    question = {**review(pod(TRACKED)), "apiVersion": "admission.k8s.io/v1beta1"}
-    assert ask(question, engine_of()).gates == [GATE]
-
-
 def test_a_null_for_every_optional_field_is_an_absent_one():
     document = pod(TRACKED)
     document["spec"].update(schedulingGates=None, priority=None, nodeName=None, tolerations=None)
@@ -422,10 +408,3 @@ def test_a_null_for_every_optional_field_is_an_absent_one():
 def test_c29_c30_names_however_long_are_no_reason_to_deny():
     answer = admit(pod(keys(workload="w", app="a" * 300, version="1.0")))
     assert answer.gates == [GATE]
-
-
-def test_unknown_fields_are_not_touched():
-    document = pod(None, newField={"a": [1, None]})
-    answer = admit(document, family(TRACKED))
-    assert answer.after["spec"]["newField"] == {"a": [1, None]}
-    assert json.dumps(answer.operations).count("newField") == 0

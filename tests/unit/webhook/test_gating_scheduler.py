@@ -280,15 +280,6 @@ def test_d4_and_in_templates():
 # Once and again
 
 
-@pytest.mark.parametrize("parents", [family(TRACKED), family(keys(workload="w")), ()])
-@pytest.mark.parametrize("second", ["schedulerName", "schedulingGates"])
-@pytest.mark.parametrize("first", ["schedulerName", "schedulingGates"])
-def test_a_second_pass_changes_nothing_whichever_replica_answers(parents, first, second):
-    once = admit(pod(), parents, NAMING, gating=first)
-    again = admit(once.after, parents, NAMING, gating=second)
-    assert again.is_untouched, again.operations
-
-
 def test_the_scheduler_is_part_of_what_is_remembered():
     engine = engine_of(family(TRACKED), **THERE)
     plain, foreign, ours, again = (

@@ -324,14 +324,6 @@ def test_node_names_become_affinity_where_the_pod_has_a_gate(gates):
     assert paths == (["/spec/affinity"] if gates else ["/spec/nodeName"])
 
 
-def test_node_names_become_affinity_in_templates_of_a_namespace_with_gates():
-    namespaces = {"ns1": Namespace({}, has_gates=True)}
-    asked = cluster_policy(nodeName="n1")
-    reply, _ = ask(review(workload()), asked, namespaces=namespaces)
-    paths = [operation["path"] for operation in decode_patch(reply["response"])]
-    assert paths == ["/spec/template/spec/affinity"]
-
-
 def test_a_valid_policy_is_allowed():
     reply, decision = ask(review(POLICY))
     assert decision.outcome == VALID

@@ -467,28 +467,6 @@ def test_a_report_is_continued_after_a_restart():
     assert again.found() == {("Deployment ns1/web", SELECTOR, "only-harbourmaster"): 2}
 
 
-@pytest.mark.parametrize(
-    "creations", [300, pytest.param(10_000, marks=pytest.mark.full)], ids=["some", "many"]
-)
-def test_the_report_lists_exactly_the_differences_of_a_stand_in(creations):
-    """Every tenth object is changed otherwise than by us, in one of three ways."""
-    observed = Observed(POLICY)
-    expected = {}
-    for number in range(creations):
-        name = f"w-{number % 100}"
-        document = workload(name=name)
-        final, reason = {
-            0: (document, "only-harbourmaster"),
-            1: (workload(name=name, nodeSelector={"disk": "hdd"}), "different-values"),
-        }.get(number % 10, (None, ""))
-        observed.create(document, final)
-        if reason:
-            key = (f"Deployment ns1/{name}", SELECTOR, reason)
-            expected[key] = expected.get(key, 0) + 1
-    assert observed.found() == expected
-    assert observed.counts == {"equal": creations * 8 // 10, "different": creations * 2 // 10}
-
-
 class Writes:
     """A client that keeps the reports that are written, with their times."""
 
