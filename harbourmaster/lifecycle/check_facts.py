@@ -20,11 +20,16 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
-from harbourmaster.evaluation.freshness import newest_value, read_metric
-from harbourmaster.evaluation.metric_status import value_time
+from harbourmaster.evaluation.metric_status import newest_value, read_metric, value_time
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.objectives import INCONCLUSIVE, Objective, Result, by_result_key
-from harbourmaster.evaluation.progress import Progress, max_tries
+from harbourmaster.evaluation.objectives import (
+    INCONCLUSIVE,
+    Objective,
+    Progress,
+    Result,
+    by_result_key,
+    max_tries,
+)
 from harbourmaster.gates.waits import WaitItem
 from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
 from harbourmaster.lifecycle.model import (

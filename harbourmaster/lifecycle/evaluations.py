@@ -10,8 +10,7 @@ from msgspec import Struct
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.evaluation.objectives import Result
-from harbourmaster.evaluation.progress import Progress
+from harbourmaster.evaluation.objectives import Progress, Result
 from harbourmaster.evaluation.targets import parse_target, shorten
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion

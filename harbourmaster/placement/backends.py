@@ -18,8 +18,16 @@ from harbourmaster.placement.application_status import (
     stamp,
     tries_left,
 )
-from harbourmaster.placement.decision import CandidateVerdict, Decision, best_of, nothing_suits
-from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
+from harbourmaster.placement.candidates import InvalidConstraintError, compile_constraints
+from harbourmaster.placement.decision import (
+    CandidateVerdict,
+    Decision,
+    best,
+    best_of,
+    draw,
+    nothing_suits,
+    score,
+)
 from harbourmaster.placement.model import (
     DEGRADED,
     FAILED,
@@ -31,7 +39,6 @@ from harbourmaster.placement.model import (
     condition,
     with_conditions,
 )
-from harbourmaster.placement.scores import best, draw, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +46,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.references import ReferenceMode
-    from harbourmaster.placement.filters import Candidate
+    from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.model import (
         Cluster,
         ClusterStatus,

@@ -15,25 +15,32 @@ import msgspec
 
 from harbourmaster.api.times import moment
 from harbourmaster.placement.application_status import held_until, not_now, recent_times, stamp
-from harbourmaster.placement.constraints import needed_kinds
-from harbourmaster.placement.decision import CandidateVerdict, Decision, best_of, nothing_suits
-from harbourmaster.placement.deployed import DEPLOYED, READY
-from harbourmaster.placement.filters import (
+from harbourmaster.placement.candidates import (
     Compiled,
     InvalidConstraintError,
     compile_constraints,
     mismatches,
 )
+from harbourmaster.placement.constraints import needed_kinds
+from harbourmaster.placement.decision import (
+    CandidateVerdict,
+    Decision,
+    best,
+    best_of,
+    draw,
+    nothing_suits,
+    score,
+)
+from harbourmaster.placement.deployed import DEPLOYED, READY
 from harbourmaster.placement.model import FALSE, FailedCluster, condition
 from harbourmaster.placement.passes import view_with
-from harbourmaster.placement.scores import best, draw, score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.constraints import KindConstraint
-    from harbourmaster.placement.filters import Candidate
     from harbourmaster.placement.model import Application, PlacedStatus
     from harbourmaster.placement.passes import Pass, View
     from harbourmaster.placement.rules import Rules

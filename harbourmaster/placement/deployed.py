@@ -1,6 +1,9 @@
 """Applications and Clusters as the deployer reads and writes them (krake-spec 7.1).
 
-Projections like those of ``model``, of the fields that reach member clusters.
+Projections like those of ``model``, of the fields that reach member clusters; with the Secrets that
+are applied like manifests, and the texts about objects that are deleted. Users that write an
+Application must not be able to read every Secret by this, so each Secret has to name the
+applications that may copy it. Kubeconfigs of member clusters are never copied.
 """
 
 from __future__ import annotations
@@ -8,10 +11,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import format_rfc3339, moment
-from harbourmaster.placement.inventory import ObjectRef
+from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
+from harbourmaster.placement.manifests import for_deletion
 from harbourmaster.placement.model import (
+    GROUP,
     KubeconfigKey,
     MemberStatus,
     Part,
@@ -21,9 +28,10 @@ from harbourmaster.placement.model import (
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from harbourmaster.placement.inventory import Inventory
+
 
 FINALIZER: Final = "placement.harbourmaster.dev/deployed"
 DEPLOYED: Final = "Deployed"
@@ -156,3 +164,99 @@ def _seconds(text: str) -> float:
 
 def _stamp(seconds: float) -> str | None:
     return format_rfc3339(datetime.fromtimestamp(seconds, UTC)) if seconds else None
+
+
+ALLOW_COPY: Final = f"{GROUP}/allow-copy"
+"""The annotation of a Secret: the names of applications, separated by commas, or ``*`` for all."""
+
+
+class Secret(Struct, frozen=True):
+    """A Secret as the API gives it; the values are base64."""
+
+    metadata: Metadata
+    type: str = "Opaque"
+    data: dict[str, str] | None = None
+
+
+class Copies(Struct, frozen=True):
+    """The manifests of the copies, or why there are none, in one line."""
+
+    manifests: tuple[dict[str, Any], ...] = ()
+    fault: str = ""
+    generation: int = 0
+    """The generation of the application."""
+    until: float = 0.0
+    """The time to read the Secrets again."""
+
+
+def refusal(application: Metadata, secret: Secret, clusters: Sequence[str]) -> str:
+    """Why an application is not allowed to copy a Secret; empty if it is.
+
+    ``clusters`` are the names of the Clusters whose kubeconfig is in it.
+    """
+    name, namespace = secret.metadata.name, secret.metadata.namespace
+    if clusters:
+        text = f"has the kubeconfig of Cluster {clusters[0]}, which is never copied"
+        return f"Secret {namespace}/{name} {text}: use another Secret"
+    allowed = secret.metadata.annotations.get(ALLOW_COPY, "")
+    if not {"*", application.name}.isdisjoint(word.strip() for word in allowed.split(",")):
+        return ""
+    names = f"{allowed},{application.name}" if allowed else application.name
+    command = f"kubectl annotate --overwrite secret {name} -n {namespace} {ALLOW_COPY}={names}"
+    return f"Secret {namespace}/{name} does not allow this application to copy it: run {command}"
+
+
+def copy_of(wanted: SecretCopy, secret: Secret) -> dict[str, Any]:
+    """The manifest of a copy."""
+    metadata = {"name": wanted.target_name or wanted.name}
+    if wanted.target_namespace:
+        metadata["namespace"] = wanted.target_namespace
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": secret.type,
+        "data": secret.data or {},
+    }
+
+
+NAMED: Final = 8
+"""Objects of a kind of end that are named; the rest is counted."""
+_CLAIM: Final = ("", "PersistentVolumeClaim")
+
+
+def describe_cleanup(objects: Inventory) -> str:
+    """Return which objects are deleted, volumes first, and which stay, in one line."""
+    refs_in_order = sorted(for_deletion(objects), key=lambda ref: (ref.group, ref.kind) != _CLAIM)
+    texts = {
+        "deletes {}": [ref for ref in refs_in_order if ref.origin == MADE],
+        # As the deletion will find them.
+        "deletes {}, unless others created them": [ref for ref in refs_in_order if not ref.origin],
+        "keeps {}, which existed before": [ref for ref in refs_in_order if ref.origin == ADOPTED],
+    }
+    parts = [text.format(_join_first(refs)) for text, refs in texts.items() if refs]
+    return "; ".join(parts) or "deletes nothing"
+
+
+def describe_move(before: Record, to: str) -> str:
+    """Return what a move to a cluster deletes on the other clusters, in one line."""
+    others = [entry for entry in before.inventory.items() if entry[0] != to]
+    parts = [f"from cluster {before.running_on or ', '.join(before.inventory)} to {to}"]
+    parts += [f"on {name}: {describe_cleanup(objects)}" for name, objects in others]
+    return "; ".join(parts)
+
+
+def describe_abandoned(before: Record, after: Record) -> Iterator[str]:
+    """Yield a line for each cluster that does not answer or has no Cluster any more."""
+    forgotten = set(before.clusters) - set(after.clusters)
+    for name in sorted(forgotten or set(before.inventory) - set(after.inventory)):
+        objects = before.objects(name)
+        if forgotten:
+            yield f"Cluster {name} does not exist, so these stay there: {_join_first(objects)}"
+        else:
+            yield f"once cluster {name} is reachable: {describe_cleanup(objects)}"
+
+
+def _join_first(refs: Sequence[ObjectRef]) -> str:
+    more = f" and {len(refs) - NAMED} more" if len(refs) > NAMED else ""
+    return ", ".join(ref.text for ref in refs[:NAMED]) + more

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from harbourmaster.placement.candidates import backend_candidate, cluster_candidate
-from harbourmaster.placement.decision import CandidateVerdict
-from harbourmaster.placement.filters import Candidate, Compiled, mismatch, mismatches
+from harbourmaster.placement.candidates import (
+    Candidate,
+    Compiled,
+    backend_candidate,
+    cluster_candidate,
+    mismatch,
+    mismatches,
+)
+from harbourmaster.placement.decision import CandidateVerdict, score, select_compared
 from harbourmaster.placement.measurements import Measuring
 from harbourmaster.placement.rules import Rules
-from harbourmaster.placement.scores import score, select_compared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,10 +10,14 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadQueryError, NoValuesError
-from harbourmaster.providers.numbers import format_general
-from harbourmaster.providers.replies import decode_reply, one_line
-from harbourmaster.providers.requests import credential, missing_keys, send_request
-from harbourmaster.providers.series import average_answer, to_samples, window
+from harbourmaster.providers.numbers import average_answer, format_general, to_samples, window
+from harbourmaster.providers.requests import (
+    credential,
+    decode_reply,
+    missing_keys,
+    one_line,
+    send_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,10 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
-from harbourmaster.providers.numbers import format_fixed6
-from harbourmaster.providers.replies import decode_reply
-from harbourmaster.providers.requests import credential, send_request
-from harbourmaster.providers.series import average_answer, to_samples
+from harbourmaster.providers.numbers import average_answer, format_fixed6, to_samples
+from harbourmaster.providers.requests import credential, decode_reply, send_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,10 +17,23 @@ from harbourmaster.providers.errors import (
     TooLargeError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import format_fixed6, is_number
-from harbourmaster.providers.replies import decode_reply, one_line
-from harbourmaster.providers.requests import basic_auth, credential, missing_keys, send_request
-from harbourmaster.providers.series import MAX_SAMPLES, format_time, only_name, to_samples, window
+from harbourmaster.providers.numbers import (
+    MAX_SAMPLES,
+    format_fixed6,
+    format_time,
+    is_number,
+    only_name,
+    to_samples,
+    window,
+)
+from harbourmaster.providers.requests import (
+    basic_auth,
+    credential,
+    decode_reply,
+    missing_keys,
+    one_line,
+    send_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

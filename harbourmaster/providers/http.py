@@ -27,7 +27,7 @@ from harbourmaster.providers.errors import (
     TooLargeError,
     UnreachableError,
 )
-from harbourmaster.providers.replies import Reply, one_line
+from harbourmaster.providers.requests import Reply, one_line
 from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:

@@ -18,15 +18,20 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import format_shortest, parse_finite
-from harbourmaster.providers.replies import UNREADABLE, decode_reply, one_line
-from harbourmaster.providers.requests import basic_auth, send_request
+from harbourmaster.providers.requests import (
+    UNREADABLE,
+    basic_auth,
+    decode_reply,
+    one_line,
+    send_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Table, Target
-    from harbourmaster.providers.replies import Reply
+    from harbourmaster.providers.requests import Reply
 
 _TYPE: Final = "application/vnd.ksql.v1+json"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`")

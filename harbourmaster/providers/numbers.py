@@ -1,14 +1,32 @@
-"""Numbers as providers return them, and as Keptn prints them in Go's formats."""
+"""Numbers and samples as providers return them, and as Keptn prints them in Go's formats."""
 
 from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final, TypeGuard
+from math import fsum
+from typing import TYPE_CHECKING, Final, TypeGuard
 
-from harbourmaster.providers.errors import BadAnswerError, NotFiniteError
+from harbourmaster.api import quantities
+from harbourmaster.providers.errors import (
+    BadAnswerError,
+    NotFiniteError,
+    NoValuesError,
+    TooLargeError,
+    TooManyValuesError,
+)
+from harbourmaster.providers.model import Answer, Sample
+from harbourmaster.providers.requests import one_line
 from harbourmaster.telemetry.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from harbourmaster.providers.model import Question
+    from harbourmaster.providers.requests import Reply
+
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = re.compile(r"([+-]?)(?:(nan)|inf(?:inity)?)", re.IGNORECASE)
@@ -16,14 +34,6 @@ _SHOWN: Final = 40
 """Characters of an invalid number that an error shows."""
 _MAX_TEXT: Final = 1100
 """The limit of characters in a number; Go prints no float with more."""
-_QUANTITY: Final = re.compile(
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE]))?"
-)
-_UNITS: Final = {
-    **{unit: Decimal(1000) ** power for power, unit in enumerate(("n", "u", "m", ""), -3)},
-    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
-    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
-}
 
 
 def format_shortest(number: float) -> str:
@@ -63,11 +73,14 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def parse_quantity(text: str) -> float:
     """Parse a Kubernetes quantity: ``500m``, ``1.5``, ``2Gi``, ``1e3``. Raises BadAnswerError."""
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
-    if match is None:
+    try:
         return parse_finite(text)
-    number, exponent, unit = match.groups()
-    return _check_finite(float(Decimal(number + (exponent or "")) * _UNITS[unit or ""]))
+    except BadAnswerError:
+        try:
+            return _check_finite(float(quantities.parse_quantity(text)))
+        except ValueError:
+            pass
+        raise
 
 
 def _parse_finite_text(text: str) -> float:
@@ -86,3 +99,59 @@ def _check_finite(number: float) -> float:
         return number
     shown = "NaN" if math.isnan(number) else f"{number:+}".title()
     raise NotFiniteError(f"the value is {shown}, expected a finite number")
+
+
+MAX_SAMPLES: Final = 10_000
+_YEAR_10000: Final = 253_402_300_800
+WINDOW: Final = 300
+"""Seconds of the default range, for APIs that require one."""
+_SHOWN_NAMES: Final = 5
+"""The limit of names that an error lists."""
+
+
+def window(question: Question, now: float) -> tuple[float, float]:
+    """Return start and end of the range, by default ``WINDOW`` seconds up to ``now``."""
+    end = now if question.end is None else question.end
+    return (end - WINDOW if question.start is None else question.start), end
+
+
+def format_time(seconds: float) -> str:
+    """Format seconds since 1970 as RFC 3339 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def only_name(names: Sequence[str]) -> str:
+    """Return the only name. Raises TooManyValuesError, which lists the first ones."""
+    if len(names) > 1:
+        shown = ", ".join(one_line(name) for name in names[:_SHOWN_NAMES])
+        more = ", …" if len(names) > _SHOWN_NAMES else ""
+        raise TooManyValuesError(f"too many values in query result: {shown}{more}")
+    return names[0]
+
+
+def to_samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
+    """Return the points (time, value) that have a value, the oldest first. Raises ProviderError."""
+    samples: list[Sample] = []
+    for time, value in points:
+        if value is None:
+            continue
+        if len(samples) == MAX_SAMPLES:
+            raise TooLargeError(f"the answer has more than {MAX_SAMPLES} values: ask for fewer")
+        if not 0 <= time < _YEAR_10000:
+            raise BadAnswerError("the answer has a value with an invalid time")
+        samples.append(Sample(time, parse_finite(value)))
+    if not samples:
+        raise NoValuesError("no values in query result")
+    return tuple(sorted(samples, key=lambda sample: sample.time))
+
+
+def average_answer(
+    samples: tuple[Sample, ...], question: Question, reply: Reply, write: Callable[[float], str]
+) -> Answer:
+    """Return the mean, with the time of the newest sample; with a step, with all samples."""
+    try:
+        value = fsum(sample.value for sample in samples) / len(samples)
+    except OverflowError:
+        raise NotFiniteError("the sum of the values is infinite") from None
+    shown = (Sample(samples[-1].time, value),) if question.step is None else samples
+    return Answer(value=write(value), samples=shown, raw=reply.body)

@@ -19,17 +19,22 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import format_shortest, parse_finite
-from harbourmaster.providers.replies import UNREADABLE, decode_reply, one_line, raise_for_status
-from harbourmaster.providers.requests import basic_auth, endpoint_url
-from harbourmaster.providers.series import to_samples
+from harbourmaster.providers.numbers import format_shortest, parse_finite, to_samples
+from harbourmaster.providers.requests import (
+    UNREADABLE,
+    basic_auth,
+    decode_reply,
+    endpoint_url,
+    one_line,
+    raise_for_status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Target
-    from harbourmaster.providers.replies import Reply
+    from harbourmaster.providers.requests import Reply
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"

@@ -18,7 +18,7 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.http import REDACTED, SHORTEST_SECRET
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.registry import PROVIDERS
-from harbourmaster.providers.replies import one_line
+from harbourmaster.providers.requests import one_line
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 from harbourmaster.providers.errors import NoValuesError
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import format_shortest, parse_finite, parse_quantity
-from harbourmaster.providers.replies import one_line
+from harbourmaster.providers.requests import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

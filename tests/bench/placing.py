@@ -11,8 +11,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 from harbourmaster.placement.application_status import settle  # noqa: E402
+from harbourmaster.placement.decision import record  # noqa: E402
 from harbourmaster.placement.passes import Pass  # noqa: E402
-from harbourmaster.placement.records import record  # noqa: E402
 from helpers.placing import (  # noqa: E402
     NOW,
     ONLINE,

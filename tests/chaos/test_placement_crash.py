@@ -13,7 +13,7 @@ from harbourmaster.api.patches import ApplyPatch
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, SECRETS
 from harbourmaster.controller.placement import session
 from harbourmaster.placement.confirmation import CONFIRMED
-from harbourmaster.placement.copied_secrets import ALLOW_COPY
+from harbourmaster.placement.deployed import ALLOW_COPY
 from helpers.faults.crashing import MortalClient, Plan, live
 from helpers.placed import config_map, members_of, two_planes
 from helpers.placing_flow import flow_in

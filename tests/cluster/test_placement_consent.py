@@ -12,7 +12,7 @@ from harbourmaster.api.resources import APPLICATIONS, CONFIG_MAPS, LEASES, SECRE
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.cli import main as cli
 from harbourmaster.controller.manager import PLACEMENT_SINCE
-from harbourmaster.placement.copied_secrets import ALLOW_COPY
+from harbourmaster.placement.deployed import ALLOW_COPY
 from helpers.placed import config_map, is_true, theirs
 from helpers.placing_flow import flow_in
 

@@ -11,7 +11,7 @@ import trustme
 
 from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.exposure.front_proxy import CONFIG_MAP, NAMESPACE
+from harbourmaster.controller.exposure.metrics_api import CONFIG_MAP, NAMESPACE
 from harbourmaster.controller.exposure.values import ExposedValues
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.store import Store

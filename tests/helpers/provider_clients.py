@@ -24,7 +24,7 @@ from harbourmaster.providers.kafka import Kafka
 from harbourmaster.providers.model import Answer, Question, Table, Target
 from harbourmaster.providers.prometheus import Prometheus
 from harbourmaster.providers.query_client import QueryClient
-from harbourmaster.providers.replies import Reply
+from harbourmaster.providers.requests import Reply
 
 RECORDED = Path(__file__).parents[1] / "fixtures/providers"
 CANARY = "canary"

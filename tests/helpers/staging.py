@@ -16,11 +16,10 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.query_service import QueryService
-from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.placement.samples import SampleReconciler
-from harbourmaster.controller.placement.scheduler import Scheduler
+from harbourmaster.controller.placement.scheduler import CloudScheduler, ProjectScheduler, Scheduler
 from harbourmaster.controller.placement.settings import PlacementSettings
+from harbourmaster.controller.placement.snapshots import SampleReconciler
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError

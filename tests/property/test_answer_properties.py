@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbourmaster.providers.datadog import Datadog
-from harbourmaster.providers.dql import Dql
+from harbourmaster.providers.dql import SSO, Dql
 from harbourmaster.providers.dynatrace import Dynatrace
-from harbourmaster.providers.dynatrace_tokens import SSO
 from harbourmaster.providers.elastic import Elastic
 from harbourmaster.providers.errors import ProviderError
 from harbourmaster.providers.kafka import Kafka

@@ -9,14 +9,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.objectives import Objective, Reading, by_result_key, missing_metric
-from harbourmaster.evaluation.progress import (
+from harbourmaster.evaluation.objectives import (
     FAILED,
     SUCCEEDED,
+    Objective,
     Progress,
+    Reading,
+    by_result_key,
     fail_after_tries,
     max_tries,
     measure,
+    missing_metric,
 )
 from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement

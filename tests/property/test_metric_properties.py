@@ -11,8 +11,9 @@ import msgspec
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.aggregation import AGGREGATIONS, aggregate
 from harbourmaster.evaluation.metric_status import (
+    AGGREGATIONS,
+    aggregate,
     status_after_answer,
     status_after_fault,
     value_time,

@@ -19,10 +19,10 @@ from harbourmaster.placement.constraints import (
     parse_label,
     parse_metric,
 )
+from harbourmaster.placement.decision import MOST_CANDIDATES, record
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.lexer import ConstraintError
 from harbourmaster.placement.model import Condition
-from harbourmaster.placement.records import MOST_CANDIDATES, record
 from harbourmaster.placement.rules import Rules
 from helpers.placing import (
     NOW,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.references import Reference
 from harbourmaster.api.resources import ANALYSIS_VALUE_TEMPLATES, METRICS_PROVIDERS
-from harbourmaster.evaluation.analysis_progress import range_step, timeframe_bounds
+from harbourmaster.evaluation.analysis import range_step, timeframe_bounds
 from harbourmaster.evaluation.model import AnalysisDefinition, AnalysisValueTemplate, Provider
 from harbourmaster.evaluation.templates import parse_template, render
 from harbourmaster.providers.errors import NotFiniteError, NoValuesError

@@ -24,11 +24,12 @@ from harbourmaster.controller.evaluation.collectors import AnalysisMetricValues
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.objects import reference as reference_to
-from harbourmaster.evaluation.analysis import MeasuredObjective, judge
-from harbourmaster.evaluation.analysis_progress import (
+from harbourmaster.evaluation.analysis import (
     LIMIT,
+    MeasuredObjective,
     by_status_key,
     from_status,
+    judge,
     resolve_timeframe,
     retry_delay,
     template_references,

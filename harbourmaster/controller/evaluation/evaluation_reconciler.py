@@ -15,13 +15,14 @@ from harbourmaster.api.references import Reference
 from harbourmaster.api.resources import EVALUATIONS, KEPTN_METRICS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.writes import write_status
-from harbourmaster.evaluation.freshness import read_metric
+from harbourmaster.evaluation.metric_status import read_metric
 from harbourmaster.evaluation.model import PENDING
-from harbourmaster.evaluation.objectives import Objective, missing_metric
-from harbourmaster.evaluation.progress import (
+from harbourmaster.evaluation.objectives import (
+    Objective,
     fail_after_tries,
     max_tries,
     measure,
+    missing_metric,
     summarize_unmet,
     wait_for_consent,
     wait_for_definition,
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.evaluation.objectives import Reading
-    from harbourmaster.evaluation.progress import Progress
+    from harbourmaster.evaluation.objectives import Progress, Reading
     from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 
 _SECOND: Final = timedelta(seconds=1)

@@ -16,17 +16,19 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, FetchInputs, MetricEntry
 from harbourmaster.controller.evaluation.query_service import question
 from harbourmaster.controller.evaluation.shared_queries import (
+    UNKNOWN,
     Fault,
+    FetchInputs,
     FetchOutcome,
+    MetricEntry,
     RetryAfter,
     SharedQueries,
 )
 from harbourmaster.controller.objects import reference
-from harbourmaster.evaluation.aggregation import aggregate
 from harbourmaster.evaluation.metric_status import (
+    aggregate,
     has_current_question,
     measurement_time,
     status_after_answer,

@@ -22,7 +22,7 @@ from harbourmaster.api.names import dns_subdomain
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.api.urls import with_scheme
 from harbourmaster.controller.evaluation.collectors import QueryMetrics
-from harbourmaster.evaluation.aggregation import AGGREGATIONS
+from harbourmaster.evaluation.metric_status import AGGREGATIONS
 from harbourmaster.evaluation.targets import shorten
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.providers.errors import (

@@ -13,12 +13,12 @@ from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
-from harbourmaster.controller.exposure.front_proxy import (
+from harbourmaster.controller.exposure.metrics_api import (
     CONFIG_MAP,
     NAMESPACE,
+    MetricsApiHandler,
     decode_front_proxy,
 )
-from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
 from harbourmaster.controller.exposure.plain import PlainHandler
 from harbourmaster.controller.exposure.values import ExposedValues
 from harbourmaster.kube.access import Decisions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.certs.reload import CertificateHolder
     from harbourmaster.controller.evaluation.settings import MetricsSettings
-    from harbourmaster.controller.exposure.front_proxy import FrontProxy
+    from harbourmaster.controller.exposure.metrics_api import FrontProxy
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from harbourmaster.api.quantities import parse_quantity
-from harbourmaster.evaluation.freshness import is_fresh, newest_value
+from harbourmaster.evaluation.metric_status import is_fresh, newest_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -31,26 +31,24 @@ from harbourmaster.kube.errors import (
 )
 from harbourmaster.placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
 from harbourmaster.placement.manifests import (
+    ADOPTED_ANNOTATION,
     DEFINITIONS,
     FIELD_MANAGER,
     NAMESPACES,
     UID_LABEL,
     ManifestOwner,
     ManifestTarget,
+    Present,
     definitions,
     for_deletion,
-    kinds,
-    prepare,
-    rank,
-    stranger,
-)
-from harbourmaster.placement.ownership import (
-    ADOPTED_ANNOTATION,
-    Present,
     is_of_others,
     is_ours,
+    kinds,
     origin,
+    prepare,
+    rank,
     release_patch,
+    stranger,
 )
 from harbourmaster.placement.rollout import ActionOutcome, Done
 

@@ -1,23 +1,31 @@
-"""The caches, settings and member clusters that the deploying reconcilers share."""
+"""The caches, settings, member clusters and memory that the deploying reconcilers share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.kube.caches import Caches, decoder
-from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
+from harbourmaster.placement.deployed import Copies, DeployedApplication, MemberCluster
+from harbourmaster.placement.readiness import summary
+from harbourmaster.registration.repair_limiter import RepairLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from harbourmaster.controller.placement.applying import Applied
     from harbourmaster.controller.placement.members import Members
+    from harbourmaster.controller.placement.session import Session
     from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.placement.inventory import Inventory, Key
+    from harbourmaster.placement.manifests import Prepared
+    from harbourmaster.placement.readiness import Readiness
+
 
 BY_UID: Final = "uid"
 """The index of applications by UID."""
@@ -59,3 +67,103 @@ def clusters_of(application: DeployedApplication) -> Iterator[str]:
     names |= {objects.cluster for objects in (*status.inventory, *status.pending_cleanup)}
     for name in names:
         yield f"{application.metadata.namespace}/{name}"
+
+
+RESYNC: Final = 600.0
+"""Seconds after which everything is applied again, as a safety net."""
+SHORTEST: Final = 0.1
+"""Seconds until a pass that time alone asks for."""
+
+
+class AppliedManifests:
+    """The objects of one application on one cluster, as they were applied at the time ``at``."""
+
+    def __init__(self, session: Session, prepared: Prepared, now: float) -> None:
+        self.session = session
+        self.prepared = prepared
+        self.at = now
+        self._applied: dict[Key, Applied] = {}
+        self._settled: set[Key] = set()
+        """The objects of which the watch has shown our own change."""
+
+    def record(self, applied: tuple[Applied, ...]) -> None:
+        """Record that all objects were applied."""
+        self._applied = {obj.ref.key: obj for obj in applied}
+
+    def read_watches(self) -> None:
+        """Note of which objects the watches show our own change, or a later one."""
+        self._settled |= {
+            key
+            for key, obj in self._applied.items()
+            if self.session.watches.get(obj.resource, obj.ref) != obj.before
+        }
+
+    @property
+    def refs(self) -> Inventory:
+        """The references of the objects, with UIDs and origins."""
+        return tuple(obj.ref for obj in self._applied.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all manifests were applied."""
+        return len(self._applied) == len(self.prepared.items)
+
+    @property
+    def drift(self) -> str:
+        """The first object that is not as it was applied, in words; empty if there is none.
+
+        An object of which the watch does not show our own change yet has not drifted.
+        """
+        for key, obj in self._applied.items():
+            if key not in self._settled:
+                continue
+            watched = self.session.watches.get(obj.resource, obj.ref)
+            if watched is None:
+                return f"{obj.ref.text} was deleted"
+            if watched.uid != obj.ref.uid:
+                return f"{obj.ref.text} was replaced"
+            if watched.fields != obj.state.fields:
+                return f"{obj.ref.text} was changed"
+        return ""
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether some objects can change without an event, because they cannot be watched."""
+        return any(self.session.watches.is_blind(obj.resource) for obj in self._applied.values())
+
+    @property
+    def unready(self) -> str:
+        """The objects that are not ready, in one line; empty if all are."""
+        return summary((obj.ref.text, self._readiness(obj)) for obj in self._applied.values())
+
+    def _readiness(self, obj: Applied) -> Readiness:
+        watched = self.session.watches.get(obj.resource, obj.ref)
+        if watched is None or obj.ref.key not in self._settled:
+            return obj.state.readiness
+        return watched.readiness
+
+
+class DeploymentMemory:
+    """The memory of one application with this UID."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.attempts = 0
+        self.applied: AppliedManifests | None = None
+        self.prepared: tuple[Any, Prepared] | None = None
+        self.copies = Copies()
+        self.announced: set[str] = set()
+        """The clusters for which an event said what the end of the application deletes."""
+        self.limiter = RepairLimiter()
+        self.reported = ""
+        """The text of the last Warning event."""
+
+    def seconds_left(self, now: float, *ends: float) -> float | None:
+        """Return the seconds until the next pass over an application at rest; None for no time.
+
+        ``ends`` are times of their own at which a pass is due; 0 is none.
+        """
+        due = [end for end in ends if end]
+        if self.applied is not None and self.applied.at + RESYNC > now:
+            due.append(self.applied.at + RESYNC)
+        return max(min(due) - now, SHORTEST) if due else None

@@ -7,13 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
 from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
-from harbourmaster.controller.placement.samples import SampleReconciler, Samples
-from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
-from harbourmaster.controller.placement.snapshots import Snapshots
+from harbourmaster.controller.placement.scheduler import (
+    CloudScheduler,
+    ProjectScheduler,
+    Scheduler,
+    SchedulingContext,
+)
+from harbourmaster.controller.placement.snapshots import SampleReconciler, Samples, Snapshots
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.placement.candidates import unready
 

@@ -15,8 +15,8 @@ from harbourmaster.controller.placement.context import (
     BY_UID,
     DeploymentCaches,
     DeploymentContext,
+    DeploymentMemory,
 )
-from harbourmaster.controller.placement.deployment_memory import DeploymentMemory
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.session import BusyError

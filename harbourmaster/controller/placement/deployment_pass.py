@@ -13,13 +13,11 @@ from harbourmaster.controller.placement.applying import (
     delete,
     prepared_for,
 )
-from harbourmaster.controller.placement.deployment_memory import RESYNC, AppliedManifests
+from harbourmaster.controller.placement.context import RESYNC, AppliedManifests
 from harbourmaster.controller.placement.secret_reads import read_copies
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
-from harbourmaster.placement.cleanup_texts import describe_cleanup
-from harbourmaster.placement.copied_secrets import Copies
-from harbourmaster.placement.deployed import FORCE, record_of
+from harbourmaster.placement.deployed import FORCE, Copies, describe_cleanup, record_of
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
 from harbourmaster.placement.rollout import (
     APPLY,
@@ -45,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from harbourmaster.controller.placement.applying import RefusedObject
-    from harbourmaster.controller.placement.context import DeploymentContext
-    from harbourmaster.controller.placement.deployment_memory import DeploymentMemory
+    from harbourmaster.controller.placement.context import DeploymentContext, DeploymentMemory
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.deployed import DeployedApplication
     from harbourmaster.placement.rollout import Action, MigrationOrder

@@ -19,7 +19,7 @@ from msgspec import Struct
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.placement.copied_secrets import Copies, Secret, copy_of, refusal
+from harbourmaster.placement.deployed import Copies, Secret, copy_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,13 +10,17 @@ from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
-from harbourmaster.placement.cleanup_texts import (
+from harbourmaster.placement.cluster_state import UNKNOWN
+from harbourmaster.placement.deployed import (
+    DEPLOYED,
+    FINALIZER,
+    READY,
     describe_abandoned,
     describe_cleanup,
     describe_move,
+    fields_of,
+    record_of,
 )
-from harbourmaster.placement.cluster_state import UNKNOWN
-from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
 from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, with_conditions
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages import (
 from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
 from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally, Topic
 from harbourmaster.dashboard.sources import values
-from harbourmaster.evaluation.freshness import read_metric
+from harbourmaster.evaluation.metric_status import read_metric
 from harbourmaster.lifecycle.check_facts import check_reports
 from harbourmaster.lifecycle.model import AppVersion
 from harbourmaster.lifecycle.phases import phases_of

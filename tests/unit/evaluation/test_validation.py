@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from harbourmaster.evaluation.aggregation import aggregate
 from harbourmaster.evaluation.criteria import decode_target
+from harbourmaster.evaluation.metric_status import aggregate
 from harbourmaster.evaluation.model import (
     Analysis,
     AnalysisDefinition,

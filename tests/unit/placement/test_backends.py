@@ -14,8 +14,8 @@ from harbourmaster.placement.backends import (
     settled_cluster,
     settled_magnum_cluster,
 )
+from harbourmaster.placement.decision import record
 from harbourmaster.placement.model import TargetReference, condition
-from harbourmaster.placement.records import record
 from helpers.placing import (
     NOW,
     ago,

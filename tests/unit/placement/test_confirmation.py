@@ -12,8 +12,8 @@ from harbourmaster.placement.confirmation import (
     decide_confirmed,
     is_waiting,
 )
+from harbourmaster.placement.decision import record
 from harbourmaster.placement.decisions import Herd
-from harbourmaster.placement.records import record
 from harbourmaster.placement.rules import Rules
 from helpers.placing import AB, NOW, ago, application, cluster, seen
 

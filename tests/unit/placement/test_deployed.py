@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.placement.deployed import (
+    ALLOW_COPY,
+    NAMED,
     DeployedApplication,
     DeployedStatus,
+    Secret,
+    SecretCopy,
+    copy_of,
+    describe_abandoned,
+    describe_cleanup,
+    describe_move,
     fields_of,
     record_of,
+    refusal,
 )
+from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
 from harbourmaster.placement.model import TargetReference
 from harbourmaster.placement.rollout import Migration, Record
 from helpers.member_clusters import ref
@@ -69,3 +81,107 @@ def test_an_application_as_people_write_it():
 def test_invalid_times_are_ignored():
     status = DeployedStatus(migration_to="a", migration_start_time="soon")
     assert record_of(status).migration == Migration(to="a")
+
+
+def recorded_ref(kind, name, origin=MADE):
+    version = "apps/v1" if kind == "Deployment" else "v1"
+    return ObjectRef(api_version=version, kind=kind, name=name, namespace="shop", origin=origin)
+
+
+CONFIG = recorded_ref("ConfigMap", "a")
+CLAIM = recorded_ref("PersistentVolumeClaim", "data")
+WEB = recorded_ref("Deployment", "web")
+THEIRS = recorded_ref("ConfigMap", "theirs", ADOPTED)
+
+
+def test_volumes_come_first_and_what_existed_before_is_kept():
+    assert describe_cleanup((CONFIG, CLAIM, THEIRS, WEB)) == (
+        "deletes PersistentVolumeClaim shop/data, Deployment shop/web, ConfigMap shop/a; "
+        "keeps ConfigMap shop/theirs, which existed before"
+    )
+
+
+def test_what_has_no_origin_is_not_promised():
+    text = "deletes ConfigMap shop/old, unless others created them"
+    assert describe_cleanup((recorded_ref("ConfigMap", "old", ""),)) == text
+    assert describe_cleanup(()) == "deletes nothing"
+
+
+def test_many_objects_are_counted():
+    text = describe_cleanup(
+        tuple(recorded_ref("ConfigMap", f"n{number:03}") for number in range(NAMED + 5))
+    )
+    assert text.count("ConfigMap") == NAMED
+    assert text.endswith(" and 5 more")
+
+
+def test_a_move_names_what_goes_from_each_other_cluster():
+    before = Record(
+        scheduled_to="two",
+        running_on="one",
+        inventory={"one": (CLAIM, THEIRS), "two": (CONFIG,), "zero": (WEB,)},
+    )
+    assert describe_move(before, "two") == (
+        "from cluster one to two; on one: deletes PersistentVolumeClaim shop/data; keeps "
+        "ConfigMap shop/theirs, which existed before; on zero: deletes Deployment shop/web"
+    )
+
+
+def test_a_cluster_that_is_given_up_is_told_with_what_is_there():
+    before = Record(inventory={"one": (WEB,)}, pending={"lost": (CLAIM, CONFIG)})
+    later = Record(pending={"one": (WEB,), "lost": (CLAIM, CONFIG)})
+    assert list(describe_abandoned(before, later)) == [
+        "once cluster one is reachable: deletes Deployment shop/web"
+    ]
+    text = "these stay there: PersistentVolumeClaim shop/data, ConfigMap shop/a"
+    assert list(describe_abandoned(later, Record(pending={"one": (WEB,)}))) == [
+        f"Cluster lost does not exist, so {text}"
+    ]
+
+
+APP = Metadata(name="shop", namespace="team")
+
+
+def secret(allowed=None, name="db"):
+    annotations = {} if allowed is None else {ALLOW_COPY: allowed}
+    labels = {"a": "b"}
+    metadata = Metadata(name=name, namespace="team", annotations=annotations, labels=labels)
+    return Secret(metadata, "example.com/login", {"password": "c2VjcmV0"})
+
+
+@pytest.mark.parametrize("allowed", ["shop", "*", "other, shop", "shop,other", " shop "])
+def test_a_secret_that_names_the_application_is_copied(allowed):
+    assert refusal(APP, secret(allowed), []) == ""
+
+
+@pytest.mark.claim("P7")
+@pytest.mark.parametrize(
+    ("allowed", "names"),
+    [(None, "shop"), ("", "shop"), ("other", "other,shop"), ("shop2,sh*", "shop2,sh*,shop")],
+)
+def test_any_other_is_refused_with_the_command_that_allows_it(allowed, names):
+    assert refusal(APP, secret(allowed), []) == (
+        "Secret team/db does not allow this application to copy it: run kubectl annotate "
+        "--overwrite secret db -n team "
+        f"placement.harbourmaster.dev/allow-copy={names}"
+    )
+
+
+@pytest.mark.claim("P7")
+def test_a_kubeconfig_is_never_copied():
+    assert refusal(APP, secret("*"), ["one"]) == (
+        "Secret team/db has the kubeconfig of Cluster one, which is never copied: use another "
+        "Secret"
+    )
+
+
+def test_a_copy_has_the_values_and_the_type_and_no_labels_or_annotations():
+    assert copy_of(SecretCopy(name="db"), secret("*")) == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "db"},
+        "type": "example.com/login",
+        "data": {"password": "c2VjcmV0"},
+    }
+    there = SecretCopy(name="db", target_name="login", target_namespace="shop")
+    assert copy_of(there, secret("*"))["metadata"] == {"name": "login", "namespace": "shop"}

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from harbourmaster.providers.dql import Dql
-from harbourmaster.providers.dynatrace_tokens import TokenCache
+from harbourmaster.providers.dql import Dql, TokenCache
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -321,7 +320,7 @@ async def test_an_access_token_with_invalid_characters_is_not_sent():
 
 
 async def test_clients_are_not_kept_without_end(monkeypatch):
-    monkeypatch.setattr("harbourmaster.providers.dynatrace_tokens._MAX_CLIENTS", 3)
+    monkeypatch.setattr("harbourmaster.providers.dql._MAX_CLIENTS", 3)
     tokens = TokenCache()
     for scope in range(9):
         secret = {**SECRET, "scope": f"{scope}".encode()}

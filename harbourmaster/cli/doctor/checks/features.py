@@ -24,7 +24,7 @@ from harbourmaster.cli.live.reader import run_together
 from harbourmaster.controller.enforcement import decode as decode_asked
 from harbourmaster.controller.rescheduling.settings import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.evaluation.freshness import age_limit, read_metric
+from harbourmaster.evaluation.metric_status import age_limit, read_metric
 from harbourmaster.evaluation.model import Metric, Provider
 from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS
 from harbourmaster.placement.deployed import READY, DeployedApplication, MemberCluster

@@ -25,7 +25,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.placement import deployment_pass
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
-from harbourmaster.placement.copied_secrets import ALLOW_COPY
+from harbourmaster.placement.deployed import ALLOW_COPY
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE

@@ -14,7 +14,7 @@ from harbourmaster.api.resources import (
     GLOBAL_PROVIDERS,
 )
 from harbourmaster.controller.evaluation.query_service import QueryService
-from harbourmaster.controller.placement.samples import FIRST_WAIT, MetricQuery, as_asked
+from harbourmaster.controller.placement.snapshots import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
 from harbourmaster.providers.http import HttpClient

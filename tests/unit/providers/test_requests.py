@@ -15,7 +15,7 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.providers.replies import (
+from harbourmaster.providers.requests import (
     MAX_PAUSE,
     MAX_WORDS,
     Reply,
