@@ -39,7 +39,6 @@ from harbourmaster.cli.migrate.model import (
     Registration,
     Release,
     ReplacedDefinition,
-    ReplacedWorkload,
     StuckPod,
 )
 from harbourmaster.cli.migrate.plan import STEPS, plan
@@ -277,41 +276,6 @@ def kupid_of(**fields):
     return Observed(
         registrations=(Registration(configuration, KUPID, (service,)),), **{"ours": OURS, **fields}
     )
-
-
-def codes(observed):
-    return [finding.code for finding in findings(observed)]
-
-
-def test_two_registered_systems_are_reported():
-    assert codes(kupid_of()) == ["webhook-registered", "paths"]
-    both = kupid_of(ours=Ours("x", is_ready=True, is_registered=True))
-    assert codes(both) == ["both-registered", "paths"]
-
-
-def test_policies_that_are_not_applied_are_a_danger():
-    stored = ReplacedDefinition("policies", KUPID, objects=2)
-    idle = Observed(OURS, definitions=(stored,))
-    assert codes(idle) == ["policies-idle"]
-    assert findings(idle)[0].object == "2 policies"
-    assert [step.code for step in plan(idle)] == ["install"]
-    served = Observed(Ours("x", is_ready=True, is_registered=True), definitions=(stored,))
-    assert (codes(served), plan(served)) == ([], ())
-    kupid = ReplacedWorkload(Ref("deployment", "kupid", "kupid"), KUPID, KUPID, is_ready=True)
-    assert "policies-idle" not in codes(Observed(OURS, definitions=(stored,), workloads=(kupid,)))
-
-
-def test_where_certmanager_served_it_goes_on_serving():
-    (first, *_), *_ = [
-        step.commands
-        for step in plan(
-            Observed(
-                OURS,
-                registrations=(Registration(Ref("kind", "kupid"), KUPID, of_certmanager=True),),
-            )
-        )
-    ]
-    assert first.text == "make deploy-using-certmanager"
 
 
 def test_pods_beyond_the_first_are_counted():

@@ -34,6 +34,7 @@ from harbourmaster.cli.migrate.model import (
     kubectl,
 )
 from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.run import _finding_lines, _step_lines
 from helpers.properties import cases
 
 OURS = "harbourmaster-system"
@@ -41,7 +42,6 @@ SERVICES = {
     KUPID: ("shop", "gardener-extension-kupid"),
     KEPTN: ("keptn", "lifecycle-webhook-service"),
 }
-LIFECYCLE_OPERATOR = Ref("deployment", "lifecycle-operator", "keptn")
 METRICS_API = Ref("apiservice", "v1beta1.custom.metrics.k8s.io")
 BOOLS = st.booleans()
 OWN = st.sampled_from(
@@ -394,56 +394,6 @@ def test_after_the_plan_only_harbourmaster_does_keptns_work(observed):
     assert not [leftover for leftover in player.now.leftovers if leftover.system == KEPTN]
 
 
-def test_the_migration_from_a_running_keptn():
-    service = CalledService("keptn-system", "lifecycle-webhook-service", answers=True)
-    keptn = Observed(
-        Ours(OURS),
-        registrations=(
-            Registration(Ref("mutatingwebhookconfiguration", "keptn"), KEPTN, (service,)),
-        ),
-        definitions=(
-            ReplacedDefinition("keptnapps", KEPTN, objects=1, conversion=service, is_injected=True),
-        ),
-        workloads=(
-            ReplacedWorkload(
-                Ref("deployment", "operator", "keptn-system"), KEPTN, "lifecycle", True
-            ),
-        ),
-        pods=(StuckPod("shop", "gated", 0), StuckPod("shop", "scheduled")),
-    )
-    theirs = "kubectl -n keptn-system"
-    assert [(step.code, step.commands[0].text) for step in plan(keptn)] == [
-        ("back-up", "kubectl get keptnapps --all-namespaces -o yaml > keptnapps.yaml"),
-        ("install", "make deploy-beside-keptn"),
-        ("silence", "kubectl label crd keptnapps keptn.sh/inject-cert-"),
-        ("stop", f"{theirs} delete deployment operator --ignore-not-found --cascade=foreground"),
-        ("take-over", "make deploy"),
-        ("free", "kubectl -n shop delete pod scheduled --ignore-not-found"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("role", "is_beside_keptn", "steps"),
-    [
-        ("metrics", False, ["install", "stop", "take-over"]),
-        ("certificates", True, ["install", "stop"]),
-    ],
-)
-def test_an_installation_for_different_settings_decides_whether_to_take_over(
-    role, is_beside_keptn, steps
-):
-    """Either Keptn's operator still runs and is replaced later, or one installation suffices."""
-    ours = Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=is_beside_keptn)
-    deployment = Ref("deployment", role, "keptn-system")
-    setting = Setting("lifecycle.promotionTasks", "true", "PROMOTION_TASKS_ENABLED", "false")
-    observed = Observed(
-        ours,
-        workloads=(ReplacedWorkload(deployment, KEPTN, role, is_ready=role == "metrics"),),
-        keptn=KeptnFacts((setting,)),
-    )
-    assert codes(plan(observed)) == steps
-
-
 @settings(max_examples=cases(100))
 @given(clusters())
 def test_findings_are_sorted_by_severity_and_blocking_ones_have_a_command(observed):
@@ -470,110 +420,93 @@ def test_no_command_names_a_pod_whose_check_failed(observed):
     assert failed & {argument for command in commands for argument in command.arguments} == set()
 
 
-def test_a_metrics_operator_is_migrated_like_the_other():
-    service = CalledService("keptn-system", "metrics-operator-service", answers=True)
-    keptn = Observed(
+SERVED = Ours(OURS, is_ready=True, is_registered=True)
+BESIDE = replace(SERVED, is_beside_keptn=True)
+LIFECYCLE = CalledService("keptn-system", "lifecycle-webhook-service", answers=True)
+METRICS = CalledService("keptn-system", "metrics-operator-service", answers=True)
+RELEASED = ReplacedDefinition("policies.example.com", KUPID, release="keptn/keptn")
+
+
+def work(role, *, is_ready=True, system=KEPTN):
+    return ReplacedWorkload(Ref("deployment", role, f"{system}-system"), system, role, is_ready)
+
+
+def registered(system, *services, **fields):
+    return Registration(Ref("mutatingwebhookconfiguration", system), system, services, **fields)
+
+
+CLUSTERS = {
+    "nothing": Observed(Ours(OURS)),
+    "a running Keptn": Observed(
         Ours(OURS),
-        workloads=(
-            ReplacedWorkload(
-                Ref("deployment", "metrics-operator", "keptn-system"), KEPTN, "metrics", True
+        registrations=(registered(KEPTN, LIFECYCLE),),
+        definitions=(
+            ReplacedDefinition(
+                "keptnapps", KEPTN, objects=1, conversion=LIFECYCLE, is_injected=True
             ),
         ),
+        workloads=(work("lifecycle"),),
+        pods=(StuckPod("shop", "gated", 0), StuckPod("shop", "scheduled")),
+    ),
+    "a metrics-operator, whose APIService leads to us in the end": Observed(
+        Ours(OURS),
+        workloads=(work("metrics"),),
         leftovers=(
-            Leftover(METRICS_API, KEPTN, service),
-            Leftover(Ref("service", service.name, service.namespace), KEPTN),
+            Leftover(METRICS_API, KEPTN, METRICS),
+            Leftover(Ref("service", METRICS.name, METRICS.namespace), KEPTN),
         ),
-    )
-    theirs = "kubectl -n keptn-system delete"
-    assert [(step.code, step.commands[0].text) for step in plan(keptn)] == [
-        ("install", "make deploy-beside-keptn"),
-        (
-            "stop",
-            f"{theirs} deployment metrics-operator --ignore-not-found --cascade=foreground",
-        ),
-        ("take-over", "make deploy"),
-        # The APIService leads to us by then.
-        ("remove", f"{theirs} service metrics-operator-service --ignore-not-found"),
-    ]
-    told = [(finding.code, finding.severity) for finding in findings(keptn)]
-    assert told[:2] == [("keptn-running", "change"), ("metrics-address", "change")]
-    both = replace(keptn, ours=Ours(OURS, is_ready=True, is_registered=True))
-    (danger, *_) = findings(both)
-    assert (danger.code, danger.object) == ("both-at-work", "Keptn's metrics-operator")
+    ),
+    "a metrics-operator beside us": Observed(SERVED, workloads=(work("metrics"),)),
+    "an APIService that does not lead to us": Observed(
+        SERVED, leftovers=(Leftover(METRICS_API, KEPTN, replace(METRICS, answers=False)),)
+    ),
+    "a lifecycle-operator beside us": Observed(SERVED, workloads=(work("lifecycle"),)),
+    "a lifecycle-operator that we leave its work to": Observed(
+        BESIDE, workloads=(work("lifecycle"),)
+    ),
+    "a stopped Keptn that we leave its work to": Observed(BESIDE),
+    "other settings, and a running operator": Observed(
+        SERVED, workloads=(work("metrics"),), keptn=KeptnFacts((PROMOTION,))
+    ),
+    "other settings, and an operator that has stopped": Observed(
+        BESIDE, workloads=(work("certificates", is_ready=False),), keptn=KeptnFacts((PROMOTION,))
+    ),
+    "a gated pod": Observed(Ours(OURS), pods=(StuckPod("shop", "ledger-0", 1, is_annotated=True),)),
+    "a gated pod without annotations, and we serve": Observed(
+        SERVED, pods=(StuckPod("shop", "ledger-0", 0),)
+    ),
+    "a pod of a scheduler that is gone": Observed(
+        Ours(OURS, is_ready=True), pods=(StuckPod("shop", "ledger-0"),)
+    ),
+    "such a pod without an owner": Observed(
+        Ours(OURS), pods=(StuckPod("shop", "ledger-0", is_owned=False),)
+    ),
+    "policies that are not applied": Observed(
+        Ours(OURS), definitions=(ReplacedDefinition("policies", KUPID, objects=2),)
+    ),
+    "policies that kupid applies": Observed(
+        Ours(OURS),
+        definitions=(ReplacedDefinition("policies", KUPID, objects=2),),
+        workloads=(work(KUPID, system=KUPID),),
+    ),
+    "a registered kupid beside us": Observed(SERVED, registrations=(registered(KUPID),)),
+    "definitions of a Helm release": Observed(
+        Ours(OURS), definitions=(RELEASED,), workloads=(work(KUPID, system=KUPID, is_ready=False),)
+    ),
+    "definitions of a Helm release beside a running Keptn": Observed(
+        Ours(OURS), definitions=(RELEASED,), workloads=(work("lifecycle"),)
+    ),
+    "definitions of a Helm release with cert-manager": Observed(
+        Ours(OURS),
+        definitions=(RELEASED,),
+        registrations=(registered(KUPID, of_certmanager=True),),
+    ),
+}
 
 
-def test_an_apiservice_that_is_not_directed_to_us_is_deleted():
-    service = CalledService("keptn-system", "metrics-operator-service", answers=False)
-    ours = Ours(OURS, is_ready=True, is_registered=True)
-    left = Observed(ours, leftovers=(Leftover(METRICS_API, KEPTN, service),))
-    (step,) = plan(left)
-    assert [command.text for command in step.commands] == [delete(METRICS_API).text]
-
-
-def test_an_empty_cluster_has_nothing_to_say():
-    assert findings(Observed(Ours(OURS))) == ()
-    assert plan(Observed(Ours(OURS))) == ()
-
-
-def test_gated_pods_are_no_finding_once_harbourmaster_serves():
-    observed = Observed(Ours(OURS), pods=(StuckPod("shop", "ledger-0", 0),))
-    assert codes(plan(observed)) == []
-    (problem,) = findings(observed)
-    assert (problem.code, problem.severity) == ("pod-gated", "blocking")
-    served = replace(observed, ours=Ours(OURS, is_ready=True, is_registered=True))
-    assert findings(served) == ()
-
-
-def test_a_pod_that_waits_for_a_removed_scheduler_is_released():
-    observed = Observed(Ours(OURS, is_ready=True), pods=(StuckPod("shop", "ledger-0"),))
-    assert codes(plan(observed)) == ["free"]
-    assert [finding.code for finding in findings(observed)] == ["pod-unscheduled"]
-
-
-def test_two_that_start_tasks_are_a_danger():
-    keptn = (
-        ReplacedWorkload(Ref("deployment", "operator", "keptn"), KEPTN, "lifecycle", is_ready=True),
-    )
-    both = Observed(Ours(OURS, is_ready=True, is_registered=True), workloads=keptn)
-    (running, *_) = findings(both)
-    assert (running.code, running.severity) == ("both-at-work", "danger")
-    beside = replace(both, ours=Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=True))
-    assert [finding.code for finding in findings(beside)] == ["keptn-running", "deployment"]
-    stopped = replace(beside, workloads=())
-    (waits,) = findings(stopped)
-    assert (waits.code, waits.severity) == ("keptn-stopped", "blocking")
-    assert codes(plan(stopped)) == ["take-over"]
-
-
-@pytest.mark.parametrize(
-    ("pod", "command"),
-    [
-        (
-            StuckPod("shop", "ledger-0", 1, is_annotated=True),
-            (
-                "kubectl -n shop patch pod ledger-0 --type=json -p '["
-                '{"op":"test","path":"/spec/schedulingGates/1/name","value":"keptn-prechecks-gate"},'
-                '{"op":"remove","path":"/spec/schedulingGates/1"},'
-                '{"op":"add","path":"/metadata/annotations/keptn.sh~1scheduling-gate-removed",'
-                '"value":"true"}]\''
-            ),
-        ),
-        (StuckPod("shop", "ledger-0"), "kubectl -n shop delete pod ledger-0 --ignore-not-found"),
-    ],
-    ids=["gate", "scheduler"],
-)
-def test_a_pod_is_released_by_one_command(pod, command):
-    (problem,) = findings(Observed(Ours(OURS), pods=(pod,)))
-    assert problem.command.text == command
-
-
-def test_a_pod_without_an_owner_is_saved_before_it_is_deleted():
-    pod = StuckPod("shop", "ledger-0", is_owned=False)
-    (step,) = plan(Observed(Ours(OURS), pods=(pod,)))
-    assert [command.text for command in step.commands] == [
-        "kubectl -n shop get pod ledger-0 -o yaml > pod-shop-ledger-0.yaml",
-        "kubectl -n shop delete pod ledger-0 --ignore-not-found",
-    ]
+@pytest.mark.parametrize("observed", CLUSTERS.values(), ids=CLUSTERS)
+def test_what_is_printed_about_a_cluster(observed, assert_golden):
+    assert_golden([*_finding_lines(findings(observed), ()), *_step_lines(plan(observed), ())])
 
 
 @settings(max_examples=cases(100))
@@ -586,42 +519,3 @@ def test_unread_objects_are_not_put_at_risk(observed):
 def test_hostile_names_are_quoted():
     ref = Ref("clusterrole", "x; rm -rf ~ $(id)")
     assert delete(ref).text == ("kubectl delete clusterrole 'x; rm -rf ~ $(id)' --ignore-not-found")
-
-
-@pytest.mark.parametrize(
-    ("workloads", "registrations", "values"),
-    [
-        ((), (), ""),
-        (
-            (ReplacedWorkload(LIFECYCLE_OPERATOR, KEPTN, "lifecycle", is_ready=True),),
-            (),
-            " --set besideKeptn=true",
-        ),
-        (
-            (),
-            (
-                Registration(
-                    Ref("mutatingwebhookconfiguration", "kupid"), KUPID, (), of_certmanager=True
-                ),
-            ),
-            " --set certificates=certManager",
-        ),
-    ],
-)
-def test_for_definitions_of_a_helm_release_helm_takes_ownership(workloads, registrations, values):
-    kupid = ReplacedWorkload(Ref("deployment", "kupid", "kupid-system"), KUPID, "kupid")
-    definition = ReplacedDefinition("policies.example.com", KUPID, release="keptn/keptn")
-    observed = Observed(
-        Ours(OURS),
-        registrations=registrations,
-        definitions=(definition,),
-        workloads=(kupid, *workloads),
-    )
-    whys = {step.code: step.why for step in plan(observed)}
-    assert whys.pop("install").endswith(
-        "; by Helm instead, as definitions belong to another release: helm install harbourmaster"
-        f" harbourmaster-VERSION.tgz --namespace {OURS} --create-namespace --take-ownership{values}"
-    )
-    assert not any("helm install" in why for why in whys.values())
-    unreleased = replace(observed, definitions=(replace(definition, release=""),))
-    assert not any("helm install" in step.why for step in plan(unreleased))

@@ -33,18 +33,6 @@ def validate(tmp_path, capsys):
     return start
 
 
-@pytest.fixture
-def findings(validate):
-    """Return the severity, object, field, message and remedy of each finding."""
-
-    def start(*given):
-        _, out, _ = validate(list(given), "-o", "json")
-        names = ("severity", "object", "field", "message", "remedy")
-        return [tuple(finding[name] for name in names) for finding in json.loads(out)["findings"]]
-
-    return start
-
-
 def keptn(kind, **spec):
     return {
         "apiVersion": f"{'metrics' if kind == 'KeptnMetric' else 'lifecycle'}.keptn.sh/v1",
@@ -107,180 +95,119 @@ def test_items_of_a_list_have_lines_of_their_own(validate):
     assert out.startswith(f"{line}: error: Deployment ...: metadata.name: Required value: set it\n")
 
 
-@pytest.mark.parametrize(
-    ("result", "field", "message", "remedy"),
-    [
-        (
-            {**policy(), "kind": "PodSchedulingPolice"},
-            "kind",
-            "kupid.gardener.cloud has no kind PodSchedulingPolice",
-            'did you mean "PodSchedulingPolicy"?',
-        ),
-        (
-            {**policy(), "apiVersion": "kupid.gardener.cloud/v1"},
-            "apiVersion",
-            "PodSchedulingPolicy has no version v1",
-            "use v1alpha1",
-        ),
-        (policy(namespaceSelector={}), "spec.namespaceSelector", "unknown field", "remove it"),
-        (
-            cluster_policy(tolerations=[{"key": 5}]),
-            "spec.tolerations[0].key",
-            "Invalid value: 5",
-            "must be of the type string",
-        ),
-        (
-            cluster_policy(tolerations=[{"operator": "Equals"}]),
-            "spec.tolerations[0].operator",
-            'Unsupported value: "Equals"',
-            'supported values: "Equal", "Exists"',
-        ),
-        (
-            keptn("KeptnMetric", query="a", fetchIntervalSeconds=5),
-            "spec.provider",
-            "Required value",
-            "set it",
-        ),
-        (
-            keptn("KeptnTaskDefinition", container={}, retries=True),
-            "spec.retries",
-            "Invalid value: true",
-            "must be of the type integer",
-        ),
-        (
-            {**keptn("KeptnApp", version="1"), "metadata": {"name": "a", "lables": {}}},
-            "metadata.lables",
-            "unknown field",
-            'did you mean "labels"?',
-        ),
-        (
-            workload(tolerations="all"),
-            "spec.template.spec.tolerations",
-            "expected array, got string",
-            "",
-        ),
+def placed(**spec):
+    """A Cluster of placement."""
+    return {**keptn("Cluster", **spec), "apiVersion": "placement.harbourmaster.dev/v1alpha1"}
+
+
+def evaluated(**fields):
+    """A definition of an evaluation with one objective."""
+    objective = {"keptnMetricRef": {"name": "m"}, "evaluationTarget": ">1"}
+    return keptn("KeptnEvaluationDefinition", **{"objectives": [objective], **fields})
+
+
+def metric(**fields):
+    spec = {"provider": {"name": "p"}, "query": "a", "fetchIntervalSeconds": 5.0, "range": None}
+    return keptn("KeptnMetric", **{**spec, **fields})
+
+
+def waiting(kind, **annotations):
+    """A Namespace, and a workload in it whose pods wait for an object of no kind."""
+    given = workload(kind)
+    spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
+    waits = {"gates.harbourmaster.dev/wait-for": "jbo/migrate"}
+    (given if kind == "Pod" else spec["template"])["metadata"]["annotations"] = waits
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    space["metadata"]["annotations"] = annotations
+    return space, given
+
+
+CHECK = keptn("KeptnTaskDefinition", container={"name": "a", "image": "a"})
+CHECK["metadata"]["name"] = "check"
+ENABLED = {"keptn.sh/lifecycle-toolkit": "enabled"}
+MISSPELT = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "a", "annotations": {"keptn.sh/lifecycle-toolkit": "on"}},
+}
+SSD, HDD = ({"affinity": required({"disk": value})} for value in ("ssd", "hdd"))
+OBJECTS = {
+    "an unknown kind": [{**policy(), "kind": "PodSchedulingPolice"}],
+    "an unknown version": [{**policy(), "apiVersion": "kupid.gardener.cloud/v1"}],
+    "an unknown field": [policy(namespaceSelector={})],
+    "a number as a string": [cluster_policy(tolerations=[{"key": 5}])],
+    "an unsupported value": [cluster_policy(tolerations=[{"operator": "Equals"}])],
+    "a missing field": [keptn("KeptnMetric", query="a", fetchIntervalSeconds=5)],
+    "a boolean as a number": [keptn("KeptnTaskDefinition", container={}, retries=True)],
+    "a misspelt field of the metadata": [
+        {**keptn("KeptnApp", version="1"), "metadata": {"name": "a", "lables": {}}}
     ],
-)
-def test_what_an_api_server_or_admission_refuses_is_an_error(
-    findings, result, field, message, remedy
-):
-    those = [finding[2:] for finding in findings(result) if finding[0] == "error"]
-    assert (field, message, remedy) in those
-    assert len(those) == len(set(those))
-
-
-@pytest.mark.parametrize(
-    ("spec", "limit"),
-    [
-        ({"metrics": [{"name": "a", "weight": -1}, {"name": "b", "weight": 1}]}, "minimum is 0"),
-        ({"backoff": {"factor": 0.5}}, "minimum is 1"),
-        ({"metrics": [{"name": "a", "weight": 1, "scope": "All"}]}, 'enum is ["Global", "Name'),
-        ({"backoff": {"factor": 1, "limit": -2}}, "minimum is -1"),
+    "a string as a list": [workload(tolerations="all")],
+    "a weight below its minimum": [
+        placed(metrics=[{"name": "a", "weight": -1}, {"name": "b", "weight": 1}])
     ],
-)
-def test_limits_of_a_definition_are_checked(findings, spec, limit):
-    manifest = {**keptn("Cluster", **spec), "apiVersion": "placement.harbourmaster.dev/v1alpha1"}
-    assert any(finding[4].startswith(limit) for finding in findings(manifest))
-
-
-def test_a_text_must_match_the_pattern_of_its_definition(findings):
-    objective = {"keptnMetricRef": {"name": "m", "namespace": "a"}, "evaluationTarget": ">1"}
-    manifest = keptn("KeptnEvaluationDefinition", objectives=[objective], retryInterval="soon")
-    assert findings(manifest)[0][2:4] == ("spec.retryInterval", 'Invalid value: "soon"')
-    assert findings(manifest)[0][4].startswith('pattern is "^0|')
-
-
-def test_a_second_object_of_the_same_name_is_an_error(validate, tmp_path):
-    _, out, _ = validate([workload(), workload(kind="StatefulSet"), workload()])
-    (line,) = [line for line in out.splitlines() if "twice" in line]
-    assert line.endswith(": metadata.name: defined twice: remove it here or in 1")
-    assert (
-        validate([{"kind": "Pod", "apiVersion": "v1", "metadata": {"generateName": "a-"}}] * 2)[0]
-        == 0
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "message"),
-    [
-        (
-            with_tasks(workload(), key="keptn.sh/pre-deploymnt-tasks"),
-            "spec.template.metadata.annotations",
-            'key "keptn.sh/pre-deploymnt-tasks" is unknown and has no effect',
-        ),
-        (
-            {**with_tasks(workload(), " ,"), "apiVersion": "argoproj.io/v1", "kind": "Rollout"},
-            "spec.template.metadata.annotations",
-            f'key "{TASKS}" names no check',
-        ),
-        (
-            with_tasks(workload("Job"), "keptn", "keptn.sh/workload"),
-            "spec.template.metadata",
-            "pods of the kind Job are never checked",
-        ),
-        (
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": "a", "annotations": {"keptn.sh/lifecycle-toolkit": "on"}},
-            },
-            "",
-            'namespace "a" has no gates',
-        ),
+    "a factor below its minimum": [placed(backoff={"factor": 0.5})],
+    "a limit below its minimum": [placed(backoff={"factor": 1, "limit": -2})],
+    "a value that is not in an enum": [
+        placed(metrics=[{"name": "a", "weight": 1, "scope": "All"}])
     ],
-)
-def test_mistakes_with_gates_are_warnings(validate, findings, given, field, message):
-    ((severity, _, *rest, remedy),) = findings(given)
-    assert (severity, *rest) == ("warning", field, message)
-    assert remedy
-    assert validate([given])[0] == 0
-
-
-def test_a_policy_that_contradicts_a_workload_is_a_warning(findings):
-    result, two = ({"affinity": required({"disk": value})} for value in ("ssd", "hdd"))
-    ((severity, subject, *_, message, _),) = findings(cluster_policy(**result), workload(**two))
-    assert (severity, subject) == ("warning", "Deployment web")
-    assert message.endswith(" c1 requires disk In [ssd], the pod disk In [hdd]")
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "name"),
-    [
-        (
-            with_tasks(workload()),
-            "spec.template.metadata.annotations",
-            'KeptnTaskDefinition "check"',
-        ),
-        (keptn("KeptnAppContext", promotionTasks=["a"]), "spec.promotionTasks", "KeptnTaskDef"),
-        (
-            keptn(
-                "KeptnEvaluationDefinition",
-                objectives=[{"keptnMetricRef": {"name": "m"}, "evaluationTarget": ">1"}],
-            ),
-            "spec.objectives[0].keptnMetricRef",
-            'KeptnMetric "m"',
-        ),
-        (
-            {
-                **keptn("Cluster", metrics=[{"name": "m", "weight": 1, "scope": "Namespaced"}]),
-                "apiVersion": "placement.harbourmaster.dev/v1alpha1",
-            },
-            "spec.metrics",
-            'Metric "m"',
-        ),
+    "a text that does not match its pattern": [evaluated(retryInterval="soon")],
+    "two objects of one name": [workload(), workload(kind="StatefulSet"), workload()],
+    "two objects without a name": [
+        {"kind": "Pod", "apiVersion": "v1", "metadata": {"generateName": "a-"}}
+    ]
+    * 2,
+    "an unknown key of Keptn's": [with_tasks(workload(), key="keptn.sh/pre-deploymnt-tasks")],
+    "a key that names no check": [
+        {**with_tasks(workload(), " ,"), "apiVersion": "argoproj.io/v1", "kind": "Rollout"}
     ],
-)
-def test_a_definition_that_is_not_among_the_files_is_a_warning(findings, given, field, name):
-    ((severity, _, *rest, remedy),) = findings(given)
-    assert (severity, rest[0]) == ("warning", field)
-    assert rest[1].startswith(name)
-    assert remedy == "add it, or ignore this"
+    "keys on a kind that is never checked": [
+        with_tasks(workload("Job"), "keptn", "keptn.sh/workload")
+    ],
+    "a namespace that does not get gates": [MISSPELT],
+    "a policy that contradicts a workload": [cluster_policy(**SSD), workload(**HDD)],
+    "a task that is not among the files": [with_tasks(workload())],
+    "a task that is among the files": [with_tasks(workload()), CHECK],
+    "a promotion task that is not among the files": [
+        keptn("KeptnAppContext", promotionTasks=["a"])
+    ],
+    "a metric that is not among the files": [evaluated()],
+    "a metric of placement that is not among the files": [
+        placed(metrics=[{"name": "m", "weight": 1, "scope": "Namespaced"}])
+    ],
+    "a null, which is absent": [metric()],
+    "a null in the place of a required field": [metric(query=None)],
+    "a null in a list": [evaluated(objectives=[None])],
+    "a kind that is no string": [{**workload(), "kind": ["a"]}],
+    "an apiVersion that is no string": [{**workload(), "apiVersion": ["a"]}],
+    "a name that is no string": [{**workload("Job"), "metadata": {"name": 5}}],
+    "a pod that cannot be read": [{**workload("Pod"), "spec": "x"}],
+    "an object of others": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": 1}}
+    ],
+    **{
+        f"a wait that cannot be read of a {kind}{' with gates' * bool(annotations)}": waiting(
+            kind, **annotations
+        )
+        for kind in ("Pod", "Job", "CronJob", "Deployment")
+        for annotations in ({}, ENABLED)
+    },
+}
 
 
-def test_a_definition_among_the_files_is_not_missed(findings):
-    definition = keptn("KeptnTaskDefinition", container={"name": "a", "image": "a"})
-    definition["metadata"]["name"] = "check"
-    assert findings(with_tasks(workload()), definition) == []
+@pytest.mark.parametrize("objects", OBJECTS.values(), ids=OBJECTS)
+def test_what_is_found(validate, objects, assert_golden):
+    code, out, err = validate(list(objects))
+    assert (code, err) == (": error: " in out, "")
+    assert_golden(out.splitlines())
+
+
+def test_a_finding_has_its_message_and_its_remedy_apart(validate):
+    _, out, _ = validate([cluster_policy(tolerations=[{"operator": "Equals"}])], "-o", "json")
+    _, finding, *_ = json.loads(out)["findings"]
+    assert (finding["severity"], finding["field"]) == ("error", "spec.tolerations[0].operator")
+    assert finding["message"] == 'Unsupported value: "Equals"'
+    assert finding["remedy"] == 'supported values: "Equal", "Exists"'
 
 
 def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
@@ -299,11 +226,6 @@ def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
     assert lines == out.splitlines()[:2]
     assert "KeptnTaskDefinition" in two.find("system-out").text
     assert list(three) == []
-
-
-def test_other_objects_are_left_alone(validate):
-    result = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": 1}}
-    assert validate([result]) == (0, "1 object, 0 errors, 0 warnings\n", "")
 
 
 def test_nothing_to_check_is_not_a_success(tmp_path, capsys):
@@ -338,49 +260,8 @@ def test_a_kustomization_is_built(tmp_path, monkeypatch, capsys):
     assert "kubectl: No such file or directory" in capsys.readouterr().err
 
 
-def test_a_null_is_absent_as_for_an_api_server(findings):
-    spec = {"provider": {"name": "p"}, "query": "a", "fetchIntervalSeconds": 5.0, "range": None}
-    assert [finding[0] for finding in findings(keptn("KeptnMetric", **spec))] == ["warning"]
-    those = findings(keptn("KeptnMetric", **{**spec, "query": None}))
-    assert [row[2:4] for row in those if row[0] == "error"] == [("spec.query", "Required value")]
-    objectives = findings(keptn("KeptnEvaluationDefinition", objectives=[None]))
-    assert objectives[0][2:4] == ("spec.objectives[0]", "Invalid value: null")
-
-
-@pytest.mark.parametrize("field", ["kind", "apiVersion"])
-def test_a_kind_that_is_no_string_is_an_error(validate, field):
-    code, out, _ = validate([{**workload(), field: ["a"]}])
-    assert (code, out.splitlines()[0]) == (1, f"1: error: {field}: expected a string")
-
-
-def test_a_name_that_is_no_string_is_not_called_missing(findings):
-    manifest = findings({**workload("Job"), "metadata": {"name": 5}})
-    remedy = "put it in quotes, names are strings"
-    assert manifest == [("error", "Job ...", "metadata.name", "Invalid value: 5", remedy)]
-
-
-def test_a_pod_that_cannot_be_read_has_one_finding(findings):
-    manifest = findings({**workload("Pod"), "spec": "x"})
-    assert manifest == [("error", "Pod web", "spec", "expected object, got string", "")]
-
-
 def test_keys_are_strings_as_kubectl_reads_them(validate):
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {true: b, 1: c}}\n"
     assert validate(text)[0] == 0
     code, out, _ = validate(text.replace("true", "null"))
     assert (code, out.splitlines()[0]) == (1, "1: error: line 3: a key is null")
-
-
-@pytest.mark.parametrize("kind", ["Pod", "Job", "CronJob", "Deployment"])
-@pytest.mark.parametrize("annotations", [{}, {"keptn.sh/lifecycle-toolkit": "enabled"}])
-def test_a_wait_that_cannot_be_read_is_an_error_in_any_namespace(findings, kind, annotations):
-    given = workload(kind)
-    spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
-    result = given if kind == "Pod" else spec["template"]
-    result["metadata"]["annotations"] = {"gates.harbourmaster.dev/wait-for": "jbo/migrate"}
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
-    space["metadata"]["annotations"] = annotations
-    ((severity, subject, field, message, _),) = findings(space, given)
-    assert (severity, subject) == ("error", f"{kind} web")
-    assert field.endswith("metadata.annotations[gates.harbourmaster.dev/wait-for]")
-    assert message == '"jbo" is not a kind'
