@@ -17,11 +17,6 @@ def victims(account, pending=None):
     return candidate and sorted(victim.name for victim in candidate.victims)
 
 
-def test_a_pod_may_come_before_its_node():
-    account = cluster(pod("a", cpu=4), node("n1"))
-    assert victims(account) == ["a"]
-
-
 def test_a_bound_pod_is_not_pending():
     account = cluster(node("n1"))
     waiting = critical()
@@ -36,13 +31,6 @@ def test_a_finished_pod_uses_no_resources():
     account = cluster(node("n1"), pod("a", cpu=4))
     account.put_pod(pod("a", cpu=4, phase="Failed"))
     assert (names(account), list(account.pods()), victims(account)) == ([], [], [])
-
-
-def test_a_pod_may_change_its_node_and_its_requests():
-    account = cluster(node("n1"), node("n2"), pod("a", cpu=4), pod("b", "n2", cpu=4))
-    account.put_pod(pod("a", "n2", cpu=0))
-    assert (names(account), names(account, "n2")) == ([], ["a", "b"])
-    assert victims(account) == []
 
 
 def test_two_pods_of_one_name_are_two():
@@ -96,28 +84,6 @@ def test_a_new_selector_takes_other_pods():
     account.put_budget(budget("pdb", 0))
     account.remove_budget("default/pdb")
     assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
-
-
-def test_what_changes_between_slices_counts():
-    account = cluster(*(node(f"n{index:03}", 1) for index in range(300)))
-    for index in range(300):
-        account.put_pod(pod(f"p{index}", f"n{index:03}"))
-    steps = plan_in_slices(account, critical(), SETTINGS, NOW)
-    next(steps)
-    account.put_pod(pod("p0", "n000", priority=5))
-    account.remove_node("n001")
-    account.put_node(node("n999", 2))
-    account.put_pod(pod("p999", "n999", cpu=2, priority=-10))
-    account.put_pod(pod("p2", "n002", cpu=0.5))
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        sliced = end.value
-    whole = plan(account, critical(), SETTINGS, NOW)
-    assert sliced.candidate == whole.candidate
-    assert sliced.runners_up == whole.runners_up
-    assert (sliced.candidate.node, sliced.candidate.tier) == ("n002", 1)
 
 
 def test_a_slice_is_over_after_fifty_nodes():

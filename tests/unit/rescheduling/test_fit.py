@@ -25,6 +25,7 @@ from harbourmaster.rescheduling.model import (
     FitVerdict,
     HostPort,
     Node,
+    NodeRequirement,
     NodeTerm,
     PendingPod,
     Pod,
@@ -32,6 +33,8 @@ from harbourmaster.rescheduling.model import (
     Taint,
     Toleration,
 )
+from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field, matches
+from helpers.fit_cases import AMONG_DOMAINS, CASES, KNOWN, verdict
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
 EXISTS = Toleration(operator="Exists")
@@ -248,3 +251,93 @@ def test_a_taint_is_shown_as_kubectl_does():
     assert json.dumps([str(Taint("a", "b", "NoSchedule")), str(Taint("a", "", "NoExecute"))]) == (
         '["a=b:NoSchedule", "a:NoExecute"]'
     )
+
+
+POD = Pod(uid="u", namespace="shop", name="p")
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "expected"),
+    [
+        ("In", ("a",), True),
+        ("In", (), False),
+        ("In", ("a", "not a value"), False),
+        ("In", ("",), True),
+        ("NotIn", ("a", "b"), True),
+        ("NotIn", (), False),
+        ("NotIn", ("-a",), False),
+        ("Exists", (), True),
+        ("Exists", ("a",), False),
+        ("DoesNotExist", (), True),
+        ("DoesNotExist", ("a",), False),
+        ("Gt", ("1",), True),
+        ("Gt", ("01",), True),
+        ("Gt", (str(2**63 - 1),), True),
+        ("Gt", (str(2**63),), False),
+        ("Gt", ("1" * 5000,), False),
+        ("Gt", ("-1",), False),
+        ("Gt", ("1_0",), False),
+        ("Gt", ("\u0661",), False),
+        ("Gt", (" 1",), False),
+        ("Lt", ("1", "2"), False),
+        ("Lt", (), False),
+        ("Lt", ("1.5",), False),
+        ("Is", ("a",), False),
+        ("", ("a",), False),
+    ],
+)
+def test_valid_expressions_are_those_of_the_scheduler(operator, values, expected):
+    assert is_readable(NodeRequirement("example.com/a", operator, values)) is expected
+    assert not is_readable(NodeRequirement("no key", operator, values))
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "expected"),
+    [
+        ("metadata.name", "In", ("n",), True),
+        ("metadata.name", "NotIn", ("n",), True),
+        ("metadata.name", "Exists", ("n",), False),
+        ("metadata.name", "In", ("n", "m"), False),
+        ("metadata.name", "In", (), False),
+        ("spec.unschedulable", "In", ("n",), False),
+    ],
+)
+def test_fields_that_the_scheduler_can_read(key, operator, values, expected):
+    assert is_readable_field(NodeRequirement(key, operator, values)) is expected
+
+
+@pytest.mark.parametrize(
+    ("label", "operator", "expected"),
+    [
+        ("5", "Gt", False),
+        ("6", "Gt", True),
+        ("006", "Gt", True),
+        ("4", "Lt", True),
+        ("-4", "Lt", True),
+        ("+4", "Lt", True),
+        ("", "Lt", False),
+        ("4x", "Lt", False),
+        (str(2**63), "Gt", False),
+        (str(-(2**63)), "Lt", True),
+        (str(-(2**63) - 1), "Lt", False),
+    ],
+)
+def test_numbers(label, operator, expected):
+    term = NodeTerm((NodeRequirement("size", operator, ("5",)),))
+    pending = PendingPod(pod=POD, node_terms=(term,))
+    assert matches(pending, Node(name="n", labels={"size": label})) is expected
+
+
+@pytest.mark.parametrize("case", [*CASES, *AMONG_DOMAINS], ids=lambda case: case.name)
+def test_the_verdict_is_that_of_the_scheduler(case):
+    node, present, pod = case.on("fit-1")
+    for present_pod in present:
+        if present_pod.pop("leaving", False):
+            present_pod["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    judged = verdict(node, case.others_on("fit-1"), present, pod, KNOWN)
+    assert (judged.fits, bool(judged.reasons)) == (case.fits, not case.fits), judged.reasons
+
+
+def test_names_are_unique():
+    names = [case.name for case in (*CASES, *AMONG_DOMAINS)]
+    assert len(set(names)) == len(names)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.selectors import EVERYTHING
 from harbourmaster.rescheduling.fit import UNKNOWN_DOMAINS, fits
 from harbourmaster.rescheduling.model import (
     NodeRequirement,
     NodeTerm,
-    SpreadConstraint,
 )
-from harbourmaster.rescheduling.plans import PlannerSettings
 from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM
-from helpers.planning import apart, cluster, critical, going, node, planned, pod, spread, taint
+from helpers.planning import apart, cluster, critical, going, node, planned, pod, spread
 
 ZONE, HOST = "zone", "kubernetes.io/hostname"
 APP = {"app": "dns"}
@@ -47,78 +43,12 @@ def test_a_zone_with_more_pods_than_the_others_is_excluded():
     assert plan.reasons == {NO_ROOM: 1}
 
 
-def test_pods_of_the_whole_zone_count():
-    objects = [*zones("x", "x", "y"), of_app("a", "n2"), pod("w", "n3", cpu=2)]
-    assert planned(*objects, pending=spreading()).candidate.node == "n3"
-
-
 def test_a_matching_pod_on_the_node_moves_where_the_spread_demands_it():
     """The plan does not evict the other pod, though it is as large and less important."""
     objects = [*zones("x", "y"), of_app("a", "n1", is_critical=False, priority=9), pod("v", "n1")]
     objects += [pod("k", "n2", cpu=2, is_critical=True)]
     plan = planned(*objects, pending=spreading(cpu=0.5))
     assert (plan.candidate.node, going(plan.candidate)) == ("n1", ["a"])
-
-
-def test_what_does_not_count():
-    """Pods of other namespaces, with other labels or that terminate do not count."""
-    objects = [
-        *zones("x", "y"),
-        of_app("a", "n1", namespace="default"),
-        of_app("b", "n1", labels={"app": "web"}),
-        of_app("c", "n1", deletion=1e9),
-    ]
-    assert planned(*objects, pending=spreading()).candidate.node == "n1"
-
-
-def test_nodes_without_the_topology_label_are_excluded_and_no_domain():
-    objects = [
-        node("n1", 2),
-        node("n2", 2, labels={ZONE: "x"}),
-        of_app("a", "n2"),
-    ]
-    plan = planned(*objects, pending=spreading())
-    # The only domain is never behind another one.
-    assert (plan.candidate.node, plan.reasons) == ("n2", {NO_ROOM: 1})
-
-
-@pytest.mark.parametrize(("domains", "is_found"), [(1, True), (2, True), (3, False)])
-def test_with_fewer_domains_than_the_least_one_pod_in_each_is_the_limit(domains, is_found):
-    objects = [*zones("x", "y"), of_app("a", "n1"), of_app("b", "n2")]
-    plan = planned(*objects, pending=spreading(spread(APP, ZONE, min_domains=domains)))
-    assert (plan.candidate is not None) is is_found
-
-
-def test_a_larger_skew_is_allowed_as_it_says():
-    objects = [*zones("x", "y", taints=()), of_app("a", "n1"), pod("k", "n2", 2, is_critical=True)]
-    for skew, is_found in ((1, False), (2, True)):
-        plan = planned(*objects, pending=spreading(spread(APP, ZONE, max_skew=skew)))
-        assert (plan.candidate is not None) is is_found
-
-
-@pytest.mark.parametrize(
-    ("fields", "is_found"),
-    [({}, True), ({"honors_affinity": False}, False)],
-)
-def test_nodes_that_are_not_selected_are_domains_only_where_it_says_so(fields, is_found):
-    objects = [*zones("x"), node("n2", 2, labels={ZONE: "y", "disk": "hdd"}), of_app("a", "n1")]
-    terms = (NodeTerm((NodeRequirement("disk", "DoesNotExist"),)),)
-    pending = spreading(spread(APP, ZONE, **fields), node_terms=terms)
-    assert (planned(*objects, pending=pending).candidate is not None) is is_found
-
-
-@pytest.mark.parametrize(("fields", "is_found"), [({}, False), ({"honors_taints": True}, True)])
-def test_tainted_nodes_are_domains_unless_it_says_otherwise(fields, is_found):
-    tainted = node("n2", 2, labels={ZONE: "y"}, taints=(taint("dedicated"),))
-    objects = [*zones("x"), tainted, of_app("a", "n1")]
-    plan = planned(*objects, pending=spreading(spread(APP, ZONE, **fields)))
-    assert (plan.candidate is not None) is is_found
-
-
-def test_a_selector_of_everything_counts_nobody_but_the_pod():
-    everything = SpreadConstraint(topology_key=ZONE, selector=EVERYTHING)
-    objects = [*zones("x", "y"), of_app("a", "n1"), pod("k", "n2", 2, is_critical=True)]
-    assert planned(*objects, pending=spreading(everything)).candidate.node == "n1"
 
 
 def test_room_that_is_kept_for_others_counts():
@@ -144,11 +74,6 @@ def test_only_a_node_with_such_a_pod_is_used():
     assert plan.reasons == {NOT_NEAR: 1}
 
 
-def test_a_pod_of_the_same_zone_suffices():
-    objects = [*zones("x", "x", "y"), pod("a", "n2", cpu=2, labels=APP)]
-    assert planned(*objects, pending=near(apart(APP, ZONE))).candidate.node == "n1"
-
-
 def test_the_last_such_pod_of_the_domain_stays():
     """A pod stays though it is the least important one, and alone would make enough room."""
     objects = [
@@ -171,32 +96,6 @@ def test_it_may_move_where_another_one_stays_in_the_domain():
 def test_a_terminating_pod_is_not_near_for_long():
     leaving = pod("a", labels=APP, deletion=1e9, cpu=0.1)
     assert planned(node("n1", 2), leaving, pending=near()).candidate is None
-
-
-def test_all_terms_must_select_the_same_pod():
-    both = (apart(APP, HOST), apart({"tier": "front"}, HOST))
-    objects = [node("n1", 3), pod("a", labels=APP), pod("b", labels={"tier": "front"})]
-    assert planned(*objects, pending=near(*both)).candidate is None
-    objects.append(pod("c", labels={**APP, "tier": "front"}, cpu=0.5))
-    assert planned(*objects, pending=near(*both)).candidate.node == "n1"
-
-
-def test_the_first_pod_of_a_series_needs_no_other():
-    own = apart(APP, HOST, (OWN,))
-    first = near(own, labels=APP)
-    objects = [node("n1", 1), pod("v"), node("n2", 1), pod("k", "n2", is_critical=True)]
-    assert planned(*objects, pending=first).candidate.node == "n1"
-    assert planned(*objects, pending=near(own)).candidate is None
-    # With another one elsewhere, it is not the first.
-    objects.append(of_app("a", "n2", cpu=0))
-    assert planned(*objects, pending=first).candidate is None
-
-
-def test_a_node_without_the_label_is_in_no_domain():
-    assert (
-        planned(node("n1", 2), pod("a", labels=APP), pending=near(apart(APP, ZONE))).candidate
-        is None
-    )
 
 
 def test_without_other_nodes_neither_is_judged():
@@ -243,13 +142,6 @@ def test_pods_without_a_claim_move_before_one_with_a_claim():
     plan = planned(*objects)
     assert going(plan.candidate) == ["b"]
     assert not plan.candidate.victims[0].has_claim
-
-
-def test_a_pod_without_a_controller_is_worse_than_one_with_a_claim():
-    objects = [node("n1", 2), pod("a", has_claim=True), pod("b", bare=True)]
-    assert going(planned(*objects).candidate) == ["a"]
-    settings = PlannerSettings(score_order="priorityFirst")
-    assert going(planned(*objects, settings=settings).candidate) == ["a"]
 
 
 def test_the_cluster_s_own_order_makes_no_difference_to_what_is_counted():
