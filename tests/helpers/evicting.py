@@ -228,12 +228,12 @@ def told(api):
     return [event["reason"] for event in api.objects.all(EVENTS).values()]
 
 
-def full(api):
+def full(api, **critical):
     """A node of two CPUs, two pods that take them, and a critical one that waits; its uid."""
     api.add_node()
     for name in ("v0", "v1"):
         api.add_pod(name)
-    return api.add_critical()
+    return api.add_critical(**critical)
 
 
 def budget(api, name="of-all", *, allowed, labels=None):

@@ -6,9 +6,12 @@ import sys
 import pytest
 
 from harbourmaster.api.decoding import describe
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller.process import run
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.process import run_process
+from helpers.processes import observed
+from helpers.tracing import Collector, attributes
 
 KUBECONFIG = """
 apiVersion: v1
@@ -77,3 +80,20 @@ def test_it_is_a_module_to_run():
     command = [sys.executable, "-m", "harbourmaster.controller", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--certificates-adopt-secret" in done.stdout
+
+
+@pytest.mark.slow
+async def test_the_process_counts_its_requests_and_traces_its_work(api, tmp_path):
+    api.put(NAMESPACES, {"metadata": {"name": "harbour"}})
+    async with Collector() as collector:
+        flags = (f"--tracing-endpoint={collector.url}", "--tracing-sample-ratio=1")
+        async with observed("controller", tmp_path, api.port, *flags) as process:
+            health = (await process.event("started"))["health"]
+            listed = 'harbourmaster_api_requests_total{code="200",verb="list"}'
+            assert await process.metric(health, listed) >= 1
+            assert await process.metric(health, "harbourmaster_event_loop_lag_seconds") >= 0
+            span, resource = await collector.until(lambda span: span.name == "reconcile")
+            assert await process.end() == 0
+    assert attributes(span)["harbourmaster.controller"] == "registration"
+    assert resource["service.name"] == "harbourmaster-controller"
+    assert resource["service.instance.id"] == "controller-1"

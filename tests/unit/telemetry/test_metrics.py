@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harbourmaster.telemetry.metrics import (
-    create_metrics,
-    set_certificate_expiry,
-)
+from harbourmaster.telemetry.api_metrics import RequestCounters
+from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
 from harbourmaster.webhook.verdict import OUTCOMES
 
 KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
@@ -118,3 +116,29 @@ def test_two_processes_worth_of_metrics_share_nothing(metrics):
     metrics.admission.durations["invalid"].observe(0.001)
     separate = create_metrics("2", OUTCOMES)
     assert separate.registry.get_sample_value("kupid_aggr_requests_total", {"type": "denied"}) == 0
+
+
+def test_requests_are_counted_by_verb_and_code():
+    registry = CollectorRegistry()
+    calls = RequestCounters(registry)
+    calls.note("list", 200, 0.02)
+    calls.note("list", 200, 0.2)
+    calls.note("watch", 410, 0.001)
+    calls.note("watch", 0, 5.0)
+    counts = {
+        (verb, code): registry.get_sample_value(
+            "harbourmaster_api_requests_total", {"verb": verb, "code": code}
+        )
+        for verb, code in (("list", "200"), ("watch", "410"), ("watch", "none"))
+    }
+    assert list(counts.values()) == [2, 1, 1]
+    assert (
+        registry.get_sample_value(
+            "harbourmaster_api_request_duration_seconds_sum", {"verb": "watch"}
+        )
+        == 5.001
+    )
+    below = {"verb": "list", "le": "0.025"}
+    assert (
+        registry.get_sample_value("harbourmaster_api_request_duration_seconds_bucket", below) == 1
+    )

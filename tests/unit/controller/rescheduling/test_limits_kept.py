@@ -41,10 +41,7 @@ def order(api, *parts):
 async def test_what_is_spent_is_written_once_for_a_plan_and_before_its_evictions(
     api, make_controller
 ):
-    api.add_node()
-    for name in ("v0", "v1"):
-        api.add_pod(name)
-    api.add_critical(cpu="2")
+    full(api, cpu="2")
     async with leading(make_controller()):
         await until(lambda: len(api.evictions) == 2)
     paths = order(api, f"/leases/{LEASE}", "/eviction")
@@ -62,12 +59,6 @@ async def test_after_a_restart_the_budgets_are_not_full_again(api, make_controll
     async with leading(make_controller(**limits)):
         await until(lambda: "RescheduleDelayed" in told(api))
     assert len(api.evictions) == 1
-
-
-async def test_without_a_record_the_budgets_are_full(api, make_controller):
-    full(api)
-    async with leading(make_controller(evictionsPerHour=1)):
-        await until(api.evicted)
 
 
 async def test_what_was_spent_long_ago_is_no_longer_missing(api, make_controller):

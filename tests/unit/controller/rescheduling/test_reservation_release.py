@@ -12,16 +12,10 @@ from harbourmaster.api.resources import SELF_ACCESS_REVIEWS
 from harbourmaster.controller.rescheduling.node_writer import start
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
-from helpers.evicting import ANNOTATION, HOME, KEY, EvictingApi, until
+from helpers.evicting import ANNOTATION, HOME, KEY, until
 
 OURS = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}
 FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
-
-
-@pytest.fixture
-async def api():
-    async with EvictingApi() as evicting_api:
-        yield evicting_api
 
 
 @contextlib.asynccontextmanager
