@@ -12,9 +12,10 @@ from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS,
 from helpers.fake_api import FakeApi
 from helpers.fake_store import StatusError, status
 from helpers.patience import PATIENCE
+from helpers.rescheduling import objects
 
-KEY = "CriticalAddonsOnly"
-ANNOTATION = "rescheduler.harbourmaster.dev/reservations"
+KEY = objects.TAINT
+ANNOTATION = objects.RESERVATIONS
 HOME = "harbourmaster-system"
 QUICK = {
     "enabled": True,
@@ -118,57 +119,26 @@ class EvictingApi(FakeApi):
         self.objects._keep(PODS, (namespace, name), before, marked)
         return status(200, "")
 
-    def add_node(self, name="n1", cpu="2", **fields):
-        """A node that is ready; its uid."""
-        spec = {key: fields[key] for key in ("taints", "unschedulable") if key in fields}
-        metadata = {"name": name}
-        if "annotations" in fields:
-            metadata["annotations"] = fields["annotations"]
-        allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
-        ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable}
-        return self._made(NODES, {"metadata": metadata, "spec": spec, "status": ready})
+    def add_node(self, name="n1", cpu="2", *, annotations=None, **options):
+        """A node that is ready; its uid. ``options`` are those of ``objects.node``."""
+        manifest = objects.node(name, cpu, **options)
+        manifest["metadata"]["annotations"] = annotations or {}
+        return self._made(NODES, manifest)
 
-    def add_pod(self, name, node="n1", cpu="1", *, namespace="default", labels=None, **fields):
+    def add_pod(self, name, node="n1", cpu="1", **options):
         """A pod that runs on a node, and may be moved; its uid."""
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "of-r"}
-        owner["controller"] = True
-        return self._made(
-            PODS,
-            {
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "labels": labels or {},
-                    "ownerReferences": [owner],
-                },
-                "spec": {**_spec(cpu), "nodeName": node, **fields},
-                "status": {
-                    "phase": "Running",
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                },
-            },
-        )
+        manifest = objects.removable(name, node, cpu, of="of-r", **options)
+        manifest["metadata"]["namespace"] = "default"
+        manifest["status"] = {"phase": "Running", "conditions": [objects.readiness(True)]}
+        return self._made(PODS, manifest)
 
-    def add_critical(self, name="c", cpu="1", *, tolerates=True, nominated=""):
+    def add_critical(self, name="c", cpu="1", *, tolerates=True):
         """A critical pod that waits; its uid."""
-        tolerations = [{"key": KEY, "operator": "Exists"}] if tolerates else []
+        manifest = objects.critical(name, None, cpu, tolerant=tolerates)
+        manifest["metadata"]["namespace"] = objects.CRITICAL
         unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        return self._made(
-            PODS,
-            {
-                "metadata": {
-                    "name": name,
-                    "namespace": "kube-system",
-                    "annotations": {"scheduler.alpha.kubernetes.io/critical-pod": ""},
-                },
-                "spec": {**_spec(cpu), "tolerations": tolerations},
-                "status": {
-                    "phase": "Pending",
-                    "conditions": [unschedulable],
-                    **({"nominatedNodeName": nominated} if nominated else {}),
-                },
-            },
-        )
+        manifest["status"] = {"phase": "Pending", "conditions": [unschedulable]}
+        return self._made(PODS, manifest)
 
     def bind(self, name="c", node="n1"):
         """Do what the scheduler does."""
@@ -196,9 +166,7 @@ class EvictingApi(FakeApi):
 
     def is_clean(self, node="n1"):
         """Whether nothing of ours is on a node."""
-        values = [taint.get("value", "") for taint in self.taints(node)]
-        notes = self.get(NODES, node)["metadata"].get("annotations") or {}
-        return ANNOTATION not in notes and not any(value.startswith("resched.") for value in values)
+        return objects.is_clean(self.get(NODES, node))
 
     def evicted(self):
         """The names of the pods whose eviction was asked for, in order."""
@@ -218,11 +186,6 @@ class EvictingApi(FakeApi):
         return self.put(resource, obj)["metadata"]["uid"]
 
 
-def _spec(cpu):
-    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
-    return {"containers": [container], "terminationGracePeriodSeconds": 5}
-
-
 def told(api):
     """The reasons of the events, in order."""
     return [event["reason"] for event in api.objects.all(EVENTS).values()]
@@ -238,20 +201,11 @@ def full(api, **critical):
 
 def budget(api, name="of-all", *, allowed, labels=None):
     """A disruption budget that allows so many; without labels for all of the namespace."""
-    api.put(
-        DISRUPTION_BUDGETS,
-        {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"selector": {"matchLabels": labels} if labels else {}, "minAvailable": 1},
-            "status": {
-                "observedGeneration": 1,
-                "disruptionsAllowed": allowed,
-                "currentHealthy": 2,
-                "desiredHealthy": 2,
-                "expectedPods": 2,
-            },
-        },
-    )
+    manifest = objects.budget(name, 1, labels)
+    manifest["metadata"]["namespace"] = "default"
+    healthy = {"currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 2}
+    manifest["status"] = {"observedGeneration": 1, "disruptionsAllowed": allowed, **healthy}
+    api.put(DISRUPTION_BUDGETS, manifest)
 
 
 async def until(condition, patience=PATIENCE):

@@ -109,7 +109,7 @@ def pod(name, cpu=1, *, labels=None, annotations=None, requests=None, ports=(), 
 
 
 def critical(name, case, cpu=1, *, annotated=True, tolerant=True, selector=None, **options):
-    """A critical pod of ``kube-system`` for the nodes of a case."""
+    """A critical pod of ``kube-system`` for the nodes of a case, or for all nodes."""
     manifest = pod(name, cpu, **options)
     if annotated:
         manifest["metadata"]["annotations"] = {
@@ -118,7 +118,8 @@ def critical(name, case, cpu=1, *, annotated=True, tolerant=True, selector=None,
         }
     if tolerant:
         manifest["spec"]["tolerations"] = [TOLERATED, *manifest["spec"].get("tolerations", ())]
-    manifest["spec"]["nodeSelector"] = {CASE: case, **(selector or {})}
+    of_case = {} if case is None else {CASE: case}
+    manifest["spec"]["nodeSelector"] = {**of_case, **(selector or {})}
     return manifest
 
 

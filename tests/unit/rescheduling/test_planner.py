@@ -41,7 +41,7 @@ class Case(NamedTuple):
     pending: PendingPod
     expected: tuple | None
     settings: PlannerSettings = SETTINGS
-    around: dict = {}  # noqa: RUF012 - nobody changes it
+    around: dict = {}  # noqa: RUF012 - no test changes it
 
     def plan(self):
         return planned(*self.objects, pending=self.pending, settings=self.settings, **self.around)

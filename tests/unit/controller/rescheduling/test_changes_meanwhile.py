@@ -311,7 +311,7 @@ def terminate(api, name, seconds, **status):
 async def deletions_beside_preemption(api, make_controller, reason, **settings):
     """Return the deletions made while a pod terminates on the nominated node for a reason."""
     api.add_node()
-    api.add_pod("v0", terminationGracePeriodSeconds=60)
+    api.add_pod("v0", grace=60)
     api.add_pod("v1")
     api.add_critical()
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}

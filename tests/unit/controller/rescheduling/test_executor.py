@@ -268,7 +268,7 @@ async def test_what_an_earlier_leader_began_is_gone_on_with(api, make_controller
 async def test_what_nobody_needs_goes_from_nodes_in_any_state(api, make_controller, text):
     taint = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}
     foreign = {"key": KEY, "value": "true", "effect": "NoSchedule"}
-    api.add_node("n1", taints=[taint], annotations={ANNOTATION: text}, unschedulable=True)
+    api.add_node("n1", taints=[taint], annotations={ANNOTATION: text}, cordoned=True)
     api.add_node("n2", taints=[taint])
     api.add_node("n3", taints=[foreign])
     api.add_node("n4", taints=[foreign], annotations={ANNOTATION: text})

@@ -1,22 +1,34 @@
+"""Objects that refer to a Service of ours carry our authorities: definitions and APIServices."""
+
 from __future__ import annotations
 
 import asyncio
 import base64
 import copy
 from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import DEFINITIONS
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration import certificates
-from harbourmaster.controller.registration.ca_injector import CONVERTED, decode_definition
+from harbourmaster.controller.registration.ca_injector import (
+    API_SERVICE,
+    CONVERSION,
+    CONVERTED,
+    SERVED,
+    decode_definition,
+)
+from harbourmaster.controller.registration.controller import names_of
+from harbourmaster.controller.settings import ControllerSettings
+from helpers.patience import PATIENCE
 from helpers.registration import CONFIGURATIONS, HOME, NAME, Registration, bundles_of, data_of
 
-APPS = "keptnapps.lifecycle.keptn.sh"
+APPS, VERSIONS = CONVERTED
+FIRST, SECOND = SERVED
 DEFINITIONS_PATH = "customresourcedefinitions"
-VERSIONS = "keptnappversions.lifecycle.keptn.sh"
 FOREIGN = base64.b64encode(create_authority(datetime.now(UTC)).certificate).decode()
 
 
@@ -39,13 +51,51 @@ def definition(name=APPS, service="harbourmaster-webhook", namespace=HOME, **cli
     }
 
 
-def client_of(stored):
-    return stored["spec"]["conversion"]["webhook"]["clientConfig"]
+def api_service(name=FIRST, service="harbourmaster-metrics", namespace=HOME, **spec):
+    version, _, group = name.partition(".")
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": {"name": service, "namespace": namespace, "port": 443},
+            **spec,
+        },
+    }
+
+
+class Kind(NamedTuple):
+    """A kind of objects with a caBundle, and how a test makes one."""
+
+    field: Any
+    names: tuple[str, str]
+    make: Any
+
+    def client_of(self, stored):
+        """Return the part with the Service and the caBundle."""
+        for key in self.field.path.split("/")[1:]:
+            stored = stored[key]
+        return stored
+
+
+KINDS = (Kind(CONVERSION, CONVERTED, definition), Kind(API_SERVICE, SERVED, api_service))
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.field.resource.kind)
 
 
 class Setting(Registration):
+    def client_of(self, name):
+        kind = next(kind for kind in KINDS if name in kind.names)
+        return kind.client_of(self.api.get(kind.field.resource, name))
+
     def bundle(self, name):
-        return client_of(self.api.get(DEFINITIONS, name)).get("caBundle", "")
+        return self.client_of(name).get("caBundle", "")
+
+    def is_registered(self):
+        return all(
+            ("", NAME) in self.api.objects.all(configuration) for configuration in CONFIGURATIONS
+        )
 
     async def until_cached(self):
         """Wait until the caches know that all carry the authority."""
@@ -56,8 +106,10 @@ class Setting(Registration):
         ):
             await asyncio.sleep(0)
 
-    def patches(self):
-        return self.api.seen("patch", DEFINITIONS_PATH)
+    def patched(self):
+        """Return the names of the objects that were patched."""
+        seen = self.api.seen("patch", f"{DEFINITIONS_PATH}|{API_SERVICES.plural}")
+        return [patch.path.rpartition("/")[2] for patch in seen]
 
 
 @pytest.fixture
@@ -65,35 +117,63 @@ def setting(api, client, events, metrics, background):
     return Setting(api, client, events, metrics, background)
 
 
-async def test_both_definitions_get_the_authority_and_nothing_else_changes(setting, api, events):
-    before = {name: api.put(DEFINITIONS, definition(name)) for name in CONVERTED}
+@kinds
+async def test_both_objects_get_the_authority_and_nothing_else_changes(setting, api, events, kind):
+    before = {name: api.put(kind.field.resource, kind.make(name)) for name in kind.names}
     setting.start()
-    await setting.until(lambda: setting.carries(*CONVERTED))
+    await setting.until(lambda: setting.carries(*kind.names))
     for name, stored in before.items():
-        after = copy.deepcopy(api.get(DEFINITIONS, name))
-        del client_of(after)["caBundle"]
+        after = copy.deepcopy(api.get(kind.field.resource, name))
+        del kind.client_of(after)["caBundle"]
         assert after["spec"] == stored["spec"]
-    assert await events.until("Updated", 2) == "caBundle of the conversion carries our authorities"
+    text = f"{kind.field.title} carries our authorities"
+    assert await events.until("Updated", 2) == text
 
 
-async def test_it_goes_by_a_patch_that_tests_where_the_conversion_leads(setting, api):
-    api.put(DEFINITIONS, definition())
+@kinds
+async def test_it_goes_by_a_patch_that_tests_where_the_object_leads(setting, api, kind):
+    stored = api.put(kind.field.resource, kind.make())
     setting.start()
-    await setting.until(lambda: setting.carries(APPS))
-    (patch,) = setting.patches()
-    operations = msgspec.json.decode(patch.body)
-    assert [operation["op"] for operation in operations] == ["test", "test", "add"]
+    await setting.until(lambda: setting.carries(kind.names[0]))
+    (patch,) = api.seen("patch", kind.field.resource.plural)
+    *tests, added = msgspec.json.decode(patch.body)
+    service = kind.client_of(stored)["service"]
+    assert tests == [
+        {"op": "test", "path": f"{kind.field.path}/service/{key}", "value": service[key]}
+        for key in ("namespace", "name")
+    ]
+    assert (added["op"], added["path"]) == ("add", f"{kind.field.path}/caBundle")
     assert patch.headers["Content-Type"] == "application/json-patch+json"
 
 
-async def test_absent_definitions_keep_nothing_from_being_registered(setting, api):
+@pytest.mark.parametrize(
+    ("kind", "theirs"),
+    [
+        (KINDS[0], definition(service="lifecycle-webhook-service", namespace="keptn-system")),
+        (KINDS[0], definition(namespace="elsewhere")),
+        (KINDS[0], {"metadata": {"name": APPS}, "spec": {"conversion": {"strategy": "None"}}}),
+        (KINDS[0], {"metadata": {"name": APPS}, "spec": {}}),
+        (KINDS[1], api_service(service="prometheus-adapter", namespace="monitoring")),
+        (KINDS[1], api_service(service="metrics-operator-service", namespace="keptn-system")),
+        (KINDS[1], api_service(namespace="elsewhere", caBundle=FOREIGN)),
+    ],
+)
+async def test_what_leads_to_others_is_left_alone(setting, api, kind, theirs):
+    before = api.put(kind.field.resource, theirs)
+    api.put(kind.field.resource, kind.make(kind.names[1]))
     setting.start()
-    await setting.until(
-        lambda: all(
-            (("", NAME) in api.objects.all(configuration)) for configuration in CONFIGURATIONS
-        )
-    )
-    assert setting.patches() == []
+    await setting.until(lambda: setting.carries(kind.names[1]))
+    assert setting.patched() == [kind.names[1]]
+    assert api.get(kind.field.resource, kind.names[0])["spec"] == before["spec"]
+
+
+@kinds
+async def test_what_may_not_be_written_keeps_nothing_else_from_it(setting, api, kind):
+    api.put(kind.field.resource, kind.make())
+    api.fail_next("patch", kind.field.resource.plural, None, status=403)
+    setting.start(certificates={"publishSeconds": 30})
+    await setting.until(lambda: setting.is_registered() and setting.patched())
+    assert setting.secret() is not None
 
 
 async def test_a_definition_that_comes_later_is_served_at_once(setting, api):
@@ -101,23 +181,6 @@ async def test_a_definition_that_comes_later_is_served_at_once(setting, api):
     await setting.until(setting.secret)
     api.put(DEFINITIONS, definition(VERSIONS))
     await setting.until(lambda: setting.carries(VERSIONS))
-
-
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        definition(service="lifecycle-webhook-service", namespace="keptn-system"),
-        definition(namespace="elsewhere"),
-        {"metadata": {"name": APPS}, "spec": {"conversion": {"strategy": "None"}}},
-        {"metadata": {"name": APPS}, "spec": {}},
-    ],
-)
-async def test_what_others_convert_is_left_alone(setting, api, theirs):
-    api.put(DEFINITIONS, theirs)
-    api.put(DEFINITIONS, definition(VERSIONS))
-    setting.start()
-    await setting.until(lambda: setting.carries(VERSIONS))
-    assert [patch.path.rpartition("/")[2] for patch in setting.patches()] == [VERSIONS]
 
 
 async def test_the_service_is_that_of_the_settings(setting, api):
@@ -163,13 +226,6 @@ async def test_a_foreign_authority_is_trusted_nowhere(setting, api):
 
 def stored_configuration(api, resource):
     return api.objects.all(resource).get(("", NAME))
-
-
-async def test_a_first_certificate_waits_for_no_definition(setting, api):
-    api.put(DEFINITIONS, definition())
-    api.fail_next("patch", DEFINITIONS_PATH, None, status=403)
-    setting.start(certificates={"publishSeconds": 30})
-    await setting.until(setting.secret)
 
 
 async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting, api):
@@ -248,7 +304,7 @@ async def test_one_that_leads_elsewhere_meanwhile_is_not_written(setting, api):
     api.put(DEFINITIONS, definition())
     api.fail_next("patch", DEFINITIONS_PATH, status=422)
     setting.start()
-    await setting.until(setting.patches)
+    await setting.until(setting.patched)
     api.put(DEFINITIONS, definition(service="theirs"))
     api.put(DEFINITIONS, definition(VERSIONS))
     await setting.until(lambda: setting.carries(VERSIONS))
@@ -259,3 +315,62 @@ def test_schemas_are_not_kept():
     decoded = decode_definition(msgspec.json.encode({**definition(), "status": {}}))
     assert (decoded.service.namespace, decoded.service.name) == (HOME, "harbourmaster-webhook")
     assert len(msgspec.json.encode(decoded)) < 400
+
+
+async def test_whoever_answers_is_not_believed_any_more(setting, api):
+    api.put(API_SERVICES, api_service(insecureSkipTLSVerify=True))
+    setting.start()
+    await setting.until(lambda: setting.carries(FIRST))
+    assert setting.client_of(FIRST)["insecureSkipTLSVerify"] is False
+
+
+async def test_without_the_kind_all_else_is_kept(setting, api):
+    api.undefine(API_SERVICES)
+    setting.start()
+    await setting.until(setting.is_registered)
+    assert all(reflector.synced.is_set() for reflector in setting.controller.reflectors)
+
+
+async def test_one_that_may_not_be_written_keeps_the_other_from_nothing(setting, api):
+    for name in (FIRST, SECOND):
+        api.put(API_SERVICES, api_service(name))
+    api.fail_next("patch", f"/{FIRST}$", None, status=403)
+    setting.start()
+    await setting.until(lambda: setting.carries(SECOND))
+    assert "caBundle" not in setting.client_of(FIRST)
+
+
+async def test_without_the_api_nothing_of_it_is_read(setting, api):
+    setting.start(metrics={"customMetricsApi": False})
+    await setting.until(setting.is_registered)
+    assert api.seen("*", API_SERVICES.plural) == []
+    settings = msgspec.convert({"metrics": {"customMetricsApi": False}}, ControllerSettings)
+    assert {name.partition(".")[0] for name in names_of(settings, HOME)} == {
+        "harbourmaster-webhook"
+    }
+
+
+def test_where_a_scheduler_is_answered_the_certificate_has_its_service_s_name():
+    values = {"scheduler": {"enabled": True, "serviceName": "asked"}}
+    names = names_of(msgspec.convert(values, ControllerSettings), HOME)
+    assert {"asked", f"asked.{HOME}.svc"} < set(names)
+
+
+async def test_a_secret_of_an_older_version_gets_a_leaf_with_the_new_names(setting, api):
+    setting.start(metrics={"customMetricsApi": False})
+    await setting.until(lambda: setting.secret() is not None and setting.is_registered())
+    leaf, authority = (data_of(setting.secret())[key] for key in ("tls.crt", "ca.crt"))
+    again = Setting(api, setting.client, setting.events, setting.metrics, setting.background)
+    again.start()
+    await again.until(lambda: data_of(again.secret())["tls.crt"] != leaf)
+    # The names are no reason for another authority.
+    assert data_of(again.secret())["ca.crt"] == authority
+
+
+async def test_every_replica_hears_of_a_new_leaf(setting):
+    heard = asyncio.Event()
+    setting.start()
+    setting.runtime.secret.subscribe(lambda _keys: heard.set())
+    async with asyncio.timeout(PATIENCE):
+        await heard.wait()
+    assert setting.runtime.secret_data()["tls.crt"]
