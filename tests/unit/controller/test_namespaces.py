@@ -97,26 +97,6 @@ def label_of(api, name="prod"):
     return api.get(NAMESPACES, name)["metadata"]["labels"].get(LABEL)
 
 
-async def test_the_label_comes_with_the_annotation_and_goes_with_it(api, controller, lead):
-    api.put(NAMESPACES, namespace())
-    lead(controller)
-    await api.until_watched()
-    api.put(NAMESPACES, namespace(annotations=ENABLED))
-    await api.until_seen("patch", PATH)
-    await asyncio.sleep(0)
-    assert label_of(api) == "true"
-    api.put(NAMESPACES, namespace(labels={LABEL: "true"}))
-    await api.until_seen("patch", PATH, 2)
-    await asyncio.sleep(0)
-    assert label_of(api) is None
-
-
-async def test_what_is_there_at_the_start_is_mirrored(api, controller, lead):
-    api.put(NAMESPACES, namespace(annotations=ENABLED))
-    lead(controller)
-    await api.until_seen("patch", PATH)
-
-
 async def test_a_label_set_by_hand_is_removed_and_the_event_names_the_annotation(
     api, controller, lead, events
 ):

@@ -51,27 +51,6 @@ async def test_a_fresh_start_makes_the_secret_and_then_both_configurations(setti
     await events.until("Registered", 2)
 
 
-async def test_our_namespace_owns_the_configurations(setting):
-    setting.start()
-    configurations = await setting.settled()
-    assert len(configurations) == 2
-    for configuration in configurations.values():
-        assert configuration["metadata"]["ownerReferences"] == [
-            {"apiVersion": "v1", "kind": "Namespace", "name": HOME, "uid": setting.uid}
-        ]
-
-
-async def test_what_is_right_is_left_alone(setting, api):
-    setting.start()
-    await setting.settled()
-    await api.until_watched(WATCHES)
-    writes = len(api.seen("create")) + len(api.seen("update"))
-    for _ in range(5):
-        setting.look()
-        await asyncio.sleep(0.01)
-    assert len(api.seen("create")) + len(api.seen("update")) == writes
-
-
 async def test_a_new_leader_finds_everything_right(setting, api, events):
     await setting.stop(await _settled_tasks(setting))
     writes = len(api.seen("create")) + len(api.seen("update"))
@@ -190,34 +169,6 @@ async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
     await setting.until(lambda: not trusts(bundles_of(setting.get(MUTATING_WEBHOOKS))[0], first))
 
 
-async def test_a_rotation_makes_the_authority_known_first(setting):
-    timing = {
-        "caLifetimeSeconds": 3600 * 24,
-        "leafLifetimeSeconds": 3600 * 6,
-        "publishSeconds": 30,
-    }
-    setting.start(certificates=timing)
-    await setting.settled()
-    first = data_of(setting.secret())
-    setting.now += timedelta(hours=16, minutes=30)
-    setting.look()
-    await setting.until(lambda: "next-ca.crt" in data_of(setting.secret()))
-    upcoming = data_of(setting.secret())["next-ca.crt"]
-    await setting.until(setting.published)
-    assert all(upcoming in bundle for bundle in setting.bundles())
-    assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
-    setting.now += timedelta(seconds=29)
-    setting.look()
-    await asyncio.sleep(0.02)
-    assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
-    setting.now += timedelta(seconds=1)
-    setting.look()
-    await setting.until(lambda: data_of(setting.secret())["ca.crt"].startswith(upcoming))
-    assert not setting.published()
-    assert first["ca.crt"] in data_of(setting.secret())["ca.crt"]
-    assert setting.observer().broken == []
-
-
 async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setting, api, events):
     setting.start(certificates={"publishSeconds": 30})
     await setting.settled()
@@ -235,20 +186,6 @@ async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setti
     setting.look()
     await asyncio.sleep(0.02)
     assert data_of(setting.secret())["ca.crt"] == old
-
-
-async def test_two_that_start_at_once_make_one_secret(setting):
-    setting.start()
-    setting.start()
-    await setting.settled()
-    await asyncio.sleep(0.05)
-    versions = {
-        change.version
-        for change in setting.api.objects.history
-        if change.resource == SECRETS and change.after["metadata"]["name"] == SECRET
-    }
-    assert len(versions) == 1
-    assert setting.is_settled()
 
 
 async def test_configurations_that_may_not_be_written_do_not_stop_certificates(

@@ -8,9 +8,7 @@ import itertools
 
 import pytest
 
-from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
-from harbourmaster.certs.authority import create_authority
-from harbourmaster.controller.registration import certificates
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from harbourmaster.registration import repair_limiter
 from helpers.registration import (
     CONFIGURATIONS,
@@ -18,7 +16,6 @@ from helpers.registration import (
     HOME,
     NAME,
     SECRETS_PATH,
-    bundles_of,
     data_of,
     entry,
     with_data,
@@ -26,55 +23,6 @@ from helpers.registration import (
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow
-
-
-@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda resource: resource.kind)
-async def test_a_deleted_configuration_comes_back(setting, api, events, resource):
-    setting.start()
-    await setting.settled()
-    api.remove(resource, NAME)
-    await setting.settled()
-    assert await events.until("DriftRepaired") == (
-        f"{resource.kind} harbourmaster was deleted by hand and is created again: "
-        "to keep your own configurations, set registerWebhooks to false"
-    )
-
-
-async def test_a_hand_edit_is_undone_and_the_event_names_the_setting(setting, events, metrics):
-    setting.start()
-    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
-    entry(configuration)["failurePolicy"] = "Fail"
-    configuration["metadata"]["annotations"] = {"example.com/note": "theirs"}
-    setting.put(MUTATING_WEBHOOKS, configuration)
-    assert await events.until("DriftRepaired") == (
-        "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
-        "change the setting webhook.failurePolicy instead"
-    )
-    configuration = setting.get(MUTATING_WEBHOOKS)
-    assert entry(configuration)["failurePolicy"] == "Ignore"
-    assert configuration["metadata"]["annotations"] == {"example.com/note": "theirs"}
-    repairs = metrics.registration.repairs.labels(MUTATING_WEBHOOKS.kind, "failurePolicy")
-    assert repairs._value.get() == 1
-
-
-@pytest.mark.parametrize(
-    "bundle", ["Z2FyYmFnZQ==", None, "theirs"], ids=["garbage", "none", "a foreign authority"]
-)
-async def test_a_foreign_bundle_is_replaced_at_once(setting, events, bundle):
-    setting.start()
-    configuration = copy.deepcopy((await setting.settled())[VALIDATING_WEBHOOKS])
-    if bundle == "theirs":
-        bundle = certificates.base64.b64encode(create_authority(setting.now).certificate)
-        bundle = bundle.decode()
-    client = entry(configuration, "policies.harbourmaster.dev")["clientConfig"]
-    client["caBundle"] = bundle
-    if bundle is None:
-        del client["caBundle"]
-    setting.put(VALIDATING_WEBHOOKS, configuration)
-    await events.until("DriftRepaired")
-    assert set(bundles_of(setting.get(VALIDATING_WEBHOOKS))) == {
-        data_of(setting.secret())["ca.crt"]
-    }
 
 
 async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics):
@@ -180,13 +128,3 @@ async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
         assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
             uid
         ]
-
-
-async def test_an_owner_removed_by_hand_is_put_back(setting, events):
-    setting.start()
-    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
-    del configuration["metadata"]["ownerReferences"]
-    setting.put(MUTATING_WEBHOOKS, configuration)
-    assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")
-    (owner,) = setting.get(MUTATING_WEBHOOKS)["metadata"]["ownerReferences"]
-    assert owner["uid"] == setting.uid
