@@ -8,18 +8,20 @@ import json
 import pytest
 import yaml
 
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.registration.break_glass import ANNOTATION
 from helpers.cluster import eventually
 from helpers.command import harbourmaster
 from helpers.doctor import deployed_installation
 from helpers.doctor.deployed_installation import HOME, NAME, look, named, until
-from helpers.doctor.installation_faults import ANNOTATED, MUTATING, VALIDATING
 from helpers.flow.installation import Harbour
 from helpers.patience import WAIT
 from helpers.processes import connected
 from helpers.rights import kubeconfig
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
+
+CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 
 
 def doctor(file, *arguments):
@@ -125,7 +127,7 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
 def policies(deployed):
     return {
         webhook["name"]: webhook["failurePolicy"]
-        for kind in (MUTATING, VALIDATING)
+        for kind in CONFIGURATIONS
         for webhook in deployed.stored(kind, NAME)["webhooks"]
     }
 
@@ -146,7 +148,9 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         again = doctor(file, "--break-glass", "on", "--reason", "another")
         assert again.returncode == 0
         assert "on already" in again.stdout
-        noted = json.loads(deployed.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
+        noted = json.loads(
+            deployed.stored(CONFIGURATIONS[0], NAME)["metadata"]["annotations"][ANNOTATION]
+        )
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
             doctored, lambda report: named(report, "configurations", "warning", "incident 4711")
@@ -162,7 +166,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         off = doctor(file, "--break-glass", "off")
         assert (off.returncode, off.stderr) == (0, "")
         assert policies(deployed) == before
-        assert "annotations" not in deployed.stored(MUTATING, NAME)["metadata"]
+        assert "annotations" not in deployed.stored(CONFIGURATIONS[0], NAME)["metadata"]
         assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
     events = json.loads(deployed.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
     notes = [event["note"] for event in events if event["reason"] == "BreakGlassStarted"]
@@ -175,7 +179,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
 
 async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, doctored):
     await until(doctored, lambda report: report.healthy)
-    metadata = {"name": "gated", "annotations": ANNOTATED}
+    metadata = {"name": "gated", "annotations": {OPT_IN_KEY: OPT_IN}}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     kubectl = deployed.kubectl
     pod = ("run", "pod", "--image=none", "--namespace=gated", "--dry-run=server")

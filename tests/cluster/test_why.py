@@ -21,7 +21,7 @@ from helpers.cluster import (
 )
 from helpers.command import harbourmaster
 from helpers.objects import cluster_policy, policy, required
-from helpers.patience import PATIENCE, WAIT
+from helpers.patience import PATIENCE
 from helpers.rights import kubeconfig as as_somebody
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -161,18 +161,6 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
     assert done.stderr == ""
 
 
-def test_a_pod_that_is_gone_is_one_line(harbour, place):
-    done = why(harbour.plane.kubeconfig, "pod", f"{place}/nobody")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"harbourmaster: Pod {place}/nobody not found: ")
-    done = why(harbour.plane.kubeconfig, "rollout", f"{place}/nobody")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    # Other tests of this cluster may have brought the kind.
-    known = harbour.plane.kubectl("get", "crd", "rollouts.argoproj.io", check=False).returncode == 0
-    said = f"there is no Rollout {place}/nobody" if known else "does not know the kind Rollout"
-    assert said in done.stderr
-
-
 def test_kubectl_runs_it_as_its_plugin(harbour, place, tmp_path):
     plane = harbour.plane
     plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
@@ -195,19 +183,3 @@ def test_kubectl_runs_it_as_its_plugin(harbour, place, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"Pod {place}/ledger\n")
-
-
-def test_half_an_installation_is_told_by_what_it_lacks(throwaway_control_plane):
-    plane = throwaway_control_plane()
-    name = fresh_namespace(plane.kubectl, "half")
-    plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", name)))
-    plane.kubectl("wait", WAIT, "--for=create", "pod/ledger", f"--namespace={name}")
-    done = why(plane.kubeconfig, "pod", f"{name}/ledger")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "cluster policies: the cluster does not know the kind: install its definition" in (
-        done.stdout
-    )
-    assert f"policies of {name}: the cluster does not know the kind" in done.stdout
-    plane.stop()
-    done = why(plane.kubeconfig, "pod", f"{name}/ledger")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

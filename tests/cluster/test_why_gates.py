@@ -5,23 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from datetime import timedelta
-from functools import partial
 
 import pytest
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
-    DEPLOYMENTS,
     EVALUATIONS,
     PODS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.main import main
-from helpers import rights
-from helpers.flow.installation import HOME
 from helpers.flow.manifests import (
     app,
     container_task,
@@ -216,60 +210,3 @@ async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, 
     code, said = await run(*release)
     assert code == 1
     assert "does not have the gate" in said.err
-
-
-def as_shipped(*flags):
-    """The controller's Deployment as far as it says how the controller runs; nothing runs it."""
-    labels = {"app": "settings-of-why"}
-    container = {"name": "controller", "image": "registry.example.com/harbourmaster:1"}
-    container["args"] = ["controller", "--host=0.0.0.0", *flags]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "harbourmaster-controller", "namespace": HOME},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
-
-
-async def test_a_deadline_is_that_of_the_settings_in_the_cluster(flow, client, why):
-    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="absent")))
-    (pod,) = await flow.until_gated("ledger")
-    flags = ("--lifecycle-max-gate-age-seconds=3600", "--lifecycle-on-expiry=Release")
-    await client.create(DEPLOYMENTS, as_shipped(*flags), HOME)
-    try:
-        text, gate = await why(pod)
-    finally:
-        await client.delete(DEPLOYMENTS, "harbourmaster-controller", HOME)
-    created = parse_rfc3339(pod["metadata"]["creationTimestamp"])
-    assert parse_rfc3339(report(gate)["deadline"]) == created + timedelta(hours=1)
-    assert (report(gate)["onExpiry"], gate["detail"]["deadlineUnknown"]) == ("Release", "")
-    assert "it is released without its checks (onExpiry Release)" in text
-
-
-async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_path, capsys):
-    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="absent")))
-    (pod,) = await flow.until_gated("ledger")
-    await flow.until_like(
-        WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"preDeploymentStatus": "Pending"}}
-    )
-    kubectl = partial(harbour.plane.kubectl, f"--namespace={flow.namespace}")
-    kubectl("create", "role", "reader", "--verb=get", "--resource=pods")
-    account = f"--serviceaccount={flow.namespace}:default"
-    kubectl("create", "rolebinding", "reader", "--role=reader", account)
-    token = kubectl("create", "token", "default").stdout.strip()
-    kubeconfig = tmp_path / "reader.yaml"
-    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token=token))
-    name = f"{flow.namespace}/{pod['metadata']['name']}"
-    command = ["why", "pod", name, "--kubeconfig", str(kubeconfig), "-o", "json"]
-    assert await asyncio.to_thread(main, command) == 0
-    sections = json.loads(capsys.readouterr().out)["sections"]
-    gate = next(section for section in sections if section["name"] == "gate")
-    assert gate["state"] == "unknown"
-    assert gate["summary"] == (
-        f"what Pod {name} waits for could not be read: missing permission to get "
-        f"keptnworkloadversions.lifecycle.keptn.sh in namespace {flow.namespace}"
-    )

@@ -8,13 +8,12 @@ import json
 import pytest
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import DEPLOYMENTS, NAMESPACES, PODS
+from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.cli.main import main
 from helpers.flow.manifests import deployment, keptn
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
-OPT_IN = "keptn.sh/lifecycle-toolkit"
 CHANGED = "registry.example.com/changed:2"
 
 
@@ -31,24 +30,6 @@ def gate(harbour, capsys):
         return next(section for section in sections if section["name"] == "gate")
 
     return ask
-
-
-async def test_pods_that_are_older_than_the_opt_in_are_to_be_restarted(harbour, client, gate):
-    async with harbour.flow(client, "late", enabled=False) as flow:
-        await flow.create(deployment("ledger", keptn("ledger")))
-        await flow.until_all(PODS, {"spec": {"nodeName": str}})
-        (pod,) = flow.all(PODS)
-        name = pod["metadata"]["name"]
-        facts = await gate("pod", flow.namespace, name)
-        assert (facts["code"], facts["state"]) == ("not-opted-in", "note")
-        assert facts["next"] == f"kubectl annotate namespace {flow.namespace} {OPT_IN}=enabled"
-        patch = MergePatch({"metadata": {"annotations": {OPT_IN: "enabled"}}})
-        await client.patch(NAMESPACES, flow.namespace, patch)
-        for kind, of in (("pod", name), ("deployment", "ledger")):
-            facts = await gate(kind, flow.namespace, of)
-            assert (facts["code"], facts["state"]) == ("admitted-before", "fault")
-            restart = f"kubectl -n {flow.namespace} rollout restart deployment/ledger"
-            assert facts["next"] == restart
 
 
 async def test_an_image_that_changed_without_its_version_is_told(flow, client, gate):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import copy
 import json
 import os
 import signal
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.playground import manifests
 from harbourmaster.playground.installation import Installation
@@ -70,7 +69,7 @@ class DeployedInstallation:
         flags = ("--server-side", "--force-conflicts", "--validate=false", "--filename=-")
         self.kubectl("apply", *flags, stdin=text)
 
-    def shipped(self, kind, name):
+    def _manifest_of(self, kind, name):
         """One of our manifests, as it is applied here."""
         items = manifests.adapt(
             self._shipped,
@@ -121,15 +120,14 @@ class DeployedInstallation:
         self.kubectl("replace", "--filename=-", stdin=json.dumps(obj))
 
     @contextlib.contextmanager
-    def gone(self, what, name, manifest, *, is_paused=False):
-        """An object that is deleted, and applied again afterwards."""
-        with self.paused() if is_paused else contextlib.nullcontext():
-            self.kubectl("delete", what, name, WAIT)
-            try:
-                yield
-            finally:
-                if manifest is not None:
-                    self.apply(manifest)
+    def gone(self, what, name, kind):
+        """One of our objects that is deleted, and applied again afterwards."""
+        manifest = self._manifest_of(kind, name)
+        self.kubectl("delete", what, name, WAIT)
+        try:
+            yield
+        finally:
+            self.apply(manifest)
 
     @contextlib.contextmanager
     def there(self, manifest):
@@ -142,23 +140,18 @@ class DeployedInstallation:
             self.kubectl("delete", "--filename=-", *flags, stdin=json.dumps(manifest))
 
     @contextlib.contextmanager
-    def configured(self, role, *flags, image=None, replicas=None):
-        """A Deployment with more flags, another image or size; its process stays as it is."""
+    def configured(self, role, flag):
+        """A Deployment with one more flag; its process stays as it is."""
         name = f"harbourmaster-{role}"
+        rollout = ("rollout", "status", WAIT, "--namespace", HOME, f"deployment/{name}")
 
         def edit(obj):
-            container = obj["spec"]["template"]["spec"]["containers"][0]
-            container["args"] = [*container["args"], *flags]
-            container["image"] = image or container["image"]
-            if replicas is not None:
-                obj["spec"]["replicas"] = replicas
+            obj["spec"]["template"]["spec"]["containers"][0]["args"].append(flag)
 
         with self.edited("deployment", name, edit, HOME, is_paused=False):
-            if replicas != 0:
-                where = ("--namespace", HOME, f"deployment/{name}")
-                self.kubectl("rollout", "status", WAIT, *where)
+            self.kubectl(*rollout)
             yield
-        self.kubectl("rollout", "status", WAIT, "--namespace", HOME, f"deployment/{name}")
+        self.kubectl(*rollout)
 
     @contextlib.contextmanager
     def killed(self, name):
@@ -178,22 +171,10 @@ class DeployedInstallation:
         finally:
             self.installation.restart(name)
 
-    def certificates(self):
-        """The data of the Secret of the certificates."""
-        data = self.stored("secret", CERTIFICATE, HOME)["data"]
-        return {key: base64.b64decode(value) for key, value in data.items()}
-
 
 def webhook_of(configuration, name):
     """One of the webhooks of a configuration."""
     return next(webhook for webhook in configuration["webhooks"] if webhook["name"] == name)
-
-
-def ended_leaf(data, names):
-    """A certificate of the authority of ``data`` that has ended, and its key."""
-    before = datetime.now(UTC) - timedelta(seconds=10)
-    authority = KeyPair(data["ca.crt"], data["ca.key"])
-    return issue_serving_certificate(before, authority, names, lifetime=timedelta(seconds=1))
 
 
 def strange_bundle():

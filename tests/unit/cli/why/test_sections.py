@@ -149,6 +149,10 @@ async def test_a_pod_that_waits_for_an_evaluation(api, ask):
     (check,) = section.detail.report.checks
     assert check.next_try
     assert (section.detail.unread, section.detail.deadline_unknown) == ((), "")
+    flags = ("--lifecycle-max-gate-age-seconds=60", "--lifecycle-on-expiry=Release")
+    api.put(DEPLOYMENTS, running(*flags))
+    released = "it is released without its checks (onExpiry Release)"
+    assert released in text(await ask(gate, pod()))
 
 
 async def test_the_first_definition_in_the_order_of_namespaces_counts(api, ask):
