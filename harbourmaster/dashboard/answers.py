@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.rate_limit import RateLimit
     from harbourmaster.dashboard.registry import Page
     from harbourmaster.dashboard.sources import PageSources, Source
+    from harbourmaster.dashboard.tokens import RateLimit
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.kube.access import User
     from harbourmaster.kube.errors import ApiError

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import utc_now
-from harbourmaster.dashboard import rate_limit
 from harbourmaster.dashboard.answers import (
     PageRefused,
     check_failed,
@@ -31,16 +30,14 @@ from harbourmaster.dashboard.guard import (
     is_host_of_loopback,
     local_path,
 )
-from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
+from harbourmaster.dashboard.pages.gates import DEFINITIONS
 from harbourmaster.dashboard.query import read_query
-from harbourmaster.dashboard.rate_limit import RateLimit
 from harbourmaster.dashboard.registry import (
     BY_NAME,
     PAGES,
     places_of,
 )
 from harbourmaster.dashboard.rendering import read_assets, render
-from harbourmaster.dashboard.session import LIFETIME
 from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.dashboard.stream import (
@@ -50,7 +47,14 @@ from harbourmaster.dashboard.stream import (
     StreamReader,
     TooManyStreamsError,
 )
-from harbourmaster.dashboard.tokens import TokenChecker, fault_of, may_be_token
+from harbourmaster.dashboard.tokens import (
+    LIFETIME,
+    PAGE_RATE,
+    RateLimit,
+    TokenChecker,
+    fault_of,
+    may_be_token,
+)
 from harbourmaster.dashboard.visibility import find_visibility
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ApiError
@@ -64,8 +68,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.registry import Page
-    from harbourmaster.dashboard.session import Sealer
     from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.tokens import Sealer
     from harbourmaster.dashboard.visibility import UserAccess, Visibility
 
 COOKIE: Final = "harbourmaster"
@@ -110,7 +114,7 @@ class Dashboard:
         self._assets = read_assets()
         self._by_path = {asset.path: asset for asset in self._assets.values()}
         self._tokens = TokenChecker(access, _monotonic)
-        self._page_rate = RateLimit(rate_limit.PAGES, _monotonic)
+        self._page_rate = RateLimit(PAGE_RATE, _monotonic)
         self._log = get_logger("dashboard")
 
     def app(self) -> web.Application:

@@ -15,8 +15,15 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
-from harbourmaster.dashboard.conflicts import MOST, MOST_OF_SET, conflicts_of
-from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, PageSources
+from harbourmaster.dashboard.sources import (
+    MOST,
+    MOST_OF_SET,
+    KnownPolicy,
+    LabelledPod,
+    MatchCounts,
+    PageSources,
+    conflicts_of,
+)
 from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.conflicts import Conflict
+    from harbourmaster.dashboard.sources import Conflict
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reflector import Reflector

@@ -25,11 +25,10 @@ from harbourmaster.dashboard.pages import (
     clusters,
     gates,
     overview,
-    pods,
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
+from harbourmaster.dashboard.pages.gates import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
@@ -137,9 +136,9 @@ PAGES: Final = (
 )
 _PODS: Final = Page(
     "pods",
-    pods.PATH,
+    policies.PODS_PATH,
     "Policies",
-    pods.pods,
+    policies.pods,
     ((PODS,),),
     besides=(POLICIES, CLUSTER_POLICIES),
     counts=True,
@@ -147,8 +146,8 @@ _PODS: Final = Page(
 _POD: Final = replace(
     _PODS,
     name="pod",
-    path=f"{pods.PATH}{_ONE}",
-    build=pods.pod,
+    path=f"{policies.PODS_PATH}{_ONE}",
+    build=policies.pod,
     besides=(*_PODS.besides, *gates.NEEDED, *DETAILS),
     reads_pod=True,
 )

@@ -11,7 +11,7 @@ from harbourmaster.api.resources import PODS
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.dashboard.app import Dashboard
-from harbourmaster.dashboard.session import Sealer
+from harbourmaster.dashboard.tokens import Sealer
 from harbourmaster.dashboard.visibility import ClusterAccess
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.serving.background import running

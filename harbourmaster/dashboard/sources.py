@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -24,10 +26,13 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.dashboard.conflicts import Conflict
+from harbourmaster.api.selectors import EVERYTHING
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.policies.compiled import CompiledPolicy
+from harbourmaster.policies.explain import ExplainedPolicy, explain
+from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.model import Policy
+from harbourmaster.policies.pods import PodView
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.wait_items import ItemReport
     from harbourmaster.placement.model import Application, ReportedCluster
     from harbourmaster.rescheduling.model import Node
+
 
 T = TypeVar("T")
 
@@ -166,3 +172,36 @@ def values(source: Source[T] | None) -> tuple[T, ...]:
 def lookup(source: Source[T] | None, key: str) -> T | None:
     """Return one object of a source, or None."""
     return None if source is None else source.store.get(key)
+
+
+MOST: Final = 256
+"""Maximum sets of policies that are searched."""
+MOST_OF_SET: Final = 50
+"""Maximum policies of a set: the cost grows with their square and blocks the event loop."""
+
+
+class Conflict(Struct, frozen=True):
+    """A field for which policies ask for different values."""
+
+    policies: tuple[str, ...]
+    """The references of the policies, first the one whose value is not used."""
+    text: str
+
+
+@lru_cache(maxsize=MOST)
+def conflicts_of(selecting: tuple[CompiledPolicy, ...]) -> tuple[Conflict, ...]:
+    """Return the conflicts of policies that select one pod, which sets no field itself."""
+    whole = {"namespace": None, "namespaces": EVERYTHING, "pods": EVERYTHING}
+    candidates = [ExplainedPolicy(replace(policy, **whole)) for policy in selecting]
+    conflicts = []
+    for report in explain(PodView({}, None), "/spec", "", {}, candidates, MergeOptions()).policies:
+        rivals = dict.fromkeys(
+            by for contribution in report.contributions for by in contribution.by
+        )
+        for contribution in report.contributions:
+            if contribution.rule == "won-by":
+                text = f"{contribution.path} stays {contribution.present}, not {contribution.value}"
+                conflicts.append(Conflict((report.reference, *contribution.by), text))
+        texts = [note.text for note in report.warnings if note.code == "affinity-conflict"]
+        conflicts += [Conflict((report.reference, *rivals), text) for text in texts]
+    return tuple(conflicts)

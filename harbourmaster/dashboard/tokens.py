@@ -1,24 +1,38 @@
-"""Checks bearer tokens: their form, and how many of them are tried."""
+"""Checks bearer tokens and how many are tried, and keeps them encrypted in session cookies.
+
+Every replica can read the cookies: nothing is stored on the server, and only processes with the key
+of our certificate can decrypt them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import hashlib
+import os
+import struct
 from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
 from harbourmaster.dashboard.answers import PageRefused
-from harbourmaster.dashboard.rate_limit import WRONG_TOKENS, RateLimit
-from harbourmaster.dashboard.session import LONGEST_TOKEN
 from harbourmaster.kube.access import VALIDITY
+from harbourmaster.kube.event_series import Allowance, Limiter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from harbourmaster.dashboard.visibility import UserAccess
     from harbourmaster.kube.access import User
+
 
 AT_ONCE: Final = 4
 """Turns that are held at the same time."""
@@ -170,3 +184,92 @@ def fault_of(token: str) -> str:
             "keeps. Use a ServiceAccount's."
         )
     return ""
+
+
+LIFETIME: Final = 8 * 3600
+"""Seconds after which users must log in again, even if their token is still valid."""
+LONGEST_TOKEN: Final = 2800
+"""Maximum bytes of a token: encrypted, it must fit into the 4096 bytes of a cookie."""
+_PURPOSE: Final = b"harbourmaster dashboard session v1"
+_NONCE: Final = 12
+_TIME: Final = struct.Struct(">Q")
+
+
+class Sealer:
+    """Encrypts and decrypts tokens; ``now`` returns seconds since the epoch."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._secrets: list[bytes] = []
+        self._keys: list[AESGCM] = []
+        self.renew(os.urandom(32))
+
+    def renew(self, secret: bytes) -> None:
+        """Encrypt with another secret from now on; the last one still decrypts."""
+        if secret in self._secrets:
+            return
+        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(secret)
+        self._secrets = [secret, *self._secrets[:1]]
+        self._keys = [AESGCM(derived), *self._keys[:1]]
+
+    def seal(self, token: str) -> str:
+        """Return the value of the cookie for a token."""
+        nonce = os.urandom(_NONCE)
+        text = _TIME.pack(int(self._now()) + LIFETIME) + token.encode()
+        sealed = self._keys[0].encrypt(nonce, text, _PURPOSE)
+        return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
+
+    def open(self, cookie: str) -> str | None:
+        """Return the token, or None if the cookie is not ours or expired."""
+        if not cookie.isascii():
+            return None
+        try:
+            decoded = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
+        except (binascii.Error, ValueError):
+            return None
+        nonce, sealed = decoded[:_NONCE], decoded[_NONCE:]
+        for key in self._keys:
+            try:
+                text = key.decrypt(nonce, sealed, _PURPOSE)
+            except (InvalidTag, ValueError):
+                continue
+            (end,) = _TIME.unpack_from(text)
+            return text[_TIME.size :].decode() if self._now() < end else None
+        return None
+
+
+_MAX_USERS: Final = 1024
+"""Maximum number of buckets that are remembered."""
+
+
+class Rate(Struct, frozen=True):
+    """The allowance of one user, and that of all users together."""
+
+    single: Allowance
+    all: Allowance
+
+
+WRONG_TOKENS: Final = Rate(Allowance(100, 0.02), Allowance(100, 0.02))
+"""Wrong tokens of all clients, each of which is a request to the API server."""
+PAGE_RATE: Final = Rate(Allowance(200, 0.1), Allowance(400, 0.05))
+"""Pages of a user, which the process renders that also leads."""
+
+
+class RateLimit:
+    """Counts actions; ``clock`` is monotonic, in seconds."""
+
+    def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._all = Limiter(rate.all, 1)
+        self._single = Limiter(rate.single, _MAX_USERS)
+
+    def delay(self, user: str) -> float:
+        """Return the seconds until ``user`` may act again; 0 if it may act now."""
+        now = self._clock()
+        return max(self._all.wait("", now), self._single.wait(user, now))
+
+    def note(self, user: str) -> None:
+        """Count an action of ``user``."""
+        now = self._clock()
+        self._all.take("", now)
+        self._single.take(user, now)

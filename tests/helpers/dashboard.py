@@ -16,8 +16,8 @@ from multidict import CIMultiDict
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard.app import Dashboard
-from harbourmaster.dashboard.session import Sealer
 from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod
+from harbourmaster.dashboard.tokens import Sealer
 from harbourmaster.kube.access import User
 from harbourmaster.placement.model import Application, ReportedCluster
 from harbourmaster.policies.compiled import compile_policy

@@ -15,10 +15,9 @@ import msgspec
 from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource, cluster_wide, of_kind
 from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
-from harbourmaster.cli.live.installation import CONFIGURATIONS
+from harbourmaster.cli.live.installation import CONFIGURATIONS, UnknownSettingsError
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import on_unread, run_together
-from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_definition, decode_service, decode_slice
 from harbourmaster.cli.migrate.facts import (
     definition_of,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harbourmaster.api.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.why.steps import renewal
+from harbourmaster.cli.why.render import renewal
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.compiled import NODE_TERMS
 from harbourmaster.policies.merge import merge, merged_fields, owned_fields

@@ -1,22 +1,27 @@
-"""The object that is asked about, its owners, and what is seen of it at once."""
+"""The object that is asked about, its owners, its events, and what is seen of it at once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from harbourmaster.api.resources import CORE_EVENTS
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.gate import short_age
-from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import decode_anything, decode_workload, metadata_in
 from harbourmaster.cli.live.reader import is_kind_missing, read_error
 from harbourmaster.cli.why.commands import RESOURCES
-from harbourmaster.cli.why.model import Subject
+from harbourmaster.cli.why.model import Line, Subject
 from harbourmaster.kube.errors import ApiError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.reader import ClusterReader
+
 
 BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
 _MOST_OWNERS: Final = 4
@@ -79,3 +84,52 @@ def summarize(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> s
     if workload.metadata.deletion_timestamp:
         parts.append("being deleted")
     return ", ".join(parts)
+
+
+_OURS: Final = "harbourmaster.dev/"
+MOST: Final = 3
+"""Events that are shown."""
+
+
+class Event(Struct, frozen=True, rename="camel"):
+    """One event; ``time`` is that of the last of its kind."""
+
+    time: str
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
+async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -> tuple[Event, ...]:
+    """Return our newest events about the object, the newest first; none without permission.
+
+    ``of`` is the part of the controller that wrote them: ``lifecycle``, ``rescheduler``.
+    """
+    if not uid:
+        return ()
+    selector = f"involvedObject.uid={uid}"
+    try:
+        stored = await live.list_all(
+            CORE_EVENTS, decode_anything, namespace, field_selector=selector
+        )
+    except ApiError:
+        # They say more, and nothing depends on them.
+        return ()
+    events = []
+    for event in stored:
+        if str(event.get("reportingComponent")).startswith(f"{_OURS}{of}"):
+            last = (event.get("series") or {}).get("lastObservedTime")
+            times = (last, event.get("eventTime"), event.get("lastTimestamp"))
+            # The end of the message repeats the name of the object.
+            text = (event.get("message") or "").partition(" / Namespace: ")[0]
+            is_warning = event.get("type") == "Warning"
+            time = next(filter(None, times), "")
+            events.append(Event(time, event.get("reason") or "", text, is_warning))
+    return tuple(sorted(events, key=lambda event: event.time, reverse=True)[:MOST])
+
+
+def event_lines(events: Sequence[Event]) -> Iterator[Line]:
+    """One line for each."""
+    for event in events:
+        text = f"{event.time} {event.reason}: {event.message}"
+        yield Line(text, label="event", tone="bad" if event.is_warning else "dim")

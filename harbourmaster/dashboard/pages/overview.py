@@ -14,7 +14,7 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
+from harbourmaster.dashboard.pages.gates import GateFactsReader
 from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally, Topic
 from harbourmaster.dashboard.sources import values
 from harbourmaster.evaluation.metric_status import read_metric

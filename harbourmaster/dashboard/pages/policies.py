@@ -1,17 +1,23 @@
-"""Builds the page of policies: what each selects and sets, and the number of its pods."""
+"""Builds the pages of policies, of the pods that they select, and of one pod with its fields."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
-from harbourmaster.dashboard.conflicts import Conflict
+from harbourmaster.dashboard.pages.gates import GateRow, gate_of
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, select_page
-from harbourmaster.dashboard.sources import MatchCounts, values
+from harbourmaster.dashboard.sources import Conflict, MatchCounts, lookup, values
 from harbourmaster.dashboard.visibility import ListScope
+from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.merge import MergeOptions
+from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +26,12 @@ if TYPE_CHECKING:
     from harbourmaster.api.selectors import LabelSelector
     from harbourmaster.dashboard.pages.states import Tally, Tone
     from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.slicing import Sliced
     from harbourmaster.dashboard.sources import KnownPolicy, PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.policies.model import PolicySpec
+
+    Json = dict[str, Any]
 
 PATH: Final = "/policies"
 _TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"), ((POLICIES,), (CLUSTER_POLICIES,)))
@@ -247,3 +256,88 @@ def _sets(spec: PolicySpec | None) -> Iterator[str]:
             yield f"{name}: required"
         if rules is not None and rules.preferred:
             yield f"{name}: preferred"
+
+
+PODS_PATH: Final = f"{PATH}/pods"
+_END: Final = re.compile(r"[.\[]")
+SLICE: Final = 500
+"""Pods that are matched before other tasks may run."""
+
+
+def pods(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> Sliced[Listing[str]]:
+    """List the keys of unfinished pods, or of those that the policy ``query.state`` selects."""
+    scope, state = visible.of(PODS), query.state
+    compiled = (policy.compiled for policy in visible_policies(sources, visible))
+    chosen = policy_set(policy for policy in compiled if policy.reference == state)
+    keys = []
+    for number, key in enumerate(tuple(sources.labels.store) if sources.labels else (), 1):
+        if not number % SLICE:
+            yield
+        pod, space = lookup(sources.labels, key), key.partition("/")[0]
+        labels = lookup(sources.namespaces, space) or {}
+        if pod and scope.sees(space) and (not state or chosen.match(space, labels, pod.labels)):
+            keys.append(key)
+    return select_page(
+        keys,
+        query,
+        namespace=lambda key: key.partition("/")[0],
+        texts=lambda key: (key,),
+        key=str,
+        row=str,
+        holds=bool,
+    )
+
+
+class FieldRow(Struct, frozen=True, gc=False):
+    """A field of the pod, the policies that ask for its value, and its last writer."""
+
+    report: FieldReport
+    manager: Json | None
+    """The entry of managedFields, which never has changes by admission."""
+
+
+class PodPage(Struct, frozen=True):
+    """The page of a pod."""
+
+    created: str
+    policies: tuple[str, ...]
+    fields: tuple[FieldRow, ...]
+    gate: GateRow | None
+    """The reason why the pod waits; None if it does not wait."""
+
+
+def pod(
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> PodPage | None:
+    """Build the page of the pod in the sources; None without it."""
+    view = KINDS["", "v1", "Pod"].read(sources.pod) if sources.pod else None
+    if sources.pod is None or view is None:
+        return None
+    metadata = msgspec.json.decode(sources.pod)["metadata"]
+    candidates = [ExplainedPolicy(policy.compiled) for policy in visible_policies(sources, visible)]
+    options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.scheduling_gates))
+    labels = lookup(sources.namespaces, query.namespace) or {}
+    known = explain(view, "/spec", query.namespace, labels, candidates, options)
+    return PodPage(
+        metadata["creationTimestamp"],
+        tuple(policy.reference for policy in known.policies if policy.matched),
+        # The pod does not have the other fields: a policy would set them in a new pod.
+        tuple(
+            FieldRow(field, _manager(field.path, metadata))
+            for field in known.fields
+            if field.set_by == (OWN,)
+        ),
+        gate_of(sources, visible, f"{query.namespace}/{query.name}", now),
+    )
+
+
+def _manager(path: str, metadata: Json) -> Json | None:
+    name = f"f:{_END.split(path)[1]}"
+    managers = [
+        {"time": "", **field}
+        for field in metadata.get("managedFields", ())
+        if name in field.get("fieldsV1", {}).get("f:spec", ())
+    ]
+    return max(managers, key=lambda manager: manager["time"], default=None)

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.cli.doctor.checks.mistakes import check
+from harbourmaster.cli.doctor.checks.workloads import check_mistakes
 from harbourmaster.cli.doctor.run import lines
 from harbourmaster.cli.live.installation import Installation
 from helpers.broken_installations import ASKED
@@ -47,7 +47,10 @@ def request_gates(cluster, name="shop", annotations=ASKED):
 async def found(cluster):
     live = Installation(cluster, HOME)
     try:
-        return [(finding.subject, finding.text, finding.remedy) async for finding in check(live)]
+        return [
+            (finding.subject, finding.text, finding.remedy)
+            async for finding in check_mistakes(live)
+        ]
     finally:
         await live.close()
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
-from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
+from harbourmaster.cli.live.installation import UnknownSettingsError, running_settings
 from harbourmaster.controller.settings import ControllerSettings
 
 FILES = {"ours": {"a.yaml": "webhook: {timeoutSeconds: 7}", "bad.yaml": "webhook: 1"}}

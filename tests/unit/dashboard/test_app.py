@@ -8,13 +8,11 @@ import re
 
 import pytest
 
-from harbourmaster.dashboard.conflicts import MOST, MOST_OF_SET
 from harbourmaster.dashboard.guard import HEADERS
-from harbourmaster.dashboard.rate_limit import PAGES as ALLOWED
-from harbourmaster.dashboard.rate_limit import WRONG_TOKENS
 from harbourmaster.dashboard.registry import PAGES
-from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN
-from harbourmaster.dashboard.tokens import AT_ONCE
+from harbourmaster.dashboard.sources import MOST, MOST_OF_SET
+from harbourmaster.dashboard.tokens import AT_ONCE, LIFETIME, LONGEST_TOKEN, WRONG_TOKENS
+from harbourmaster.dashboard.tokens import PAGE_RATE as ALLOWED
 from harbourmaster.kube.errors import ForbiddenError, ServerError
 from helpers.patience import PATIENCE
 

@@ -14,12 +14,10 @@ from harbourmaster.dashboard.pages import (
     clusters,
     gates,
     overview,
-    pods,
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.applications import MOST, application
-from harbourmaster.dashboard.pages.phases import WIDTH
+from harbourmaster.dashboard.pages.applications import MOST, WIDTH, application
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES, PageSources
@@ -307,24 +305,24 @@ async def test_the_pods_of_a_policy_are_listed(stores):
     stores.policy("shop", "keep-cart", 0)
     world = await stores.world()
     (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
-    only = await run_sliced(pods.pods(world, ALL, PageQuery(state=row.reference), NOW))
+    only = await run_sliced(policies.pods(world, ALL, PageQuery(state=row.reference), NOW))
     assert only.rows == ("shop/cart-1",)
-    every = await run_sliced(pods.pods(world, ALL, PageQuery(q="cart"), NOW))
+    every = await run_sliced(policies.pods(world, ALL, PageQuery(q="cart"), NOW))
     assert every.rows == ("mail/cart-1", "shop/cart-1")
     some = Visibility({"pods": ListScope(namespaces=frozenset(("mail",)))})
-    assert (await run_sliced(pods.pods(world, some, PageQuery(), NOW))).total == 2
+    assert (await run_sliced(policies.pods(world, some, PageQuery(), NOW))).total == 2
 
 
 async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(stores):
     stores.namespace("shop")
-    for _ in range(2 * pods.SLICE + 1):
+    for _ in range(2 * policies.SLICE + 1):
         stores.pod("shop", {"app": "cart"})
-    making = pods.pods(await stores.world(), ALL, PageQuery(), NOW)
+    making = policies.pods(await stores.world(), ALL, PageQuery(), NOW)
     next(making)
     # What changes meanwhile may be on the page or not, and breaks nothing.
     stores.pod("shop", {"app": "cart"})
     next(making)
-    assert (await run_sliced(making)).total == 2 * pods.SLICE + 1
+    assert (await run_sliced(making)).total == 2 * policies.SLICE + 1
 
 
 async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores):
@@ -347,7 +345,7 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores):
         tolerations=[toleration, extra],
     )
     query = PageQuery(namespace="shop", name="cart-1")
-    page = pods.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
+    page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
     policy = "PodSchedulingPolicy shop/keep-cart"
     assert page.policies == (policy,)
     rows_by_state = {
@@ -360,7 +358,7 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores):
         "spec.tolerations[1]": ((), "kubectl-edit"),
         "spec.schedulerName": ((), "kube-controller-manager"),
     }
-    assert pods.pod(await stores.world(), ALL, query, NOW) is None
+    assert policies.pod(await stores.world(), ALL, query, NOW) is None
 
 
 async def test_a_field_manager_without_a_time_is_the_oldest(stores):
@@ -371,7 +369,7 @@ async def test_a_field_manager_without_a_time_is_the_oldest(stores):
     query = PageQuery(namespace="shop", name="cart-1")
     for state in ("dated", "unknown"):
         stores.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
-        page = pods.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
+        page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
         assert [field.manager["manager"] for field in page.fields] == [state]
         del raw["metadata"]["managedFields"][1:]
 
@@ -380,7 +378,7 @@ async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(stor
     stores.policy("shop", "keep-cart", 0)
     stores.pod("shop", {"app": "cart"}, "cart-1")
     query = PageQuery(namespace="shop", name="cart-1")
-    page = pods.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
+    page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
     assert page.policies != ()
     assert page.fields == ()
 

@@ -18,9 +18,9 @@ from harbourmaster.dashboard.guard import (
     local_path,
 )
 from harbourmaster.dashboard.query import ROWS, PageQuery, read_query, select_page
-from harbourmaster.dashboard.rate_limit import Rate, RateLimit
 from harbourmaster.dashboard.rendering import escape_invisible, finalize, read_assets
 from harbourmaster.dashboard.times import age, span
+from harbourmaster.dashboard.tokens import Rate, RateLimit
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.providers.addresses import parse_networks
 

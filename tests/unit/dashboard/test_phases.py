@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harbourmaster.dashboard.pages.phases import phase_rows, steps
+from harbourmaster.dashboard.pages.applications import phase_rows, steps
 from harbourmaster.lifecycle.model import ItemStatus, WorkloadVersionStatus
 from helpers.lifecycle_objects import workload_version
 

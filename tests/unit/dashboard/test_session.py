@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN, Sealer
+from harbourmaster.dashboard.tokens import LIFETIME, LONGEST_TOKEN, Sealer
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.e30.c2ln"  # noqa: S105 - of no user
 

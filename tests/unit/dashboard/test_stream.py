@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from harbourmaster.dashboard import stream
-from harbourmaster.dashboard.rate_limit import PAGES as ALLOWED
 from harbourmaster.dashboard.stream import MOST, MOST_OF_USER
+from harbourmaster.dashboard.tokens import PAGE_RATE as ALLOWED
 from helpers.patience import PATIENCE
 
 

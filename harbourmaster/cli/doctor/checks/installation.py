@@ -10,10 +10,9 @@ import msgspec
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, SLICES
 from harbourmaster.cli.diagnosis import fault, note, warning
 from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
-from harbourmaster.cli.live.installation import CONFIGURATIONS
+from harbourmaster.cli.live.installation import CONFIGURATIONS, UnknownSettingsError
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import run_together
-from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_service, decode_slice
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 

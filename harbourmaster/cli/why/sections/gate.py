@@ -28,7 +28,6 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.live.waits import live_waits, waiting_pod
-from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.missing_gate import (
     definitions_of,
     template_pod,
@@ -36,6 +35,7 @@ from harbourmaster.cli.why.missing_gate import (
     why_ungated,
 )
 from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.subjects import Event, event_lines, events_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.workload import workload_of

@@ -24,7 +24,7 @@ from harbourmaster.cli.why.admission import (
 from harbourmaster.cli.why.missing_gate import why_unsent
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.policy_lines import Background, PolicyLines
-from harbourmaster.cli.why.steps import renewal
+from harbourmaster.cli.why.render import renewal
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.policies.explain import CHANGES, OWN, FieldReport, PolicyReport
 from harbourmaster.policies.owned_fields import OwnedFields

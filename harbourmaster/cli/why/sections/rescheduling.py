@@ -12,8 +12,8 @@ from harbourmaster.api.resources import NODES
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error
-from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.model import Line, Section, from_text
+from harbourmaster.cli.why.subjects import Event, event_lines, events_of
 from harbourmaster.controller.rescheduling.settings import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError

@@ -22,8 +22,8 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Report, Subject, WhyContext
+from harbourmaster.cli.why.render import step_of
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
-from harbourmaster.cli.why.steps import step_of
 from harbourmaster.placement.manifests import ManifestOwner
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.lifecycle_objects import owners

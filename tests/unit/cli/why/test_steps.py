@@ -11,9 +11,9 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from harbourmaster.cli import why
-from harbourmaster.cli.why import steps
+from harbourmaster.cli.why import render
 from harbourmaster.cli.why.model import Report, Section, State, Subject
-from harbourmaster.cli.why.steps import NOTHING, STEPS, step_of
+from harbourmaster.cli.why.render import NOTHING, STEPS, step_of
 from harbourmaster.gates import mistakes
 from harbourmaster.lifecycle.gate_verdict import Code
 from harbourmaster.webhook.verdict import OUTCOMES
@@ -56,7 +56,7 @@ def test_every_code_has_a_step_and_every_step_a_code():
     assert {code for code in EMITTED if not STEPS.get(code)} == set()
     assert set(STEPS) - EMITTED == set()
     assert all(map(CODE.fullmatch, STEPS))
-    codes = [code for step in steps._STEPS for code in step.split()]
+    codes = [code for step in render._STEPS for code in step.split()]
     assert len(codes) == len(set(codes))
 
 
