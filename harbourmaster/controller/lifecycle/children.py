@@ -11,6 +11,7 @@ import msgspec
 
 from harbourmaster.api.metadata import NO_OVERRIDE
 from harbourmaster.api.resources import EVALUATIONS, TASKS
+from harbourmaster.controller.lifecycle.writes import fetch
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import (
@@ -27,7 +28,7 @@ from harbourmaster.lifecycle.subjects import state_of
 from harbourmaster.lifecycle.tasks import task_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import Version
@@ -39,10 +40,7 @@ CREATE_CHILD: Final = {TASK: "CreateTask", EVALUATION: "CreateEvaluation"}
 _ATTEMPTS: Final = 5
 """Number of names that are tried if other objects have the first ones."""
 _RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS}
-_DECODERS: Final[dict[str, Callable[[bytes], Task | Evaluation]]] = {
-    TASK: msgspec.json.Decoder(Task).decode,
-    EVALUATION: msgspec.json.Decoder(Evaluation).decode,
-}
+_MODELS: Final[dict[str, type[Task | Evaluation]]] = {TASK: Task, EVALUATION: Evaluation}
 
 
 class Children:
@@ -113,7 +111,7 @@ class Children:
                     raise
                 previous = name if present is not None else previous
             else:
-                child = _DECODERS[phase.kind](stored)
+                child = msgspec.json.decode(stored, type=_MODELS[phase.kind])
                 self._context.signals.report_created(child)
                 self._report_ignored(version, phase.kind, creation.definition)
                 return Child(name, state_of(child))
@@ -160,8 +158,5 @@ class Children:
         return cached if cached is not None else await self._live(kind, namespace, name)
 
     async def _live(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
-        try:
-            stored = await self._context.client.get(_RESOURCES[kind], name, namespace)
-        except NotFoundError:
-            return None
-        return _DECODERS[kind](stored)
+        client, resource, model = self._context.client, _RESOURCES[kind], _MODELS[kind]
+        return await fetch(client, resource, model, name, namespace)

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
-from harbourmaster.controller.lifecycle.writes import patch_object
+from harbourmaster.controller.lifecycle.writes import fetch, patch_object
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.functions import (
     CODE,
@@ -87,11 +87,8 @@ class FunctionMaps:
         """Return the code in a ConfigMap, or None if it has none or does not exist."""
         if not is_name(name):
             return None
-        try:
-            full = _decode_full(await self._client.get(CONFIG_MAPS, name, namespace))
-        except NotFoundError:
-            return None
-        return full.data.get(CODE)
+        full = await fetch(self._client, CONFIG_MAPS, _Full, name, namespace)
+        return full.data.get(CODE) if full is not None else None
 
     async def ensure(
         self,

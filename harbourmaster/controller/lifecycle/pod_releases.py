@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gated_pods import Pod
 
     Operations = list[dict[str, Any]]
@@ -46,20 +47,15 @@ class PodReleaser:
         """
         operations = _release_operations(pod, added)
         try:
-            await self._patch(pod, operations)
+            await _patch(self._client, pod, operations)
         except (ConflictError, InvalidError):
             # Changed meanwhile, perhaps by the owner of the other gates.
             with contextlib.suppress(NotFoundError):
                 live = self.decode(await self._client.get(PODS, pod.name, pod.namespace))
                 if live.uid == pod.uid and live.is_ours:
-                    await self._patch(live, _release_operations(live, added))
+                    await _patch(self._client, live, _release_operations(live, added))
         self._released[pod.key] = cached or pod
         self._log.debug("pod released", pod=pod.key)
-
-    async def annotate(self, pod: Pod, added: Mapping[str, str]) -> None:
-        """Add annotations to a pod that keeps waiting."""
-        annotations = pod.annotations if pod.has_annotations else None
-        await self._patch(pod, nudge(pod.uid, annotations, added, revision=pod.resource_version))
 
     async def complete(self, pod: Pod, added: Mapping[str, str]) -> None:
         """Add the annotations that admission could not decide on, and end the provisional state."""
@@ -76,16 +72,24 @@ class PodReleaser:
         operations += [
             {"op": "add", "path": path, "value": value} for path, value in fields.items()
         ]
-        await self._patch(pod, operations)
+        await _patch(self._client, pod, operations)
 
     def forget(self, key: str) -> None:
         """Forget a pod that no longer waits."""
         self._released.pop(key, None)
 
-    async def _patch(self, pod: Pod, operations: Operations | None) -> None:
-        if operations:
-            with contextlib.suppress(NotFoundError):
-                await self._client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
+
+async def annotate(client: Client, pod: Pod, added: Mapping[str, str]) -> None:
+    """Add annotations to a pod that keeps waiting. Raises ApiError."""
+    annotations = pod.annotations if pod.has_annotations else None
+    operations = nudge(pod.uid, annotations, added, revision=pod.resource_version)
+    await _patch(client, pod, operations)
+
+
+async def _patch(client: Client, pod: Pod, operations: Operations | None) -> None:
+    if operations:
+        with contextlib.suppress(NotFoundError):
+            await client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
 
 
 def _release_operations(pod: Pod, added: Mapping[str, str] | None) -> Operations | None:

@@ -17,7 +17,7 @@ from harbourmaster.api.durations import format_duration
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle.owners import OwnerGoneError, inherited_metadata
-from harbourmaster.controller.lifecycle.pod_releases import PodReleaser
+from harbourmaster.controller.lifecycle.pod_releases import PodReleaser, annotate
 from harbourmaster.controller.lifecycle.pod_reports import PodReporter
 from harbourmaster.controller.lifecycle.pod_workloads import (
     PATIENCE,
@@ -164,7 +164,7 @@ class GatedPodReconciler:
         is_marked = pod.annotations.get(WAITED_KEY) == TIMED_OUT
         if report.is_expired and not is_reported and not is_marked:
             if conditions.on_timeout == "Fail":
-                await self._releaser.annotate(pod, {WAITED_KEY: TIMED_OUT})
+                await annotate(self._context.client, pod, {WAITED_KEY: TIMED_OUT})
             limit = f"longer than {format_duration(conditions.timeout)} ({TIMEOUT_KEY})"
             text = f"waited {limit} for {report.text}: {_AT_TIMEOUT[conditions.on_timeout]}"
             self._reporter.report_timeout(pod, text)
@@ -195,7 +195,7 @@ class GatedPodReconciler:
         may_run = report.is_over and may_release(approval(version) if version else None, owner.uid)
         requeue_after = report.left
         if report.is_over and pod.is_in_scheduler and not pod.has_waited:
-            await self._releaser.annotate(pod, {WAITED_KEY: MET})
+            await annotate(self._context.client, pod, {WAITED_KEY: MET})
         if pod.is_in_scheduler:
             until_late = await self._wakeups.update(pod, version, may_run=may_run)
             requeue_after = _earliest(requeue_after, until_late)

@@ -6,15 +6,13 @@ last state that was written, so that none is written twice. The first pod report
 
 from __future__ import annotations
 
-import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.patches import JsonPatch
-from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.caches import BY_VERSION
 from harbourmaster.controller.lifecycle.latest import LatestValues
+from harbourmaster.controller.lifecycle.pod_releases import annotate
 from harbourmaster.gates.release import (
     CHECKING,
     CHECKS_KEY,
@@ -22,9 +20,7 @@ from harbourmaster.gates.release import (
     PASSED,
     WAITING,
     next_checks_value,
-    nudge,
 )
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.scheduling import (
     deadline_of,
     is_outdated,
@@ -102,12 +98,7 @@ class SchedulerWakeups:
     async def _write(self, pod: Pod, value: str) -> None:
         if not value:
             return
-        annotations = pod.annotations if pod.has_annotations else None
-        revision = pod.resource_version
-        operations = nudge(pod.uid, annotations, {CHECKS_KEY: value}, revision=revision)
-        if operations is not None:
-            with contextlib.suppress(NotFoundError):
-                await self._client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
+        await annotate(self._client, pod, {CHECKS_KEY: value})
         self._sent[pod.key] = (pod.uid, value)
         self._log.debug("pod nudged", pod=pod.key, told=value)
 

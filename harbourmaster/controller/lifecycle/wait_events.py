@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_VERSION
+from harbourmaster.controller.lifecycle.pod_releases import annotate
 from harbourmaster.controller.objects import reference
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.owners import REPLICA_SET, parent_of, shown_owner, supported_owner
-from harbourmaster.gates.release import HELD_BY_KEY, nudge
-from harbourmaster.kube.errors import ForbiddenError, NotFoundError
+from harbourmaster.gates.release import HELD_BY_KEY
+from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.lifecycle.check_facts import Facts, facts_in, with_version
 from harbourmaster.lifecycle.gate_report import gate_report
@@ -69,7 +69,9 @@ class WaitEventReconciler:
         if wait is not None and step.due:
             about, pod = subjects[step.due]
             if pod is not None and pod.has_checks and HELD_BY_KEY not in pod.annotations:
-                await self._annotate(pod, key.partition("/")[2])
+                # An event is sent without the permission, too.
+                with contextlib.suppress(ForbiddenError):
+                    await annotate(self._context.client, pod, {HELD_BY_KEY: key.partition("/")[2]})
             self._context.signals.report_wait(about, wait)
             self._free_at = clock() + INTERVAL
         self._reported.pop(key, None)
@@ -126,13 +128,6 @@ class WaitEventReconciler:
         # An evaluation itself says what was wrong with its metrics.
         facts = replace(facts, metrics={}, unread=("KeptnMetric",))
         return with_version(facts, version, apps, find)
-
-    async def _annotate(self, pod: Pod, version: str) -> None:
-        annotations, held = pod.annotations if pod.has_annotations else None, {HELD_BY_KEY: version}
-        operations = nudge(pod.uid, annotations, held, revision=pod.resource_version) or []
-        # A pod that goes needs none, and an event is sent without the permission, too.
-        with contextlib.suppress(NotFoundError, ForbiddenError):
-            await self._context.client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
 
 
 def _is_held(pod: Pod) -> bool:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_OWNER, BY_UID, BY_WORKLOAD
-from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.controller.lifecycle.owners import Owner
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
+from harbourmaster.controller.lifecycle.writes import fetch
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import with_inherited_nodes
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.lifecycle.model import AppVersion
 
 _HEALTHY: Final = "Healthy"
@@ -101,12 +100,9 @@ class DeploymentCheck:
     async def _live(self, version: WorkloadVersion) -> Owner | None:
         reference = version.spec.resource_reference
         resource, _ = self._mirrors[reference.kind]
-        try:
-            return decode_owner(
-                await self._client.get(resource, reference.name, version.metadata.namespace)
-            )
-        except NotFoundError:
-            return None
+        return await fetch(
+            self._client, resource, Owner, reference.name, version.metadata.namespace
+        )
 
     def _is_deployed(self, version: WorkloadVersion, owner: Owner) -> bool:
         kind = version.spec.resource_reference.kind

@@ -59,10 +59,16 @@ async def patch_object(
 
     Raises ConflictError if the object has changed since it was read, and any other ApiError.
     """
+    uid, version = metadata.uid, metadata.resource_version
+    # Any other version or object of that name is a conflict.
+    precondition = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+    ]
     return await client.patch(
         resource,
         metadata.name,
-        JsonPatch([*precondition(metadata), *operations]),
+        JsonPatch([*precondition, *operations]),
         metadata.namespace,
         subresource=subresource,
     )
@@ -74,18 +80,6 @@ async def write_status(
     """Replace the whole status, like ``patch_object``."""
     operation = {"op": "add", "path": "/status", "value": status}
     return await patch_object(client, resource, metadata, [operation], "status")
-
-
-def precondition(metadata: Metadata) -> list[dict[str, Any]]:
-    """Return the operations that make any other version or object of that name a conflict."""
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
-        {
-            "op": "replace",
-            "path": "/metadata/resourceVersion",
-            "value": metadata.resource_version,
-        },
-    ]
 
 
 T = TypeVar("T")
