@@ -1,6 +1,6 @@
 """Gated pods, their owners and the phases of their versions, for a fake API server.
 
-``stage`` has a fake API server and a client; ``Dying`` is a client whose process ends at a write.
+``Dying`` is a client whose process ends at a write.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from uuid import uuid4
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPS,
-    DEPLOYMENTS,
     PODS,
-    REPLICA_SETS,
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.lifecycle.workloads import OWNERS_KEY
 
@@ -122,13 +119,6 @@ def put(api, resource, obj):
     given = {"uid": str(uuid4()), "creationTimestamp": CREATED, "generation": 1, **metadata}
     obj = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": given}
     return api.objects._keep(resource, key, None, obj)
-
-
-def stage(api, monkeypatch):
-    """Let the fake, which knows no such fields, list all pods; and a Deployment with its set."""
-    monkeypatch.setattr(caches_module, "PENDING_PODS", "")
-    put(api, REPLICA_SETS, replica_set())
-    put(api, DEPLOYMENTS, deployment())
 
 
 def names(api, resource):

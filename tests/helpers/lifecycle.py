@@ -7,7 +7,6 @@ of ``harbourmaster.controller.lifecycle.watches``; a mapping of names to classes
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -36,24 +35,66 @@ class Held:
 
 
 class Reconcilers:
-    """Running reconcilers: their context, their jobs by name, and the reports."""
+    """Reconcilers of a context by the names of their controllers, and what they report.
 
-    def __init__(self, context, jobs):
+    ``async with`` fills all caches and leads; ``stop`` and ``start`` are a change of leaders.
+    """
+
+    def __init__(self, context, names, *, workers=8):
+        classes = names if isinstance(names, dict) else {name: RECONCILERS[name] for name in names}
         self.context = context
-        self.jobs = jobs
+        self.caches = context.caches
+        self.signals = context.signals
+        self.metrics = create_controller_metrics("0", list(classes))
+        self.jobs = {
+            name: Controller(
+                name,
+                self._start_of(name, kind),
+                self.metrics,
+                workers=workers,
+                reflectors=self.caches.reflectors,
+            )
+            for name, kind in classes.items()
+        }
         self.changes = Changes()
         self.until = self.changes.until
-        for mirror in context.caches.reflectors:
+        self._mirroring = []
+        self._leading = []
+        watches.Watches(self.caches, self.jobs).connect()
+        for mirror in self.caches.reflectors:
             mirror.subscribe(self.changes.tell)
-        context.signals.on_told = self.changes.tell
+        self.signals.on_told = self.changes.tell
 
-    @property
-    def caches(self):
-        return self.context.caches
+    def _start_of(self, name, kind):
+        if name == watches.GATES:
+            return lambda queue: kind(self.context, queue.add)
+        return lambda _queue: kind(self.context)
 
-    @property
-    def signals(self):
-        return self.context.signals
+    async def __aenter__(self):
+        caches = (*self.caches.reflectors, self.caches.wait_watches)
+        self._mirroring = [asyncio.create_task(cache.run()) for cache in caches]
+        for reflector in self.caches.reflectors:
+            await reflector.synced.wait()
+        self.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.stop()
+        await _end(self._mirroring)
+
+    def start(self):
+        """Lead."""
+        self._leading = [asyncio.create_task(job.lead()) for job in self.jobs.values()]
+
+    async def stop(self):
+        """Lead no more, with the caches going on."""
+        await _end(self._leading)
+
+
+async def _end(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def told(world, reason):
@@ -73,6 +114,7 @@ def context_of(  # noqa: PLR0913 - the parts of a context
     signals=None,
     scheduler=None,
     has_gates=bool,
+    namespace=OWN_NAMESPACE,
 ):
     """A context for reconcilers; options of the settings and the configuration as dicts.
 
@@ -86,51 +128,12 @@ def context_of(  # noqa: PLR0913 - the parts of a context
         configuration=Held(structs.replace(LifecycleConfiguration(), **(configuration or {}))),
         signals=signals or RecordedSignals(),
         now=now or (lambda: datetime.now(UTC)),
-        namespace=OWN_NAMESPACE,
+        namespace=namespace,
         scheduler=in_scheduler,
         has_gates=has_gates,
     )
 
 
-def reconciler_of(name):
-    """The class that reconciles what the job of that name does."""
-    return RECONCILERS[name]
-
-
-def jobs_of(context, names, *, workers=8):
-    """The jobs by name, connected with the caches of the context."""
-    classes = (
-        dict(names) if isinstance(names, dict) else {name: reconciler_of(name) for name in names}
-    )
-    metrics = create_controller_metrics("0", list(classes))
-
-    def job(name, kind):
-        def start(queue):
-            return kind(context, queue.add) if name == watches.GATES else kind(context)
-
-        controller = Controller(name, start, metrics, workers=workers)
-        controller.reflectors = context.caches.reflectors
-        return controller
-
-    jobs = {name: job(name, kind) for name, kind in classes.items()}
-    watches.Watches(context.caches, jobs).connect()
-    return jobs
-
-
-@contextlib.asynccontextmanager
-async def running(client, *names, reconcilers=None, workers=8, **options):
-    """Run the jobs of those names; in the block all their caches are filled."""
-    context = context_of(client, **options)
-    jobs = jobs_of(context, reconcilers or names, workers=workers)
-    world = Reconcilers(context, jobs)
-    running_caches = (*context.caches.reflectors, context.caches.wait_watches)
-    tasks = [asyncio.create_task(cache.run()) for cache in running_caches]
-    try:
-        for reflector in context.caches.reflectors:
-            await reflector.synced.wait()
-        tasks += [asyncio.create_task(job.lead()) for job in jobs.values()]
-        yield world
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def running(client, *names, reconcilers=None, workers=8, **options):
+    """Return reconcilers by name, for ``async with``; ``options`` are those of the context."""
+    return Reconcilers(context_of(client, **options), reconcilers or names, workers=workers)

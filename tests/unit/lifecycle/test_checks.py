@@ -27,17 +27,6 @@ def test_a_child_is_made_for_each_definition_at_once():
     assert walk.status.status == "Progressing"
 
 
-def test_a_definition_listed_twice_counts_once():
-    walk = Walk(app_version(pre_deployment_tasks=("a", "b", "a")))
-    walk.go()
-    assert [name for _, name in walk.created] == ["pre-a", "pre-b"]
-    assert [item.name for item in walk.status.pre_deployment_task_status] == ["pre-a", "pre-b"]
-    walk.end("a")
-    walk.end("b")
-    walk.go()
-    assert walk.status.pre_deployment_status == "Succeeded"
-
-
 def test_a_slow_one_delays_no_other():
     walk = Walk(app_version(pre_deployment_tasks=("slow", "quick")))
     walk.go()
@@ -64,21 +53,6 @@ def test_a_change_of_status_is_told_once():
         "task status changed from  to Pending",
         "task status changed from Pending to Progressing",
         "task status changed from Progressing to Succeeded",
-    ]
-
-
-def test_what_did_not_change_is_not_told_again_with_what_did():
-    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
-    walk.go()
-    walk.end("a", "Progressing")
-    walk.go()
-    walk.end("b", "Progressing")
-    walk.go()
-    assert texts(walk, "ReconcileTaskStatusChanged") == [
-        "task status changed from  to Pending",
-        "task status changed from  to Pending",
-        "task status changed from Pending to Progressing",
-        "task status changed from Pending to Progressing",
     ]
 
 
@@ -144,14 +118,6 @@ def test_a_missing_definition_keeps_only_its_own_item_waiting():
     assert len(texts(walk, "CreateTaskNotFound")) == 1
 
 
-def test_a_missing_definition_of_an_evaluation_is_told_as_such():
-    walk = Walk(app_version(pre_deployment_evaluations=("load",)), undefined=["load"])
-    walk.go()
-    assert texts(walk, "CreateEvaluationNotFound") == [
-        'KeptnEvaluationDefinition "load" not found; waiting for it to be created'
-    ]
-
-
 def test_a_deleted_child_is_made_anew_under_another_name():
     walk = Walk(app_version(pre_deployment_tasks=("a",)))
     walk.go()
@@ -167,33 +133,6 @@ def test_a_deleted_child_is_made_anew_under_another_name():
     walk.go()
     assert walk.status.pre_deployment_status == "Succeeded"
     assert len(walk.names("a")) == 2
-
-
-def test_a_deleted_child_whose_definition_is_gone_too_waits_for_it():
-    walk = Walk(app_version(pre_deployment_tasks=("a",)))
-    walk.go()
-    walk.lose("a")
-    walk.undefined.add("a")
-    walk.go()
-    assert item(walk, "a") == ItemStatus(definition_name="a")
-    assert len(texts(walk, "CreateTaskNotFound")) == 1
-    walk.undefined.clear()
-    walk.go()
-    walk.end("a")
-    walk.go()
-    assert walk.status.pre_deployment_status == "Succeeded"
-
-
-def test_what_can_t_be_created_keeps_only_its_own_item_waiting():
-    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
-    walk.refused = {("AppPreDeployTasks", "b")}
-    walk.go()
-    assert [name for _, name in walk.created] == ["pre-a"]
-    assert item(walk, "b") == ItemStatus(definition_name="b")
-    assert texts(walk, "CreateTaskNotFound") == []
-    walk.refused = set()
-    walk.go()
-    assert item(walk, "b").name == "pre-b"
 
 
 def test_a_deleted_child_that_can_t_be_replaced_keeps_its_name_until_it_can():

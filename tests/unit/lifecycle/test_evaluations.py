@@ -5,32 +5,17 @@ import pytest
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.evaluations import POST, PRE, evaluation_for, failure_text
 from harbourmaster.lifecycle.model import (
-    AppVersion,
-    AppVersionSpec,
     Evaluation,
     EvaluationDefinition,
     EvaluationDefinitionSpec,
     EvaluationSpec,
     EvaluationStatus,
     Measurement,
-    ResourceReference,
-    WorkloadVersion,
-    WorkloadVersionSpec,
 )
+from helpers.phased import app_version, workload_version
 
-APP = AppVersion(
-    metadata=Metadata(name="shop-1.0-6b86b273", namespace="prod", uid="app-uid"),
-    spec=AppVersionSpec(app_name="shop", version="1.0"),
-)
-WORKLOAD = WorkloadVersion(
-    metadata=Metadata(name="shop-cart-0.4", namespace="prod", uid="workload-uid"),
-    spec=WorkloadVersionSpec(
-        app="shop",
-        version="0.4",
-        workload_name="shop-cart",
-        resource_reference=ResourceReference(uid="rs-uid", kind="ReplicaSet", name="cart"),
-    ),
-)
+APP = app_version()
+WORKLOAD = workload_version()
 
 
 def definition(name="checks", **spec):
@@ -55,7 +40,7 @@ def test_an_app_has_its_evaluations():
                     "apiVersion": "lifecycle.keptn.sh/v1",
                     "kind": "KeptnAppVersion",
                     "name": "shop-1.0-6b86b273",
-                    "uid": "app-uid",
+                    "uid": "uid-shop-1.0-6b86b273",
                     "controller": True,
                     "blockOwnerDeletion": True,
                 }
@@ -81,11 +66,11 @@ def test_a_workload_has_its_evaluations():
     made = evaluation_for(WORKLOAD, definition(), POST)
     assert made["metadata"]["name"].startswith("post-eval-checks-")
     (owner,) = made["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == ("KeptnWorkloadVersion", "workload-uid")
+    assert (owner["kind"], owner["uid"]) == ("KeptnWorkloadVersion", "uid-shop-cart-2.0")
     assert made["spec"] == {
         "appName": "shop",
         "workload": "shop-cart",
-        "workloadVersion": "0.4",
+        "workloadVersion": "2.0",
         "evaluationDefinition": "checks",
         "checkType": "post-eval",
         "retries": 10,

@@ -90,19 +90,6 @@ def test_an_app_without_checks_goes_through_all_phases_in_one_pass():
     assert outcome.requeue_after is None
 
 
-def test_a_workload_without_checks_waits_for_its_pods_only():
-    walk = Walk(workload_version())
-    walk.go()
-    assert walk.reasons == [*flow_of(WORKLOAD_FLOW[:2]), "WorkloadDeployStarted"]
-    assert walk.status.deployment_status == "Progressing"
-    assert walk.status.status == "Progressing"
-    walk.is_deployed = True
-    walk.go()
-    assert walk.reasons == flow_of(WORKLOAD_FLOW)
-    assert states(walk, WORKLOAD_STATES) == ["Succeeded"] * 5
-    assert walk.status.current_phase == "Completed"
-
-
 @pytest.mark.parametrize(
     ("version", "fields", "phases"),
     [
@@ -127,34 +114,6 @@ def test_what_comes_after_a_failed_check_is_deprecated(version, fields, phases, 
     assert without_items(walk.reasons)[-1] == f"{phases[at]}Failed"
 
 
-def test_a_failed_workload_fails_its_app():
-    walk = Walk(app_version(workloads=[("cart", "2.0"), ("till", "1.0")]))
-    walk.workloads = {WorkloadEntry(name="cart", version="2.0"): "Failed"}
-    walk.go()
-    expected = ["Succeeded", "Succeeded", "Failed", "Deprecated", "Deprecated", "Deprecated"]
-    assert states(walk, APP_STATES) == expected
-    assert walk.reasons[-1] == "AppDeployFailed"
-
-
-def test_one_failure_does_not_wait_for_the_others():
-    walk = Walk(workload_version(pre_deployment_tasks=("slow", "bad")))
-    walk.go()
-    walk.end("slow", "Progressing")
-    walk.end("bad", "Failed")
-    walk.go()
-    assert walk.status.status == "Failed"
-
-
-def test_a_promotion_that_nobody_runs_is_no_phase_at_all():
-    walk = Walk(app_version(promotion_tasks=("promote",)))
-    walk.go()
-    assert walk.status.status == "Succeeded"
-    assert walk.status.promotion_status == "Pending"
-    assert walk.status.promotion_task_status == ()
-    assert walk.created == []
-    assert "Promotion" not in "".join(walk.reasons)
-
-
 def test_a_promotion_is_the_last_phase_where_it_is_wanted():
     walk = Walk(app_version(promotion_tasks=("promote",)), rules=Rules(has_promotion=True))
     walk.go()
@@ -164,12 +123,6 @@ def test_a_promotion_is_the_last_phase_where_it_is_wanted():
     walk.go()
     assert states(walk, APP_STATES) == ["Succeeded"] * 5 + ["Failed"]
     assert walk.reasons[-1] == "PromotionTasksFailed"
-
-
-def test_a_promotion_without_tasks_starts_and_finishes():
-    walk = Walk(app_version(), rules=Rules(has_promotion=True))
-    walk.go()
-    assert walk.reasons == flow_of([*APP_FLOW, "PromotionTasks"])
 
 
 @pytest.mark.parametrize("definition", ["migrate", "load", "announce", "errors", "promote"])

@@ -9,7 +9,6 @@ from harbourmaster.api import resources
 from harbourmaster.api.resources import of_kind
 from harbourmaster.gates.waits import KINDS, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
-from harbourmaster.lifecycle.wait_cycles import wait_cycles
 from harbourmaster.lifecycle.wait_items import (
     LOOKED_UP,
     Obstacle,
@@ -236,6 +235,8 @@ def test_an_object_that_is_being_deleted_does_not_count(text, plural, status):
 
 def test_what_is_read_for_a_service():
     assert resources_of(item("service/x"), ALL) == (resources.SERVICES, resources.SLICES)
+    service = msgspec.json.encode(thing(spec={"selector": {"app": "a"}}))
+    assert target_of(resources.SERVICES, service).selector == {"app": "a"}
 
 
 def test_fields_of_any_shape_are_read():
@@ -328,58 +329,3 @@ def test_a_text_names_three_items():
     text = wait_report(pod, reports(pod), 1.0).text
     assert text.endswith("job/c: does not exist; and 2 more")
     assert "job/d" not in text
-
-
-def cycles(*pods, **stored):
-    known = {item: report for pod in pods for item, report in reports(pod, **stored).items()}
-    return wait_cycles(pods, known, Objects(**stored))
-
-
-A = waiting(
-    "deployment/b", owner=("ReplicaSet", "a-1"), labels={"pod-template-hash": "1", "app": "a"}
-)
-B = waiting(
-    "deployment/a", owner=("ReplicaSet", "b-1"), labels={"pod-template-hash": "1"}, name="q"
-)
-
-
-def test_two_workloads_that_wait_for_each_other_are_a_cycle():
-    assert cycles(A, B) == {
-        ("deployment", "a"): "a cycle of waits: deployment/a -> deployment/b -> deployment/a",
-        ("deployment", "b"): "a cycle of waits: deployment/b -> deployment/a -> deployment/b",
-    }
-
-
-def test_who_waits_for_a_cycle_is_not_part_of_it():
-    outside = waiting("deployment/a", owner=("Job", "c"), name="r")
-    assert set(cycles(A, B, outside)) == {("deployment", "a"), ("deployment", "b")}
-
-
-def test_what_is_met_is_no_part_of_a_cycle():
-    there = thing("a", observedGeneration=1, **condition("Available"))
-    assert cycles(A, B, deployments=[there]) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "stored"),
-    [
-        ("pod/app=a", {}),
-        ("service/s", {"services": [thing("s", spec={"selector": {"app": "a"}})]}),
-    ],
-)
-def test_cycles_go_through_labels_and_services(text, stored):
-    job = waiting(text, owner=("Job", "j"), name="q")
-    first = waiting("job/j", owner=("StatefulSet", "a"), labels={"app": "a", "x": "y"})
-    assert cycles(first, job, **stored)["job", "j"] == (
-        "a cycle of waits: job/j -> statefulset/a -> job/j"
-    )
-
-
-def test_a_service_without_a_selector_selects_nobody():
-    first = waiting("job/j", owner=("StatefulSet", "a"), labels={"app": "a"})
-    job = waiting("service/s", owner=("Job", "j"), name="q")
-    assert cycles(first, job, services=[thing("s")]) == {}
-
-
-def test_a_pod_may_wait_for_itself():
-    assert cycles(waiting("pod/p")) == {("pod", "p"): "a cycle of waits: pod/p -> pod/p"}

@@ -17,21 +17,17 @@ from harbourmaster.gates.names import version_name
 from harbourmaster.kube.errors import (
     ConflictError,
     ForbiddenError,
-    InvalidError,
     TooManyRequestsError,
     UnreachableError,
 )
-from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
 from harbourmaster.lifecycle.tasks import task_name
 from helpers.fake_store import StatusError
 from helpers.mirrored import Mirrored, Server, evaluation_definition, task_definition
 from helpers.phased import CHECKS, NOW, app_version, workload_version
-from helpers.signals import RecordedSignals
 
 NAME = "shop-1.0-6b86b273"
 KEY = f"prod/{NAME}"
-HOME = "harbourmaster-system"
 
 
 @pytest.fixture
@@ -118,31 +114,6 @@ async def test_children_are_created_before_the_status_that_names_them(begin, ser
     assert sorted(named) == sorted(obj["metadata"]["name"] for obj in server.all(TASKS))
 
 
-async def test_children_are_those_of_their_definitions(begin, server):
-    life = begin(app_version(metadata={"team": "a"}, **CHECKS))
-    await life.sweep()
-    (task,) = server.all(TASKS)
-    assert task["spec"]["taskDefinition"] == "migrate"
-    assert task["spec"]["context"]["metadata"] == {"team": "a"}
-    assert task["metadata"]["ownerReferences"][0]["uid"] == f"uid-{NAME}"
-    end_all(server)
-    life.sync()
-    await life.sweep()
-    (evaluation,) = server.all(EVALUATIONS)
-    assert evaluation["spec"]["evaluationDefinition"] == "load"
-    assert evaluation["spec"]["checkType"] == "pre-eval"
-
-
-async def test_a_look_at_which_nothing_changed_costs_no_request(begin, server):
-    life = begin(app_version(**CHECKS))
-    await life.sweep()
-    before = len(server.requests)
-    for _ in range(3):
-        await life.sweep()
-    assert len(server.requests) == before
-    assert life.signals.reasons.count("AppPreDeployTasksStarted") == 1
-
-
 async def test_a_flow_takes_few_writes(begin, server):
     life = begin(app_version(**CHECKS))
     for state in ("Pending", "Progressing", "Succeeded") * 4:
@@ -187,18 +158,6 @@ async def test_a_name_that_a_stranger_has_is_not_taken(begin, server):
     )
 
 
-async def test_a_stranger_s_evaluation_is_not_taken_either(begin, server):
-    life = begin(app_version(pre_deployment_evaluations=("load",)))
-    definition = life.caches.evaluation_definitions.store.get("prod/load")
-    made = evaluation_for(life.app_version(NAME), definition, "pre-eval")
-    del made["metadata"]["ownerReferences"]
-    server.put(EVALUATIONS, made)
-    await life.sweep()
-    name = status_of(life).pre_deployment_evaluation_task_status[0].name
-    assert name != made["metadata"]["name"]
-    assert len(server.all(EVALUATIONS)) == 2
-
-
 async def test_a_deleted_task_is_made_anew(begin, server):
     life = begin(app_version(pre_deployment_tasks=("a",)))
     await life.sweep()
@@ -224,49 +183,6 @@ async def test_a_task_that_only_the_mirror_lacks_is_not_made_anew(begin, server)
     assert items(life) == [("a", "Progressing")]
 
 
-async def test_a_completed_task_is_not_asked_for_again(begin, server):
-    life = begin(app_version(pre_deployment_tasks=("a", "b")))
-    await life.sweep()
-    first = task_name(f"uid-{NAME}", "pre", "a")
-    end(server, TASKS, first)
-    life.sync()
-    await life.sweep()
-    server.remove(TASKS, first)
-    life.sync()
-    await life.sweep()
-    assert items(life) == [("a", "Succeeded"), ("b", "Pending")]
-    assert server.seen("get") == []
-
-
-async def test_definitions_are_looked_for_at_home_after_the_own_namespace(begin, server):
-    server.put(TASK_DEFINITIONS, task_definition("shared", retries=7), namespace=HOME)
-    server.put(TASK_DEFINITIONS, task_definition("a", retries=7), namespace=HOME)
-    server.put(TASK_DEFINITIONS, task_definition("a", retries=3))
-    life = begin(app_version(pre_deployment_tasks=("shared", "a")))
-    await life.sweep()
-    retries = {obj["spec"]["taskDefinition"]: obj["spec"]["retries"] for obj in server.all(TASKS)}
-    assert retries == {"shared": 7, "a": 3}
-    assert {obj["metadata"]["namespace"] for obj in server.all(TASKS)} == {"prod"}
-
-
-async def test_a_missing_definition_is_told_once_even_to_the_next_life(begin, server):
-    life = begin(app_version(pre_deployment_tasks=("a", "gone")))
-    await life.sweep()
-    await life.sweep()
-    end_all(server)
-    life = begin(signals=life.signals)
-    await life.sweep()
-    assert items(life) == [("a", "Succeeded"), ("gone", "Pending")]
-    assert life.signals.reasons.count("CreateTaskNotFound") == 1
-    server.put(TASK_DEFINITIONS, task_definition("gone"))
-    life.sync()
-    await life.sweep()
-    end_all(server)
-    life.sync()
-    await life.sweep()
-    assert status_of(life).status == "Succeeded"
-
-
 async def test_a_refused_creation_is_told_once_and_delays_no_other(begin, server):
     error = StatusError(403, "keptntasks is forbidden")
     server.refusals[TASKS, task_name(f"uid-{NAME}", "pre", "b")] = error
@@ -287,29 +203,6 @@ async def test_a_refused_creation_is_told_once_and_delays_no_other(begin, server
     life.sync()
     await life.sweep()
     assert status_of(life).status == "Succeeded"
-
-
-async def test_a_refusal_after_a_success_is_told_again(begin, server):
-    life = begin(app_version(pre_deployment_tasks=("a",)))
-    for _ in range(2):
-        server.refusals[TASKS] = StatusError(403, "keptntasks is forbidden")
-        with pytest.raises(ForbiddenError):
-            await life.sweep()
-        server.refusals.clear()
-        life.sync()
-        await life.sweep()
-        (task,) = server.all(TASKS)
-        server.remove(TASKS, task["metadata"]["name"])
-        life.sync()
-    assert life.signals.reasons.count("CreateTaskFailed") == 2
-
-
-async def test_a_refused_evaluation_is_told_as_such(begin, server):
-    server.refusals[EVALUATIONS] = StatusError(422, "no")
-    life = begin(app_version(pre_deployment_evaluations=("load",)))
-    with pytest.raises(InvalidError):
-        await life.sweep()
-    assert "CreateEvaluationFailed" in life.signals.reasons
 
 
 @pytest.mark.parametrize(
@@ -381,24 +274,6 @@ async def test_thousands_of_finished_versions_cost_no_request(begin, server, sta
     assert life.signals.kept == []
 
 
-async def test_the_end_is_told_once(begin, server):
-    life = begin(app_version(pre_deployment_tasks=("a",)))
-    await life.sweep()
-    end_all(server, "Failed")
-    life.sync()
-    await life.sweep()
-    (reconciler,) = life.reconcilers
-    await reconciler.reconcile(KEY)
-    again = begin(signals=life.signals)
-    await again.sweep()
-    assert life.signals.reasons[-3:] == [
-        "ReconcileTaskStatusChanged",
-        "AppPreDeployTasksFailed",
-        "completed",
-    ]
-    assert life.signals.reasons.count("completed") == 1
-
-
 async def test_workloads_are_found_by_their_names(begin, server):
     cart = workload_version(status=WorkloadVersionStatus(status="Progressing"))
     assert cart.metadata.name == version_name("shop-cart", "2.0")
@@ -420,12 +295,3 @@ async def test_a_workload_of_another_app_is_none_of_ours(begin, server):
     life = begin(app_version(workloads=[("cart", "2.0")]))
     await life.sweep()
     assert status_of(life).workload_status[0].status == "Pending"
-
-
-async def test_traces_go_into_the_status_and_on_to_the_tasks(begin, server):
-    life = begin(app_version(pre_deployment_tasks=("a",)), signals=RecordedSignals(tracing=True))
-    await life.sweep()
-    carrier = status_of(life).phase_trace_ids["AppPreDeployTasks"]
-    (task,) = server.all(TASKS)
-    assert task["spec"]["context"]["metadata"] == carrier
-    assert carrier["traceparent"].startswith("00-")

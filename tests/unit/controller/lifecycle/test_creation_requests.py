@@ -8,7 +8,7 @@ import pytest
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.kube.errors import GoneError
-from helpers.gated import CREATED, PROD, Dying, names, put
+from helpers.gated import CREATED, PROD, names, put
 from helpers.lifecycle import running, told
 
 SINGLE = {"keptn.sh/app-type": "single-service"}
@@ -205,22 +205,3 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
         api.heal()
         await is_done(world, api)
     assert names(api, APPS) == ["shop"]
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", [1, 2])
-async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, late, is_there):
-    if is_there:
-        put(api, APPS, app(MANAGED, version="x", workloads=[{"name": "b", "version": "0"}]))
-    for existing in (workload("b", "2"), workload("a", "1")):
-        put(api, WORKLOADS, existing)
-    put(api, APP_CREATION_REQUESTS, request(SINGLE))
-    dying = Dying(client, api, at=at, after=late)
-    async with only(dying, now=after(0)):
-        await dying.died.wait()
-    async with only(Dying(client, api), now=after(0)) as world:
-        await is_done(world, api)
-    assert sorted(entries(api)) == [("a", "1"), ("b", "2")]
-    assert api.get(APPS, "shop", PROD)["spec"]["version"] == "0d12cea1c0"
-    assert api.get(APPS, "shop", PROD)["metadata"]["generation"] == 1 + is_there

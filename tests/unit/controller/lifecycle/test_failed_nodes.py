@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
-from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import watches
-from helpers.gated import CREATED, PROD, SetClock, keptn, owned, pod, put, stage, tick
+from helpers.gated import CREATED, PROD, SetClock, keptn, owned, pod, put, tick
 from helpers.lifecycle import running
 
 VERSION = "shop-waiter-1.0"
@@ -21,10 +20,7 @@ CONTROLLER = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
-    monkeypatch.setattr(caches_module, "selector", lambda _name: "")
+pytestmark = pytest.mark.usefixtures("staged")
 
 
 def make_version(api, *nodes, annotations=None):

@@ -6,16 +6,14 @@ import pytest
 
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, PODS
 from harbourmaster.controller.lifecycle import watches
-from helpers.gated import PROD, keptn, owned, pod, put, stage
+from helpers.gated import PROD, keptn, owned, pod, put
 from helpers.lifecycle import running, told
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
 JOB = [owned("Job", "once", "j-1", "batch/v1")]
 
 
-@pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
+pytestmark = pytest.mark.usefixtures("staged")
 
 
 def definition(*targets):
@@ -60,17 +58,6 @@ async def test_a_pod_that_can_have_no_checks_and_an_empty_list_are_told(api, cli
             "GateOwnerUnsupported",
             "GateOwnerUnsupported",
         ]
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "text"),
-    [("wait-for", "jbo/migrate", 'did you mean "job"?'), ("wait-timeout", "1m", "has no effect")],
-)
-async def test_an_annotation_of_waits_with_an_error_is_told(api, client, key, value, text):
-    put(api, PODS, pod("gated", {**keptn(), f"gates.harbourmaster.dev/{key}": value}))
-    async with running(client, watches.MISTAKES) as world:
-        await told(world, "GateWaitInvalid")
-        assert text in world.signals.kept[-1].text
 
 
 async def test_a_mistake_is_told_once_until_it_changes(api, client):

@@ -38,7 +38,6 @@ from helpers.gated import (
     put,
     release,
     replica_set,
-    stage,
     tick,
     version_of,
     version_there,
@@ -50,9 +49,7 @@ from helpers.lifecycle import running, told
 PATCHES = "/pods/"
 
 
-@pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
+pytestmark = pytest.mark.usefixtures("staged")
 
 
 async def test_what_a_pod_stands_for_is_made_once_and_it_goes_when_checks_passed(api, client):
@@ -174,19 +171,6 @@ async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client
         let_pass(api)
         await release(api, world, "shop-waiter-2.0")
     assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) <= 2
-
-
-async def test_pods_of_foreign_gates_and_without_ours(api, client):
-    make(
-        api,
-        pod("other-1", gates=("example.com/quota",)),
-        pod("both-1", gates=("example.com/quota", GATE, "example.com/last")),
-    )
-    async with running(client, *MINE) as world:
-        await version_there(api, world)
-        await release(api, world)
-    assert gates(api, "both-1") == ["example.com/quota", "example.com/last"]
-    assert REMOVED not in annotations_of(api, "other-1")
 
 
 async def test_a_pod_that_changes_under_our_hands_is_read_anew(api, client):
@@ -316,16 +300,6 @@ async def test_an_app_that_lacks_the_workload_is_asked_for_whoever_took_the_requ
         await world.until(
             lambda: len(api.get(APPS, "shop", PROD)["spec"].get("workloads", ())) == 2
         )
-
-
-async def test_an_app_of_a_person_is_not_asked_for(api, client):
-    metadata = {"name": "shop", "namespace": PROD}
-    put(api, APPS, {"metadata": metadata, "spec": {"version": "1"}})
-    make(api, pod())
-    async with running(client, *MINE) as world:
-        await version_there(api, world)
-        await release(api, world)
-    assert not api.seen("create", "/keptnappcreationrequests$")
 
 
 async def test_a_single_service_is_marked(api, client):

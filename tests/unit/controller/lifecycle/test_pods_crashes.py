@@ -21,21 +21,17 @@ from helpers.gated import (
     pod,
     put,
     replica_set,
-    stage,
     until_death,
     waiting,
     workload_of,
 )
-from helpers.lifecycle import reconciler_of, running
+from helpers.lifecycle import RECONCILERS, running
 
-
-@pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
+pytestmark = pytest.mark.usefixtures("staged")
 
 
 FLOW = {
-    **{name: reconciler_of(name) for name in MINE},
+    **{name: RECONCILERS[name] for name in MINE},
     watches.WORKLOAD_VERSIONS: Phases,
 }
 FLOW_PODS = [

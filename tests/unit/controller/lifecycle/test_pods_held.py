@@ -32,7 +32,6 @@ from helpers.gated import (
     put,
     release,
     replica_set,
-    stage,
     tick,
     version_there,
     waiting,
@@ -40,10 +39,7 @@ from helpers.gated import (
 )
 from helpers.lifecycle import running, told
 
-
-@pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
+pytestmark = pytest.mark.usefixtures("staged")
 
 
 @pytest.mark.parametrize(

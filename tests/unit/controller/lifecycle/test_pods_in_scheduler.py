@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.api.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import scheduler_wakeups
 from helpers.gated import (
     CREATED,
@@ -14,18 +13,13 @@ from helpers.gated import (
     REMOVED,
     SetClock,
     annotations_of,
-    deployment,
     gates,
     keptn,
     let_pass,
     make,
     names,
-    owned,
-    owners_of,
     pod,
-    put,
     set_status,
-    stage,
     tick,
     version_there,
 )
@@ -39,10 +33,11 @@ VERSION = "shop-waiter-1.0"
 PHASE = "WorkloadPreDeployTasks"
 
 
+pytestmark = pytest.mark.usefixtures("staged")
+
+
 @pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
-    monkeypatch.setattr(caches_module, "selector", lambda _name: "")
+def _set_times(monkeypatch):
     monkeypatch.setattr(scheduler_wakeups, "MARGIN", 0.05)
 
 
@@ -162,12 +157,6 @@ async def test_checks_that_wait_for_their_app_are_told_of_when_they_begin(api, c
         # Nothing but the time changes.
         clock.seconds = 61
         await world.until(lambda: checks_annotation(api) == "late" or tick(world), 10)
-
-
-async def test_where_no_check_begins_nobody_is_woken_to_hear_of_none(api, client):
-    make(api, waiter(refusal=ABSENT))
-    async with world_of(client, now=SetClock(0)) as world:
-        assert await begin(api, world, ("waiter-1",)) == {"waiter-1": None}
 
 
 def log_lines(stream):
@@ -292,16 +281,6 @@ async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, cli
     assert deadlines[0].text == "checks before the deployment were not done by 2026-03-01T10:01:00Z"
 
 
-async def test_without_a_deadline_nobody_is_told(api, client):
-    make(api, waiter())
-    scheduler = {"pre_check_deadline_seconds": 0.0}
-    async with world_of(client, now=SetClock(9000), scheduler=scheduler) as world:
-        await version_there(api, world)
-        set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
-        await pass_later_checks(api, world)
-    assert patches(api) == ["passer-1"]
-
-
 async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(api, client):
     make(api, waiter())
     scheduler = {"pre_check_deadline_seconds": 60.0}
@@ -320,65 +299,6 @@ async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(
     assert patches(api) == ["waiter-1"] * 3
 
 
-async def test_a_pod_refused_by_a_replica_that_lags_is_asked_about_again(api, client):
-    make(api, waiter())
-    async with world_of(client, now=SetClock(0)) as world:
-        await version_there(api, world)
-        await pass_checks(api, world)
-        answer(api, f"{WAITS[:-1]} (told: passed).")
-        await world.until(lambda: checks_annotation(api) == "passed-2")
-        answer(api, f"{WAITS[:-1]} (told: passed-2).")
-        await world.until(lambda: checks_annotation(api) == "passed-3")
-        answer(api, "0/1 nodes are available: 1 Insufficient cpu.")
-        await pass_later_checks(api, world)
-    assert patches(api).count("waiter-1") == 3
-
-
-async def test_a_pod_is_asked_about_again_when_a_node_is_avoided_no_more(api, client):
-    node = {"name": "n1", "reason": "pod failed", "expires": "2026-03-01T11:00:00Z"}
-    make(api, waiter())
-    async with world_of(client, now=SetClock(0)) as world:
-        await version_there(api, world)
-        await pass_checks(api, world)
-        status = api.get(WORKLOAD_VERSIONS, VERSION, "prod")["status"]
-        set_status(api, WORKLOAD_VERSIONS, VERSION, {**status, "failedNodes": [node]})
-        answer(api, f"1 pod failed on this node before, avoided until {node['expires']}.")
-        await pass_later_checks(api, world)
-        assert checks_annotation(api) == "passed"
-        set_status(api, WORKLOAD_VERSIONS, VERSION, status)
-        await world.until(lambda: checks_annotation(api) == "passed-2")
-        await pass_later_checks(api, world, "later")
-    assert patches(api).count("waiter-1") == 2
-
-
-async def test_a_pod_of_another_owner_waits_until_it_is_recorded(api, client):
-    make(api, waiter())
-    async with world_of(client, now=SetClock(0)) as world:
-        await version_there(api, world)
-        await pass_checks(api, world)
-        green_owners = [owned("ReplicaSet", "green-rs", "rs-2")]
-        make(api, waiter("green-1", owners=green_owners, uid="g1"))
-        await world.until(lambda: checks_annotation(api, "green-1") == "passed")
-    assert owners_of(api) == ["rs-1", "rs-2"]
-
-
-async def test_an_untracked_provisional_pod_is_freed(api, client):
-    make(api, waiter(annotations=dict(PROVISIONAL)))
-    async with world_of(client) as world:
-        await world.until(lambda: REMOVED in annotations_of(api))
-    assert annotations_of(api) == {REMOVED: "true"}
-    assert names(api, WORKLOADS) == []
-
-
-async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api, client):
-    put(api, DEPLOYMENTS, deployment(annotations=keptn()))
-    make(api, waiter(annotations=dict(PROVISIONAL)))
-    async with world_of(client, now=SetClock(0)) as world:
-        await version_there(api, world)
-        assert annotations_of(api) == keptn()
-        await pass_checks(api, world)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -395,15 +315,6 @@ async def test_whoever_does_not_wait_is_none_of_our_business(api, client, fields
         await pass_later_checks(api, world)
         assert not world.caches.pods.store.get("prod/waiter-1").is_ours
     assert patches(api) == ["passer-1"]
-    assert names(api, WORKLOADS) == ["shop-passer"]
-
-
-async def test_a_bound_pod_is_none_of_our_business(api, client):
-    bound = waiter()
-    bound["spec"]["nodeName"] = "n1"
-    make(api, bound)
-    async with world_of(client, now=SetClock(0)) as world:
-        await pass_later_checks(api, world)
     assert names(api, WORKLOADS) == ["shop-passer"]
 
 
@@ -426,18 +337,6 @@ async def test_a_gate_counts_before_the_scheduler(api, client):
         await world.until(lambda: not gates(api))
     assert checks_annotation(api) is None
     assert annotations_of(api)[REMOVED] == "true"
-
-
-async def test_an_old_pod_is_released_where_that_is_wanted(api, client):
-    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
-    released = "gates.harbourmaster.dev/released"
-    make(api, waiter())
-    async with world_of(client, now=SetClock(61), settings=settings) as world:
-        await world.until(lambda: released in annotations_of(api))
-        await world.until(lambda: "GateReleased" in world.signals.reasons or tick(world))
-    (signal,) = [emitted for emitted in world.signals.kept if emitted.reason == "GateReleased"]
-    assert signal.text.startswith("waits in its scheduler for 61 s, longer than 60 s")
-    assert annotations_of(api)[released] == "expired"
 
 
 async def test_a_pod_that_only_lacks_a_node_is_never_too_old(api, client):

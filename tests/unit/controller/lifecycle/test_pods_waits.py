@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.api.resources import CONFIG_MAPS, JOBS
+from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import wait_watches, watches
 from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
 from harbourmaster.lifecycle.gated_pods import versions_of_pod
@@ -19,18 +18,12 @@ from helpers.gated import (
     PROD,
     PROVISIONAL,
     REMOVED,
-    Dying,
     annotations_of,
     gates,
-    keptn,
-    let_pass,
     make,
-    owned,
     pod,
     put,
-    stage,
     tick,
-    until_death,
     waiting,
 )
 from helpers.lifecycle import running
@@ -39,14 +32,10 @@ KEY = "gates.harbourmaster.dev/"
 WAITED = f"{KEY}waited"
 RELEASED = f"{KEY}released"
 OURS = "keptn-scheduler"
-COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 ON_TIMEOUT = ("Keep", "Release", "Fail")
 
 
-@pytest.fixture(autouse=True)
-def _stage_api(api, monkeypatch):
-    stage(api, monkeypatch)
-    monkeypatch.setattr(caches_module, "selector", lambda _name: "")
+pytestmark = pytest.mark.usefixtures("staged")
 
 
 def waits(*items, checks=False, **limits):
@@ -178,61 +167,3 @@ async def test_a_pod_that_is_changed_meanwhile_goes_all_the_same(api, client):
     api.fail_next("patch", "/pods/one", status=409)
     async with running(client, watches.GATES) as world:
         await world.until(lambda: waiting(api) == [])
-
-
-async def test_the_limit_of_age_counts_for_waits_as_well(api, client):
-    make(api, waiter("one", waits("cm/settings")))
-    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
-    async with running(client, watches.GATES, now=late(100), settings=settings) as world:
-        await world.until(lambda: waiting(api) == [])
-    assert annotations_of(api, "one")[RELEASED] == "expired"
-
-
-async def flow(api, client, at=0, *, after=False):
-    """Pods of each sort go or fail; with ``at`` the first process ends at that write."""
-    put(api, JOBS, {"metadata": {"name": "migrate", "namespace": PROD}, "status": COMPLETE})
-    owners = [owned("ReplicaSet", "waiter-rs", "rs-1")]
-    make(
-        api,
-        waiter("met", waits("job/migrate")),
-        waiter("fails", waits("cm/none", timeout="1s", on_timeout="Fail")),
-        waiter("goes", waits("cm/none", timeout="1s", on_timeout="Release")),
-        pod("both", {**keptn("a", "1"), **waits("job/migrate", checks=True)}, owners=owners),
-        pod("found", {**PROVISIONAL, **waits("job/migrate", checks=True)}, owners=owners),
-        waiter("held", waits("cm/none")),
-    )
-    dying = Dying(client, api, at=at, after=after)
-
-    def is_done():
-        return waiting(api) == ["fails", "held"] and WAITED in annotations_of(api, "fails")
-
-    async def steps(world):
-        await world.until(lambda: "a" in str(world.caches.workload_versions.store.keys()))
-        let_pass(api, "shop-a-1")
-        await world.until(is_done)
-
-    options = {"now": late(60), "workers": 1}
-    async with running(dying, *MINE, **options) as world:
-        await until_death(dying, steps(world))
-    if dying.died.is_set():
-        async with running(Dying(client, api), *MINE, **options) as world:
-            await steps(world)
-    return dying.writes
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    "at", [*range(1, 4), *(pytest.param(at, marks=pytest.mark.full) for at in range(4, 13))]
-)
-async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, after):
-    writes = await flow(api, client, at, after=after)
-    assert len(writes) >= at or at > 8, writes
-    by_name = {
-        name: annotations_of(api, name) for name in ("met", "fails", "goes", "both", "found")
-    }
-    assert WAITED not in by_name["met"]
-    assert by_name["fails"][WAITED] == "timed-out"
-    assert by_name["goes"][RELEASED] == "expired"
-    assert f"{KEY}checks" not in by_name["found"]
-    assert all(REMOVED in written for name, written in by_name.items() if name != "fails")
-    assert gates(api, "fails") == gates(api, "held") == [GATE]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.signals import Reference
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.lifecycle.events import APP_PHASES, REASONS, WORKLOAD_PHASES
+from harbourmaster.lifecycle.events import APP_PHASES, WORKLOAD_PHASES
 from harbourmaster.lifecycle.gate_waits import GateWait
 from harbourmaster.lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
 from helpers.lifecycle_objects import (
@@ -96,30 +96,6 @@ def test_every_name_of_the_documentation_is_told_on_the_right_object(vocabulary,
     kinds = {kind for kind, reason in telling.reasons if reason == name}
     level = "KeptnAppVersion" if name.startswith("App") else "KeptnWorkloadVersion"
     assert kinds == KINDS.get(name, {level})
-
-
-@pytest.mark.parametrize("phase", [*APP_PHASES, *WORKLOAD_PHASES])
-def test_the_phases_themselves_stand_in_the_annotations(phase):
-    telling = Telling("documented")
-    everything(telling.signals)
-    named = {event.annotations["phase"] for event in telling.events.taken}
-    assert phase in named
-
-
-def test_in_keptns_words_nothing_of_the_documentation_is_told():
-    telling = Telling()
-    everything(telling.signals)
-    reasons = {reason for _, reason in telling.reasons}
-    assert reasons <= REASONS.keys()
-    assert {f"{phase}Finished" for phase in (*APP_PHASES, *WORKLOAD_PHASES)} <= reasons
-
-
-def test_both_has_all_of_both_and_nothing_twice():
-    keptn, documented, both = (Telling(name) for name in ("keptn", "documented", "both"))
-    for telling in (keptn, documented, both):
-        everything(telling.signals)
-    assert set(both.reasons) == {*keptn.reasons, *documented.reasons}
-    assert len(both.reasons) == len(set(both.reasons))
 
 
 def test_a_wait_is_told_with_the_command_that_explains_it_and_gives_no_cloud_event():
@@ -289,17 +265,6 @@ def test_a_cloud_event_says_what_the_event_says():
         "type": "Normal",
         "version": "1",
     }
-
-
-def test_cloud_events_follow_the_vocabulary():
-    telling = Telling("both")
-    telling.signals.emit(app_version(), "AppDeploy", "Finished")
-    telling.signals.report_created(task())
-    assert [kind for kind, _ in telling.cloud_events.taken] == [
-        "App Deployment.Finished",
-        "App Deployment.Succeeded",
-        "Create Task",
-    ]
 
 
 def test_nothing_that_is_told_has_a_second_line():

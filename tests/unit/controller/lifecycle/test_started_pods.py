@@ -10,6 +10,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
     StartedPod,
     decode_started,
     failed_node,
+    selector,
     versions_of_started,
 )
 from harbourmaster.lifecycle.failed_nodes import NodeFailure
@@ -35,6 +36,7 @@ def test_a_pod_that_failed_counts_for_its_version_from_its_start():
         "prod", "shop-waiter-1.0", NodeFailure("node-1", "pod failed", parse_rfc3339(LATER))
     )
     assert versions_of_started(started_pod) == [("prod", "shop-waiter-1.0")]
+    assert selector("ours") == "spec.schedulerName=ours,spec.nodeName!="
 
 
 def test_a_pod_that_never_got_a_start_counts_from_its_creation():

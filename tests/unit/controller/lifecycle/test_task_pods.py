@@ -18,7 +18,6 @@ from harbourmaster.lifecycle.task_pods import TaskFault, TaskPod
 from helpers.tasks import KEY, complete, give, jobs, settle
 
 STARTED = "2026-03-01T12:00:00Z"
-LATER = "2099-03-01T12:00:00Z"
 OF_EVENTS = ("list", "/events")
 LIMIT = ("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
@@ -119,45 +118,6 @@ async def test_a_pod_of_another_job_or_namespace_says_nothing_about_a_task(
     assert controllers.signals.reasons == ["completed"]
 
 
-async def test_a_refusal_before_the_last_pod_is_not_the_cause_of_a_time_out(api, controllers):
-    job = await running(api, controllers)
-    refuse(api, job, at="2026-03-01T11:59:59Z")
-    start(api, job)
-    await controllers.until_reason(KEY, "FailedCreate")
-    put_pod(api, job, phase="Running", state={"running": {}})
-    start(api, job, active=1)
-    await controllers.until_reason(KEY, "")
-    api.remove(PODS, "pod", "prod")
-    await controllers.until(lambda: not controllers.caches.task_pods.store)
-    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    status = await controllers.until_status(KEY, "Failed")
-    assert status.message == "late"
-    assert len(api.seen(*OF_EVENTS)) == 2
-
-
-async def test_a_time_out_tells_a_refusal_whose_event_was_not_there_before(api, controllers):
-    job = await running(api, controllers)
-    start(api, job)
-    await api.until_seen(*OF_EVENTS)
-    refuse(api, job)
-    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
-    status = await controllers.until_status(KEY, "Failed")
-    assert status.message.startswith(
-        "DeadlineExceeded: its Job has no pod: FailedCreate: exceeded "
-    )
-
-
-async def test_a_job_that_failed_by_its_pods_reads_no_events(api, controllers):
-    job = await running(api, controllers)
-    put_pod(api, job, state=exit_state(3), phase="Failed")
-    await controllers.until_reason(KEY, "PodFailed")
-    refuse(api, job, at=LATER)
-    complete(api, job, *LIMIT, startTime=STARTED)
-    status = await controllers.until_status(KEY, "Failed")
-    assert status.message == "BackoffLimitExceeded: exit code 3"
-    assert api.seen(*OF_EVENTS) == []
-
-
 async def test_few_events_are_read_and_no_long_answer(api, controllers):
     job = await running(api, controllers)
     refuse(api, job, "x" * 1024 * 1024)
@@ -206,18 +166,6 @@ async def test_without_an_event_the_search_slows_down(api, controllers):
         controllers.moment = parse_rfc3339(STARTED) + timedelta(seconds=sum(waits))
         waits.append(await tasks.reconcile(KEY))
     assert waits == [3, 3, 6, 12, 24]
-
-
-async def test_a_job_with_pods_reads_no_events(api, controllers):
-    job = await running(api, controllers)
-    put_pod(api, job, state={"running": {}})
-    await controllers.until(lambda: len(controllers.caches.task_pods.store) == 1)
-    # As between the end of a pod and that of its Job.
-    start(api, job)
-    await settle()
-    complete(api, job)
-    await controllers.until_status(KEY, "Succeeded")
-    assert api.seen(*OF_EVENTS) == []
 
 
 @pytest.mark.parametrize("code", [403, 500])

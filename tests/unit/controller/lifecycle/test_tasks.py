@@ -331,13 +331,6 @@ async def test_a_job_that_is_wrong_fails_its_task(api, controllers, code, text):
     assert len(api.seen(*MAKING_JOBS)) == 1
 
 
-async def test_a_moments_trouble_is_not_told(api, controllers):
-    api.fail_next(*MAKING_JOBS, 2, kind="reset")
-    give(api)
-    await controllers.until_status(KEY, "Progressing")
-    assert controllers.signals.reasons == []
-
-
 async def test_a_namespace_that_ends_is_no_news(api, controllers):
     text = "unable to create new content in namespace prod because it is being terminated"
     api.fail_next("create", "", None, status=403, body=_refusal(403, text))
@@ -408,14 +401,7 @@ async def test_images_and_limits_are_the_settings(api, client):
     assert container["resources"] == {"limits": {"memory": "1Gi"}}
 
 
-async def test_the_security_context_of_functions_is_a_setting(api, client):
-    async with TaskControllers(client, runner_security_context="Keptn") as controllers:
-        job = await running(api, controllers)
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container.keys().isdisjoint({"securityContext", "resources"})
-
-
-async def test_statuses_are_written_against_what_wasread(api, controllers):
+async def test_statuses_are_written_against_what_was_read(api, controllers):
     await running(api, controllers)
     patches = bodies(api.seen("patch", STATUS))
     assert patches

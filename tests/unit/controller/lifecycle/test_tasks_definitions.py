@@ -11,7 +11,6 @@ from helpers.tasks import TaskControllers, definition, definition_of, maps, sett
 
 KEY = "prod/hello"
 NAME = "keptnfn-hello"
-STATUS = "/keptntaskdefinitions/hello/status"
 
 
 async def until_named(controllers, name, key=KEY):
@@ -27,14 +26,6 @@ async def until_code(api, controllers, code, name=NAME):
 
 def inline(code, **fields):
     return definition(deno={"inline": {"code": code}}, **fields)
-
-
-def update_definition(api, obj):
-    """Change a definition as a user does, which keeps the status."""
-    name = obj["metadata"]["name"]
-    before = definition_of(api, name)
-    obj["metadata"]["uid"] = before["metadata"]["uid"]
-    return api.put(TASK_DEFINITIONS, {**obj, "status": before.get("status", {})})
 
 
 async def test_inline_code_gets_a_config_map_that_goes_with_it(api, controllers):
@@ -62,37 +53,10 @@ async def test_code_is_not_cached_and_neither_is_what_kubectl_noted(api, control
     assert cached.metadata.annotations == {LAST_APPLIED: "", "team": "a"}
 
 
-async def test_code_that_is_gone_when_it_is_read_is_waited_for(api, controllers):
-    api.put(TASK_DEFINITIONS, inline("1"))
-    await until_named(controllers, NAME)
-    api.remove(CONFIG_MAPS, NAME, "prod")
-    update_definition(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
-    await until_named(controllers, "")
-
-
-async def test_python_code_gets_one_too(api, controllers):
-    api.put(TASK_DEFINITIONS, definition(python={"inline": {"code": "print(1)"}}))
-    await until_named(controllers, NAME)
-
-
-async def test_changed_code_changes_the_config_map(api, controllers):
-    api.put(TASK_DEFINITIONS, inline("1"))
-    await until_named(controllers, NAME)
-    update_definition(api, inline("2"))
-    await until_code(api, controllers, "2")
-
-
 async def test_a_config_map_that_somebody_edits_is_mended(api, controllers):
     api.put(TASK_DEFINITIONS, inline("1"))
     await until_named(controllers, NAME)
     api.put(CONFIG_MAPS, {**maps(api)[NAME], "data": {"code": "rm -rf /", "more": "x"}})
-    await until_code(api, controllers, "1")
-
-
-async def test_a_config_map_that_somebody_deletes_comes_back(api, controllers):
-    api.put(TASK_DEFINITIONS, inline("1"))
-    await until_named(controllers, NAME)
-    api.remove(CONFIG_MAPS, NAME, "prod")
     await until_code(api, controllers, "1")
 
 
@@ -153,13 +117,6 @@ async def test_a_definition_without_code_of_its_own_costs_nothing(api, controlle
     await controllers.until(lambda: len(store) == 3)
     await settle()
     assert not [request for request in api.requests if request.verb not in {"list", "watch"}]
-
-
-async def test_code_that_moves_behind_a_url_is_named_no_more(api, controllers):
-    api.put(TASK_DEFINITIONS, inline("1"))
-    await until_named(controllers, NAME)
-    update_definition(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
-    await until_named(controllers, "")
 
 
 async def test_a_refusal_is_told_once(api, controllers):

@@ -57,25 +57,6 @@ async def test_c55_a_definition_of_ours_serves_every_namespace(api, controllers)
     assert copied["metadata"]["ownerReferences"][0]["uid"] == task_of(api)["metadata"]["uid"]
 
 
-async def test_c55_a_container_of_ours_serves_every_namespace(api, controllers):
-    own = {"name": "a", "image": "registry.example.com/a:1"}
-    api.put(TASK_DEFINITIONS, definition(namespace="keptn-system", container=own))
-    api.put(TASKS, task())
-    await controllers.until_status(KEY, "Progressing")
-
-
-async def test_a_shared_definition_that_is_marked_is_not_hidden(api, controllers):
-    marked = {"gates.harbourmaster.dev/no-override": "true"}
-    shared = definition(namespace=HOME, container={"name": "shared"}, annotations=marked)
-    api.put(TASK_DEFINITIONS, shared)
-    api.put(TASK_DEFINITIONS, definition(container={"name": "own"}))
-    await controllers.until(lambda: len(controllers.caches.task_definitions.store) == 2)
-    api.put(TASKS, task())
-    await controllers.until_status(KEY, "Progressing")
-    (job,) = jobs(api)
-    assert job["spec"]["template"]["spec"]["containers"][0]["name"] == "shared"
-
-
 async def test_c56_a_definition_of_the_own_namespace_wins(api, controllers):
     for namespace in (HOME, "prod", "keptn-system"):
         url = f"https://example.com/{namespace}"
@@ -84,18 +65,6 @@ async def test_c56_a_definition_of_the_own_namespace_wins(api, controllers):
     await controllers.until_status(KEY, "Progressing")
     (job,) = jobs(api)
     assert environment(job)[-1]["value"] == "https://example.com/prod"
-
-
-async def test_s20_definitions_of_other_namespaces_are_out_of_reach(api, controllers):
-    theirs = {"httpRef": {"url": "https://example.com/others"}}
-    api.put(TASK_DEFINITIONS, definition(namespace="others", deno=theirs))
-    for number, name in enumerate(("hello", "others/hello", "../others/hello", "hello/status")):
-        api.put(TASKS, task(f"t{number}", taskDefinition=name))
-        await controllers.until_reason(f"prod/t{number}", "TaskDefinitionNotFound")
-    assert jobs(api) == []
-    asked = {request.path for request in api.seen("get", "/keptntaskdefinitions/")}
-    assert {path.rpartition("/")[2] for path in asked} == {"hello"}
-    assert not [path for path in asked if "others" in path]
 
 
 async def test_s20_a_config_map_of_another_namespace_is_named_by_its_definition_only(

@@ -11,13 +11,9 @@ import pytest
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEventReconciler
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
-from harbourmaster.lifecycle.gate_waits import APP_DUE, REPEAT, SETTLED
+from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
-    EvaluationDefinition,
-    Task,
-    TaskDefinition,
-    TaskStatus,
     WorkloadVersion,
 )
 from helpers import lifecycle_objects
@@ -195,43 +191,6 @@ async def test_a_pod_that_goes_while_its_event_waits_for_its_turn_is_not_told():
     waits.caches.pods.store.remove("prod/waiter-1")
     await turn
     assert waits.abouts == ["Deployment waiter", "Pod waiter-2"]
-
-
-@virtual
-async def test_a_check_that_runs_as_it_should_gives_a_normal_event_later_and_a_quick_one_none():
-    waits = Waits()
-    running = {"definitionName": "warm", "name": "pre-warm", "status": "Progressing"}
-    waits.version(preDeploymentTaskStatus=[running])
-    waits.define("rate", waits.caches.evaluation_definitions, EvaluationDefinition)
-    waits.define("warm", waits.caches.task_definitions, TaskDefinition)
-    task = waits.define("pre-warm", waits.caches.tasks, Task, {"jobName": "job-1"})
-    waits.wait("waiter-1")
-    await waits.run(9)
-    assert waits.told == []
-    await waits.run(9)
-    assert {reason for *_, reason in waits.told} == {"GateWaiting"}
-    assert waits.context.signals.kept[0].text.endswith("its Job job-1 runs")
-    stuck = TaskStatus(job_name="job-1", reason="ErrImagePull", message="no such image")
-    waits.caches.tasks.store.put("prod/pre-warm", msgspec.structs.replace(task, status=stuck))
-    await waits.run(9)
-    assert [reason for *_, reason in waits.told[2:]] == ["GateTaskStuck"] * 2
-    assert waits.context.signals.kept[-1].warning
-
-
-@virtual
-async def test_an_app_that_does_not_come_becomes_a_warning_once_it_is_late():
-    waits = Waits()
-    waits.version("")
-    waits.wait("waiter-1")
-    await waits.run(90)
-    # Ages are whole seconds.
-    late = APP_DUE + INTERVAL + SETTLED
-    assert waits.told == [
-        (10.0, "Deployment waiter", "GateWaiting"),
-        (10.0 + INTERVAL, "Pod waiter-1", "GateWaiting"),
-        (late, "Deployment waiter", "GateAppMissing"),
-        (round(late + INTERVAL, 3), "Pod waiter-1", "GateAppMissing"),
-    ]
 
 
 @pytest.mark.parametrize(

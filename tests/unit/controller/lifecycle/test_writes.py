@@ -6,6 +6,7 @@ import msgspec
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS, WORKLOADS
+from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.writes import (
     WrittenObjects,
     create,
@@ -16,8 +17,8 @@ from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import CurrentVersion, ResourceReference, Workload, WorkloadSpec
-from helpers.gated import PROD, pod, put, stage
-from helpers.lifecycle import context_of, reconciler_of
+from helpers.gated import PROD, pod, put
+from helpers.lifecycle import context_of
 
 
 def workload(version="1"):
@@ -83,9 +84,8 @@ async def test_nobody_need_ask_for_it_to_be_forgotten(monkeypatch):
 
 
 async def test_a_watch_that_is_behind_lets_nothing_be_made_twice(api, client, monkeypatch):
-    stage(api, monkeypatch)
     context = context_of(client)
-    pods = reconciler_of("gates")(context, lambda _key: None)
+    pods = GatedPodReconciler(context, lambda _key: None)
     for number in range(5):
         stored = put(api, PODS, pod(f"waiter-{number}"))
         decoded = decode_pod(msgspec.json.encode(stored))
