@@ -226,23 +226,23 @@ def test_times_may_be_written_in_several_ways(run, now):
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    "change",
     [
-        ({"now": "noon"}, "now: 'noon' is not a time: write for example 2026-01-31T12:00:00Z"),
-        ({"now": 1e300}, "now: '1e+300' is not a time"),
-        ({"now": "9999-12-31T23:59:59Z"}, "now: '9999-12-31T23:59:59Z' is not a time"),
-        ({"settings": {"sticky": 1}}, "settings.sticky: unknown field"),
-        ({"settings": {"stickiness": -1}}, "settings.stickiness: expected number >= 0.0"),
-        ({"samples": {"cost": "many"}}, "samples.cost: 'many' is not a number"),
-        ({"application": "ns/other"}, "application: 'ns/other' is not among the objects"),
-        ({"cluster": "ns/x"}, "one of application, cluster and magnumCluster says what is decided"),
-        ({"objects": [{"kind": "Pod"}]}, "objects[0].kind: 'Pod' is not one of Application, "),
-        ({"objects": [{}]}, "objects[0]: object missing required field kind"),
-        ({"objects": [{"kind": "Cluster"}]}, "objects[0]: object missing required field metadata"),
+        {"now": "noon"},
+        {"now": 1e300},
+        {"now": "9999-12-31T23:59:59Z"},
+        {"settings": {"sticky": 1}},
+        {"settings": {"stickiness": -1}},
+        {"samples": {"cost": "many"}},
+        {"application": "ns/other"},
+        {"cluster": "ns/x"},
+        {"objects": [{"kind": "Pod"}]},
+        {"objects": [{}]},
+        {"objects": [{"kind": "Cluster"}]},
     ],
+    ids=json.dumps,
 )
-def test_an_invalid_case_is_reported_with_the_field(run, change, text):
+def test_an_invalid_case_is_reported_with_the_field(run, change, assert_golden):
     code, (answer,) = run("decide", case(application(), cluster("a"), **change))
-    assert code == 1
-    assert answer["id"] == "c"
-    assert answer["error"].startswith(text)
+    assert (code, answer["id"]) == (1, "c")
+    assert_golden(answer["error"])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harbourmaster.controller.settings import ControllerSettings
 from helpers import releases
-from helpers.manifests import BASES, DEPLOY, ROOT, objects, of_kind, one
+from helpers.manifests import BASES, DEPLOY, ROOT, controller_settings, objects, of_kind, one
 
 GOLDEN = yaml.safe_load(Path(__file__).with_name("rights.yaml").read_text())
 NEVER = {"*", "escalate", "bind", "impersonate", "deletecollection"}
@@ -38,11 +39,24 @@ def rights(manifests, account):
     return sorted(lines)
 
 
-@pytest.mark.parametrize("base", [*BASES, SHADOW])
-@pytest.mark.parametrize("account", ["harbourmaster-webhook", "harbourmaster-controller"])
+@pytest.mark.parametrize(
+    ("base", "account"),
+    [(base, account) for base in (*BASES, SHADOW, "rescheduler-alone") for account in GOLDEN[base]],
+)
 @pytest.mark.claim("R1")
 def test_the_rights_are_exactly_these(base, account):
     assert rights(objects(base), account) == sorted(GOLDEN[base][account])
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("component", GOLDEN["components"])
+def test_only_a_component_brings_its_setting_and_its_rights(base, component):
+    without, manifests = objects(base), objects(base, component)
+    account = "harbourmaster-controller"
+    brought = set(rights(manifests, account)) - set(rights(without, account))
+    assert sorted(brought) == sorted(GOLDEN["components"][component])
+    settings = [ControllerSettings(), controller_settings(without), controller_settings(manifests)]
+    assert [getattr(of, component).enabled for of in settings] == [False, False, True]
 
 
 @pytest.mark.parametrize("base", BASES)

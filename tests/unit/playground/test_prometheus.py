@@ -64,24 +64,8 @@ def up(job):
     return {"metric": {"__name__": "up", "job": job}, "value": [1700000000.5, "1"]}
 
 
-def test_each_job_is_one_url_and_the_interval_is_for_all():
-    assert configuration_of(SCRAPES, "2s") == {
-        "global": {"scrape_interval": "2s"},
-        "scrape_configs": [
-            {
-                "job_name": "webhook",
-                "scheme": "http",
-                "metrics_path": "/metrics",
-                "static_configs": [{"targets": ["127.0.0.1:1"]}],
-            },
-            {
-                "job_name": "other",
-                "scheme": "https",
-                "metrics_path": "/own",
-                "static_configs": [{"targets": ["example.com"]}],
-            },
-        ],
-    }
+def test_each_job_is_one_url_and_the_interval_is_for_all(assert_golden):
+    assert_golden(configuration_of(SCRAPES, "2s"))
 
 
 def test_rules_are_a_file_that_the_configuration_names(tmp_path, program):
