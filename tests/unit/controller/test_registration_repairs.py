@@ -128,3 +128,13 @@ async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
         assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
             uid
         ]
+
+
+async def test_an_owner_removed_by_hand_is_put_back(setting, events):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    del configuration["metadata"]["ownerReferences"]
+    setting.put(MUTATING_WEBHOOKS, configuration)
+    assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")
+    (owner,) = setting.get(MUTATING_WEBHOOKS)["metadata"]["ownerReferences"]
+    assert owner["uid"] == setting.uid

@@ -45,10 +45,10 @@ from helpers.certificates import strict_client, with_certificate
 from helpers.patience import PATIENCE
 from helpers.scheduler import (
     CHECKED,
-    NAME,
     NODES,
     NOW,
     PASSED,
+    VERSION_NAME,
     Mirror,
     filter_body,
     preempt_body,
@@ -363,7 +363,7 @@ def test_a_pod_whose_checks_passed_may_go_everywhere():
 def test_a_pod_whose_checks_run_goes_nowhere_and_evicts_nobody():
     mirror = Mirror(version(**CHECKED))
     answer, told = ask_filter(mirror)
-    text = f"waits for pre-deployment checks of {NAME} until 2026-03-01T12:04:00Z: smoke"
+    text = f"waits for pre-deployment checks of {VERSION_NAME} until 2026-03-01T12:04:00Z: smoke"
     assert answer.outcome == WAITS
     assert told == {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(NODES, text)}
     answer, victims = ask_preempt(mirror)
@@ -430,7 +430,7 @@ def test_a_pod_whose_version_is_not_there_waits():
     answer, told = ask_filter(Mirror())
     assert answer.outcome == WAITS
     assert set(told["FailedAndUnresolvableNodes"].values()) == {
-        f"waits for KeptnWorkloadVersion {NAME}, which is not there yet"
+        f"waits for KeptnWorkloadVersion {VERSION_NAME}, which is not there yet"
     }
 
 
