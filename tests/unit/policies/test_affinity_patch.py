@@ -120,18 +120,6 @@ def test_pod_affinity_is_added_at_the_first_missing_parent(sub, list_name, item,
 # What is there stays
 
 
-def test_unknown_fields_at_every_depth_stay():
-    term = {**expressions({**one_of("z", "1"), "u1": 1}), "u2": 2}
-    before = {
-        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term], "u3": 3}, "u4": 4},
-        "u5": 5,
-    }
-    patched = after(before, TERM)
-    expected = {**term, **expressions(one_of("a", "1"), {**one_of("z", "1"), "u1": 1})}
-    before["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] = [expected]
-    assert patched == before
-
-
 def test_lists_are_appended_to_item_by_item():
     first, second, third = (
         {"weight": w, "preference": expressions(one_of("a", "1"))} for w in (1, 2, 3)
@@ -153,18 +141,6 @@ def test_other_parts_of_the_affinity_are_not_touched(sub):
     merged = merge(others, {sub: {PREFERRED: [item]}})
     assert merged.paths == [f"{AT}/{sub}"]
     assert merged.spec["affinity"] == {**others, sub: {PREFERRED: [item]}}
-
-
-def test_example_i_preferred_of_the_pod_and_required_of_the_policy():
-    preferred = preferences({"weight": 1, "preference": expressions(one_of("z", "1"))})["affinity"]
-    assert after(preferred, TERM) == {
-        "nodeAffinity": {**preferred["nodeAffinity"], REQUIRED: TERMS}
-    }
-
-
-def test_pod_with_pod_affinity_gets_node_affinity_beside_it():
-    before = near({"topologyKey": "zone"})["affinity"]
-    assert after(before, TERM) == {**before, **TERM}
 
 
 # Lists are merged without duplicates
@@ -203,17 +179,6 @@ def test_pod_affinity_is_merged_without_exact_duplicates(sub):
         }
     }
     assert after(before, policy) == policy
-
-
-def test_pod_terms_that_mean_the_same_are_not_added():
-    before, policy = (pod_term("h", namespaces=[*names]) for names in ("xy", "yx"))
-    assert operations(near(before)["affinity"], near(policy)["affinity"]) == []
-
-
-def test_pod_terms_that_differ_are_added():
-    own_term, policy_term = {"topologyKey": "h"}, {"topologyKey": "h", "namespaceSelector": {}}
-    before, policy = near(own_term)["affinity"], near(policy_term)["affinity"]
-    assert after(before, policy) == near(own_term, policy_term)["affinity"]
 
 
 DUPLICATES = {

@@ -15,6 +15,7 @@ from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import Policy
 from helpers.objects import cluster_policy, policy
+from helpers.oracles import satisfies
 from helpers.policies import compiled, one_of
 from helpers.properties import cases
 from helpers.virtual_time import lines
@@ -183,24 +184,12 @@ documents_of_both_kinds = st.lists(
 )
 
 
-def holds(expression, labels_of_object):
-    value = labels_of_object.get(expression["key"])
-    match expression["operator"]:
-        case "In":
-            return value in expression["values"]
-        case "NotIn":
-            return value not in expression["values"]
-        case "Exists":
-            return value is not None
-    return value is None
-
-
 def selects(selector, labels_of_object):
     return (
         selector is not None
         and all(labels_of_object.get(k) == v for k, v in selector.get("matchLabels", {}).items())
         and all(
-            holds(expression, labels_of_object)
+            satisfies(expression, labels_of_object)
             for expression in selector.get("matchExpressions", [])
         )
     )

@@ -138,34 +138,6 @@ def test_tolerations_of_several_policies_are_appended_in_order_and_once():
 # All fields together
 
 
-def test_complete_example():
-    not_ready = {
-        "key": "node.kubernetes.io/not-ready",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    pod = workload(
-        schedulerName="default-scheduler",
-        nodeSelector={"disk": "hdd"},
-        tolerations=[not_ready],
-        affinity=required({"zone": "z1"}, {"zone": "z2"}),
-    )
-    policy = cluster_policy(
-        nodeSelector={"disk": "ssd", "tier": "db"},
-        schedulerName="bin-packer",
-        tolerations=[ETCD],
-        affinity=required({"pool": "etcd"}),
-    )
-    spec = merged(pod, policy, treat_default_scheduler_as_unset=False).spec
-    assert spec == {
-        **pod_spec(pod),
-        "nodeSelector": {"disk": "hdd", "tier": "db"},
-        "tolerations": [not_ready, ETCD],
-        "affinity": required({"pool": "etcd", "zone": "z1"}, {"pool": "etcd", "zone": "z2"}),
-    }
-
-
 EVERYTHING = {
     "nodeName": "n1",
     "nodeSelector": {"a/b": "1"},

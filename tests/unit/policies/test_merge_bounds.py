@@ -77,28 +77,6 @@ def test_policy_that_fits_once_a_later_one_made_terms_equal_is_applied():
     assert merged(result.document, wide, narrow).operations == []
 
 
-LARGE = workload(affinity=required(*({"a": f"{i}{'x' * 1024}"} for i in range(250))))
-
-
-def test_pod_with_more_bytes_than_the_bound_gets_no_more_terms():
-    result = merged(LARGE, cluster_policy(affinity=required({"b": "1"}, {"b": "2"})))
-    assert result.operations == []
-    assert result.codes == ["affinity-too-large"]
-    assert "KiB, more than 256 KiB" in result.warnings[0].text
-
-
-def test_pod_with_many_bytes_can_not_evade_a_policy_that_adds_no_terms():
-    policy = cluster_policy(affinity=required({"b": "1"}))
-    once = merged(LARGE, policy)
-    assert once.operations
-    assert merged(once.document, policy).operations == []
-
-
-def test_pod_with_many_terms_can_not_evade_a_policy_that_adds_none():
-    pod = workload(affinity=required(*({"a": str(index)} for index in range(600))))
-    assert merged(pod, cluster_policy(affinity=required({"b": "1"}))).operations
-
-
 def test_policy_whose_parts_are_all_too_large_is_noted_once():
     near = workload(affinity=required(*({"a": f"{i}{'x' * 1024}"} for i in range(240))))
     policy = cluster_policy(affinity=required({"b": "1" * 60}), nodeName="n" * 60)

@@ -46,14 +46,6 @@ def test_conflict_that_is_left_out_is_noted_again():
     assert (again.operations, again.warnings) == ([], once.warnings)
 
 
-def test_node_selector_of_the_pod_conflicts_with_required_node_affinity():
-    pod = workload(nodeSelector={"d": "other"})
-    policy = cluster_policy(affinity=required({"d": "etcd"}))
-    assert merged(pod, policy).codes == ["affinity-conflict"]
-    assert merged(pod, policy).spec["affinity"] == required({"d": "etcd"})
-    assert merged(pod, policy, skip_conflicts=True).operations == []
-
-
 def test_node_selector_of_an_earlier_policy_conflicts_as_the_pods_own():
     policies = [
         cluster_policy("c1", nodeSelector={"d": "other"}),
