@@ -9,9 +9,9 @@ import msgspec
 from harbourmaster.api.field_errors import quote
 from harbourmaster.api.names import dns_subdomain, label_value
 from harbourmaster.policies import keys
-from harbourmaster.policies.label_validation import label_selector, label_selector_values
 from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.requirements import integer, is_contradictory
+from harbourmaster.policies.validation import label_selector, label_selector_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

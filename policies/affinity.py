@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.patches import add
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity_product import (
     ProductTooLargeError,
     conjunction,
@@ -13,7 +12,14 @@ from harbourmaster.policies.affinity_product import (
     selector_conflict,
 )
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
-from harbourmaster.policies.model import AFFINITY, ON_TOO_LARGE, PREFERRED, REQUIRED, WARN
+from harbourmaster.policies.model import (
+    AFFINITY,
+    ON_TOO_LARGE,
+    PREFERRED,
+    REQUIRED,
+    WARN,
+    AdmissionWarning,
+)
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
 

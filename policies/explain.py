@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from msgspec import Struct, field, structs
 
 from harbourmaster.api.patches import Operation, apply
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
 from harbourmaster.policies.merge import merge, owned_fields
-from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
+from harbourmaster.policies.model import (
+    NODE_NAME,
+    SCHEDULER_NAME,
+    TOLERATIONS,
+    AdmissionWarning,
+    Policy,
+)
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS, OwnedFields, label_path, list_path
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.unmatched import MatchSubject, Mismatch, why_unmatched
@@ -162,8 +167,10 @@ class _Steps:
         self._at = pointer[1:].replace("/", ".")
         self._options = options
         self._original = owned_fields(pod)
-        self._fields = OwnedFields.of(self._original)
+        self._before = self._fields = OwnedFields.of(self._original)
         self._warnings: list[AdmissionWarning] = []
+        self._whys: dict[str, str] = {}
+        """The last policy's warnings by code."""
         self._sources: dict[str, tuple[str, ...]] = dict.fromkeys(self._fields.values, (OWN,))
         self._node_name_by = self._scheduler_by = OWN
 
@@ -173,19 +180,18 @@ class _Steps:
         merged = merge(self._pod, "", policies, self._options)
         document = copy.deepcopy(self._original)
         apply(document, merged.operations)
-        before, after = self._fields, OwnedFields.of(document)
+        self._before, self._fields = self._fields, OwnedFields.of(document)
         warnings = [warning for warning in merged.warnings if warning not in self._warnings]
-        if policy.fault is None:
-            contributions = tuple(self._contributions(policy, before, after, warnings))
-        else:
-            contributions = ()
-        for path, value in after.values.items():
-            if path not in before.values:
+        self._warnings = merged.warnings
+        self._whys = {warning.code: warning.text for warning in warnings}
+        contributions = () if policy.fault else tuple(self._contributions(policy))
+        before = self._before.values
+        for path, value in self._fields.values.items():
+            if path not in before:
                 self._sources[path] = (policy.reference,)
-            elif before.values[path] != value:
+            elif before[path] != value:
                 kept = self._sources[path] if path == REQUIRED_TERMS else ()
                 self._sources[path] = (*kept, policy.reference)
-        self._fields, self._warnings = after, merged.warnings
         return PolicyReport(
             policy.reference,
             True,
@@ -213,36 +219,21 @@ class _Steps:
     def _full(self, path: str) -> str:
         return f"{self._at}.{path}"
 
-    def _contributions(
-        self,
-        policy: CompiledPolicy,
-        before: OwnedFields,
-        after: OwnedFields,
-        warnings: list[AdmissionWarning],
-    ) -> Iterator[Contribution]:
-        whys = {warning.code: warning.text for warning in warnings}
+    def _contributions(self, policy: CompiledPolicy) -> Iterator[Contribution]:
         for key, value in policy.node_selector:
-            yield self._field_contribution(label_path(key), value, before, after)
-        yield from self._list_contributions(
-            TOLERATIONS, policy.tolerations, toleration_key, before, after
-        )
-        yield from self._required_contributions(policy, before, after, whys)
+            yield self._field_contribution(label_path(key), value)
+        yield from self._list_contributions(TOLERATIONS, policy.tolerations, toleration_key)
+        yield from self._required_contributions(policy)
         for slot, entries in policy.lists:
-            yield from self._list_contributions(
-                list_path(*slot), entries, SLOTS[slot], before, after
-            )
+            yield from self._list_contributions(list_path(*slot), entries, SLOTS[slot])
         if policy.node_name:
-            yield self._node_name_contribution(policy, policy.node_name, before, after, whys)
+            yield self._node_name_contribution(policy, policy.node_name)
         if policy.scheduler_name:
-            yield self._scheduler_contribution(
-                policy.reference, policy.scheduler_name, before, after, whys
-            )
+            yield self._scheduler_contribution(policy.reference, policy.scheduler_name)
 
-    def _field_contribution(
-        self, path: str, value: str, before: OwnedFields, after: OwnedFields
-    ) -> Contribution:
+    def _field_contribution(self, path: str, value: str) -> Contribution:
         full = self._full(path)
-        was, now = before.values.get(path), after.values.get(path)
+        was, now = self._before.values.get(path), self._fields.values.get(path)
         if now != was:
             if was is None:
                 return Contribution(full, value, "added")
@@ -254,50 +245,34 @@ class _Steps:
             return Contribution(full, value, "already-there", sources)
         return Contribution(full, value, "kept-own" if OWN in sources else "won-by", sources, was)
 
-    def _node_name_contribution(
-        self,
-        policy: CompiledPolicy,
-        name: str,
-        before: OwnedFields,
-        after: OwnedFields,
-        whys: dict[str, str],
-    ) -> Contribution:
-        if not self._options.node_name_as_field or NODE_NAME in before.values:
-            return self._field_contribution(NODE_NAME, name, before, after)
+    def _node_name_contribution(self, policy: CompiledPolicy, name: str) -> Contribution:
+        if not self._options.node_name_as_field or NODE_NAME in self._before.values:
+            return self._field_contribution(NODE_NAME, name)
         full = self._full(NODE_NAME)
         if self._node_name_by:
             return Contribution(full, name, "won-by", (self._node_name_by,))
         self._node_name_by = policy.reference
         asked = policy.node_name_requirement
-        if asked is None or not _is_there(asked, after):
-            return Contribution(full, name, "left-out", why=_why_not(whys))
+        if asked is None or not _is_there(asked, self._fields):
+            return Contribution(full, name, "left-out", why=self._why_not())
         return Contribution(full, name, "as-affinity", why="a pod with a gate must not name a node")
 
-    def _scheduler_contribution(
-        self,
-        reference: str,
-        name: str,
-        before: OwnedFields,
-        after: OwnedFields,
-        whys: dict[str, str],
-    ) -> Contribution:
+    def _scheduler_contribution(self, reference: str, name: str) -> Contribution:
         full = self._full(SCHEDULER_NAME)
         if self._scheduler_by:
             return Contribution(full, name, "won-by", (self._scheduler_by,))
-        if why := whys.get("policy-scheduler-name"):
+        if why := self._whys.get("policy-scheduler-name"):
             self._scheduler_by = reference
             return Contribution(full, name, "left-out", why=why)
-        return self._field_contribution(SCHEDULER_NAME, name, before, after)
+        return self._field_contribution(SCHEDULER_NAME, name)
 
     def _list_contributions(
         self,
         path: str,
         entries: Sequence[tuple[Json, Hashable]],
         key_of: Callable[[Json], Hashable],
-        before: OwnedFields,
-        after: OwnedFields,
     ) -> Iterator[Contribution]:
-        old, new = before.lists.get(path, []), after.lists.get(path, [])
+        old, new = (fields.lists.get(path, []) for fields in (self._before, self._fields))
         positions = {key_of(item): index for index, item in reversed(list(enumerate(old)))}
         added = {key_of(item) for item in new[len(old) :]}
         for index in range(len(old), len(new)):
@@ -307,27 +282,24 @@ class _Steps:
                 at = f"{path}[{positions[key]}]"
                 yield Contribution(self._full(at), item, "already-there", self._sources[at])
 
-    def _required_contributions(
-        self, policy: CompiledPolicy, before: OwnedFields, after: OwnedFields, whys: dict[str, str]
-    ) -> Iterator[Contribution]:
+    def _required_contributions(self, policy: CompiledPolicy) -> Iterator[Contribution]:
         full = self._full(REQUIRED_TERMS)
-        was, now = before.values.get(REQUIRED_TERMS), after.values.get(REQUIRED_TERMS)
+        was, now = (fields.values.get(REQUIRED_TERMS) for fields in (self._before, self._fields))
         sources = self._sources.get(REQUIRED_TERMS, ())
-        why = _why_not(whys)
+        why = self._why_not()
         if now != was:
             rule: Rule = "multiplied" if was else "added"
             yield Contribution(full, now, rule, sources, was, why)
         elif policy.required:
             asked = list(policy.required.terms.terms)
-            if why and not _is_there(policy.required, before):
+            if why and not _is_there(policy.required, self._before):
                 yield Contribution(full, asked, "left-out", why=why)
             else:
                 yield Contribution(full, asked, "already-there", sources)
 
-
-def _why_not(whys: dict[str, str]) -> str:
-    """Return why required node affinity is left out, from the warnings by code."""
-    return whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
+    def _why_not(self) -> str:
+        """Return why required node affinity is left out."""
+        return self._whys.get("affinity-too-large") or self._whys.get("affinity-conflict", "")
 
 
 def _is_there(asked: Requirement, fields: OwnedFields) -> bool:

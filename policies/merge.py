@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import Operation, add, apply, escape
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import AffinityMerge, excludes
 from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.model import (
@@ -21,6 +20,7 @@ from harbourmaster.policies.model import (
     NODE_SELECTOR,
     SCHEDULER_NAME,
     TOLERATIONS,
+    AdmissionWarning,
 )
 from harbourmaster.policies.pods import PodSpec, is_absent
 

@@ -179,3 +179,14 @@ class Policy(Struct, frozen=True, gc=False, rename="camel"):
 def is_policy_kind(group: str, version: str, kind: str) -> bool:
     """Whether the kind is one of the two policy kinds, in the version that is served."""
     return group == GROUP and version == VERSION and kind in {POLICY, CLUSTER_POLICY}
+
+
+class AdmissionWarning(Struct, frozen=True, gc=False):
+    """One line for the user, and a code that tools can count.
+
+    Of the merge: ``policy-invalid``, ``policy-scheduler-name``, ``affinity-too-large`` and
+    ``affinity-conflict``.
+    """
+
+    code: str
+    text: str

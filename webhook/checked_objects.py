@@ -31,7 +31,7 @@ from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
 from harbourmaster.placement.validation import ConstraintFieldError
-from harbourmaster.policies.admission_warning import AdmissionWarning
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.webhook.review import MAX_REASON, allow, cut, refuse
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, merge, merged_fields
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.requirements import SCOPES, constraints_of
 from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.unmet import unmet

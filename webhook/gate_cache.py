@@ -17,7 +17,7 @@ from harbourmaster.webhook.key_warnings import key_refusal, owner_warnings, pod_
 from harbourmaster.webhook.reviewed_object import container_texts
 
 if TYPE_CHECKING:
-    from harbourmaster.policies.admission_warning import AdmissionWarning
+    from harbourmaster.policies.model import AdmissionWarning
     from harbourmaster.webhook.gating import GateRules, Gating, WaitsFor
     from harbourmaster.webhook.parents import Parents
     from harbourmaster.webhook.reviewed_object import ReviewedObject, ReviewedSpec

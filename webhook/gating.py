@@ -21,8 +21,8 @@ from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.parents import Lineage
 from harbourmaster.webhook.review import MAX_WARNING, cut

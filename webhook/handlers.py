@@ -17,11 +17,17 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.field_errors import reason
 from harbourmaster.api.sizes import size_errors
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.advice import warn
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
-from harbourmaster.policies.model import CLUSTER_POLICY, GROUP, POLICY, VERSION, is_policy_kind
+from harbourmaster.policies.model import (
+    CLUSTER_POLICY,
+    GROUP,
+    POLICY,
+    VERSION,
+    AdmissionWarning,
+    is_policy_kind,
+)
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import validate
 from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object

@@ -14,7 +14,7 @@ from harbourmaster.gates.mistakes import (
     owner_mistakes,
 )
 from harbourmaster.gates.owners import SUPPORTED
-from harbourmaster.policies.admission_warning import AdmissionWarning
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.reviewed_object import owners_of
 

@@ -1,5 +1,8 @@
 """The admission process in a cluster: certificates from files, everything else by watches.
 
+The choice of ``gating: auto`` waits for the version of the API server, because an older one drops
+the gates of a pod silently; once chosen, a fault changes nothing.
+
 It starts unready, says at /readyz what it waits for, and takes reviews when it knows the cluster
 and has a certificate. It never writes to the API.
 """
@@ -7,7 +10,9 @@ and has a certificate. It never writes to the API.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +21,12 @@ import uvloop
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.certs.watch import wait_for
+from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.connection_sources import connect, own_namespace
-from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.errors import ApiError, ConnectionSettingsError
+from harbourmaster.kube.server_version import server_version
 from harbourmaster.serving.background import running
 from harbourmaster.serving.drain import StopSignals
 from harbourmaster.serving.settings import StartError
@@ -28,19 +35,21 @@ from harbourmaster.telemetry.api_metrics import RequestCounters, WatchCollector
 from harbourmaster.telemetry.logging import configure_logging, get_logger
 from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
-from harbourmaster.webhook.gating_choice import GatingChoice
 from harbourmaster.webhook.server import ReviewServer
+from harbourmaster.webhook.settings import gating_of
 from harbourmaster.webhook.shadow import Shadow, keep_written
 from harbourmaster.webhook.snapshot import Snapshot, describe
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from typing import BinaryIO
 
     from harbourmaster.certs.bundle import Bundle
     from harbourmaster.kube.connection import Connection
+    from harbourmaster.kube.server_version import ServerVersion
     from harbourmaster.webhook.settings import WebhookSettings
+
 
 CERTIFICATE_DIRECTORY: Final = "/etc/harbourmaster/certs"
 """The directory into which the manifests mount the Secret."""
@@ -174,3 +183,80 @@ class _Process:
 
     async def _probe(self) -> str | None:
         return self._cluster.failing()
+
+
+_BACKOFF: Final = Backoff(limit=10.0)
+
+
+class GatingChoice:
+    """Keeps the engine in ``holder`` at what the API server can do, while ``run`` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        holder: EngineHolder,
+        *,
+        on_wait: Callable[[str | None], None],
+        backoff: Backoff = _BACKOFF,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """``on_wait`` gets why nothing is chosen yet, and None when something is."""
+        self._client = client
+        self._holder = holder
+        self._on_wait = on_wait
+        self._backoff = backoff
+        self._chance = chance
+        self._due = asyncio.Event()
+        self._due.set()
+        self._chosen = asyncio.Event()
+        self._version: ServerVersion | None = None
+        self._told = ""
+        self._log = get_logger("gating")
+
+    def look_again(self) -> None:
+        """Ask now: the API server may be another one."""
+        self._due.set()
+
+    async def wait_until_chosen(self) -> None:
+        """Wait for the first choice."""
+        await self._chosen.wait()
+
+    async def run(self) -> None:
+        """Ask when it is due, until cancelled."""
+        attempt = 0
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                version = await server_version(self._client)
+            except ApiError as error:
+                self._note_fault(error)
+                delay = self._backoff.delay(attempt, self._chance())
+                attempt += 1
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(delay, error.retry_after or 0.0)):
+                        await self._due.wait()
+                self._due.set()
+                continue
+            attempt = 0
+            self._take(version)
+
+    def _take(self, version: ServerVersion) -> None:
+        self._told = ""
+        if version != self._version:
+            self._version = version
+            gating = gating_of(version)
+            engine = self._holder.current.with_gating(gating)
+            if engine.gates.rules != self._holder.current.gates.rules:
+                self._holder.current = engine
+            self._log.info("chosen where pods wait", gating=gating, server_version=str(version))
+        self._chosen.set()
+        self._on_wait(None)
+
+    def _note_fault(self, error: ApiError) -> None:
+        if not self._chosen.is_set():
+            self._on_wait(f"gating: auto needs the API server's version, or set gating: {error}")
+        text = str(error)
+        if text != self._told:
+            self._told = text
+            self._log.warning("version of the API server is not known", error=text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harbourmaster.api.patches import Operation
-    from harbourmaster.policies.admission_warning import AdmissionWarning
+    from harbourmaster.policies.model import AdmissionWarning
 
 KIND: Final = "AdmissionReview"
 V1: Final = "admission.k8s.io/v1"

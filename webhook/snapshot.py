@@ -10,8 +10,8 @@ from msgspec import Struct
 from harbourmaster.gates.known_keys import mistaken_opt_in
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.index import PolicySet, policy_set
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.rescheduling.unmet import KnownNodes
 from harbourmaster.webhook.key_warnings import warnings_of
 from harbourmaster.webhook.parents import NO_PARENTS, Parents

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.compiled import CompiledPolicy
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.pods import Kind, PodView
 from harbourmaster.webhook.review import Response, allow, deny, patch, patch_with
 

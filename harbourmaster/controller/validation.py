@@ -11,8 +11,8 @@ from harbourmaster.api.field_errors import forbidden, invalid, required, unsuppo
 from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
 from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.controller.names import CONTROLLERS, LIFECYCLE, REGISTRATION
-from harbourmaster.policies.label_validation import label_selector
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.validation import label_selector
 from harbourmaster.registration.settings import KINDS, MORE_KINDS, OPERATIONS
 
 if TYPE_CHECKING:

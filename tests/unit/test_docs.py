@@ -28,7 +28,7 @@ from harbourmaster.lifecycle.events import (
     events_of,
 )
 from harbourmaster.lifecycle.gate_verdict import Code
-from harbourmaster.policies.admission_warning import AdmissionWarning
+from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.registration.break_glass import BreakGlass
 from harbourmaster.rescheduling.answers import EvictionOutcome
 from harbourmaster.rescheduling.limits import Budgets, EvictionLimits

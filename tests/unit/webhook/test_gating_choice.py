@@ -13,8 +13,8 @@ from harbourmaster.kube.server_version import ServerVersion
 from harbourmaster.serving.background import running
 from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import EngineHolder
-from harbourmaster.webhook.gating_choice import GatingChoice
 from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.process import GatingChoice
 from harbourmaster.webhook.settings import WatchSettings, gating_of
 from helpers.admission import GATE, OPT_IN, Answer, engine_of, keys, pod
 from helpers.objects import review

@@ -38,7 +38,7 @@ from harbourmaster.policies.enforcement import (
     decode_compiled,
     enforcement_of,
 )
-from harbourmaster.policies.metadata_validation import SUPPORTED_VALUES
+from harbourmaster.policies.validation import SUPPORTED_VALUES
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.decoding import decode_budget, decode_pod
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
