@@ -116,6 +116,7 @@ def test_an_item_that_is_named_twice_counts_once():
         ("pod/x#field=status.phase", "has no value"),
         ("pod/a=b#field=status.phase:Running", "tests a field of many pods"),
         ("secret/x#field=data.key:x", "tests the content of a Secret"),
+        ("secrets/x#condition=Ready", "tests the content of a Secret"),
         (f"job/{'x' * 254}", "is not a name"),
     ],
 )

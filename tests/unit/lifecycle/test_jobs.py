@@ -475,7 +475,3 @@ def test_s28_what_strangers_wrote_is_only_ever_a_value(text):
     assert container_of(body).keys() & {"command", "args"} == set()
     own = environment(job(container(), context=context))[-1]
     assert json.loads(expanded(own["value"], {"DATA": "x"})) == context
-
-
-def test_plain_text_is_not_touched():
-    assert literal('{"price":"5 $","path":"$HOME"}') == '{"price":"5 $","path":"$HOME"}'

@@ -5,8 +5,14 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.lifecycle import events
 from harbourmaster.lifecycle.machine import advance, overall_state
-from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
+from harbourmaster.lifecycle.model import (
+    AppVersionStatus,
+    ItemStatus,
+    WorkloadEntry,
+)
+from harbourmaster.lifecycle.phases import APP_PHASES, WORKLOAD_PHASES
 from harbourmaster.lifecycle.steps import Inputs, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
@@ -251,3 +257,28 @@ def test_what_is_not_there_yet_is_waited_for():
     assert overall_state(["Failed"], 2) == "Failed"
     assert overall_state(["Progressing"], 2) == "Progressing"
     assert overall_state([], 1) == "Pending"
+
+
+def test_the_phases_are_those_that_events_know_in_their_order():
+    assert [phase.name for phase in APP_PHASES] == list(events.APP_PHASES)
+    assert [workload_phase.name for workload_phase in WORKLOAD_PHASES] == list(
+        events.WORKLOAD_PHASES
+    )
+
+
+def test_children_are_named_after_what_they_check():
+    assert [phase.check_type for phase in APP_PHASES] == [
+        "pre",
+        "pre-eval",
+        "",
+        "post",
+        "post-eval",
+        "promotion",
+    ]
+    assert [workload_phase.check_type for workload_phase in WORKLOAD_PHASES] == [
+        "pre",
+        "pre-eval",
+        "",
+        "post",
+        "post-eval",
+    ]

@@ -13,7 +13,6 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
-from harbourmaster.gates.names import version_name
 from harbourmaster.kube.errors import (
     ConflictError,
     ForbiddenError,
@@ -272,21 +271,6 @@ async def test_thousands_of_finished_versions_cost_no_request(begin, server, sta
     await reconciler.reconcile("prod/shop-1")
     assert server.requests == []
     assert life.signals.kept == []
-
-
-async def test_workloads_are_found_by_their_names(begin, server):
-    cart = workload_version(status=WorkloadVersionStatus(status="Progressing"))
-    assert cart.metadata.name == version_name("shop-cart", "2.0")
-    server.put(WORKLOAD_VERSIONS, cart)
-    life = begin(app_version(workloads=[("cart", "2.0"), ("cart", "3.0")]))
-    await life.sweep()
-    assert [item.status for item in status_of(life).workload_status] == ["Progressing", "Pending"]
-    assert life.signals.reasons.count("ReconcileWorkloadNotFound") == 1
-    server.put(WORKLOAD_VERSIONS, replace(cart, status=WorkloadVersionStatus(status="Failed")))
-    life.sync()
-    await life.sweep()
-    assert status_of(life).workload_overall_status == "Failed"
-    assert life.signals.reasons[-2:] == ["AppDeployFailed", "completed"]
 
 
 async def test_a_workload_of_another_app_is_none_of_ours(begin, server):

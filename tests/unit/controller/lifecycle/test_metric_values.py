@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.controller.lifecycle import metric_values
+from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.controller.lifecycle.metric_values import EndingCounter, MetricValues, labels_of
 from harbourmaster.controller.lifecycle.metrics import (
     APP,
@@ -184,3 +185,16 @@ def test_times_that_make_no_sense_are_no_times(telling):
     status = AppVersionStatus(start_time="soon", end_time=ENDED)
     telling.put(telling.caches.app_versions, app_version(status=status))
     assert MetricValues(telling.caches).read_gauges().durations[APP] == {}
+
+
+def test_the_first_value_counts_and_the_oldest_goes():
+    values = LatestValues(2)
+    assert values.add("a", 1)
+    assert not values.add("a", 2)
+    assert values.add("b", 3)
+    assert values.add("c", 4)
+    assert len(values) == 2
+    assert "a" not in values
+    assert values.take("b") == 3
+    assert values.take("b") is None
+    assert "c" in values

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from harbourmaster.controller.lifecycle import metrics as module
 from harbourmaster.controller.lifecycle.metrics import (
     APP,
-    PROMOTION,
     TASK,
     WORKLOAD,
     GaugeValues,
@@ -141,15 +140,6 @@ def test_a_series_of_two_objects_goes_with_the_last(registry, metrics):
     assert lines(registry, "keptn_task_count_total{") == []
 
 
-def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
-    monkeypatch.setattr(module, "_LIMIT", 5)
-    for number in range(20):
-        metrics.count_finished(PROMOTION, (str(number), *"bcdefg"), 1.0, ANCHOR)
-    series = lines(registry, "keptn_promotion_count_total{")
-    assert len(series) == 5
-    assert 'keptn_deployment_app_name="19"' in series[-1]
-
-
 @pytest.mark.claim("O26")
 def test_a_namespace_with_many_series_loses_its_own(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_LIMIT", 5)
@@ -161,15 +151,6 @@ def test_a_namespace_with_many_series_loses_its_own(registry, metrics, monkeypat
     assert len(series) == 5
     assert 'keptn_deployment_app_name="shop"' in series[0]
     assert 'keptn_deployment_app_name="16"' in series[1]
-
-
-def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
-    monkeypatch.setattr(module, "_HISTOGRAMS", 2)
-    for number in (0, 1, 2, 0):
-        metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, ANCHOR)
-    assert len(lines(registry, "keptn_app_count_total{")) == 3
-    series = lines(registry, "keptn_app_duration_seconds_count{")
-    assert [line.split('app_name="')[1][0] for line in series] == ["0", "2"]
 
 
 @pytest.mark.claim("O26")
@@ -197,11 +178,6 @@ def test_those_of_objects_that_are_gone_go_first(registry, metrics, monkeypatch)
         for line in lines(registry, "keptn_app_count_total{")
     ]
     assert names == ["0", "1", "shop"]
-
-
-def test_hostile_label_values_stay_one_line(registry, metrics):
-    metrics.count_finished(APP, ('a"}\nfake 1', "1", "prod", "Failed"), 1.0, ANCHOR)
-    assert lines(registry, "fake") == []
 
 
 def test_a_clock_that_goes_back_is_no_negative_duration(registry, metrics):

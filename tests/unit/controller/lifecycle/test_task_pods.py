@@ -192,6 +192,7 @@ def deleted_pods(job_of, count=1, **more):
         pods.put("prod/a", pod)
         pods.remove("prod/a")
     assert len(pods) == 0
+    assert all(pod.is_ending for pod in pods._gone.values())
     return [*pods._gone]
 
 

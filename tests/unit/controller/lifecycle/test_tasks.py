@@ -160,22 +160,6 @@ async def test_a_job_that_is_being_deleted_is_not_taken_for_one_just_made(api, c
     assert status.job_name != job["metadata"]["name"]
 
 
-async def test_a_job_of_somebody_else_is_left_alone(api, client):
-    give(api)
-    async with TaskControllers(client) as first:
-        await first.until_status(KEY, "Progressing")
-    (job,) = jobs(api)
-    name = job["metadata"]["name"]
-    api.remove(JOBS, name, "prod")
-    foreign = {"metadata": {"name": name, "namespace": "prod"}, "spec": {"mine": True}}
-    api.put(JOBS, foreign)
-    api.put(TASKS, {**task_of(api), "status": {}})
-    async with TaskControllers(client) as second:
-        status = await second.until_status(KEY, "Progressing")
-    assert status.job_name != name
-    assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
-
-
 async def forge_job(api, controllers, *, name="", version="lifecycle.keptn.sh/v1", **labels):
     """Create a Job that succeeds and poses as the Job of a task without one, and return its name.
 
@@ -329,6 +313,13 @@ async def test_a_job_that_is_wrong_fails_its_task(api, controllers, code, text):
     assert (status.reason, status.message) == ("JobInvalid", text)
     await controllers.until_told("completed", "CreateTaskFailed")
     assert len(api.seen(*MAKING_JOBS)) == 1
+
+
+async def test_a_moments_trouble_is_not_told(api, controllers):
+    api.fail_next(*MAKING_JOBS, 2, kind="reset")
+    give(api)
+    await controllers.until_status(KEY, "Progressing")
+    assert controllers.signals.reasons == []
 
 
 async def test_a_namespace_that_ends_is_no_news(api, controllers):

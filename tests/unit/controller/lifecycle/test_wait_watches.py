@@ -20,8 +20,10 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.lifecycle import wait_watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-from harbourmaster.gates.waits import KINDS
-from helpers.gated import PROD, pod
+from harbourmaster.controller.lifecycle.metric_values import MetricValues
+from harbourmaster.gates.waits import KINDS, TIMED_OUT, WAIT_FOR_KEY, WAITED_KEY, waits_of
+from harbourmaster.lifecycle.gated_pods import Pod
+from helpers.gated import GATE, PROD, pod
 from helpers.patience import Changes
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
@@ -318,3 +320,56 @@ async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, w
     cycles = world.waits.cycles(waiting_pod.namespace)
     assert cycles["pod", "two"] == "a cycle of waits: pod/two -> pod/one -> pod/two"
     world.waits._reports[PROD] = reports
+
+
+@pytest.fixture
+def caches():
+    return LifecycleCaches(None)
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    calls = []
+    search = wait_watches.wait_cycles
+
+    def record_search(pods, *args):
+        calls.append(sorted(pod.name for pod in pods))
+        return search(pods, *args)
+
+    monkeypatch.setattr(wait_watches, "wait_cycles", record_search)
+    return calls
+
+
+def put(caches, name, wait_for, namespace="prod", **annotations):
+    annotations[WAIT_FOR_KEY] = wait_for
+    pod = Pod(
+        name=name,
+        namespace=namespace,
+        annotations=annotations,
+        gates=(GATE,),
+        wait_conditions=waits_of(annotations),
+    )
+    caches.pods.store.put(pod.key, pod)
+    caches.pods.notify(frozenset((pod.key,)))
+
+
+def test_cycles_are_searched_once_until_a_pod_of_the_namespace_changes(caches, searches):
+    put(caches, "a", "pod/b")
+    for _ in range(3):
+        assert caches.wait_watches.cycles("prod") == {}
+        put(caches, "elsewhere", "pod/b", namespace="test")
+    put(caches, "b", "pod/a")
+    assert set(caches.wait_watches.cycles("prod")) == {("pod", "a"), ("pod", "b")}
+    assert searches == [["a"], ["a", "b"]]
+
+
+def test_pods_that_wait_for_objects_are_counted_by_state(caches):
+    put(caches, "a", "pod/b")
+    put(caches, "b", "pod/a")
+    for number in range(3):
+        put(caches, f"web-{number}", "service/db")
+    put(caches, "late", "service/db", **{WAITED_KEY: TIMED_OUT})
+    put(caches, "wrong", "no-object")
+    put(caches, "done", "service/db", **{WAITED_KEY: "met"})
+    counts = MetricValues(caches).read_gauges().waiting_pods
+    assert (counts["pending"], counts["blocked"]) == (3, 4)

@@ -309,15 +309,6 @@ async def test_the_event_of_a_failed_task_says_why(begin, server, message):
     assert told[-1] == f"task status changed from Pending to Failed{cause}"
 
 
-async def test_finished_versions_cost_no_request(begin, server):
-    for number in range(3000):
-        version = workload_version(f"w-{number}", status=WorkloadVersionStatus(status="Succeeded"))
-        server.put(WORKLOAD_VERSIONS, version)
-    life = begin()
-    assert await life.sweep() == {}
-    assert server.requests == []
-
-
 @pytest.mark.parametrize(
     ("scheduler", "kept"),
     [
