@@ -18,8 +18,8 @@ from harbourmaster.policies.enforcement import (
     known_of,
 )
 from helpers.delegation import FIRST, SECOND, binding, mutation
-from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
+from helpers.tasks import background
 
 ASKED = ("ClusterPodSchedulingPolicy web", "0123456789abcdef")
 HASHES = dict([ASKED])
@@ -55,22 +55,12 @@ class Watch(QuietWatch):
                 await self._changed_once.wait()
 
 
-@pytest.fixture
-async def api():
-    async with FakeApi() as fake_api:
-        yield fake_api
-
-
 @asynccontextmanager
 async def watching(api, quiet):
     async with api.client() as client:
         watch = Watch(client, quiet)
-        task = asyncio.create_task(watch.run())
-        try:
+        async with background(watch.run()):
             yield watch
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
 
 def put_all(api, set_name=FIRST):

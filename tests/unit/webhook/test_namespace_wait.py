@@ -11,6 +11,7 @@ from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
+from helpers.tasks import background
 
 WAIT = 0.1
 LONG = 60.0
@@ -28,11 +29,9 @@ async def cluster(api, longest_wait):
     settings = WatchSettings(namespace_wait_seconds=longest_wait)
     async with api.client() as client:
         state = ClusterState(client, holder, settings, on_policies=lambda _: None)
-        task = asyncio.create_task(state.run())
-        await state.wait_until_synced()
-        yield state
-        task.cancel()
-        await asyncio.wait([task])
+        async with background(state.run()):
+            await state.wait_until_synced()
+            yield state
 
 
 def later(seconds):
