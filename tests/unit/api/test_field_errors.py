@@ -16,31 +16,9 @@ from harbourmaster.api.field_errors import (
 )
 from harbourmaster.policies.validation import validate
 from helpers.policies import (
-    FORBIDDEN,
-    INVALID,
     MISSING,
     policy,
-    tolerations,
 )
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (FieldError("spec.a", MISSING), "spec.a: Required value"),
-        (FieldError("spec.a", FORBIDDEN, None, "why"), "spec.a: Forbidden: why"),
-        (FieldError("spec.a", INVALID, '""', "why"), 'spec.a: Invalid value: "": why'),
-    ],
-)
-def test_an_error_reads_as_the_api_server_writes_it(error, text):
-    assert str(error) == text
-
-
-def test_supported_values_are_listed():
-    (error,) = validate(policy(tolerations({"key": "a", "operator": "In"})))
-    assert str(error) == (
-        'spec.tolerations[0].operator: Unsupported value: "In": supported values: "Equal", "Exists"'
-    )
 
 
 @pytest.mark.parametrize(
@@ -60,24 +38,9 @@ def test_a_bad_value_is_shown_on_one_line(value, shown):
     assert error.value == shown
 
 
-def test_one_error_is_its_own_reason():
-    errors = (FieldError("spec.a", MISSING),)
-    assert reason(errors) == "spec.a: Required value"
-
-
-def test_several_errors_are_listed_in_brackets():
-    errors = (FieldError("spec.a", MISSING), FieldError("spec.b", FORBIDDEN))
-    assert reason(errors) == "[spec.a: Required value, spec.b: Forbidden]"
-
-
 def test_identical_texts_are_told_once():
     first, second = FieldError("spec.a", MISSING), FieldError("spec.b", MISSING)
     assert reason((first, second, first)) == "[spec.a: Required value, spec.b: Required value]"
-
-
-def test_errors_that_all_read_the_same_need_no_brackets():
-    error = FieldError("spec.a", MISSING)
-    assert reason((error, error)) == "spec.a: Required value"
 
 
 def test_faults_read_as_those_of_the_api_server():
