@@ -43,7 +43,6 @@ from harbourmaster.cli.migrate.model import (
 )
 from harbourmaster.cli.migrate.plan import STEPS, plan
 from harbourmaster.cli.migrate.survey import observe
-from helpers.fake_api import FakeApi
 from helpers.objects import cluster_policy, policy
 
 ROOT = Path(__file__).parents[3]
@@ -304,12 +303,6 @@ def test_commands_name_the_same_cluster():
         "kubectl --context 'the shop' -n kupid delete secret -l "
         "'owner=helm,name=it'\"'\"'s'" in commands
     )
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as fake_api:
-        yield fake_api
 
 
 async def survey(api):

@@ -32,7 +32,6 @@ from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import overlay
 from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.lifecycle.keptn_config import ADOPTS
-from helpers.fake_api import FakeApi
 
 ROOT = Path(__file__).parents[3]
 KEPTN = "keptn-system"
@@ -41,12 +40,6 @@ BY_CHART = {
     "FUNCTION_RUNNER_IMAGE": "ghcr.io/keptn/deno-runtime:v3.0.1",
 }
 MIRROR = "registry.example.com/keptn"
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as fake_api:
-        yield fake_api
 
 
 def operator(api, role="lifecycle", namespace=KEPTN, **variables):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 import yaml
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
-from harbourmaster.cli.main import main
 from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.objects import cluster_policy
 from helpers.previewing import CLUSTER, NOWHERE, SSD, names
@@ -23,17 +21,13 @@ def api(api):
 
 
 @pytest.fixture
-def live(api, monkeypatch, capsys, tmp_path):
+def live(command, tmp_path):
     """Return a function that previews policies on the fake API server."""
-    monkeypatch.setattr(
-        "harbourmaster.cli.live.cluster.connect", lambda _file, *, context: api.connection
-    )
 
     async def start(policies, *arguments):
         file = tmp_path / "policies.yaml"
         file.write_text(yaml.safe_dump_all(policies))
-        command = ["preview", "-f", str(file), "--cluster", "-o", "json", *arguments]
-        return await asyncio.to_thread(main, command), *capsys.readouterr()
+        return await command("preview", "-f", str(file), "--cluster", "-o", "json", *arguments)
 
     return start
 
