@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from harbourmaster.playground import api, manifests
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, Started, living
-from harbourmaster.playground.kubelet import Duties, write_duties
+from harbourmaster.playground.kubelet import Duties, is_mounted, write_duties
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.playground.volumes import is_mounted
 from harbourmaster.playground.workloads import KUBELET, REGISTRATION, Files, Workload, workload_name
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.playground.volumes import publish
+from harbourmaster.playground.kubelet import publish
 from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.certificates import foreign_authority, foreign_leaf, pem
 from helpers.faults.proxied_installation import LEASE, equals, note, proxied_installation, until
