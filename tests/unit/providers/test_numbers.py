@@ -12,7 +12,6 @@ from harbourmaster.providers.numbers import (
     format_general,
     format_shortest,
     parse_finite,
-    parse_quantity,
 )
 
 # What Go 1.25 prints with 'f' and -1, 'g' and 5, and %f.
@@ -84,28 +83,3 @@ def test_everything_else_is_not_a_number(given):
         parse_finite(given)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 100
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        *(("0", 0), ("1.5", 1.5), ("500m", 0.5), ("250u", 0.00025), ("3n", 3e-9), ("2k", 2000)),
-        *(("1M", 1e6), ("1G", 1e9), ("1T", 1e12), ("1P", 1e15), ("1E", 1e18), ("1Ki", 1024)),
-        *(("2Mi", 2 * 2**20), ("1Gi", 2**30), ("1Ti", 2**40), ("1Pi", 2**50), ("1Ei", 2**60)),
-        *(("1e3", 1000), ("1E3", 1000), ("12E2", 1200), ("-1e-3", -0.001), (".5Gi", 2**29)),
-    ],
-)
-def test_quantities_are_those_of_kubernetes(text, number):
-    assert parse_quantity(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "m", "1 m", "1K", "1ki", "1mi", "1e3m", "1Kii", "abc"])
-def test_everything_else_is_not_a_quantity(text):
-    with pytest.raises(BadAnswerError, match="is not a number"):
-        parse_quantity(text)
-
-
-@pytest.mark.parametrize("text", ["NaN", "1e999", "Inf"])
-def test_a_quantity_is_finite(text):
-    with pytest.raises(NotFiniteError):
-        parse_quantity(text)

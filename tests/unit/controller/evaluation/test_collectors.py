@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.evaluation.collectors import (
-    PROVIDER_QUERIES,
     PROVIDER_QUERY_DURATION,
     SHOWN_ANALYSES,
     SHOWN_OBJECTIVES,
@@ -166,20 +165,6 @@ def test_a_status_that_is_not_ours_is_no_result(store, lines):
 @pytest.fixture
 def registry():
     return CollectorRegistry()
-
-
-def test_questions_are_counted_by_provider_and_outcome(registry):
-    metrics = QueryMetrics(registry)
-    metrics.count_answer("prometheus", "Answered", 0.02)
-    metrics.count_answer("prometheus", "Answered", 0.02)
-    metrics.count_answer("prometheus", "TimedOut", 20.0)
-
-    def count(**labels):
-        return registry.get_sample_value(PROVIDER_QUERIES, labels)
-
-    assert count(provider="prometheus", outcome="Answered") == 2
-    assert count(provider="prometheus", outcome="TimedOut") == 1
-    assert count(provider="static", outcome="Answered") is None
 
 
 def test_their_time_is_measured_by_provider(registry):

@@ -142,13 +142,6 @@ async def test_another_provider_is_asked_at_once(cpus_env):
     assert cpus_env.query_count == 2
 
 
-async def test_a_label_is_no_question(cpus_env):
-    await cpus_env.reconcile()
-    cpus_env.put_metric(labels={"a": "b"})
-    await cpus_env.reconcile(1)
-    assert cpus_env.query_count == 1
-
-
 async def test_the_answer_to_an_old_question_is_not_written(cpus_env):
     first = cpus_env.queries.answers["cpus"] = asyncio.get_running_loop().create_future()
     assert await cpus_env.reconcile() is None
@@ -161,22 +154,17 @@ async def test_the_answer_to_an_old_question_is_not_written(cpus_env):
     assert cpus_env.writes == 1
 
 
-async def test_the_answer_to_an_old_question_is_not_written_where_the_cache_is_behind(cpus_env):
+@pytest.mark.parametrize("is_recreated", [False, True])
+async def test_the_answer_to_an_old_question_is_not_written_where_the_cache_is_behind(
+    cpus_env, is_recreated
+):
     first = cpus_env.queries.answers["cpus"] = asyncio.get_running_loop().create_future()
     await cpus_env.reconcile()
-    cpus_env.edit(query="more")
-    first.set_result(answer(4))
-    await settle()
-    with pytest.raises(ConflictError):
-        await cpus_env.metrics.reconcile("prod/cpus")
-    assert cpus_env.status() == {}
-
-
-async def test_the_answer_for_an_object_of_the_same_name_is_not_written(cpus_env):
-    first = cpus_env.queries.answers["cpus"] = asyncio.get_running_loop().create_future()
-    await cpus_env.reconcile()
-    cpus_env.api.remove(KEPTN_METRICS, "cpus", "prod")
-    cpus_env.put_metric()
+    if is_recreated:
+        cpus_env.api.remove(KEPTN_METRICS, "cpus", "prod")
+        cpus_env.put_metric()
+    else:
+        cpus_env.edit(query="more")
     first.set_result(answer(4))
     await settle()
     with pytest.raises(ConflictError):

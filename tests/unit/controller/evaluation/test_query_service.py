@@ -268,19 +268,19 @@ def test_a_server_without_a_scheme_gets_credentials_over_tls_only(server, refere
     assert target(provider, None).server == expected
 
 
-def test_a_question_without_a_range_is_of_now():
-    assert question(MetricSpec(query="up"), 1000.0) == Question("up")
-
-
-def test_a_range_ends_now():
-    span = MetricRange(interval="3m")
-    assert question(MetricSpec(query="up", range=span), 1000.0) == Question("up", 820.0, 1000.0)
-
-
-def test_a_range_with_a_step():
-    span = MetricRange(interval="1h", step="1m30s", aggregation="p90")
-    result = question(MetricSpec(query="up", range=span), 4000.0)
-    assert result == Question("up", 400.0, 4000.0, 90.0)
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (None, Question("up")),
+        (MetricRange(interval="3m"), Question("up", 3820.0, 4000.0)),
+        (
+            MetricRange(interval="1h", step="1m30s", aggregation="p90"),
+            Question("up", 400.0, 4000.0, 90.0),
+        ),
+    ],
+)
+def test_a_range_ends_now(span, expected):
+    assert question(MetricSpec(query="up", range=span), 4000.0) == expected
 
 
 @pytest.mark.parametrize(

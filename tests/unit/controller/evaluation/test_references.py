@@ -59,13 +59,6 @@ async def test_consent_lets_the_analysis_go_on(foreign_env, allow):
     assert foreign_env.queries.providers == ["platform/prom"]
 
 
-async def test_where_references_are_open_nobody_has_to_consent(foreign_env):
-    foreign_env.references = "Open"
-    foreign_env.restart()
-    await foreign_env.settle()
-    assert foreign_env.status["state"] == "Completed"
-
-
 async def test_the_template_refers_to_the_provider_and_not_its_users(analysis_env):
     analysis_env.put_provider(**PLATFORM)
     analysis_env.put_template("a", **PLATFORM, provider={"name": "prom", **PLATFORM})

@@ -14,12 +14,10 @@ import trustme
 import yaml
 
 from harbourmaster.api.resources import (
-    APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
-    NODES,
     SECRETS,
 )
 from harbourmaster.api.times import format_rfc3339
@@ -30,8 +28,6 @@ from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
 from helpers.placed import Placed, config_map, deployment, is_true, reason_of
-
-SOON = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +47,17 @@ async def second_member(authority):
         yield api
 
 
-@pytest.fixture
-async def env():
-    async with FakeApi() as api, api.client() as client:
-        environment = Placed(client, "team")
-        environment.api = api
-        yield environment
+class DeploymentEnvironment(Placed):
+    """The deploying reconcilers, which reach members by kubeconfigs of one authority."""
 
+    def __init__(self, api, client, authority):
+        super().__init__(client, "team")
+        self.api = api
+        self._authority = authority
 
-def server_context(authority):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
-@pytest.fixture
-def kubeconfig_of(authority):
-    """Return a function that renders a kubeconfig for a member."""
-
-    def make(api, **user):
-        trust = base64.b64encode(authority.cert_pem.bytes()).decode()
-        cluster = {"server": api.url, "certificate-authority-data": trust}
+    def kubeconfig_of(self, member, **user):
+        trust = base64.b64encode(self._authority.cert_pem.bytes()).decode()
+        cluster = {"server": member.url, "certificate-authority-data": trust}
         return yaml.safe_dump(
             {
                 "clusters": [{"name": "c", "cluster": cluster}],
@@ -80,7 +66,42 @@ def kubeconfig_of(authority):
             }
         )
 
-    return make
+    async def add_member(self, member, name="one", **user):
+        await self.cluster(name, text=self.kubeconfig_of(member, **user))
+
+    async def deploy(self, member, *manifests, **spec):
+        """Add the cluster ``one``, and wait until the manifests run there."""
+        await self.add_member(member)
+        await self.application(*manifests, to="one", **spec)
+        await self.until_running("one")
+
+    async def until_offline(self, reason="InvalidCredentials", name="one"):
+        """Wait until the cluster is offline for that reason; return the message."""
+        status = await self.until_cluster(lambda status: status.state == "Offline", name)
+        assert reason_of(status, "Reachable") == reason
+        return next(
+            condition.message for condition in status.conditions if condition.type == "Reachable"
+        )
+
+
+@pytest.fixture
+async def env(authority):
+    async with FakeApi() as api, api.client() as client:
+        yield DeploymentEnvironment(api, client, authority)
+
+
+def server_context(authority):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def report_replicas(member, available=1):
+    """Write the status of the only Deployment, as its controller does."""
+    (workload,) = member.objects.all(DEPLOYMENTS).values()
+    status = {"observedGeneration": workload["metadata"]["generation"]}
+    status |= {"replicas": 1, "updatedReplicas": 1, "availableReplicas": available}
+    member.put(DEPLOYMENTS, {**workload, "status": status})
 
 
 def count(api, resource=CONFIG_MAPS):
@@ -88,10 +109,10 @@ def count(api, resource=CONFIG_MAPS):
 
 
 @pytest.mark.claim("P6")
-async def test_a_cluster_that_hangs_delays_no_other(env, member, second_member, kubeconfig_of):
+async def test_a_cluster_that_hangs_delays_no_other(env, member, second_member):
     async with env.deploying(concurrency=2, workers=4, request_timeout_seconds=2 * PATIENCE):
-        await env.cluster("hung", text=kubeconfig_of(member))
-        await env.cluster("good", text=kubeconfig_of(second_member))
+        await env.add_member(member, "hung")
+        await env.add_member(second_member, "good")
         await env.until_online("hung", "good")
         member.fail_next("*", "configmaps|/api/v1$", None, kind="hang")
         for number in range(8):
@@ -105,65 +126,51 @@ async def test_a_cluster_that_hangs_delays_no_other(env, member, second_member, 
             await env.until_running("hung", f"a{number}")
 
 
-async def test_a_kubeconfig_that_changes_ends_the_session(
-    env, member, second_member, kubeconfig_of
-):
+async def test_a_kubeconfig_that_changes_ends_the_session(env, member, second_member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.application(config_map("a"), to="one")
-        await env.until_running("one")
+        await env.deploy(member, config_map("a"))
         member.tokens = {"newer"}
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        assert reason_of(status, "Reachable") == "InvalidCredentials"
+        message = await env.until_offline()
         assert count(member) == 1
-        await env.kubeconfig("one", kubeconfig_of(member, token="newer"))  # noqa: S106 - not a real token
+        await env.kubeconfig("one", env.kubeconfig_of(member, token="newer"))  # noqa: S106 - not a real token
         await env.until_online("one")
         await env.until(lambda status: is_true(status, "Deployed"))
         await env.client.delete(SECRETS, "one", "team")
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        (reachable,) = [
-            condition for condition in status.conditions if condition.type == "Reachable"
-        ]
-        assert reachable.message == "Secret team/one, key kubeconfig: the Secret does not exist"
-        assert reachable.reason == "InvalidCredentials"
+        message = await env.until_offline()
+        assert message == "Secret team/one, key kubeconfig: the Secret does not exist"
 
 
-async def test_secrets_are_neither_listed_nor_watched(env, member, kubeconfig_of):
+async def test_secrets_are_neither_listed_nor_watched(env, member):
     for verb in ("list", "watch"):
         env.api.forbid(verb, SECRETS)
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         await env.until_online("one")
     assert not env.api.seen("list", "/secrets")
     assert not env.api.seen("watch", "/secrets")
     assert len(env.api.seen("get", "/secrets/one$")) <= 4
 
 
-async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_anew(
-    env, member, kubeconfig_of
-):
+async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_anew(env, member):
     authority = trustme.CA()
     async with env.deploying(kubeconfig_interval_seconds=3600):
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         await env.until_online("one")
         await member.stop()
         member.tls = server_context(authority)
         await member.start()
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        assert reason_of(status, "Reachable") == "InvalidCredentials"
+        await env.until_offline()
         trust = base64.b64encode(authority.cert_pem.bytes()).decode()
-        text = kubeconfig_of(member)
+        text = env.kubeconfig_of(member)
         config = yaml.safe_load(text)
         config["clusters"][0]["cluster"]["certificate-authority-data"] = trust
         await env.kubeconfig("one", yaml.safe_dump(config))
         await env.until_online("one")
 
 
-async def test_a_namespace_that_goes_leaves_nothing_on_its_cluster(env, member, kubeconfig_of):
+async def test_a_namespace_that_goes_leaves_nothing_on_its_cluster(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.application(config_map("a"), to="one")
-        await env.until_running("one")
+        await env.deploy(member, config_map("a"))
         member.fail_next("delete", "configmaps", None, kind="hang")
         await env.delete(CLUSTERS, "one")
         await env.delete()
@@ -178,14 +185,11 @@ async def test_a_namespace_that_goes_leaves_nothing_on_its_cluster(env, member, 
         assert count(member) == 0
 
 
-async def test_a_dead_cluster_and_its_application_go_together(env, member, kubeconfig_of):
+async def test_a_dead_cluster_and_its_application_go_together(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.application(config_map("a"), to="one")
-        await env.until_running("one")
+        await env.deploy(member, config_map("a"))
         member.fail_next("*", "", None, kind="reset")
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        assert reason_of(status, "Reachable") == "NoAnswer"
+        await env.until_offline("NoAnswer")
         await env.delete()
         await env.delete(CLUSTERS, "one")
         await env.until_gone(CLUSTERS, "one")
@@ -195,17 +199,11 @@ async def test_a_dead_cluster_and_its_application_go_together(env, member, kubec
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
 @pytest.mark.asyncio(loop_factories=["asyncio"])
-async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
-    env, member, kubeconfig_of, host
-):
-    text = kubeconfig_of(member).replace("127.0.0.1", host)
+async def test_addresses_where_machines_trust_anybody_are_not_connected_to(env, member, host):
+    text = env.kubeconfig_of(member).replace("127.0.0.1", host)
     async with env.deploying(allowed_addresses=()):
         await env.cluster("one", text=text)
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-    (message,) = [
-        condition.message for condition in status.conditions if condition.type == "Reachable"
-    ]
-    assert reason_of(status, "Reachable") == "InvalidCredentials"
+        message = await env.until_offline()
     place = f"https://{host}:{member.port} (Secret team/one, key kubeconfig)"
     assert message.startswith(f"cannot connect to {place}: ")
     what = "a link-local address" if host.startswith("169") else "a loopback address"
@@ -213,10 +211,10 @@ async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
     assert member.requests == []
 
 
-async def test_what_two_clusters_share_is_not_deleted_by_one_of_them(env, member, kubeconfig_of):
+async def test_what_two_clusters_share_is_not_deleted_by_one_of_them(env, member):
     async with env.deploying():
         for name in ("one", "two"):
-            await env.cluster(name, text=kubeconfig_of(member))
+            await env.add_member(member, name)
         await env.application(config_map("a"), to="one", migrationOrder="CreateFirst")
         await env.until_running("one")
         await env.schedule("two")
@@ -227,7 +225,7 @@ async def test_what_two_clusters_share_is_not_deleted_by_one_of_them(env, member
         assert count(member) == 0
 
 
-async def test_credentials_that_ended_are_told(env, member, authority, kubeconfig_of):
+async def test_credentials_that_ended_are_told(env, member, authority):
     ends = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
     issued = authority.issue_cert("me@example.com", not_after=ends)
     pair = {
@@ -236,43 +234,34 @@ async def test_credentials_that_ended_are_told(env, member, authority, kubeconfi
     }
     user = {name: base64.b64encode(pem).decode() for name, pem in pair.items()}
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member, **user))
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [
-            condition.message for condition in status.conditions if condition.type == "Reachable"
-        ]
+        await env.add_member(member, **user)
+        message = await env.until_offline()
         assert message.startswith("Secret team/one, key kubeconfig: its credentials expired on ")
         assert message.endswith(" UTC: renew them")
-        assert reason_of(status, "Reachable") == "InvalidCredentials"
         assert member.requests == []
 
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_factories=["asyncio"])
-async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_another(
-    env, member, kubeconfig_of
-):
+async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_another(env, member):
     def token(seconds):
         ends = (datetime.now(UTC) + timedelta(seconds=seconds)).timestamp()
         claims = base64.urlsafe_b64encode(json.dumps({"exp": int(ends)}).encode()).decode()
         return f"e30.{claims.rstrip('=')}.c2ln"
 
     async with env.deploying(kubeconfig_interval_seconds=3600):
-        await env.cluster("one", text=kubeconfig_of(member, token=token(4)))
+        await env.add_member(member, token=token(4))
         await env.until_online("one")
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [
-            condition.message for condition in status.conditions if condition.type == "Reachable"
-        ]
+        message = await env.until_offline()
         assert "its credentials expired on " in message
-        await env.kubeconfig("one", kubeconfig_of(member, token=token(600)))
+        await env.kubeconfig("one", env.kubeconfig_of(member, token=token(600)))
         await env.until_online("one")
 
 
-async def test_a_restart_takes_nothing_for_lost(env, member, second_member, kubeconfig_of):
+async def test_a_restart_takes_nothing_for_lost(env, member, second_member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(second_member))
+        await env.add_member(member)
+        await env.add_member(second_member, "two")
         await env.application(config_map("a"), to="one")
         await env.until_running("one")
     await env.schedule("two")
@@ -288,37 +277,15 @@ async def test_a_cluster_without_a_kubeconfig_is_left_alone(env):
     async with env.deploying():
         await env._create(CLUSTERS, "wanted", {})
         await env.cluster("bad", text="x")
-        status = await env.until_cluster(lambda status: status.state == "Offline", "bad")
-        assert reason_of(status, "Reachable") == "InvalidCredentials"
+        await env.until_offline(name="bad")
         assert "status" not in await env.stored("wanted", CLUSTERS)
         await env.delete(CLUSTERS, "wanted")
         await env.until_gone(CLUSTERS, "wanted")
 
 
-async def test_a_conflicting_write_is_tried_again(env, member, kubeconfig_of):
+async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.until_online("one")
-        api = env.client.connection.server
-        assert api
-        await env.application(config_map("a"), to="one")
-        for number in range(5):
-            patch = {"metadata": {"annotations": {"example.com/n": str(number)}}}
-            await env.client.request(
-                "PATCH",
-                APPLICATIONS.path("team", "app"),
-                body=str(patch).replace("'", '"').encode(),
-                content_type="application/merge-patch+json",
-            )
-        await env.until_running("one")
-        assert count(member) == 1
-
-
-async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(
-    env, member, kubeconfig_of
-):
-    async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         await env.until_online("one")
         member.fail_next("patch", "configmaps", kind="hang")
         await env.application(config_map("a"), to="one")
@@ -335,11 +302,9 @@ async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(
     assert len(member.seen("patch", "configmaps")) == 1
 
 
-async def test_what_lost_its_label_is_left_when_the_application_goes(env, member, kubeconfig_of):
+async def test_what_lost_its_label_is_left_when_the_application_goes(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.application(config_map("a"), to="one")
-        await env.until_running("one")
+        await env.deploy(member, config_map("a"))
         # A watch that is forbidden mends nothing.
         member.forbid("list", CONFIG_MAPS)
         (config,) = member.objects.all(CONFIG_MAPS).values()
@@ -350,10 +315,10 @@ async def test_what_lost_its_label_is_left_when_the_application_goes(env, member
         assert count(member) == 1
 
 
-async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(env, member, kubeconfig_of):
+async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(env, member):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}}
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member), allowClusterScoped=True)
+        await env.cluster("one", text=env.kubeconfig_of(member), allowClusterScoped=True)
         await env.application(team, config_map("a", "made"), to="one")
         await env.until_running("one")
         member.forbid("list", SECRETS)
@@ -368,36 +333,26 @@ async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(env, member
     assert "it holds perhaps secrets (" in text
 
 
-async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(
-    env, member, kubeconfig_of
-):
+async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.application(deployment("web"), to="one")
-        await env.until_running("one")
+        await env.deploy(member, deployment("web"))
         status = await env.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         assert status.awaits_ready
-        (workload,) = member.objects.all(DEPLOYMENTS).values()
-        known = {"observedGeneration": workload["metadata"]["generation"]}
-        counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
-        member.put(DEPLOYMENTS, {**workload, "status": {**known, **counts}})
+        report_replicas(member)
         status = await env.until(lambda status: is_true(status, "Ready"))
         assert not status.awaits_ready
         # What happens to it later does not matter.
-        (workload,) = member.objects.all(DEPLOYMENTS).values()
-        member.put(
-            DEPLOYMENTS, {**workload, "status": {**workload["status"], "availableReplicas": 0}}
-        )
+        report_replicas(member, available=0)
         status = await env.until(lambda status: not is_true(status, "Ready"))
         assert not status.awaits_ready
 
 
 async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
-    env, member, second_member, kubeconfig_of
+    env, member, second_member
 ):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(second_member))
+        await env.add_member(member)
+        await env.add_member(second_member, "two")
         await env.application(deployment("web"), to="one", migrationOrder="CreateFirst")
         await env.until_running("one")
         await env.schedule("two", failedClusters=[{"name": "one"}])
@@ -408,49 +363,18 @@ async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
         assert status.awaits_ready
 
 
-async def test_nodes_make_the_state(env, member, kubeconfig_of):
-    member.put(NODES, {"metadata": {"name": "n"}, "status": {"conditions": []}})
-    async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.until_online("one")
-        pressed = {"conditions": [{"type": "DiskPressure", "status": "True"}]}
-        member.put(NODES, {"metadata": {"name": "n"}, "status": pressed})
-        await env.until_cluster(lambda status: status.state == "Unhealthy", "one")
-
-
-@pytest.mark.asyncio(loop_factories=["asyncio"])
-async def test_credentials_that_end_close_the_session(env, member, kubeconfig_of):
-    ends = datetime.now(UTC).timestamp() + 1.5
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": ends}).encode()).decode().rstrip("=")
-    async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member, token=f"a.{claims}.c"))
-        await env.until_online("one")
-        status = await env.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [
-            condition.message for condition in status.conditions if condition.type == "Reachable"
-        ]
-        assert "its credentials expired on" in message
-
-
-async def test_readiness_is_seen_also_where_nothing_may_be_watched(env, member, kubeconfig_of):
+async def test_readiness_is_seen_also_where_nothing_may_be_watched(env, member):
     member.forbid("list", DEPLOYMENTS)
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.application(deployment("web"), to="one")
-        await env.until_running("one")
-        (workload,) = member.objects.all(DEPLOYMENTS).values()
-        ready = {"observedGeneration": workload["metadata"]["generation"]}
-        ready |= dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
-        member.put(DEPLOYMENTS, {**workload, "status": ready})
+        await env.deploy(member, deployment("web"))
+        report_replicas(member)
         await env.until(lambda status: is_true(status, "Ready"))
 
 
-async def test_nothing_is_written_for_an_application_that_waits_for_a_confirmation(
-    env, member, kubeconfig_of
-):
+async def test_nothing_is_written_for_an_application_that_waits_for_a_confirmation(env, member):
     since = lambda: format_rfc3339(datetime.now(UTC) + timedelta(days=1))  # noqa: E731 - a clock
     async with env.deploying(since=since):
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         await env.until_online("one")
         await env.application(config_map("a"))
         await env.application(config_map("b"), name="bound", to="one")
@@ -470,15 +394,13 @@ def secret(name, value, allowed=""):
 
 
 @pytest.mark.claim("P7")
-async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
-    env, member, kubeconfig_of
-):
+async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(env, member):
     def passwords():
         secrets = member.objects.all(SECRETS).values()
         return {secret["metadata"]["name"]: secret["data"]["password"] for secret in secrets}
 
     async with env.deploying(kubeconfig_interval_seconds=0.05):
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         env.api.put(SECRETS, secret("db", b"first"))
         given = [{"name": "db", "targetName": "login"}]
         await env.application(config_map("a"), to="one", secrets=given)
@@ -506,11 +428,9 @@ async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_change
 
 
 @pytest.mark.claim("P7")
-async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_says(
-    env, member, kubeconfig_of
-):
+async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_says(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         (secret,) = env.api.objects.all(SECRETS).values()
         metadata = {**secret["metadata"], "annotations": {ALLOW_COPY: "*"}}
         env.api.put(SECRETS, {**secret, "metadata": metadata})
@@ -520,32 +440,10 @@ async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_say
         assert count(member, SECRETS) == 0
 
 
-async def test_a_move_and_the_end_are_announced_with_what_goes_and_what_stays(
-    env, member, second_member, kubeconfig_of
-):
-    member.put(CONFIG_MAPS, {"metadata": {"name": "theirs", "namespace": "default"}})
-    async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(second_member))
-        await env.application(config_map("ours"), config_map("theirs"), to="one")
-        await env.until_running("one")
-        await env.schedule("two")
-        await env.until_running("two")
-        await env.delete()
-        await env.until_gone()
-    told = [event[-2:] for event in env.events.sent]
-    left = "deletes ConfigMap default/ours; keeps ConfigMap default/theirs, which existed before"
-    assert ("Migrating", f"from cluster one to two; on one: {left}") in told
-    text = "on cluster two: deletes ConfigMap default/theirs, ConfigMap default/ours"
-    assert told.count(("Deleting", text)) == 1
-
-
-async def test_a_move_that_is_taken_back_says_what_it_deletes(
-    env, member, second_member, kubeconfig_of
-):
+async def test_a_move_that_is_taken_back_says_what_it_deletes(env, member, second_member):
     async with env.deploying(ready_timeout_seconds=0.5):
-        await env.cluster("one", text=kubeconfig_of(member))
-        await env.cluster("two", text=kubeconfig_of(second_member))
+        await env.add_member(member)
+        await env.add_member(second_member, "two")
         await env.application(deployment("web"), to="one", migrationOrder="CreateFirst")
         await env.until_running("one")
         await env.schedule("two")
@@ -557,7 +455,7 @@ async def test_a_move_that_is_taken_back_says_what_it_deletes(
 
 
 async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interval(
-    env, member, kubeconfig_of, monkeypatch
+    env, member, monkeypatch
 ):
     read = deployment_pass.read_copies
 
@@ -568,7 +466,7 @@ async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interv
 
     monkeypatch.setattr(deployment_pass, "read_copies", slow)
     async with env.deploying(kubeconfig_interval_seconds=0.01):
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         env.api.put(SECRETS, secret("db", b"first", "app"))
         await env.application(config_map("a"), to="one", secrets=[{"name": "db"}])
         await env.until_running("one")
@@ -580,7 +478,7 @@ async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interv
 
 
 async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_change(
-    env, member, kubeconfig_of, monkeypatch
+    env, member, monkeypatch
 ):
     passes = []
     run = DeploymentPass.run
@@ -591,7 +489,7 @@ async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_cha
 
     monkeypatch.setattr(DeploymentPass, "run", record_pass)
     async with env.deploying(kubeconfig_interval_seconds=0.05):
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         env.api.put(SECRETS, secret("db", b"first", "app"))
         await env.application(config_map("a"), to="one", secrets=[{"name": "db"}])
         await env.until_running("one")
@@ -603,21 +501,17 @@ async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_cha
         assert len(passes) == before
 
 
-async def test_a_secret_whose_name_no_object_can_have_is_said_not_to_exist(
-    env, member, kubeconfig_of
-):
+async def test_a_secret_whose_name_no_object_can_have_is_said_not_to_exist(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         await env.application(config_map("a"), to="one", secrets=[{"name": ".."}])
         message = await env.until_fault("SecretNotCopied")
         assert message.startswith("secrets[0]: Secret team/.. does not exist: ")
 
 
-async def test_a_cluster_that_does_not_say_what_it_serves_refuses_nothing(
-    env, member, kubeconfig_of
-):
+async def test_a_cluster_that_does_not_say_what_it_serves_refuses_nothing(env, member):
     async with env.deploying():
-        await env.cluster("one", text=kubeconfig_of(member))
+        await env.add_member(member)
         await env.until_online("one")
         member.fail_next("get", "/apis/apps/v1$", None, status=500)
         await env.application(deployment("web"), to="one")

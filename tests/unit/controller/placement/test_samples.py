@@ -13,15 +13,9 @@ from harbourmaster.api.resources import (
     GLOBAL_METRICS,
     GLOBAL_PROVIDERS,
 )
-from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.placement.snapshots import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
-from harbourmaster.providers.http import HttpClient
-from harbourmaster.providers.query_client import QueryClient
-from helpers.patience import PATIENCE
-from helpers.provider_server import LOOPBACK
-from helpers.scripted_prometheus import Said, ScriptedPrometheus
 from helpers.staging import HOME, PlacementEnv, weights
 
 GREEN = ("prom", "green")
@@ -295,28 +289,6 @@ async def test_a_cluster_that_an_answer_lacks_has_a_fault_of_its_own(env):
     assert env.controller._samples.count_without_value() == 2
 
 
-async def test_two_series_of_one_cluster_are_a_fault_of_it_alone(env):
-    one_of_each(env, BY, "cluster")
-    text = "several series have this cluster"
-    env.answers.values["prom", BY] = {"one": text, "two": 0.9}
-    await env.sample()
-    assert of(env, "one").message.endswith(text)
-    assert of(env, "two") == 0.9
-
-
-async def test_values_of_clusters_count_until_they_are_too_old(env):
-    one_of_each(env, BY, "cluster")
-    env.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
-    await env.sample()
-    env.answers.values["prom", BY] = UnreachableError("no connection")
-    env.time = 10
-    await env.sample()
-    assert of(env, "one") == 0.2
-    env.time = 30
-    assert of(env, "one") == of(env, "two")
-    assert of(env, "one").reason == "UnreachableMetricsProvider"
-
-
 async def test_a_query_with_the_name_is_one_for_each_cluster(env):
     one_of_each(env, LOAD)
     values = {'load{cluster="one"}': 0.2, 'load{cluster="two"}': 0.9}
@@ -385,30 +357,6 @@ async def test_queries_with_names_in_a_label_are_still_by_it(env):
     await env.sample()
     assert env.answers.asked == [("prom", north)]
     assert (of(env, "one"), of(env, "two")) == (0.2, 0.9)
-
-
-async def test_a_hundred_clusters_are_one_request_in_a_period(env):
-    names = [f"c{number}" for number in range(100)]
-
-    def prometheus_answer():
-        series = [{"metric": {"cluster": name}, "value": [1, "0.5"]} for name in names]
-        return Said({"status": "success", "data": {"resultType": "vector", "result": series}})
-
-    one_of_each(env, BY, "cluster", names)
-    async with ScriptedPrometheus() as server, HttpClient(allowed=LOOPBACK) as http:
-        env.put(GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}})
-        server.say[BY] = prometheus_answer
-        client = QueryClient(http, timeout=PATIENCE, per_target=4)
-        env.sampler._questions = QueryService(env, client)
-        for moment in (0, 5, 10, 15, 20):
-            env.time = moment
-            await env.sample()
-            (sample,) = env.controller._samples.held.values()
-            if sample.task is not None:
-                await sample.task
-        assert len(server.seen[BY]) == 3
-        assert {of(env, name) for name in names} == {0.5}
-        assert env.controller._samples.count_without_value() == 0
 
 
 async def test_secrets_of_global_providers_are_at_home(env):

@@ -146,28 +146,6 @@ async def test_a_pass_that_changes_nothing_writes_nothing():
     assert env.writes == []
 
 
-async def test_without_migration_there_are_no_periods_but_updates():
-    env = two_berths()
-    env.add_application(on="one", migration=False)
-    assert await env.reconcile() is None
-    env.change(APPLICATIONS, "app")
-    assert await env.reconcile() is None
-    assert env.status()["scheduledGeneration"] == 2
-    assert env.on() == "one"
-
-
-async def test_who_must_leave_is_held_by_nothing():
-    limits = {"moves_per_target": 1, "moves_per_application": 1, "offline_after_seconds": 0}
-    env = two_berths(reschedule_after=HOUR, on_unreachable="Move", **limits)
-    for name in ("a", "b", "c"):
-        env.add_application(name, on="one", since=1)
-    env.add_cluster("one", status={"state": "Offline"}, metrics=weights(green=1))
-    for name in ("a", "b", "c"):
-        await env.reconcile(name)
-        assert env.on(name) == "two"
-        assert "recentMoves" not in env.status(name)
-
-
 async def test_tries_come_at_fixed_times_and_end():
     env = PlacementEnv()
     env.add_application(backoff={"delaySeconds": 10, "factor": 3, "limit": 2}, labels=["a is b"])
@@ -257,18 +235,6 @@ async def test_one_that_cannot_be_written_or_read_harms_no_other():
     assert ("poison", "InvalidConstraint") in told
 
 
-async def test_what_is_refused_is_tried_again_only_after_a_change():
-    env = two_berths()
-    env.add_application(labels=["location is"])
-    assert await env.reconcile() is None
-    env.time = HOUR
-    assert await env.reconcile() is None
-    assert len(env.writes) == 1
-    env.change(APPLICATIONS, "app", constraints={"cluster": {"labels": None}})
-    assert await env.reconcile() == 60
-    assert env.on() == "two"
-
-
 async def test_nothing_is_decided_on_what_our_own_write_replaced():
     env = two_berths()
     env.add_application()
@@ -353,22 +319,6 @@ async def test_those_that_must_leave_go_a_few_in_each_pass_and_that_is_announced
     assert not [event for event in env.events.sent if event[3] == "MoveLimited"]
 
 
-async def test_a_silent_cluster_is_left_in_time_though_nothing_changes():
-    env = two_berths(on_unreachable="Move", offline_after_seconds=45, reschedule_after=HOUR)
-    env.add_application(on="one")
-    since = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
-    since["lastTransitionTime"] = "2026-03-01T12:00:00Z"
-    status = {"state": "Offline", "conditions": [since]}
-    env.add_cluster("one", status=status, metrics=weights(green=1))
-    assert await env.reconcile() == 45
-    env.time = 44
-    assert await env.reconcile() == 1
-    assert env.on() == "one"
-    env.time = 45
-    await env.reconcile()
-    assert env.on() == "two"
-
-
 async def test_a_new_leader_lets_a_silent_cluster_answer_before_it_is_left():
     env = two_berths(on_unreachable="Move", offline_after_seconds=45, reschedule_after=HOUR)
     env.add_application(on="one")
@@ -410,28 +360,6 @@ async def test_one_that_never_gets_ready_is_moved_and_told_where_it_failed():
     ]
 
 
-async def test_one_moves_so_often_in_an_hour_and_no_more():
-    env = two_berths(reschedule_after=60, moves_per_application=3)
-    env.add_application(on="one")
-    better = ("one", "two")
-    moves = 0
-    for passed in range(0, 1800, 60):
-        env.time = passed
-        there = env.on()
-        values = {"green": 0.9, "coal": 0.2} if there == "two" else {"green": 0.2, "coal": 0.9}
-        env.change(GLOBAL_PROVIDERS, "static", static={"metrics": values})
-        await env.reconcile()
-        assert env.on() in better
-        moves += env.on() != there
-    assert moves == 3
-    # The first two are an hour ago.
-    there = env.on()
-    env.time = 60 * 61
-    await env.reconcile()
-    assert env.on() != there
-    assert len(env.status()["recentMoves"]) == 2
-
-
 async def test_what_is_deleted_is_left_alone():
     env = two_berths()
     env.add_application()
@@ -449,26 +377,6 @@ async def test_one_that_goes_while_it_is_written_is_no_fault():
     env.add_application()
     del env.objects[APPLICATIONS, "app"]
     assert await env.reconcile() is None
-
-
-async def test_a_cluster_that_is_to_be_made_finds_a_cloud_by_tries_and_keeps_it():
-    env = PlacementEnv()
-    spec = {"backoff": {"delaySeconds": 20}, "constraints": {"cloud": {"labels": ["a is b"]}}}
-    env.put(CLUSTERS, "wanted", spec)
-    assert await env.reconcile("wanted", CLUSTERS) == 20
-    assert env.status("wanted", CLUSTERS)["state"] == "Degraded"
-    env.put(CLOUDS, "near", labels={"a": "b"})
-    env.time = 10
-    assert await env.reconcile("wanted", CLUSTERS) == 10
-    env.time = 20
-    assert await env.reconcile("wanted", CLUSTERS) is None
-    status = env.status("wanted", CLUSTERS)
-    assert (status["scheduledTo"]["kind"], status["scheduledTo"]["name"]) == ("Cloud", "near")
-    assert "nextRetryTime" not in status
-    env.remove(CLOUDS, "near")
-    writes = len(env.writes)
-    assert await env.reconcile("wanted", CLUSTERS) is None
-    assert len(env.writes) == writes
 
 
 async def test_a_cluster_without_a_cloud_is_tried_without_end_though_not_each_is_written():
