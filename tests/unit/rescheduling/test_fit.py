@@ -16,6 +16,7 @@ from harbourmaster.rescheduling.fit import (
     NOT_TOLERATING,
     OTHER_NODE,
     TOO_MANY_PODS,
+    UNKNOWN_DOMAINS,
     UNKNOWN_NAMESPACE,
     fits,
     resource_reasons,
@@ -35,6 +36,7 @@ from harbourmaster.rescheduling.model import (
 )
 from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field, matches
 from helpers.fit_cases import AMONG_DOMAINS, CASES, KNOWN, verdict
+from helpers.planning import spread
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
 EXISTS = Toleration(operator="Exists")
@@ -341,3 +343,11 @@ def test_the_verdict_is_that_of_the_scheduler(case):
 def test_names_are_unique():
     names = [case.name for case in (*CASES, *AMONG_DOMAINS)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "constraint", [{"spread": (spread({"app": "a"}),)}, {"affinity": (term(),)}], ids=str
+)
+def test_without_other_nodes_spread_and_affinity_are_not_judged(constraint):
+    new = pending(where=constraint)
+    assert fits(new, node(), ()) == FitVerdict(None, (UNKNOWN_DOMAINS,))
