@@ -24,7 +24,7 @@ from msgspec import Struct
 from yarl import URL
 
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.telemetry.text import http_url
+from harbourmaster.telemetry.text import endpoint_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -268,7 +268,7 @@ class _Lane:
 
 def _usable(endpoint: str) -> URL | None:
     try:
-        return URL(endpoint) if http_url(endpoint) else None
+        return URL(endpoint) if endpoint_url(endpoint) else None
     except ValueError:
         return None
 

@@ -36,7 +36,7 @@ def reason(error: BaseException) -> str:
     return type(error).__name__
 
 
-def http_url(text: str) -> SplitResult | None:
+def endpoint_url(text: str) -> SplitResult | None:
     """Split a URL of http or https that can be connected to; None for any other text."""
     try:
         url = urlsplit(text)

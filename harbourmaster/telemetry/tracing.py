@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.span_model import CAPACITY, QUEUE_FULL, SHUTDOWN
-from harbourmaster.telemetry.text import http_url, reason
+from harbourmaster.telemetry.text import endpoint_url, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -189,7 +189,7 @@ def _create(
 
 
 def _check(endpoint: str, name: str) -> None:
-    url = http_url(endpoint)
+    url = endpoint_url(endpoint)
     if url is None:
         raise TracingError(
             f"{name}: invalid URL, expected one like http://collector:4318/v1/traces"

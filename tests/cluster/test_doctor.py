@@ -12,7 +12,7 @@ import pytest
 
 from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from helpers.cluster import rule, webhook_configuration
 from helpers.doctor.deployed_installation import (
     HOME,
@@ -208,6 +208,6 @@ async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, 
         with deployed.configured("controller", "--scheduler-enabled=true"):
             report = await look(doctored)
             assert not any("waits" in finding.subject for finding in report.findings)
-            observed = await observe(Installation(doctored, HOME))
+            observed = await read_observed(Installation(doctored, HOME))
             assert (observed.pods, observed.scheduled_pods) == ((), 0)
     await until(doctored, lambda report: report.healthy)

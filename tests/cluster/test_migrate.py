@@ -27,7 +27,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.client import Client
@@ -152,7 +152,7 @@ async def until_refused(client, *, refused):
 async def observed(client):
     """All observed objects: a kind whose definition was just changed is read a moment later."""
     deadline = time.monotonic() + PATIENCE
-    while (observed := await observe(Installation(client, DEFAULT_NAMESPACE))).unread:
+    while (observed := await read_observed(Installation(client, DEFAULT_NAMESPACE))).unread:
         assert time.monotonic() < deadline, observed.unread
         await asyncio.sleep(0.05)
     return observed
@@ -212,7 +212,7 @@ async def test_the_plan_leads_over_with_every_object_alive_and_pods_creatable(
     with ControlPlane(tmp_path_factory.mktemp("walked")) as plane:
         plane.add_nodes(2)
         async with Client(connect(str(plane.kubeconfig)), timeout=REQUEST_SECONDS) as client:
-            assert findings(await observe(Installation(client, DEFAULT_NAMESPACE))) == ()
+            assert findings(await read_observed(Installation(client, DEFAULT_NAMESPACE))) == ()
             leave(plane.kubectl)
             await walk(plane.kubectl, client, tmp_path)
 
@@ -258,7 +258,7 @@ async def walk(kubectl, client, directory):
 
 async def test_what_is_found_is_what_was_left(plane):
     async with Client(connect(str(plane.kubeconfig))) as client:
-        reported = findings(await observe(Installation(client, DEFAULT_NAMESPACE)))
+        reported = findings(await read_observed(Installation(client, DEFAULT_NAMESPACE)))
     by_code = {}
     for finding in reported:
         by_code.setdefault(finding.code, []).append(finding)
@@ -371,7 +371,7 @@ async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
 async def waiting(harbour, flow):
     """The findings about pods of a flow, by their workloads; none of them has a step."""
     async with connected(harbour.plane.kubeconfig) as client:
-        seen = await observe(Installation(client, OURS))
+        seen = await read_observed(Installation(client, OURS))
     assert seen.unread == ()
     mine = f" in namespace {flow.namespace}"
     commands = [command for step in plan(seen) for command in step.commands]

@@ -16,7 +16,7 @@ from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.main import main
 from harbourmaster.cli.migrate.findings import findings
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from helpers.certificates import strict_client
 from helpers.flow.installation import HOME
 from helpers.flow.manifests import (
@@ -241,7 +241,7 @@ async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn_and_the_command_r
     )
     pod = await until_said(flow, "ledger", "checks of ledger-ledger-1.0 until ")
     mine = f"pod {pod['metadata']['name']} in namespace {flow.namespace}"
-    observed = await observe(Installation(client, HOME))
+    observed = await read_observed(Installation(client, HOME))
     assert mine not in {finding.object for finding in findings(observed)}
     report = await diagnose(client, HOME)
     assert mine not in {finding.subject for finding in report.findings}

@@ -14,8 +14,8 @@ import yaml
 
 import manual
 from harbourmaster.cli.main import create_parser
+from manual import without_links_out
 from manual.commands import _below
-from manual.pages import without_links_out
 from manual.tables import alerts
 
 ROOT = Path(__file__).parents[2]

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     )
 
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
-ROLLOUT_TIMEOUT: Final = "120s"
+_TIMEOUT: Final = "--timeout=120s"
+_REGISTERED: Final = "mutatingwebhookconfiguration/harbourmaster"
+_HAS_AUTHORITY: Final = "--for=jsonpath={.webhooks[0].clientConfig.caBundle}"
 OVERLAY: Final = "deploy/migrated"
 """The folder of the overlay, in the checkout."""
 _OVERLAY_FILE: Final = f"{OVERLAY}/kustomization.yaml"
@@ -180,11 +182,8 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
 
 
 def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
-    commands = [
-        delete(registration.ref)
-        for registration in observed.registrations
-        if registration.is_broken
-    ]
+    broken = [registration.ref for registration in observed.registrations if registration.is_broken]
+    commands = list(map(delete, broken))
     adopts = _adopts_at_once(observed)
     if commands or adopts:
         # The configurations say which namespaces have gates.
@@ -198,27 +197,21 @@ def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[
 
 
 def _back_up(definitions: list[ReplacedDefinition]) -> list[Command]:
+    everything = ("--all-namespaces", "-o", "yaml")
     return [
-        kubectl(
-            "get",
-            definition.name,
-            "--all-namespaces",
-            "-o",
-            "yaml",
-            output=f"{definition.name}.yaml",
-        )
+        kubectl("get", definition.name, *everything, output=f"{definition.name}.yaml")
         for definition in definitions
         if definition.objects != 0
     ]
 
 
 def _keep(observed: Observed) -> list[Command]:
-    gardener = [
-        definition
+    commands = [
+        keep_definition(definition)
         for definition in observed.definitions
         if definition.of_gardener and not definition.is_kept
     ]
-    return [*map(keep_definition, gardener), *map(forget_release, observed.releases)]
+    return [*commands, *map(forget_release, observed.releases)]
 
 
 def _adopts_at_once(observed: Observed) -> bool:
@@ -267,12 +260,7 @@ def _install(observed: Observed) -> list[Command]:
         *(() if is_saved else _save_overlay(observed)),
         _make(observed, target(observed)),
         _await_rollout(observed, "webhook"),
-        kubectl(
-            "wait",
-            "mutatingwebhookconfiguration/harbourmaster",
-            "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
-            f"--timeout={ROLLOUT_TIMEOUT}",
-        ),
+        kubectl("wait", _REGISTERED, _HAS_AUTHORITY, _TIMEOUT),
     ]
 
 
@@ -288,13 +276,8 @@ def _by_helm(observed: Observed) -> str:
 
 
 def _await_rollout(observed: Observed, role: str) -> Command:
-    return kubectl(
-        "rollout",
-        "status",
-        f"deployment/harbourmaster-{role}",
-        f"--timeout={ROLLOUT_TIMEOUT}",
-        namespace=observed.ours.namespace,
-    )
+    what = ("rollout", "status", f"deployment/harbourmaster-{role}")
+    return kubectl(*what, _TIMEOUT, namespace=observed.ours.namespace)
 
 
 def _silence(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:

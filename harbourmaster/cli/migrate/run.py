@@ -20,7 +20,7 @@ from harbourmaster.cli.migrate import shadow
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.model import MIGRATED, OVERLAY_LABEL, Command
 from harbourmaster.cli.migrate.plan import plan, target
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.cli.terminal import print_out
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(arguments: Arguments) -> int:
 async def _run(arguments: Arguments, client: Client) -> int:
     live = Installation(client, arguments.installed_in)
     try:
-        observed = await observe(live)
+        observed = await read_observed(live)
     finally:
         await live.close()
     if arguments.output == "yaml":

@@ -82,20 +82,20 @@ _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
-async def observe(live: Installation) -> Observed:
-    """Read all of it. Raises UnreachableError if the server does not answer."""
+async def read_observed(live: Installation) -> Observed:
+    """Read what a migration depends on. Raises UnreachableError if the server does not answer."""
     token = on_unread.set(live.faults.append)
     try:
-        return await _Survey(live).observe()
+        return await _Reader(live).read()
     finally:
         on_unread.reset(token)
 
 
-class _Survey:
+class _Reader:
     def __init__(self, live: Installation) -> None:
         self._live = live
 
-    async def observe(self) -> Observed:
+    async def read(self) -> Observed:
         live, attempt = self._live, self._live.attempt
         configurations = {
             resource: await attempt(live.configurations(resource), [])

@@ -29,7 +29,7 @@ from harbourmaster.cli.doctor.checks.rights import required_rights
 from harbourmaster.cli.doctor.run import DoctorReport, NoPermissionError, diagnose, lines, summary
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings as judge
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
@@ -242,7 +242,7 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(cluster):
         return await ask(method, path, **options)
 
     cluster.request = request
-    observed = await observe(Installation(cluster, HOME))
+    observed = await read_observed(Installation(cluster, HOME))
     assert {fault.code for fault in judge(observed)} == {"policies-idle"}
     assert told(await examined(cluster)) == []
 

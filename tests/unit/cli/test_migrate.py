@@ -42,7 +42,7 @@ from harbourmaster.cli.migrate.model import (
     StuckPod,
 )
 from harbourmaster.cli.migrate.plan import STEPS, plan
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from helpers.objects import cluster_policy, policy
 
 ROOT = Path(__file__).parents[3]
@@ -307,7 +307,7 @@ def test_commands_name_the_same_cluster():
 
 async def survey(api):
     async with api.client() as client:
-        return await observe(Installation(client, DEFAULT_NAMESPACE))
+        return await read_observed(Installation(client, DEFAULT_NAMESPACE))
 
 
 async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):

@@ -30,7 +30,7 @@ from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.keptn import series_findings
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import overlay
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.lifecycle.keptn_config import ADOPTS
 
 ROOT = Path(__file__).parents[3]
@@ -92,7 +92,7 @@ def ours(api, name, *flags, **labels):
 
 async def survey(api):
     async with api.client() as client:
-        observed = await observe(Installation(client, DEFAULT_NAMESPACE))
+        observed = await read_observed(Installation(client, DEFAULT_NAMESPACE))
     assert observed.unread == ()
     return observed
 

@@ -9,7 +9,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import report_of
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube.errors import ApiError
 from helpers.broken_installations import flags, scaled, settings_file
 from helpers.examined import CONTROLLER, HOME, WEBHOOK, ExaminedCluster, examined, told
@@ -58,7 +58,7 @@ def put_scheduled(cluster, name="keptn-scheduler", message="", annotations=None)
 
 
 async def report(cluster):
-    observed = await observe(Installation(cluster, HOME))
+    observed = await read_observed(Installation(cluster, HOME))
     return report_of(findings(observed), plan(observed), observed.unread)
 
 
@@ -250,7 +250,7 @@ async def test_a_controller_beside_keptn_does_none_of_its_work(given):
         settings_file(cluster, given)
     else:
         flags(cluster, *given)
-    observed = await observe(Installation(cluster, HOME))
+    observed = await read_observed(Installation(cluster, HOME))
     assert observed.ours.is_beside_keptn
     assert "keptn-stopped" in {finding.code for finding in findings(observed)}
     assert set(await waiting(cluster)) == {GATED}

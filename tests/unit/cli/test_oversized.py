@@ -10,7 +10,7 @@ from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate.findings import findings
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube import transport
 from harbourmaster.kube.errors import TooLargeError
 from helpers.examined import ExaminedCluster, definition, examined
@@ -62,7 +62,7 @@ async def test_migrate_lists_what_keptn_stored():
         api.put(DEFINITIONS, definition(APPS, b""))
         put(api)
         async with api.client() as client:
-            observed = await observe(Installation(client, DEFAULT_NAMESPACE))
+            observed = await read_observed(Installation(client, DEFAULT_NAMESPACE))
     result = [finding for finding in findings(observed) if finding.code == "over-limits"]
     assert [finding.object for finding in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
     assert f"larger than new objects may be: {TOO_MANY}: it keeps working" in result[0].why

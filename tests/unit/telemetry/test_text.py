@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from harbourmaster.telemetry.text import http_url, reason
+from harbourmaster.telemetry.text import endpoint_url, reason
 from harbourmaster.telemetry.transport_errors import is_denied
 
 
@@ -86,4 +86,4 @@ def test_who_tells_why_is_not_dead(error, denied):
     ],
 )
 def test_what_cannot_be_connected_to_by_http_is_no_url(text):
-    assert http_url(text) is None
+    assert endpoint_url(text) is None

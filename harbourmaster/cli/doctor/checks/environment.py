@@ -14,7 +14,7 @@ from harbourmaster.cli.diagnosis import fault, note, unknown, warning
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.migrate.findings import findings as judge
-from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube.server_version import ServerVersion, server_version
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def check_versions(live: Installation) -> AsyncIterator[Finding]:
 
 async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
     """Report leftovers of kupid and Keptn; ``migrate`` lists the order in which to remove them."""
-    observed = await observe(live)
+    observed = await read_observed(live)
     # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
     # gated pods belong to it, and policies are not leftovers.
     observed = replace(observed, ours=replace(observed.ours, is_ready=True))
