@@ -30,7 +30,16 @@ from helpers.broken_installations import (
     scaled,
     unready_pod,
 )
-from helpers.examined import CONTROLLER, HOME, NAME, SECRET_NAME, WEBHOOK, ExaminedCluster, finds
+from helpers.examined import (
+    CONTROLLER,
+    HOME,
+    NAME,
+    SECRET_NAME,
+    WEBHOOK,
+    ExaminedCluster,
+    examined,
+    findings,
+)
 
 
 @pytest.fixture
@@ -48,191 +57,121 @@ UNSCHEDULABLE = {
 }
 
 FAULTS = {
-    "installation fault": [
-        (
-            f"Harbourmaster: is only partly installed: no Deployment {WEBHOOK}",
-            lambda w: w.remove(DEPLOYMENTS, WEBHOOK, HOME),
+    "installation": {
+        "no Deployment of the webhook": lambda w: w.remove(DEPLOYMENTS, WEBHOOK, HOME),
+        "no ServiceAccount of the controller": lambda w: w.remove(
+            SERVICE_ACCOUNTS, CONTROLLER, HOME
         ),
-        (
-            f"Harbourmaster: is only partly installed: no ServiceAccount {CONTROLLER}",
-            lambda w: w.remove(SERVICE_ACCOUNTS, CONTROLLER, HOME),
+        "no Service of the webhook": lambda w: w.remove(SERVICES, WEBHOOK, HOME),
+        "a Service without ready endpoints": lambda w: w.at(SERVICES, WEBHOOK, HOME)["spec"].update(
+            type="ClusterIP"
         ),
-        (
-            f"Harbourmaster: is only partly installed: no Service {HOME}/{WEBHOOK}",
-            lambda w: w.remove(SERVICES, WEBHOOK, HOME),
+        "a Deployment that is scaled to 0": lambda w: scaled(w, CONTROLLER, 0, 0),
+        "a Deployment without ready replicas": lambda w: scaled(w, WEBHOOK, 3, 0),
+        "no Lease": lambda w: w.remove(LEASES, CONTROLLER, HOME),
+        "a Lease without holder": lambda w: w.at(LEASES, CONTROLLER, HOME)["spec"].update(
+            holderIdentity=""
         ),
-        (
-            f"Service {HOME}/{WEBHOOK}: has no ready endpoint, so the API server reaches no",
-            lambda w: w.at(SERVICES, WEBHOOK, HOME)["spec"].update(type="ClusterIP"),
+        "a Lease that was not renewed": lambda w: w.age(20),
+        "a flag that does not exist": lambda w: flags(w, "--no-such=1"),
+        "a settings file that is not mounted": lambda w: flags(
+            w, "--config=/etc/none.yaml", name=WEBHOOK
         ),
-        (
-            f"Deployment {CONTROLLER}: is scaled to 0 replicas",
-            lambda w: scaled(w, CONTROLLER, 0, 0),
+        "a replica that cannot pull its image": lambda w: unready_pod(
+            w, {"phase": "Pending", "containerStatuses": [PULLING]}
         ),
-        (f"Deployment {WEBHOOK}: 0 of 3 replicas are ready", lambda w: scaled(w, WEBHOOK, 3, 0)),
-        (
-            f"Lease {HOME}/{CONTROLLER}: not found: no controller has led yet, so nothing is ",
-            lambda w: w.remove(LEASES, CONTROLLER, HOME),
+        "a replica that is unschedulable": lambda w: unready_pod(
+            w, {"conditions": [UNSCHEDULABLE]}
         ),
-        (
-            f"Lease {HOME}/{CONTROLLER}: has no holder: no controller runs",
-            lambda w: w.at(LEASES, CONTROLLER, HOME)["spec"].update(holderIdentity=""),
+        "Deployments with different images": lambda w: w.container(WEBHOOK).update(
+            image="registry.example.com/other:2"
         ),
-        (
-            f"Lease {HOME}/{CONTROLLER}: was renewed 19 s ago by pod-1, which is late: no",
-            lambda w: w.age(20),
+    },
+    "certificates": {
+        "no Secret": lambda w: w.remove(SECRETS, SECRET_NAME, HOME),
+        "a Secret without private key": lambda w: w.at(SECRETS, SECRET_NAME, HOME)["data"].update(
+            {"tls.key": b"x"}
         ),
-        (
-            f"Deployment {CONTROLLER}: its settings are not valid: unrecognized arguments: ",
-            lambda w: flags(w, "--no-such=1"),
+        "a certificate for other names": lambda w: leaf(w, w.now, ["elsewhere.example.com"]),
+        "a certificate of another authority": lambda w: leaf(
+            w, w.now - timedelta(days=6.5), names_of(w.settings, HOME), create_authority(w.now)
         ),
-        (
-            f"Deployment {WEBHOOK}: its settings are not valid: /etc/none.yaml is mo",
-            lambda w: flags(w, "--config=/etc/none.yaml", name=WEBHOOK),
+        "an expired certificate": lambda w: leaf(
+            w,
+            w.now - timedelta(minutes=1),
+            names_of(w.settings, HOME),
+            lifetime=timedelta(seconds=1),
         ),
-    ],
-    "installation warning": [
-        (
-            f"Deployment {WEBHOOK}: 2 of 3 replicas are ready: w-1 ImagePullBackOff no\x1b[2J",
-            lambda w: unready_pod(w, {"phase": "Pending", "containerStatuses": [PULLING]}),
+        "no caBundle": lambda w: w.entry(GATED)["clientConfig"].pop("caBundle"),
+        "a caBundle without authority": lambda w: w.entry(GATED)["clientConfig"].update(
+            caBundle="bm9uZQ=="
         ),
-        (
-            f"Deployment {WEBHOOK}: 2 of 3 replicas are ready: w-1 Unschedulable: 0/3 nodes",
-            lambda w: unready_pod(w, {"conditions": [UNSCHEDULABLE]}),
+        "a conversion with another caBundle": lambda w: w.at(
+            DEFINITIONS, "keptnapps.lifecycle.keptn.sh"
+        )["spec"]["conversion"]["webhook"]["clientConfig"].update(
+            caBundle=base64.b64encode(create_authority(w.now).certificate).decode()
         ),
-        (
-            "Deployments: controller and webhook run different images: harbourmaster, ",
-            lambda w: w.container(WEBHOOK).update(image="registry.example.com/other:2"),
+    },
+    "configurations": {
+        "no configuration": lambda w: w.remove(MUTATING_WEBHOOKS, NAME),
+        "another failurePolicy": lambda w: w.entry(POD).update(failurePolicy="Fail"),
+        "another matchCondition": lambda w: w.entry(POD).update(
+            matchConditions=[{"name": "n", "expression": "false"}]
         ),
-    ],
-    "certificates fault": [
-        (
-            f"Secret {HOME}/{SECRET_NAME}: not found: no webhook can start",
-            lambda w: w.remove(SECRETS, SECRET_NAME, HOME),
+        "no labels": lambda w: w.at(MUTATING_WEBHOOKS, NAME)["metadata"].pop("labels"),
+        "a configuration of another name": lambda w: w.put(
+            VALIDATING_WEBHOOKS,
+            {**w.at(VALIDATING_WEBHOOKS, NAME), "metadata": {"name": "old"}},
         ),
-        (
-            f"Secret {HOME}/{SECRET_NAME}: tls.key holds no unencrypted private key in PEM form",
-            lambda w: w.at(SECRETS, SECRET_NAME, HOME)["data"].update({"tls.key": b"x"}),
+        "break-glass mode": glass,
+        "break-glass mode with a webhook that fails closed": lambda w: (
+            glass(w),
+            w.entry(GATED).update(failurePolicy="Fail"),
         ),
-        (
-            f"Secret {HOME}/{SECRET_NAME}: tls.crt is not valid for harbourmaster-metrics,",
-            lambda w: leaf(w, w.now, ["elsewhere.example.com"]),
+    },
+    "selectors": {
+        "a webhook that selects our namespace": lambda w: w.entry(GATED).update(
+            namespaceSelector={}
         ),
-        (
-            f"Secret {HOME}/{SECRET_NAME}: tls.crt",
-            lambda w: leaf(
-                w, w.now - timedelta(days=6.5), names_of(w.settings, HOME), create_authority(w.now)
-            ),
+        "webhooks that select no namespace": lambda w: w.entry(POD).update(
+            namespaceSelector={"matchLabels": {"no": "one"}}
         ),
-        (
-            f"{GATED} (mutating): has no caBundle, so the API server refuses our certificate",
-            lambda w: w.entry(GATED)["clientConfig"].pop("caBundle"),
+        "an objectSelector that selects nothing": lambda w: w.entry(POD).update(
+            objectSelector={"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}
         ),
-        (
-            f"{GATED} (mutating): its caBundle holds no valid authority",
-            lambda w: w.entry(GATED)["clientConfig"].update(caBundle="bm9uZQ=="),
+        "a webhook that selects kube-system": lambda w: w.entry(POD).update(namespaceSelector={}),
+        "two webhooks that select the same pods": lambda w: w.entry(GATED).update(
+            namespaceSelector=w.entry(POD)["namespaceSelector"]
         ),
-        (
-            "conversion of keptnapps.lifecycle.keptn.sh: its caBundle does not trust the ",
-            lambda w: w.at(DEFINITIONS, "keptnapps.lifecycle.keptn.sh")["spec"]["conversion"][
-                "webhook"
-            ]["clientConfig"].update(
-                caBundle=base64.b64encode(create_authority(w.now).certificate).decode()
-            ),
+        "no webhook for pods": lambda w: w.at(MUTATING_WEBHOOKS, NAME).update(
+            webhooks=[w.entry("templates.harbourmaster.dev")]
         ),
-    ],
-    "configurations fault": [
-        (
-            f"{MUTATING} harbourmaster: not found: the API server does not call ",
-            lambda w: w.remove(MUTATING_WEBHOOKS, NAME),
+    },
+    "gates": {
+        "a namespace that asks without its label": lambda w: namespace(
+            w, "asks", annotations=ASKED
         ),
-        (
-            f"failurePolicy of {POD} (mutating): is Fail, Ignore expected",
-            lambda w: w.entry(POD).update(failurePolicy="Fail"),
+        "gates that no controller opens": lambda w: (
+            namespace(w, "asks", annotations=ASKED),
+            flags(w, "--controllers=registration,namespaces"),
         ),
-        (
-            f'matchConditions of {POD} (mutating): is [{{"name":"n","expression":"false"}}], ',
-            lambda w: w.entry(POD).update(matchConditions=[{"name": "n", "expression": "false"}]),
+        "a namespace that is labelled without asking": lambda w: namespace(
+            w, "left", labels={"gates.harbourmaster.dev/enabled": "true"}
         ),
-    ],
-    "configurations warning": [
-        ("metadata.labels", lambda w: w.at(MUTATING_WEBHOOKS, NAME)["metadata"].pop("labels")),
-        (
-            "ValidatingWebhookConfiguration old: has webhooks of ours as well as harbourmaster",
-            lambda w: w.put(
-                VALIDATING_WEBHOOKS,
-                {**w.at(VALIDATING_WEBHOOKS, NAME), "metadata": {"name": "old"}},
-            ),
+        "a controller that mirrors no annotation": lambda w: flags(
+            w, "--controllers=registration,lifecycle"
         ),
-        (f"{MUTATING}: break-glass mode is on, by ada: fire: all its", glass),
-        (
-            f"{MUTATING}: break-glass mode is on, by ada: fire: but {GATED}",
-            lambda w: (glass(w), w.entry(GATED).update(failurePolicy="Fail")),
-        ),
-    ],
-    "selectors fault": [
-        (
-            f"{GATED}: selects our own namespace {HOME}: while no webhook answers, none can be ",
-            lambda w: w.entry(GATED).update(namespaceSelector={}),
-        ),
-        (
-            "pods: no webhook on pods selects any namespace of this cluster: nothing is ever ",
-            lambda w: w.entry(POD).update(namespaceSelector={"matchLabels": {"no": "one"}}),
-        ),
-        (
-            f"{POD}: its objectSelector can select no object",
-            lambda w: w.entry(POD).update(
-                objectSelector={"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}
-            ),
-        ),
-    ],
-    "selectors warning": [
-        (
-            f"{POD}: selects kube-system: what the cluster itself needs waits for us",
-            lambda w: w.entry(POD).update(namespaceSelector={}),
-        ),
-        (
-            f"{POD} and {GATED}: both select pods of default, shop: each is reviewed twice",
-            lambda w: w.entry(GATED).update(namespaceSelector=w.entry(POD)["namespaceSelector"]),
-        ),
-        (
-            f"{MUTATING}: no webhook is registered for pods, so policies and gates ",
-            lambda w: w.at(MUTATING_WEBHOOKS, NAME).update(
-                webhooks=[w.entry("templates.harbourmaster.dev")]
-            ),
-        ),
-    ],
-    "gates fault": [
-        (
-            "namespace asks: annotated keptn.sh/lifecycle-toolkit, without",
-            lambda w: namespace(w, "asks", annotations=ASKED),
-        ),
-        (
-            "controller: releases no pod, and pods of asks wait at gates",
-            lambda w: (
-                namespace(w, "asks", annotations=ASKED),
-                flags(w, "--controllers=registration,namespaces"),
-            ),
-        ),
-    ],
-    "gates warning": [
-        (
-            "namespace left: labelled gates.harbourmaster.dev/enabled without",
-            lambda w: namespace(w, "left", labels={"gates.harbourmaster.dev/enabled": "true"}),
-        ),
-        (
-            "controller: does not mirror the annotation of namespaces",
-            lambda w: flags(w, "--controllers=registration,lifecycle"),
-        ),
-    ],
+    },
 }
-"""The findings by check and severity, each with the function that causes it."""
-ROWS = [(check, *row) for check, rows in FAULTS.items() for row in rows]
+"""The functions that cause faults by the check that finds them."""
+ROWS = [(check, break_it) for check, rows in FAULTS.items() for break_it in rows.values()]
+IDS = [f"{check}: {name}" for check, rows in FAULTS.items() for name in rows]
 
 
-@pytest.mark.parametrize(
-    ("given", "text", "break_it"), ROWS, ids=[f"{row[0]}: {row[1][:60]}" for row in ROWS]
-)
-async def test_each_fault_is_named_with_what_to_do(cluster, given, text, break_it):
-    report = await finds(cluster, given, text, break_it)
-    assert report.healthy is given.endswith("note")
+@pytest.mark.parametrize(("check", "break_it"), ROWS, ids=IDS)
+async def test_each_fault_is_named_with_what_to_do(cluster, assert_golden, check, break_it):
+    break_it(cluster)
+    report = await examined(cluster)
+    lines = findings(report, check)
+    assert_golden(lines)
+    assert report.healthy is all(line.startswith("note ") for line in lines)

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
 from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.broken_installations import ASKED, flags, policy
-from helpers.examined import HOME, ExaminedCluster, examined, unreachable
+from helpers.examined import HOME, ExaminedCluster, examined, findings, unreachable
 
 BREAK_GLASS = 'harbourmaster doctor --break-glass on --reason "no webhook answers"'
 
@@ -164,21 +164,13 @@ async def test_a_dead_webhook_of_others_names_no_break_glass(cluster):
 
 
 async def warned(cluster, check):
-    return [
-        (finding.severity, finding.subject, finding.text, finding.remedy)
-        for finding in (await examined(cluster)).findings
-        if finding.check == check and finding.severity != "ok"
-    ]
+    return findings(await examined(cluster), check)
 
 
-async def test_a_policy_of_excluded_namespaces_says_what_excludes_them(cluster):
+async def test_a_policy_of_excluded_namespaces_says_what_excludes_them(cluster, assert_golden):
     selector = {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
     policy(cluster, "dns", {"podSelector": {}, "namespaceSelector": selector})
-    ((severity, subject, text, remedy),) = await warned(cluster, "policies")
-    assert (severity, subject) == ("note", "ClusterPodSchedulingPolicy dns")
-    assert text.startswith("selects nothing: pods of the namespace kube-system are never changed: ")
-    assert "webhook.excludedNamespaces" in text
-    assert remedy
+    assert_golden(await warned(cluster, "policies"))
 
 
 def stop(cluster, namespace):
@@ -186,16 +178,10 @@ def stop(cluster, namespace):
     cluster.put(CONFIG_MAPS, {"metadata": name, "data": {"enabled": "false"}})
 
 
-async def test_a_stop_of_the_rescheduler_in_another_namespace_is_told(cluster):
+async def test_a_stop_of_the_rescheduler_in_another_namespace_is_told(cluster, assert_golden):
     flags(cluster, "--rescheduling-enabled=true")
     stop(cluster, "kube-system")
-    ((severity, subject, text, remedy),) = await warned(cluster, "rescheduling")
-    assert (severity, subject) == ("warning", "ConfigMap kube-system/harbourmaster-rescheduling")
-    assert text == f"stops no eviction: only one in namespace {HOME} counts"
-    assert remedy == (
-        f"kubectl create configmap harbourmaster-rescheduling --namespace {HOME} "
-        "--from-literal=enabled=false"
-    )
+    assert_golden(await warned(cluster, "rescheduling"))
     stop(cluster, HOME)
     assert await warned(cluster, "rescheduling") == []
 
@@ -205,30 +191,16 @@ def config(cluster, name, namespace, **spec):
     cluster.put(KEPTN_CONFIGS, {"metadata": metadata, "spec": spec})
 
 
-async def test_keptn_configs_that_do_not_count_are_told(cluster):
+async def test_keptn_configs_that_do_not_count_are_told(cluster, assert_golden):
     config(cluster, "old", "keptn-lifecycle-toolkit-system", blockDeployment=False)
     config(cluster, "own", HOME, observabilityTimeout="5")
     config(cluster, "second", "keptn-system")
-    own, old, second = sorted(await warned(cluster, "checks"), key=lambda result: result[1])
-    assert old[:2] == ("warning", "KeptnConfig keptn-lifecycle-toolkit-system/old")
-    command = "harbourmaster config adopt keptn-lifecycle-toolkit-system/old"
-    assert old[2].startswith(f"not in force: outside {HOME} and keptn-system ")
-    assert old[2].endswith(command)
-    assert old[3] == command
-    assert "5m0s is used instead" in own[2]
-    assert own[3] == f"kubectl -n {HOME} edit keptnconfig own"
-    assert second[2:] == (
-        f"not in force: {HOME}/own comes first",
-        f"copy its spec to one in namespace {HOME}, and delete it here",
-    )
+    assert_golden(await warned(cluster, "checks"))
 
 
-async def test_an_adopted_keptn_config_is_right_as_long_as_it_exists(cluster):
+async def test_an_adopted_keptn_config_is_right_as_long_as_it_exists(cluster, assert_golden):
     adopting = {"name": "adopted", "namespace": HOME, "annotations": {ADOPTS: "shop/config"}}
     cluster.put(KEPTN_CONFIGS, {"metadata": adopting, "spec": {}})
-    (gone,) = await warned(cluster, "checks")
-    assert gone[1] == f"KeptnConfig {HOME}/adopted"
-    assert gone[2].endswith("it adopts shop/config, which does not exist; the defaults apply")
-    assert gone[3] == f"kubectl -n {HOME} edit keptnconfig adopted"
+    assert_golden(await warned(cluster, "checks"))
     config(cluster, "config", "shop")
     assert await warned(cluster, "checks") == []
