@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES, is_critical
-from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, placement
+from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, hold_operations, is_gated
 from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
@@ -359,7 +359,7 @@ def _place(
     if present.forbids_waits and WAIT_FOR_KEY in held:
         added = {WAITED_KEY: MET, **added}
     missing = {key: value for key, value in added.items() if held.get(key) != value}
-    operations = placement(
+    operations = hold_operations(
         missing,
         has_annotations=not is_absent(present.raw),
         gates=present.gates,

@@ -24,14 +24,14 @@ _ANNOTATIONS: Final = "/metadata/annotations"
 _SCHEDULER_NAME: Final = "/spec/schedulerName"
 
 
-def placement(
+def hold_operations(
     annotations: Mapping[str, str],
     *,
     has_annotations: bool,
     gates: list[Any] | None,
     scheduler_name: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The operations of a JSON Patch that set ``annotations`` on a pod and append our gate.
+    """Return the operations that make a pod wait: set ``annotations`` and append our gate.
 
     ``has_annotations``: the pod has a map of them, be it empty. ``gates`` are those it has, ours
     perhaps among them, and stay as they are. With ``scheduler_name`` the pod gets that instead of

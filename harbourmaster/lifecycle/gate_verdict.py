@@ -39,7 +39,7 @@ from harbourmaster.gates.release import (
 )
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.check_facts import STALE_AFTER
+from harbourmaster.lifecycle.check_facts import STALE_AFTER, phases_before
 from harbourmaster.lifecycle.model import FAILED, PENDING
 from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, state_of
 from harbourmaster.lifecycle.waiting import may_begin
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
+    from harbourmaster.lifecycle.phases import Phase
     from harbourmaster.lifecycle.wait_items import WaitReport
 
 Code: TypeAlias = Literal[
@@ -307,17 +308,9 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
 
 def pre_checks(version: WorkloadVersion | AppVersion) -> GateVerdict | None:
     """Return which checks before a deployment have not passed, or None."""
-    status, spec = version.status, version.spec
-    return _phase(
-        "pre-deployment tasks",
-        status.pre_deployment_status,
-        status.pre_deployment_task_status,
-        spec.pre_deployment_tasks,
-    ) or _phase(
-        "pre-deployment evaluations",
-        status.pre_deployment_evaluation_status,
-        status.pre_deployment_evaluation_task_status,
-        spec.pre_deployment_evaluations,
+    tasks, evaluations = phases_before(version)
+    return _verdict_on_phase("pre-deployment tasks", tasks, version) or _verdict_on_phase(
+        "pre-deployment evaluations", evaluations, version
     )
 
 
@@ -333,10 +326,13 @@ def why_orphaned(pod: Pod) -> str:
     return ""
 
 
-def _phase(
-    name: str, state: str, items: Iterable[ItemStatus], expected: Iterable[str]
+def _verdict_on_phase(
+    name: str, phase: Phase, version: WorkloadVersion | AppVersion
 ) -> GateVerdict | None:
     """Return which checks of a phase have not passed, or None."""
+    state = state_of(version.status, phase)
+    items: Iterable[ItemStatus] = getattr(version.status, phase.items)
+    expected: Iterable[str] = getattr(version.spec, phase.checks)
     if state in PASSED:
         return None
     states = dict.fromkeys(expected, PENDING) | {

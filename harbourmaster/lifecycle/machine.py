@@ -41,7 +41,7 @@ from harbourmaster.lifecycle.phases import (
     phases_of,
     state_of,
 )
-from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step, VersionStep
+from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -205,14 +205,14 @@ def _deploy_workload(
     return Step(status=replace(status, deployment_status=FAILED), state=FAILED, notices=(late,))
 
 
-def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> VersionStep:
+def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Step:
     """Bring a version as far as it goes: phase after phase while they complete (keptn-spec 3.0).
 
     The status of a finished version is returned unchanged.
     """
     status: Status = version.status
     if status.is_finished:
-        return VersionStep(status=status)
+        return Step(status=status)
     if not status.start_time:
         status = replace(status, start_time=format_rfc3339(now))
     notices: list[PhaseNotice] = []
@@ -229,22 +229,17 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
         status = step.status
         notices += step.notices
         if step.state not in COMPLETED:
-            return VersionStep(
-                status=replace(status, status=PROGRESSING),
-                notices=tuple(notices),
-                creations=step.creations,
-                requeue_after=step.requeue_after,
-                needs_look=step.needs_look,
-            )
+            status = replace(status, status=PROGRESSING)
+            return replace(step, status=status, notices=tuple(notices))
         if step.state == FAILED:
             notices.append(PhaseNotice(phase=phase.name, state="Failed"))
             status = _fail(status, phases[number + 1 :], format_rfc3339(now))
-            return VersionStep(status=status, notices=tuple(notices))
+            return Step(status=status, notices=tuple(notices))
         notices.append(PhaseNotice(phase=phase.name, state="Finished", is_minor=is_idle))
     ended = replace(
         status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=format_rfc3339(now)
     )
-    return VersionStep(status=ended, notices=tuple(notices))
+    return Step(status=ended, notices=tuple(notices))
 
 
 def _enter(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:

@@ -75,24 +75,15 @@ class Creation(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A phase brought as far as it goes now. ``requeue_after``: seconds until time changes it."""
+    """A phase or a version brought as far as it goes now; ``state`` is that of a phase.
 
-    status: Status
-    state: str
-    notices: tuple[PhaseNotice, ...] = ()
-    creations: tuple[Creation, ...] = ()
-    requeue_after: float | None = None
-    needs_look: bool = False
-
-
-class VersionStep(Struct, frozen=True, kw_only=True):
-    """A version brought as far as it goes now.
-
-    With ``creations`` or ``needs_look`` it must not be written yet: the machine first needs to know
-    what was created, or whether the workload is deployed.
+    A version with ``creations`` or ``needs_look`` must not be written yet: the machine first needs
+    to know what was created, or whether the workload is deployed. ``requeue_after`` is the seconds
+    until time changes it.
     """
 
     status: Status
+    state: str = ""
     notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
     requeue_after: float | None = None

@@ -37,25 +37,13 @@ def subject(obj: object) -> EventSubject:
     """Return the subject of an event about an object; empty for an object of another model."""
     match obj:
         case App(metadata=metadata, spec=spec):
-            return EventSubject(
-                metadata.name,
-                spec.version,
-                {
-                    "appName": metadata.name,
-                    "appVersion": spec.version,
-                    "appRevision": str(spec.revision),
-                },
-            )
+            fields = {"appName": metadata.name, "appVersion": spec.version}
+            revision = {"appRevision": str(spec.revision)}
+            return EventSubject(metadata.name, spec.version, fields | revision)
         case AppVersion(metadata=metadata, spec=spec):
-            return EventSubject(
-                spec.app_name,
-                spec.version,
-                {
-                    "appName": spec.app_name,
-                    "appVersion": spec.version,
-                    "appVersionName": metadata.name,
-                },
-            )
+            fields = {"appName": spec.app_name, "appVersion": spec.version}
+            version_name = {"appVersionName": metadata.name}
+            return EventSubject(spec.app_name, spec.version, fields | version_name)
         case AppCreationRequest(spec=request):
             return EventSubject(request.app_name, "", {"appName": request.app_name})
         case Workload(metadata=metadata, spec=spec):

@@ -57,8 +57,8 @@ class PodReleaser:
         self._released[pod.key] = cached or pod
         self._log.debug("pod released", pod=pod.key)
 
-    async def complete(self, pod: Pod, added: Mapping[str, str]) -> None:
-        """Add the annotations that admission could not decide on, and end the provisional state."""
+    async def end_provisional_state(self, pod: Pod, added: Mapping[str, str]) -> None:
+        """Add the annotations that admission could not decide on, and remove its own."""
         operations: Operations = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}]
         if PARENT_KEY in pod.annotations:
             path = annotation(PARENT_KEY)

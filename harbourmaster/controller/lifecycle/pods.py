@@ -132,7 +132,7 @@ class GatedPodReconciler:
         described = workload_of(pod.annotations, pod.labels)
         is_provisional = pod.annotations.get(PARENT_KEY) == UNRESOLVED
         if is_provisional or (described is not None and not described.version):
-            return await self._complete(pod)
+            return await self._decide_provisional(pod)
         cause = why_orphaned(pod)
         owner = supported_owner(pod.owner_references)
         if cause or described is None or owner is None:
@@ -209,7 +209,7 @@ class GatedPodReconciler:
                 raise obstacle.error
         return LOOK_AGAIN if version is None else requeue_after
 
-    async def _complete(self, pod: Pod) -> float | None:
+    async def _decide_provisional(self, pod: Pod) -> float | None:
         """Decide on a pod that admission could not decide on completely (decision D7)."""
         try:
             raw = await self._context.client.get(PODS, pod.name, pod.namespace)
@@ -225,7 +225,7 @@ class GatedPodReconciler:
             self._reporter.report_orphan(live, f"its owner {error} is gone")
             return LOOK_AGAIN
         if tracking is None and pod.wait_conditions is not None:
-            await self._releaser.complete(live, {CHECKS_KEY: NONE})
+            await self._releaser.end_provisional_state(live, {CHECKS_KEY: NONE})
             return None
         if tracking is None:
             # This annotation alone shows that a pod without a gate is free.
@@ -238,7 +238,7 @@ class GatedPodReconciler:
         added = tracking.annotations
         if live.checks_state == NONE:
             added = {**added, CHECKS_KEY: WAITING}
-        await self._releaser.complete(live, added)
+        await self._releaser.end_provisional_state(live, added)
         return None
 
     async def _tracking(self, pod: Pod, containers: Sequence[Container]) -> Tracking | None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.model import WorkloadEntry
-    from harbourmaster.lifecycle.steps import Child, Creation, VersionStep
+    from harbourmaster.lifecycle.steps import Child, Creation, Step
 
 
 V = TypeVar("V", AppVersion, WorkloadVersion)
@@ -158,7 +158,7 @@ class PhaseRunner(Generic[V]):
     async def _create(
         self,
         version: V,
-        outcome: VersionStep,
+        outcome: Step,
         made: dict[Creation, Child],
         failures: dict[Creation, ApiError],
     ) -> None:
@@ -175,7 +175,7 @@ class PhaseRunner(Generic[V]):
             for creation in outcome.creations:
                 group.create_task(create(creation))
 
-    async def _write(self, version: V, outcome: VersionStep) -> V:
+    async def _write(self, version: V, outcome: Step) -> V:
         if outcome.status == version.status:
             return version
         written = await self.patch(version, "/status", outcome.status, "status")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonpatch
 import pytest
 
-from harbourmaster.gates.gate import GATE, PROVISIONAL, SCHEDULER_NAME, is_gated, placement
+from harbourmaster.gates.gate import GATE, PROVISIONAL, SCHEDULER_NAME, hold_operations, is_gated
 
 OURS = {"name": GATE}
 THEIRS = {"name": "example.com/quota"}
@@ -13,7 +13,7 @@ THEIRS = {"name": "example.com/quota"}
 
 def with_gate(pod, annotations, **options):
     metadata, spec = pod["metadata"], pod["spec"]
-    operations = placement(
+    operations = hold_operations(
         annotations,
         has_annotations=metadata.get("annotations") is not None,
         gates=spec.get("schedulingGates"),

@@ -71,7 +71,7 @@ def evaluation(tries=2, state="Progressing", results=None, retries=5, interval="
 UNMET = {"errors": Measurement(value="0.2", status="Failed", message="value '0.2' did not meet")}
 
 
-def checked(state="Progressing", name="pre-eval-rate-1", **facts):
+def check_of(state="Progressing", name="pre-eval-rate-1", **facts):
     """The one evaluation of a workload's version."""
     item = ItemStatus(definition_name="rate", status=state, name=name, start_time=STARTED)
     version = workload_version(
@@ -84,7 +84,7 @@ def checked(state="Progressing", name="pre-eval-rate-1", **facts):
 
 
 def test_an_evaluation_tells_query_value_threshold_and_the_next_try():
-    check = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)})
+    check = check_of(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)})
     assert (check.kind, check.phase, check.name) == (
         "evaluation",
         "WorkloadPreDeployEvaluations",
@@ -106,25 +106,25 @@ def test_an_evaluation_tells_query_value_threshold_and_the_next_try():
 
 def test_what_is_known_of_the_last_try_counts_more_than_what_is_reckoned():
     measured = {"pre-eval-rate-1": NOW - timedelta(seconds=3)}
-    check = checked(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}, measured=measured)
+    check = check_of(evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}, measured=measured)
     assert check.next_try == "2026-11-21T18:00:37Z"
 
 
 @pytest.mark.parametrize("tries", [2**62, 10**11, -(2**62)])
 def test_a_number_of_tries_that_nobody_made_is_no_fault_of_the_others(tries):
-    check = checked(evaluations={"pre-eval-rate-1": evaluation(tries=tries, retries=2**63 - 1)})
+    check = check_of(evaluations={"pre-eval-rate-1": evaluation(tries=tries, retries=2**63 - 1)})
     assert not check.next_try
 
 
 def test_before_the_first_try_it_is_due_and_there_is_no_value():
-    check = checked("Pending", evaluations={"pre-eval-rate-1": evaluation(0, "Pending")})
+    check = check_of("Pending", evaluations={"pre-eval-rate-1": evaluation(0, "Pending")})
     assert (check.next_try, check.value, check.tries) == ("2026-11-21T18:00:30Z", "", 0)
     (objective,) = check.objectives
     assert (objective.state, objective.text) == ("Pending", f"{QUERY} → no value (<=0.05)")
 
 
 def test_after_the_last_try_there_is_none_but_the_verdict():
-    check = checked(evaluations={"pre-eval-rate-1": evaluation(5, results=UNMET, interval="20s")})
+    check = check_of(evaluations={"pre-eval-rate-1": evaluation(5, results=UNMET, interval="20s")})
     assert check.next_try == ""
     assert check.message == (
         "its last try is done, and it fails at 2026-11-21T18:01:40Z: value '0.2' did not meet"
@@ -133,7 +133,7 @@ def test_after_the_last_try_there_is_none_but_the_verdict():
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
 def test_what_is_over_has_no_next_try(state):
-    check = checked(state, evaluations={"pre-eval-rate-1": evaluation(5, state, UNMET)})
+    check = check_of(state, evaluations={"pre-eval-rate-1": evaluation(5, state, UNMET)})
     assert check.next_try == ""
     assert not check.is_open
 
@@ -145,7 +145,7 @@ def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
         "b": Measurement(value="7", status="Failed", message="bad"),
         **UNMET,
     }
-    check = checked(
+    check = check_of(
         definitions={"rate": definition("<2", *references)},
         evaluations={"pre-eval-rate-1": evaluation(results=results)},
     )
@@ -161,7 +161,7 @@ def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
     ],
 )
 def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread, text):
-    check = checked("Pending", "", definitions={}, unread=unread)
+    check = check_of("Pending", "", definitions={}, unread=unread)
     assert (check.message, check.object, check.next_try) == (text, "", "")
     assert check.fault == ("definition-missing" if text else "")
 
@@ -170,7 +170,7 @@ def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread
 @pytest.mark.parametrize("name", ["", "pre-eval-rate-1"])
 def test_what_is_over_waits_for_no_definition(state, name):
     # Its object may be gone, or may not be read, as by the dashboard.
-    check = checked(state, name, definitions={})
+    check = check_of(state, name, definitions={})
     assert (check.state, check.message, check.fault) == (state, "", "")
 
 
@@ -185,11 +185,11 @@ def test_what_is_over_waits_for_no_definition(state, name):
 def test_a_metric_without_a_value_keeps_an_open_evaluation_from_its_result(state, message, fault):
     results = {"errors": Measurement(value="", status="Failed", message=message)}
     tried = evaluation(5 if state == "Failed" else 2, state, results)
-    assert checked(state, evaluations={"pre-eval-rate-1": tried}).fault == fault
+    assert check_of(state, evaluations={"pre-eval-rate-1": tried}).fault == fault
 
 
 def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
-    check = checked(
+    check = check_of(
         "Failed",
         definitions={},
         unread=("KeptnEvaluationDefinition",),
@@ -212,7 +212,7 @@ def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
     ],
 )
 def test_a_metric_without_a_value_that_counts(metrics, unread, fault):
-    check = checked(
+    check = check_of(
         metrics=metrics, unread=unread, evaluations={"pre-eval-rate-1": evaluation(results=UNMET)}
     )
     (objective,) = check.objectives
@@ -221,7 +221,7 @@ def test_a_metric_without_a_value_that_counts(metrics, unread, fault):
 
 def test_a_metric_of_another_namespace_is_that_of_its_reference():
     reference = MetricReference(name="errors", namespace="monitoring")
-    check = checked(
+    check = check_of(
         definitions={"rate": definition("<1", reference)}, metrics={reference: metric("0.5")}
     )
     (objective,) = check.objectives
@@ -301,11 +301,11 @@ def test_of_two_items_of_one_definition_the_first_counts():
 def test_times_that_nobody_can_read_are_none():
     broken = evaluation(results=UNMET)
     broken = replace(broken, status=replace(broken.status, start_time="yesterday"))
-    assert checked(evaluations={"pre-eval-rate-1": broken}).next_try == ""
+    assert check_of(evaluations={"pre-eval-rate-1": broken}).next_try == ""
 
 
 def test_an_interval_that_nobody_can_read_is_the_one_that_is_used_instead():
-    check = checked(
+    check = check_of(
         evaluations={"pre-eval-rate-1": evaluation(7, results=UNMET, retries=9, interval="?")}
     )
     # Seven tries, five seconds apart.

@@ -57,11 +57,11 @@ def version(*, deleted="", owner="rs-1", **status):
     )
 
 
-def begun(**status):
+def in_checks(**status):
     return version(current_phase="WorkloadPreDeployTasks", **status)
 
 
-GOES = begun(**PASSED, deployment_status="Progressing")
+GOES = in_checks(**PASSED, deployment_status="Progressing")
 
 
 def in_scheduler(obj):
@@ -81,7 +81,7 @@ def app(**status):
     return app_version(pre_deployment_tasks=("approve",), status=AppVersionStatus(**status))
 
 
-def told(obj, known=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
+def report_on(obj, known=None, *, of=None, max_age=0.0, on_expiry="Keep", **facts):
     given = decode_whole(msgspec.json.encode(obj), SCHEDULER)
     rules = GateWaitRules(max_age_seconds=max_age, on_expiry=on_expiry)
     return gate_report(given, Facts(version=known, app=of, **facts), rules, NOW)
@@ -100,16 +100,20 @@ CASES = {
     "waits-in-scheduler": (in_scheduler(pod(gates=())), GOES, None),
     "waits-for-owner": (
         pod(),
-        begun(**PASSED, deployment_status="Progressing", owner="rs-9"),
+        in_checks(**PASSED, deployment_status="Progressing", owner="rs-9"),
         None,
     ),
     "orphaned": (pod(owners=[owned("Job", "j", "j")]), GOES, None),
     "waits-for-version": (pod(), None, None),
     "app-failed": (pod(), version(), app(status="Failed", pre_deployment_status="Failed")),
     "waits-for-app": (pod(), version(), app()),
-    "checks-failed": (pod(), begun(pre_deployment_status="Failed", status="Failed"), None),
-    "checks-pending": (pod(), begun(), None),
-    "deployment-due": (pod(), begun(**PASSED), None),
+    "checks-failed": (
+        pod(),
+        in_checks(pre_deployment_status="Failed", status="Failed"),
+        None,
+    ),
+    "checks-pending": (pod(), in_checks(), None),
+    "deployment-due": (pod(), in_checks(**PASSED), None),
     "wait-blocked": (waiting("job migrate"), None, None),
     "waits-for-objects": (waiting("job/migrate"), None, None),
 }
@@ -122,7 +126,7 @@ def test_there_is_a_case_for_every_code():
 @pytest.mark.parametrize("code", CASES)
 def test_each_reason(code):
     obj, known, of = CASES[code]
-    assert told(obj, known, of=of).code == code
+    assert report_on(obj, known, of=of).code == code
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_each_reason(code):
     ],
 )
 def test_how_a_pod_was_let_go(obj, text):
-    report = told(obj)
+    report = report_on(obj)
     assert (report.code, report.place, report.text) == ("released", "", f"nothing: {text}")
     assert (report.checks, report.deadline, report.is_waiting) == ((), "", False)
 
@@ -155,7 +159,7 @@ def test_how_a_pod_was_let_go(obj, text):
     ],
 )
 def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
-    report = told(pod(annotations=annotations), GOES)
+    report = report_on(pod(annotations=annotations), GOES)
     assert (report.code, report.text) == ("waits-for-owner", text)
 
 
@@ -181,12 +185,12 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
     ],
 )
 def test_the_app_comes_first(of, unread, code, text):
-    report = told(pod(), version(), of=of, unread=unread)
+    report = report_on(pod(), version(), of=of, unread=unread)
     assert (report.code, report.text) == (code, f"the checks of the app {text}")
 
 
 def test_the_apps_checks_come_before_its_own():
-    report = told(pod(), version(), of=app())
+    report = report_on(pod(), version(), of=app())
     assert [(check.phase, check.name) for check in report.checks] == [
         ("AppPreDeployTasks", "approve"),
         ("WorkloadPreDeployTasks", "warm"),
@@ -196,7 +200,7 @@ def test_the_apps_checks_come_before_its_own():
 
 def test_without_a_version_the_pod_names_its_checks_itself():
     annotations = keptn(pre_deployment_tasks="warm,load", pre_deployment_evaluations="rate")
-    report = told(pod(annotations=annotations))
+    report = report_on(pod(annotations=annotations))
     assert [(check.kind, check.name) for check in report.checks] == [
         ("task", "warm"),
         ("task", "load"),
@@ -217,8 +221,8 @@ def test_what_is_about_to_go_counts_for_nothing(workload, deleted):
         metadata = Metadata(name="shop-waiter", uid="w", deletion_timestamp="2026-03-01T10:00:00Z")
         spec = WorkloadSpec(app="shop", version="1.0", resource_reference=RS)
         workload = Workload(metadata=metadata, spec=spec)
-    gone = begun(**PASSED, deployment_status="Progressing", deleted=deleted)
-    assert told(pod(), gone, workload=workload).code == "waits-for-version"
+    gone = in_checks(**PASSED, deployment_status="Progressing", deleted=deleted)
+    assert report_on(pod(), gone, workload=workload).code == "waits-for-version"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +236,7 @@ def test_what_is_about_to_go_counts_for_nothing(workload, deleted):
     ],
 )
 def test_the_deadline(max_age, on_expiry, deadline, is_overdue, code):
-    report = told(pod(), begun(), max_age=max_age, on_expiry=on_expiry)
+    report = report_on(pod(), in_checks(), max_age=max_age, on_expiry=on_expiry)
     assert (report.deadline, report.is_overdue, report.code) == (deadline, is_overdue, code)
     assert report.on_expiry == (on_expiry if max_age else "")
     assert (report.since, report.age) == ("2026-03-01T10:00:00Z", 30)
@@ -240,8 +244,8 @@ def test_the_deadline(max_age, on_expiry, deadline, is_overdue, code):
 
 def test_nobody_goes_without_checks_that_is_free_and_only_lacks_a_node():
     obj = in_scheduler(pod(gates=()))
-    assert told(obj, GOES, max_age=1, on_expiry="Release").code == "waits-in-scheduler"
-    assert told(obj, begun(), max_age=1, on_expiry="Release").code == "released"
+    assert report_on(obj, GOES, max_age=1, on_expiry="Release").code == "waits-in-scheduler"
+    assert report_on(obj, in_checks(), max_age=1, on_expiry="Release").code == "released"
 
 
 def test_the_earliest_next_try_is_that_of_an_open_check():
@@ -250,7 +254,7 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
     items = tuple(
         ItemStatus(definition_name=name, name=name, status=state) for name, state in states.items()
     )
-    item = begun(pre_deployment_status="Succeeded", pre_deployment_evaluation_task_status=items)
+    item = in_checks(pre_deployment_status="Succeeded", pre_deployment_evaluation_task_status=items)
     evaluations = {
         name: Evaluation(
             metadata=Metadata(name=name),
@@ -263,7 +267,7 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
         name: NOW - timedelta(seconds=seconds)
         for name, seconds in (("a", 10), ("b", 20), ("over", 30))
     }
-    item = told(pod(), item, evaluations=evaluations, measured=measured)
+    item = report_on(pod(), item, evaluations=evaluations, measured=measured)
     assert item.next_try == "2026-03-01T10:01:10Z"
 
 
@@ -281,19 +285,19 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
 )
 def test_what_may_be_done_about_it(code, advice):
     obj, known, of = CASES[code]
-    assert told(obj, known, of=of).advice == advice
+    assert report_on(obj, known, of=of).advice == advice
 
 
 def test_a_version_that_does_not_come_is_a_case_for_doctor():
-    assert told(pod()).advice == ""
-    assert "doctor" in told(pod(created="2026-03-01T09:00:00Z")).advice
+    assert report_on(pod()).advice == ""
+    assert "doctor" in report_on(pod(created="2026-03-01T09:00:00Z")).advice
 
 
 def test_foreign_gates_are_named_beside_ours():
-    report = told(pod(gates=("example.com/a", GATE, "example.com/b")), GOES)
+    report = report_on(pod(gates=("example.com/a", GATE, "example.com/b")), GOES)
     assert (report.code, report.foreign_gates) == ("released", ("example.com/a", "example.com/b"))
 
 
 def test_a_pod_of_unknown_age_has_no_deadline():
-    report = told(pod(created=""), begun(), max_age=1, on_expiry="Release")
+    report = report_on(pod(created=""), in_checks(), max_age=1, on_expiry="Release")
     assert (report.age, report.deadline, report.code) == (0, "", "checks-pending")

@@ -31,7 +31,7 @@ def objective(value="0.2", state="Failed", message="did not meet", name="errors"
 NO_VALUE = objective("", message="inconclusive: empty value for: errors: connection refused")
 
 
-def told(*checks, code="checks-pending", **more):
+def wait_for(*checks, code="checks-pending", **more):
     report = GateReport(
         namespace="prod",
         pod="waiter-1",
@@ -99,7 +99,7 @@ def told(*checks, code="checks-pending", **more):
     ],
 )
 def test_an_open_check_is_told_with_its_value_threshold_and_next_try(check, reason, text):
-    report = told(check)
+    report = wait_for(check)
     assert (report.reason, report.text) == (reason, text)
     assert report.is_warning == (reason != "GateWaiting")
 
@@ -127,7 +127,7 @@ def test_an_open_check_is_told_with_its_value_threshold_and_next_try(check, reas
 )
 @pytest.mark.parametrize("code", ["checks-failed", "app-failed"])
 def test_a_failed_check_blocks(code, check, text):
-    report = told(task("first", "Succeeded"), check, code=code)
+    report = wait_for(task("first", "Succeeded"), check, code=code)
     assert (report.reason, report.text, report.is_warning) == ("GateBlocked", text, True)
 
 
@@ -135,8 +135,10 @@ def test_of_several_open_checks_the_gravest_is_told():
     runs = task("first")
     faulty = [task(f"of {fault}", fault=fault) for fault in FAULTS if fault]
     for at, fault in enumerate(faulty):
-        assert told(runs, *reversed(faulty[at:])).identity.endswith(f"/{fault.phase}/{fault.name}")
-    assert told(task("over", "Failed", fault="task-stuck"), runs, task("next")).identity == (
+        assert wait_for(runs, *reversed(faulty[at:])).identity.endswith(
+            f"/{fault.phase}/{fault.name}"
+        )
+    assert wait_for(task("over", "Failed", fault="task-stuck"), runs, task("next")).identity == (
         "GateWaiting/shop-waiter-1.0/WorkloadPreDeployTasks/first"
     )
 
@@ -146,27 +148,27 @@ def test_of_several_open_checks_the_gravest_is_told():
     [(15, "GateWaiting", APP_DUE - 15), (APP_DUE, "GateAppMissing", None)],
 )
 def test_an_app_that_may_still_come_is_no_fault(age, reason, left):
-    report = told(task(), code="waits-for-app", age=age, advice="list it")
+    report = wait_for(task(), code="waits-for-app", age=age, advice="list it")
     assert (report.reason, report.text) == (reason, "waits for what the verdict says: list it")
     assert report.left == left
-    there = told(task(), code="waits-for-app", app_version_object="shop-1", age=age)
+    there = wait_for(task(), code="waits-for-app", app_version_object="shop-1", age=age)
     assert (there.text, there.left) == ("waits for pre-deployment task warm", None)
 
 
 @pytest.mark.parametrize("code", ["released", "orphaned", "waits-for-version", "deployment-due"])
 def test_what_ends_in_a_moment_or_is_told_elsewhere_gives_no_event(code):
-    assert told(task(), code=code) is None
-    assert told(task(state="Succeeded")) is None
+    assert wait_for(task(), code=code) is None
+    assert wait_for(task(state="Succeeded")) is None
 
 
 def test_the_identity_is_reason_version_and_check_and_no_value():
-    first = told(evaluation(objective("0.2")))
-    assert first.identity == told(evaluation(objective("0.3"), tries=3)).identity
+    first = wait_for(evaluation(objective("0.2")))
+    assert first.identity == wait_for(evaluation(objective("0.3"), tries=3)).identity
     different = [
-        told(evaluation(NO_VALUE, fault="metric-unavailable")),
-        told(replace(evaluation(objective()), name="other")),
-        told(replace(evaluation(objective()), phase="AppPreDeployEvaluations")),
-        told(evaluation(objective()), version_object="shop-waiter-2.0"),
+        wait_for(evaluation(NO_VALUE, fault="metric-unavailable")),
+        wait_for(replace(evaluation(objective()), name="other")),
+        wait_for(replace(evaluation(objective()), phase="AppPreDeployEvaluations")),
+        wait_for(evaluation(objective()), version_object="shop-waiter-2.0"),
     ]
     assert len({wait.identity for wait in (first, *different)}) == 1 + len(different)
     assert {wait.reason for wait in (first, *different)} <= {*REASONS}

@@ -20,7 +20,7 @@ def refers(name, to, runtime="deno", **spec):
     return definition(name, **{runtime: {"functionRef": {"name": to}, **spec}})
 
 
-def given(**parameters):
+def values(**parameters):
     return {"parameters": {"map": parameters}}
 
 
@@ -61,7 +61,7 @@ def test_a_tasks_parameters_only_add_and_its_secret_wins():
         deno={
             "inline": {"code": "1"},
             "secureParameters": {"secret": "theirs"},
-            **given(a="definition"),
+            **values(a="definition"),
         }
     )
     program = program_of(
@@ -72,9 +72,11 @@ def test_a_tasks_parameters_only_add_and_its_secret_wins():
 
 
 def test_references_are_followed_until_there_is_code():
-    grandparent = definition("c", deno={"inline": {"code": "1"}, **given(x="c", y="c", z="c")})
+    grandparent = definition("c", deno={"inline": {"code": "1"}, **values(x="c", y="c", z="c")})
     program = program_of(
-        refers("a", "b", **given(x="a")), refers("b", "c", **given(x="b", y="b")), grandparent
+        refers("a", "b", **values(x="a")),
+        refers("b", "c", **values(x="b", y="b")),
+        grandparent,
     )
     assert program.parameters == {"x": "a", "y": "b", "z": "c"}
     assert program.bearer.metadata.name == "c"

@@ -60,7 +60,7 @@ def without_items(reasons):
     return [reason for reason in reasons if not reason.startswith(("Reconcile", "Create"))]
 
 
-def walked(version, *, until, rules=None):
+def walk_until(version, *, until, rules=None):
     """A walk that lets every child before ``until`` succeed."""
     walk = Walk(version, rules=rules)
     walk.is_deployed = True
@@ -74,7 +74,7 @@ def walked(version, *, until, rules=None):
 
 
 def test_only_phases_with_checks_and_changes_that_matter_give_events():
-    walk = walked(workload_version(pre_deployment_tasks=("migrate",)), until="load")
+    walk = walk_until(workload_version(pre_deployment_tasks=("migrate",)), until="load")
     assert [f"{notice.phase}{notice.state}" for notice in walk.told if not notice.is_minor] == [
         "WorkloadPreDeployTasksStarted",
         "ReconcileTaskStatusChanged",
@@ -107,7 +107,7 @@ def test_an_app_without_checks_goes_through_all_phases_in_one_pass():
     ("definition", "at"), [("migrate", 0), ("load", 1), ("announce", 3), ("errors", 4)]
 )
 def test_what_comes_after_a_failed_check_is_deprecated(version, fields, phases, definition, at):
-    walk = walked(version, until=definition)
+    walk = walk_until(version, until=definition)
     walk.end(definition, "Failed")
     walk.later(5)
     walk.go()

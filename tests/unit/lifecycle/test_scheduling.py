@@ -99,7 +99,7 @@ def test_a_version_of_that_name_that_is_another_s_lets_nobody_go(spec):
     assert current.refusal.startswith(
         f"waits for KeptnWorkloadVersion {NAME}, which is of workload "
     )
-    assert is_refusal(said(current.refusal))
+    assert is_refusal(message_of(current.refusal))
 
 
 def test_a_version_that_is_being_deleted_lets_nobody_go():
@@ -146,7 +146,7 @@ def long_ones():
     return {
         "workload": (None, replace(POD, annotations={"keptn.sh/workload": much})),
         "telling": (None, replace(POD, annotations=checks)),
-        "number": (None, told(f"passed-{'9' * 5000}")),
+        "number": (None, pod_told(f"passed-{'9' * 5000}")),
         "scheduler": (None, replace(POD, scheduler=much)),
         "tasks": (version(pre_deployment_task_status=tasks), POD),
         "another's": (replace(named, spec=replace(named.spec, app=much)), POD),
@@ -305,12 +305,12 @@ def test_failed_nodes_are_avoided_until_they_expire():
     assert ask(current, now=NOW + timedelta(minutes=30)) == Permission()
 
 
-def told(value):
+def pod_told(value):
     annotations = {**POD.annotations, "gates.harbourmaster.dev/checks": value}
     return replace(POD, annotations=annotations)
 
 
-def said(refusal, nodes=3):
+def message_of(refusal, nodes=3):
     """Return the text as a scheduler reports it."""
     return f"0/{nodes} nodes are available: {nodes} {refusal}. preemption: 0/{nodes} nodes ..."
 
@@ -364,18 +364,18 @@ def test_checks_of_its_own_that_have_begun_are_a_state():
 @pytest.mark.parametrize("deadline", [300.0, 0.0])
 def test_a_message_that_names_the_checks_is_known_again(deadline):
     running = with_checks(current_phase="x")
-    text = said(ask(running, deadline=deadline).refusal)
+    text = message_of(ask(running, deadline=deadline).refusal)
     assert names_checks(text, running, deadline)
     # However many of them are over by now.
     assert names_checks(text, replace(running, spec=version().spec), deadline)
-    assert not names_checks(said(ask(None).refusal), running, deadline)
+    assert not names_checks(message_of(ask(None).refusal), running, deadline)
     assert not names_checks("", running, deadline)
     later = with_checks(current_phase="x", start_time=format_rfc3339(NOW))
     assert names_checks(text, later, deadline) is (deadline == 0)
 
 
 def test_a_message_of_before_the_start_lacks_the_deadline():
-    text = said(ask(with_checks(start_time="")).refusal)
+    text = message_of(ask(with_checks(start_time="")).refusal)
     assert not names_checks(text, with_checks(current_phase="x"), 300.0)
 
 
@@ -399,7 +399,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("stored_version", "pod"), REFUSED)
 def test_every_refusal_is_known_again(stored_version, pod):
-    assert is_refusal(said(ask(stored_version, pod).refusal))
+    assert is_refusal(message_of(ask(stored_version, pod).refusal))
 
 
 @pytest.mark.parametrize(
@@ -418,24 +418,24 @@ def test_words_of_others_are_no_refusal_of_ours(message):
 NODE = FailedNode(name="n1", reason="pod failed", expires="2026-03-01T12:30:00Z")
 
 
-def avoided(value, *nodes):
-    report = ask(version(**PASSED, failed_nodes=nodes), told(value))
-    return said(", 1 ".join(report.avoided.values()), 1)
+def avoidance(value, *nodes):
+    report = ask(version(**PASSED, failed_nodes=nodes), pod_told(value))
+    return message_of(", 1 ".join(report.avoided.values()), 1)
 
 
 @pytest.mark.parametrize("value", ["passed", "passed-2"])
 def test_who_is_refused_by_a_replica_that_lags_is_asked_about_again(value):
     now = version(**PASSED)
-    lagging = said(ask(version(pre_deployment_task_status=(TASK,)), told(value)).refusal)
+    lagging = message_of(ask(version(pre_deployment_task_status=(TASK,)), pod_told(value)).refusal)
     assert is_outdated(lagging, value, now, NOW)
-    missing = said(ask(None, told(value)).refusal)
+    missing = message_of(ask(None, pod_told(value)).refusal)
     assert is_outdated(missing, value, now, NOW)
 
 
 def test_what_was_said_before_the_telling_is_no_answer_to_it():
     now = version(**PASSED)
-    assert not is_outdated(said(ask(version()).refusal), "passed", now, NOW)
-    first = said(ask(version(), told("passed")).refusal)
+    assert not is_outdated(message_of(ask(version()).refusal), "passed", now, NOW)
+    first = message_of(ask(version(), pod_told("passed")).refusal)
     assert not is_outdated(first, "passed-2", now, NOW)
     assert not is_outdated("", "passed", now, NOW)
 
@@ -443,21 +443,21 @@ def test_what_was_said_before_the_telling_is_no_answer_to_it():
 def test_a_node_that_is_still_avoided_is_no_news():
     now = version(**PASSED, failed_nodes=(NODE,))
     for value in ("passed", "passed-2"):
-        assert not is_outdated(avoided(value, NODE), value, now, NOW)
+        assert not is_outdated(avoidance(value, NODE), value, now, NOW)
 
 
 @pytest.mark.parametrize("value", ["passed", "passed-2"])
 def test_a_node_that_is_avoided_no_more_is_asked_about_once(value):
     cleared, expired = version(**PASSED), version(**PASSED, failed_nodes=(NODE,))
-    message = avoided(value, NODE)
+    message = avoidance(value, NODE)
     assert is_outdated(message, value, cleared, NOW)
     assert is_outdated(message, value, expired, NOW + timedelta(minutes=30))
     # The next telling has no answer yet.
     assert not is_outdated(message, "passed-3", cleared, NOW)
     longer = replace(NODE, name="n2", expires="2026-03-01T12:40:00Z")
     rest = version(**PASSED, failed_nodes=(longer,))
-    assert is_outdated(avoided(value, NODE, longer), value, rest, NOW)
-    assert not is_outdated(avoided(value, longer), value, rest, NOW)
+    assert is_outdated(avoidance(value, NODE, longer), value, rest, NOW)
+    assert not is_outdated(avoidance(value, longer), value, rest, NOW)
 
 
 WAIT_FOR = "gates.harbourmaster.dev/wait-for"

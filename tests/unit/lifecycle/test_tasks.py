@@ -13,13 +13,13 @@ from helpers.tasks import app_version, definition, read, workload_version
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
 
-def made(parent, check_type="pre", *, carrier=None, previous="", **spec):
+def make_task(parent, check_type="pre", *, carrier=None, previous="", **spec):
     of = read(definition(**spec))
     return task_for(parent, of, check_type, carrier=carrier or {}, previous=previous)
 
 
 def test_a_task_is_named_after_its_check_and_definition():
-    name = made(workload_version(), name="entry")["metadata"]["name"]
+    name = make_task(workload_version(), name="entry")["metadata"]["name"]
     assert re.fullmatch("pre-entry-[1-9][0-9]{4}", name)
 
 
@@ -37,7 +37,7 @@ def test_the_same_question_gives_the_same_name_and_another_one_another():
 
 
 def test_a_workload_task_has_this_context():
-    version = made(workload_version(), "post")
+    version = make_task(workload_version(), "post")
     assert version["spec"]["context"] == {
         "workloadName": "waiter-waiter",
         "appName": "waiter",
@@ -50,7 +50,7 @@ def test_a_workload_task_has_this_context():
 
 
 def test_an_app_task_has_this_context():
-    assert made(app_version(), "promotion")["spec"]["context"] == {
+    assert make_task(app_version(), "promotion")["spec"]["context"] == {
         "workloadName": "",
         "appName": "podtato-head",
         "appVersion": "0.1.0",
@@ -61,12 +61,12 @@ def test_an_app_task_has_this_context():
 
 
 def test_without_a_trace_nothing_is_put_anywhere():
-    assert "metadata" not in made(app_version())["spec"]["context"]
+    assert "metadata" not in make_task(app_version())["spec"]["context"]
 
 
 def test_labels_and_annotations_are_the_definitions():
     noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    metadata = made(
+    metadata = make_task(
         workload_version(),
         labels={"kwok-outcome": "fail"},
         annotations={"container": "test", **noted},
@@ -76,7 +76,7 @@ def test_labels_and_annotations_are_the_definitions():
 
 
 def test_a_task_goes_with_its_version():
-    assert made(app_version())["metadata"]["ownerReferences"] == [
+    assert make_task(app_version())["metadata"]["ownerReferences"] == [
         {
             "apiVersion": "lifecycle.keptn.sh/v1",
             "kind": "KeptnAppVersion",
@@ -86,9 +86,9 @@ def test_a_task_goes_with_its_version():
             "blockOwnerDeletion": True,
         }
     ]
-    (owner,) = made(workload_version())["metadata"]["ownerReferences"]
+    (owner,) = make_task(workload_version())["metadata"]["ownerReferences"]
     assert owner["kind"] == "KeptnWorkloadVersion"
-    assert made(workload_version(), namespace="harbour")["metadata"]["namespace"] == "prod"
+    assert make_task(workload_version(), namespace="harbour")["metadata"]["namespace"] == "prod"
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_a_task_goes_with_its_version():
     ],
 )
 def test_time_outs_are_as_go_prints_them_and_what_is_none_stays(given, wanted):
-    assert made(app_version(), timeout=given)["spec"]["timeout"] == wanted
+    assert make_task(app_version(), timeout=given)["spec"]["timeout"] == wanted
 
 
 @pytest.mark.parametrize(("given", "wanted"), [({"retries": 2}, 2), ({"retries": 0}, 0), ({}, 10)])
 def test_retries_are_the_definitions(given, wanted):
-    assert made(app_version(), **given)["spec"]["retries"] == wanted
+    assert make_task(app_version(), **given)["spec"]["retries"] == wanted
 
 
 def test_parameters_are_left_to_the_definition():
-    spec = made(app_version(), deno={"parameters": {"map": {"a": "b"}}})["spec"]
+    spec = make_task(app_version(), deno={"parameters": {"map": {"a": "b"}}})["spec"]
     assert spec.keys() == {"taskDefinition", "context", "checkType", "retries", "timeout"}
 
 

@@ -37,7 +37,7 @@ def pod(name, wait_for, owner=None, **labels):
     return decode_pod(msgspec.json.encode({"metadata": metadata, "spec": spec}))
 
 
-def found(*pods, met=(), **selectors):
+def find_cycles(*pods, met=(), **selectors):
     items = [item for pod in pods for item in pod.wait_conditions.items]
     reports = {
         item: ItemReport(item.text, "Met" if item.text in met else "Pending") for item in items
@@ -47,32 +47,32 @@ def found(*pods, met=(), **selectors):
 
 def test_pods_that_wait_for_each_other_are_a_cycle_and_who_waits_for_them_is_not():
     a, b, c = pod("a", "pod/b"), pod("b", "pod/a"), pod("c", "pod/a")
-    assert found(a, b, c) == {
+    assert find_cycles(a, b, c) == {
         ("pod", "a"): "a cycle of waits: pod/a -> pod/b -> pod/a",
         ("pod", "b"): "a cycle of waits: pod/b -> pod/a -> pod/b",
     }
-    assert found(a, b, c, met=("pod/b",)) == {}
+    assert find_cycles(a, b, c, met=("pod/b",)) == {}
 
 
 def test_a_cycle_goes_through_workloads_labels_and_services():
     cart = pod("cart-1", "service/mail", owned("StatefulSet", "cart", "u-1"), app="cart")
     mail = pod("mail-1", "statefulset/till", app="mail", tier="back")
     till = pod("till-0", "pod/app=cart", owned("StatefulSet", "till", "u-2"), app="till")
-    cycles = found(cart, mail, till, mail={"app": "mail", "tier": "back"})
+    cycles = find_cycles(cart, mail, till, mail={"app": "mail", "tier": "back"})
     text = "statefulset/cart -> pod/mail-1 -> statefulset/till -> statefulset/cart"
     assert cycles["statefulset", "cart"] == f"a cycle of waits: {text}"
     assert len(cycles) == 3
-    assert found(cart, mail, till, mail={"app": "mail", "tier": "front"}) == {}
-    assert found(cart, mail, till) == {}
+    assert find_cycles(cart, mail, till, mail={"app": "mail", "tier": "front"}) == {}
+    assert find_cycles(cart, mail, till) == {}
 
 
 def test_a_pod_that_waits_for_itself_is_a_cycle():
-    assert found(pod("a", "pod/a")) == {("pod", "a"): "a cycle of waits: pod/a -> pod/a"}
+    assert find_cycles(pod("a", "pod/a")) == {("pod", "a"): "a cycle of waits: pod/a -> pod/a"}
 
 
 def test_the_text_of_a_long_cycle_names_its_first_workloads():
     pods = [pod(f"p{number}", f"pod/p{(number + 1) % 20}") for number in range(20)]
-    cycles = found(*pods)
+    cycles = find_cycles(*pods)
     assert len(cycles) == 20
     assert cycles["pod", "p7"].startswith("a cycle of waits: pod/p7 -> pod/p8")
     assert cycles["pod", "p7"].endswith("pod/p14 -> ... (20 in all)")
@@ -97,6 +97,6 @@ def test_the_search_ends_after_so_many_steps(monkeypatch):
     # Each of them waits for all of them.
     chain = [pod(f"p{number:02}", "pod/app=web", app="web") for number in range(30)]
     chain += [pod("a", "pod/b"), pod("b", "pod/a")]
-    assert ("pod", "a") in found(*chain)
+    assert ("pod", "a") in find_cycles(*chain)
     monkeypatch.setattr(module, "MAX_STEPS", 10)
-    assert ("pod", "a") not in found(*chain)
+    assert ("pod", "a") not in find_cycles(*chain)

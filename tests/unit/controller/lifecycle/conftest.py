@@ -18,7 +18,7 @@ def _list_all_pods(monkeypatch):
 
 
 @pytest.fixture
-def staged(api):
+def pod_owners(api):
     """Store a Deployment and its ReplicaSet."""
     put(api, REPLICA_SETS, replica_set())
     put(api, DEPLOYMENTS, deployment())

@@ -20,7 +20,7 @@ CONTROLLER = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 def make_version(api, *nodes, annotations=None):

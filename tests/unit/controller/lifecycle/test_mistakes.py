@@ -13,7 +13,7 @@ TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
 JOB = [owned("Job", "once", "j-1", "batch/v1")]
 
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 def definition(*targets):

@@ -49,7 +49,7 @@ from helpers.lifecycle import running, told
 PATCHES = "/pods/"
 
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 async def test_what_a_pod_stands_for_is_made_once_and_it_goes_when_checks_passed(api, client):

@@ -27,7 +27,7 @@ from helpers.gated import (
 )
 from helpers.lifecycle import RECONCILERS, running
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 FLOW = {

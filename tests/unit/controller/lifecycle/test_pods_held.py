@@ -39,7 +39,7 @@ from helpers.gated import (
 )
 from helpers.lifecycle import running, told
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 @pytest.mark.parametrize(

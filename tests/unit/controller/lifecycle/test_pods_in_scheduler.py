@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS, WORKLOADS
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import scheduler_wakeups
 from helpers.gated import (
     CREATED,
@@ -13,12 +13,14 @@ from helpers.gated import (
     REMOVED,
     SetClock,
     annotations_of,
+    deployment,
     gates,
     keptn,
     let_pass,
     make,
     names,
     pod,
+    put,
     set_status,
     tick,
     version_there,
@@ -33,7 +35,7 @@ VERSION = "shop-waiter-1.0"
 PHASE = "WorkloadPreDeployTasks"
 
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 @pytest.fixture(autouse=True)
@@ -297,6 +299,15 @@ async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(
     reasons = [signal for signal in world.signals.of(VERSION) if signal.startswith("PreCheck")]
     assert reasons == ["PreCheckDeadlineExceeded"] * 2
     assert patches(api) == ["waiter-1"] * 3
+
+
+async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api, client):
+    put(api, DEPLOYMENTS, deployment(annotations=keptn()))
+    make(api, waiter(annotations=dict(PROVISIONAL)))
+    async with world_of(client, now=SetClock(0)) as world:
+        await version_there(api, world)
+        assert annotations_of(api) == keptn()
+        await pass_checks(api, world)
 
 
 @pytest.mark.parametrize(

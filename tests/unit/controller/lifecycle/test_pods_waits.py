@@ -35,7 +35,7 @@ OURS = "keptn-scheduler"
 ON_TIMEOUT = ("Keep", "Release", "Fail")
 
 
-pytestmark = pytest.mark.usefixtures("staged")
+pytestmark = pytest.mark.usefixtures("pod_owners")
 
 
 def waits(*items, checks=False, **limits):
