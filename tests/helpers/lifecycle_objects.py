@@ -111,6 +111,26 @@ def workload_version(version="7", *, previous="", status=None, **spec):
     )
 
 
+def waiter_version(*, uid="rs-1", deleted="", spec=None, **status):
+    """A version of the workload ``waiter`` whose pods have the ReplicaSet with that uid."""
+    return WorkloadVersion(
+        metadata=Metadata(
+            name="shop-waiter-1.0",
+            namespace="prod",
+            deletion_timestamp=deleted,
+            owner_references=(owner(),),
+        ),
+        spec=WorkloadVersionSpec(
+            app="shop",
+            version="1.0",
+            workload_name="shop-waiter",
+            resource_reference=ResourceReference(uid=uid, kind="ReplicaSet", name="waiter-rs"),
+            **(spec or {}),
+        ),
+        status=WorkloadVersionStatus(**status),
+    )
+
+
 def task(owner=None, *, check_type="pre", name="pre-entry-12345", context=None, status=None):
     return Task(
         metadata=metadata(name, owner=owner),

@@ -10,21 +10,16 @@ from datetime import UTC, datetime, timedelta
 
 import yaml
 
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.model import (
     ItemStatus,
-    ResourceReference,
-    WorkloadVersion,
-    WorkloadVersionSpec,
-    WorkloadVersionStatus,
 )
 from harbourmaster.playground.capabilities import SCHEDULER_NAME as NAME
 from harbourmaster.playground.capabilities import scheduler_configuration
 from harbourmaster.playground.pki import write_private
 from helpers import rights
-from helpers.lifecycle_objects import owner
+from helpers.lifecycle_objects import waiter_version
 from helpers.manifests import DEPLOY
 
 HOME = "harbourmaster-system"
@@ -116,18 +111,8 @@ class Mirror:
 
 def version(**status):
     """A workload version that began a minute ago."""
-    return WorkloadVersion(
-        metadata=Metadata(name=VERSION_NAME, namespace=NAMESPACE, owner_references=(owner(),)),
-        spec=WorkloadVersionSpec(
-            app="shop",
-            version="1.0",
-            workload_name="shop-waiter",
-            resource_reference=ResourceReference(uid=UID, kind="ReplicaSet", name="waiter-5"),
-        ),
-        status=WorkloadVersionStatus(
-            **{"start_time": format_rfc3339(NOW - timedelta(seconds=60)), **status}
-        ),
-    )
+    begun = format_rfc3339(NOW - timedelta(seconds=60))
+    return waiter_version(uid=UID, **{"start_time": begun, **status})
 
 
 def pod(annotations=None):

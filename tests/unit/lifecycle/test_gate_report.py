@@ -22,12 +22,9 @@ from harbourmaster.lifecycle.model import (
     ResourceReference,
     Workload,
     WorkloadSpec,
-    WorkloadVersion,
-    WorkloadVersionSpec,
-    WorkloadVersionStatus,
 )
-from helpers import lifecycle_objects
 from helpers.gated import GATE, REMOVED, keptn, owned, pod
+from helpers.lifecycle_objects import waiter_version
 from helpers.phased import app_version
 
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
@@ -38,23 +35,8 @@ PASSED = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_statu
 SCHEDULER = "keptn-scheduler"
 
 
-def version(*, deleted="", owner="rs-1", **status):
-    return WorkloadVersion(
-        metadata=Metadata(
-            name="shop-waiter-1.0",
-            namespace="prod",
-            deletion_timestamp=deleted,
-            owner_references=(lifecycle_objects.owner(),),
-        ),
-        spec=WorkloadVersionSpec(
-            app="shop",
-            version="1.0",
-            workload_name="shop-waiter",
-            resource_reference=msgspec.structs.replace(RS, uid=owner),
-            pre_deployment_tasks=("warm",),
-        ),
-        status=WorkloadVersionStatus(**status),
-    )
+def version(**options):
+    return waiter_version(spec={"pre_deployment_tasks": ("warm",)}, **options)
 
 
 def in_checks(**status):
@@ -100,7 +82,7 @@ CASES = {
     "waits-in-scheduler": (in_scheduler(pod(gates=())), GOES, None),
     "waits-for-owner": (
         pod(),
-        in_checks(**PASSED, deployment_status="Progressing", owner="rs-9"),
+        in_checks(**PASSED, deployment_status="Progressing", uid="rs-9"),
         None,
     ),
     "orphaned": (pod(owners=[owned("Job", "j", "j")]), GOES, None),

@@ -7,15 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.lifecycle.model import (
     FailedNode,
     ItemStatus,
-    ResourceReference,
-    WorkloadVersion,
-    WorkloadVersionSpec,
-    WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.scheduling import (
     CHECK_AGAIN,
@@ -33,7 +29,7 @@ from harbourmaster.lifecycle.scheduling import (
     scheduling_permission,
     state_of_checks,
 )
-from helpers.lifecycle_objects import owner
+from helpers.lifecycle_objects import waiter_version
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "shop-waiter-1.0"
@@ -58,17 +54,8 @@ PASSED = {
 
 
 def version(**status):
-    status = {"start_time": format_rfc3339(NOW - timedelta(seconds=60)), **status}
-    return WorkloadVersion(
-        metadata=Metadata(name=NAME, namespace="prod", owner_references=(owner(),)),
-        spec=WorkloadVersionSpec(
-            app="shop",
-            version="1.0",
-            workload_name="shop-waiter",
-            resource_reference=ResourceReference(uid="u1", kind="ReplicaSet", name="waiter-5"),
-        ),
-        status=WorkloadVersionStatus(**status),
-    )
+    begun = format_rfc3339(NOW - timedelta(seconds=60))
+    return waiter_version(uid="u1", **{"start_time": begun, **status})
 
 
 def ask(stored_version, pod=POD, deadline=300.0, now=NOW):

@@ -13,12 +13,9 @@ from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEventRe
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
-from harbourmaster.lifecycle.model import (
-    WorkloadVersion,
-)
-from helpers import lifecycle_objects
 from helpers.gated import GATE, keptn, owned, pod, replica_set
 from helpers.lifecycle import context_of
+from helpers.lifecycle_objects import waiter_version
 from helpers.virtual_time import virtual
 
 VERSION = "shop-waiter-1.0"
@@ -72,36 +69,10 @@ class Waits:
         for name in names:
             self.put(self.caches.pods, pod(name, uid=f"u-{name}", **options), decode_pod)
 
-    def define(self, name, cache, kind, status=None):
-        converted = {"metadata": {"name": name, "namespace": "prod"}, "status": status or {}}
-        spec = {"taskDefinition": "warm", "objectives": []}
-        converted = msgspec.convert({**converted, "spec": spec}, kind)
-        cache.store.put(f"prod/{name}", converted)
-        return converted
-
-    def version(self, phase="WorkloadPreDeployTasks", **status):
-        converted = {
-            "metadata": {
-                "name": VERSION,
-                "namespace": "prod",
-                "uid": "v",
-            },
-            "spec": {
-                "app": "shop",
-                "version": "1.0",
-                "workloadName": "shop-waiter",
-                "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"},
-                "preDeploymentTasks": ["warm"],
-                "preDeploymentEvaluations": ["rate"],
-            },
-            "status": {"currentPhase": phase, **status},
-        }
-        converted = msgspec.convert(converted, WorkloadVersion)
-        metadata = msgspec.structs.replace(
-            converted.metadata, owner_references=(lifecycle_objects.owner(),)
-        )
-        converted = msgspec.structs.replace(converted, metadata=metadata)
-        self.caches.workload_versions.store.put(KEY, converted)
+    def version(self):
+        checks = {"pre_deployment_tasks": ("warm",), "pre_deployment_evaluations": ("rate",)}
+        version = waiter_version(spec=checks, current_phase="WorkloadPreDeployTasks")
+        self.caches.workload_versions.store.put(KEY, version)
 
     async def run(self, seconds, *keys):
         """Reconcile as the queue does, for so long; return when the next look would be."""
