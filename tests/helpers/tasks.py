@@ -14,7 +14,7 @@ from harbourmaster.api.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TAS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.lifecycle.functions import resolve
 from harbourmaster.lifecycle.jobs import Runners, job_for, job_name
-from harbourmaster.lifecycle.model import AppVersion, Task, TaskDefinition, WorkloadVersion
+from harbourmaster.lifecycle.model import Task, TaskDefinition
 from helpers.lifecycle import Reconcilers, context_of
 
 
@@ -114,27 +114,6 @@ def read(obj):
     """The object as the controller reads it."""
     kind = TYPED[obj["kind"].removeprefix("Keptn")]
     return msgspec.json.decode(msgspec.json.encode(obj), type=kind)
-
-
-def app_version(**spec):
-    """A KeptnAppVersion as the controller reads it."""
-    metadata = {"name": "podtato-head-0.1.0-6b86b273", "namespace": "prod", "uid": "uid-of-app"}
-    body = {"appName": "podtato-head", "version": "0.1.0", **spec}
-    return msgspec.convert({"metadata": metadata, "spec": body}, AppVersion)
-
-
-def workload_version(*, status=None, **spec):
-    """A KeptnWorkloadVersion as the controller reads it."""
-    metadata = {"name": "waiter-waiter-0.4", "namespace": "prod", "uid": "uid-of-workload"}
-    body = {
-        "app": "waiter",
-        "version": "0.4",
-        "workloadName": "waiter-waiter",
-        "resourceReference": {"uid": "u", "kind": "ReplicaSet", "name": "waiter-1"},
-        **spec,
-    }
-    document = {"metadata": metadata, "spec": body, "status": status or {}}
-    return msgspec.convert(document, WorkloadVersion)
 
 
 def find_in(*definitions):

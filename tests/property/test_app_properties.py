@@ -31,11 +31,12 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadEntry,
     WorkloadSpec,
+    WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.tasks import go_json, task_for, task_name
+from helpers.phased import app_version, workload_version
 from helpers.properties import TIMEOUT, cases
 from helpers.tasks import (
-    app_version,
     definition,
     environment,
     expanded,
@@ -43,7 +44,6 @@ from helpers.tasks import (
     job,
     read,
     task,
-    workload_version,
 )
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,4}(-[a-z0-9]{1,3}){0,2}", fullmatch=True)
@@ -205,7 +205,8 @@ def test_a_tasks_name_is_always_valid(name, check, previous):
 def test_a_task_is_made_of_anything(own, inherited, carrier, timeout, labels):
     by = read(definition(timeout=timeout, labels=labels))
     app = app_version(metadata=own)
-    workload = workload_version(metadata=own, status={"appContextMetadata": inherited})
+    status = WorkloadVersionStatus(app_context_metadata=inherited)
+    workload = workload_version(metadata=own, status=status)
     for parent, merged in ((app, own), (workload, {**inherited, **own})):
         made = task_for(parent, by, "pre", carrier=carrier)
         metadata = made["spec"]["context"].get("metadata", {})

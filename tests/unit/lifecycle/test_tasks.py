@@ -8,14 +8,12 @@ import pytest
 
 from harbourmaster.lifecycle.model import TaskContext
 from harbourmaster.lifecycle.tasks import context_text, go_json, task_for, task_name
-from helpers.tasks import app_version, definition, read, workload_version
+from helpers.phased import app_version, workload_version
+from helpers.tasks import definition, read
 
-TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
-
-def make_task(parent, check_type="pre", *, carrier=None, previous="", **spec):
-    of = read(definition(**spec))
-    return task_for(parent, of, check_type, carrier=carrier or {}, previous=previous)
+def make_task(parent, check_type="pre", **spec):
+    return task_for(parent, read(definition(**spec)), check_type)
 
 
 def test_a_task_is_named_after_its_check_and_definition():
@@ -39,10 +37,10 @@ def test_the_same_question_gives_the_same_name_and_another_one_another():
 def test_a_workload_task_has_this_context():
     version = make_task(workload_version(), "post")
     assert version["spec"]["context"] == {
-        "workloadName": "waiter-waiter",
-        "appName": "waiter",
+        "workloadName": "shop-cart",
+        "appName": "shop",
         "appVersion": "",
-        "workloadVersion": "0.4",
+        "workloadVersion": "2.0",
         "taskType": "post",
         "objectType": "Workload",
     }
@@ -52,8 +50,8 @@ def test_a_workload_task_has_this_context():
 def test_an_app_task_has_this_context():
     assert make_task(app_version(), "promotion")["spec"]["context"] == {
         "workloadName": "",
-        "appName": "podtato-head",
-        "appVersion": "0.1.0",
+        "appName": "shop",
+        "appVersion": "1.0",
         "workloadVersion": "",
         "taskType": "promotion",
         "objectType": "App",
@@ -80,8 +78,8 @@ def test_a_task_goes_with_its_version():
         {
             "apiVersion": "lifecycle.keptn.sh/v1",
             "kind": "KeptnAppVersion",
-            "name": "podtato-head-0.1.0-6b86b273",
-            "uid": "uid-of-app",
+            "name": "shop-1.0-6b86b273",
+            "uid": "uid-shop-1.0-6b86b273",
             "controller": True,
             "blockOwnerDeletion": True,
         }
