@@ -62,71 +62,24 @@ def score(value, **target):
     return verdict((objective(weight=4, **target), value)).total
 
 
-def test_c96_one_objective_that_passes():
-    result = verdict(
-        (
-            objective(
-                namespace="shop", failure={"lessThan": fixed(2)}, warning={"lessThan": fixed("3")}
-            ),
-            "4",
-        ),
-        limits=TotalScore(pass_percentage=90, warning_percentage=75),
-    )
+def test_c96_one_objective_that_passes(assert_golden):
+    failure, warning = {"lessThan": fixed(2)}, {"lessThan": fixed("3")}
+    passing = objective(namespace="shop", failure=failure, warning=warning)
+    limits = TotalScore(pass_percentage=90, warning_percentage=75)
+    result = verdict((passing, "4"), limits=limits)
     assert (result.passed, result.warning) == (True, False)
-    assert result.raw == (
-        '{"objectiveResults":[{"result":{'
-        '"failResult":{"operator":{"lessThan":{"fixedValue":"2"}},"fulfilled":false},'
-        '"warnResult":{"operator":{"lessThan":{"fixedValue":"3"}},"fulfilled":false},'
-        '"warning":false,"pass":true},'
-        '"objective":{"analysisValueTemplateRef":{"name":"ready","namespace":"shop"},'
-        '"target":{"failure":{"lessThan":{"fixedValue":"2"}},'
-        '"warning":{"lessThan":{"fixedValue":"3"}}},"weight":1},'
-        '"value":4,"query":"sum(up)","score":1}],'
-        '"totalScore":1,"maximumScore":1,"pass":true,"warning":false}'
-    )
+    assert_golden(result.raw)
     assert result.summary == "the analysis passed: 1 of 1 points, 100 %"
 
 
-def test_c96_three_objectives_of_which_one_is_warned_of():
-    result = verdict(
-        (
-            objective("first", 2, failure={"lessThan": fixed(5)}, warning={"lessThan": fixed("4")}),
-            "11",
-        ),
-        (
-            objective(
-                "second", failure={"greaterThan": fixed("20")}, warning={"greaterThan": fixed(15)}
-            ),
-            "20",
-        ),
-        (objective("third", failure={"notInRange": between("25", 35)}), "30.000000"),
-    )
+def test_c96_three_objectives_of_which_one_is_warned_of(assert_golden):
+    first = objective("first", 2, failure={"lessThan": fixed(5)}, warning={"lessThan": fixed("4")})
+    failure, warning = {"greaterThan": fixed("20")}, {"greaterThan": fixed(15)}
+    second = objective("second", failure=failure, warning=warning)
+    third = objective("third", failure={"notInRange": between("25", 35)})
+    result = verdict((first, "11"), (second, "20"), (third, "30.000000"))
     assert (result.total, result.maximum, result.percentage) == (3.5, 4, 87.5)
-    assert result.raw == (
-        '{"objectiveResults":['
-        '{"result":{"failResult":{"operator":{"lessThan":{"fixedValue":"5"}},"fulfilled":false},'
-        '"warnResult":{"operator":{"lessThan":{"fixedValue":"4"}},"fulfilled":false},'
-        '"warning":false,"pass":true},'
-        '"objective":{"analysisValueTemplateRef":{"name":"first"},'
-        '"target":{"failure":{"lessThan":{"fixedValue":"5"}},'
-        '"warning":{"lessThan":{"fixedValue":"4"}}},"weight":2},'
-        '"value":11,"query":"sum(up)","score":2},'
-        '{"result":{"failResult":{"operator":{"greaterThan":{"fixedValue":"20"}},'
-        '"fulfilled":false},'
-        '"warnResult":{"operator":{"greaterThan":{"fixedValue":"15"}},"fulfilled":true},'
-        '"warning":true,"pass":false},'
-        '"objective":{"analysisValueTemplateRef":{"name":"second"},'
-        '"target":{"failure":{"greaterThan":{"fixedValue":"20"}},'
-        '"warning":{"greaterThan":{"fixedValue":"15"}}},"weight":1},'
-        '"value":20,"query":"sum(up)","score":0.5},'
-        '{"result":{"failResult":{"operator":{"notInRange":{"lowBound":"25","highBound":"35"}},'
-        '"fulfilled":false},'
-        '"warnResult":{"operator":{},"fulfilled":false},"warning":false,"pass":true},'
-        '"objective":{"analysisValueTemplateRef":{"name":"third"},'
-        '"target":{"failure":{"notInRange":{"lowBound":"25","highBound":"35"}}},"weight":1},'
-        '"value":30,"query":"sum(up)","score":1}],'
-        '"totalScore":3.5,"maximumScore":4,"pass":true,"warning":false}'
-    )
+    assert_golden(result.raw)
 
 
 @pytest.mark.parametrize(
@@ -382,34 +335,24 @@ def test_the_time_is_frozen_in_whole_seconds(wanted, begin, end):
     assert resolve_timeframe(wanted, NOW) == Timeframe(from_=begin, to=end)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        (Timeframe(), "timeframe: give recent, or both from and to"),
-        (Timeframe(from_="2026-01-01T00:00:00Z"), "timeframe: give recent, or both from and to"),
-        (
-            Timeframe(recent="5m", to="2026-01-01T00:00:00Z"),
-            "timeframe: give recent, or both from and to",
-        ),
-        (
-            Timeframe(from_="2026-01-01T00:00:00Z", to="2026-01-01T00:00:00Z"),
-            "timeframe.to must be after from, which is 2026-01-01T00:00:00Z",
-        ),
-        (
-            Timeframe(from_="yesterday", to="2026-01-01T00:00:00Z"),
-            "timeframe.from is not a time: write for example 2026-01-31T12:00:00Z",
-        ),
-        (
-            Timeframe(recent="five minutes"),
-            'timeframe.recent "five minutes" is not a duration: write for example 30s, 5m or 1h30m',
-        ),
-        (Timeframe(recent="-5m"), "timeframe.recent must not be negative"),
-    ],
-)
-def test_c95_a_time_that_is_none(wanted, text):
-    with pytest.raises(ValueError, match=r"^timeframe") as caught:
-        resolve_timeframe(wanted, NOW)
-    assert str(caught.value) == text
+INVALID_TIMEFRAMES = [
+    Timeframe(),
+    Timeframe(from_="2026-01-01T00:00:00Z"),
+    Timeframe(recent="5m", to="2026-01-01T00:00:00Z"),
+    Timeframe(from_="2026-01-01T00:00:00Z", to="2026-01-01T00:00:00Z"),
+    Timeframe(from_="yesterday", to="2026-01-01T00:00:00Z"),
+    Timeframe(recent="five minutes"),
+    Timeframe(recent="-5m"),
+]
+
+
+def test_c95_a_time_that_is_none(assert_golden):
+    def error(wanted):
+        with pytest.raises(ValueError, match=r"^timeframe") as caught:
+            resolve_timeframe(wanted, NOW)
+        return str(caught.value)
+
+    assert_golden([error(wanted) for wanted in INVALID_TIMEFRAMES])
 
 
 def test_the_bounds_are_seconds():

@@ -98,80 +98,46 @@ def test_ready(workload):
     assert readiness(workload) == READY
 
 
-@pytest.mark.parametrize(
-    ("workload", "text", "failed"),
-    [
-        (deployment(observed=1), "its controller has not observed the latest change yet", False),
-        (obj("Deployment", "apps/v1"), "its controller has not observed it yet", False),
-        (deployment(updated=1), "1 of 3 are updated", False),
-        (deployment(available=2), "2 of 3 are available", False),
-        (deployment(total=4), "1 old ones are still there", False),
-        (
-            deployment(
-                **condition("Progressing", "False", reason="ProgressDeadlineExceeded", message="m")
-            ),
-            "m",
-            True,
-        ),
-        (stateful(readyReplicas=3, updatedReplicas=2, **REVISED), "2 of 3 are updated", False),
-        (stateful(readyReplicas=2, **SAME), "2 of 3 are ready", False),
-        (
-            daemon(desiredNumberScheduled=2, updatedNumberScheduled=1, numberAvailable=2),
-            "1 of 2 are updated",
-            False,
-        ),
-        (
-            daemon(desiredNumberScheduled=2, updatedNumberScheduled=2),
-            "0 of 2 are available",
-            False,
-        ),
-        (job(), "0 of 1 are at work", False),
-        (job({"parallelism": 2, "completions": 5}, ready=1), "1 of 2 are at work", False),
-        (job(**condition("Failed", message="too often")), "too often", True),
-        (obj("Pod"), "is not seen by a node yet", False),
-        (obj("Pod", phase="Pending"), "is Pending", False),
-        (obj("Pod", **condition("Ready", "False", message="no probe")), "no probe", False),
-        (obj("Pod", phase="Failed", message="evicted"), "evicted", True),
-        (obj("PersistentVolumeClaim"), "is Pending", False),
-        (obj("PersistentVolumeClaim", phase="Lost"), "is Lost", True),
-        (
-            obj("CustomResourceDefinition", "apiextensions.k8s.io/v1"),
-            "is not established yet",
-            False,
-        ),
-        (
-            obj(
-                "CustomResourceDefinition",
-                "apiextensions.k8s.io/v1",
-                **condition("NamesAccepted", "False", message="taken"),
-            ),
-            "taken",
-            True,
-        ),
-        (obj("Service", spec={"type": "LoadBalancer"}), "has no load balancer yet", False),
-        (obj("Namespace", phase="Terminating"), "is being deleted", False),
-        (obj("Boat", "example.com/v1", **condition("Ready", "False")), "Ready is False", False),
-        (obj("Boat", "example.com/v1", **condition("Stalled")), "is stalled", True),
-        (
-            obj("Boat", "example.com/v1", **condition("Reconciling")),
-            "is being reconciled",
-            False,
-        ),
-        (
-            obj("Boat", "example.com/v1", observedGeneration=1, **condition("Ready")),
-            "its controller has not observed the latest change yet",
-            False,
-        ),
-        (
-            {**obj("ConfigMap"), "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
-            "is being deleted",
-            False,
-        ),
-    ],
-)
-def test_not_ready(workload, text, failed):
-    state = readiness(workload)
-    assert (state.is_ready, state.text, state.failed) == (False, text, failed)
+UNREADY = [
+    deployment(observed=1),
+    obj("Deployment", "apps/v1"),
+    deployment(updated=1),
+    deployment(available=2),
+    deployment(total=4),
+    deployment(**condition("Progressing", "False", reason="ProgressDeadlineExceeded", message="m")),
+    stateful(readyReplicas=3, updatedReplicas=2, **REVISED),
+    stateful(readyReplicas=2, **SAME),
+    daemon(desiredNumberScheduled=2, updatedNumberScheduled=1, numberAvailable=2),
+    daemon(desiredNumberScheduled=2, updatedNumberScheduled=2),
+    job(),
+    job({"parallelism": 2, "completions": 5}, ready=1),
+    job(**condition("Failed", message="too often")),
+    obj("Pod"),
+    obj("Pod", phase="Pending"),
+    obj("Pod", **condition("Ready", "False", message="no probe")),
+    obj("Pod", phase="Failed", message="evicted"),
+    obj("PersistentVolumeClaim"),
+    obj("PersistentVolumeClaim", phase="Lost"),
+    obj("CustomResourceDefinition", "apiextensions.k8s.io/v1"),
+    obj(
+        "CustomResourceDefinition",
+        "apiextensions.k8s.io/v1",
+        **condition("NamesAccepted", "False", message="taken"),
+    ),
+    obj("Service", spec={"type": "LoadBalancer"}),
+    obj("Namespace", phase="Terminating"),
+    obj("Boat", "example.com/v1", **condition("Ready", "False")),
+    obj("Boat", "example.com/v1", **condition("Stalled")),
+    obj("Boat", "example.com/v1", **condition("Reconciling")),
+    obj("Boat", "example.com/v1", observedGeneration=1, **condition("Ready")),
+    {**obj("ConfigMap"), "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+]
+
+
+def test_not_ready(assert_golden):
+    states = [(workload, readiness(workload)) for workload in UNREADY]
+    assert not any(state.is_ready for _, state in states)
+    assert_golden([[workload, state.text, state.failed] for workload, state in states])
 
 
 def test_what_metadata_is_enough_for():

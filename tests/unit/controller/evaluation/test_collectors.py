@@ -75,37 +75,10 @@ def lines(store):
     return read
 
 
-def test_what_is_shown(store, lines):
+def test_what_is_shown(store, lines, assert_golden):
     store.put("prod/release", analysis())
     store.put("prod/next", analysis("next", state=PROGRESSING))
-    time = 'from="2026-03-01T11:55:00Z"', 'to="2026-03-01T12:00:00Z"'
-    of = 'analysis_name="release"', 'analysis_namespace="prod"'
-
-    def labels(*pairs):
-        return "{" + ",".join(sorted(pairs)) + "}"
-
-    assert lines() == [
-        "keptn_analysis_result" + labels('name="release"', 'namespace="prod"', *time) + " 75.0",
-        *(
-            "keptn_objective_result" + labels(*own, *of, *time) + f" {value}"
-            for own, value in (
-                (('name="up"', 'namespace="quality"', 'key_objective="false"', 'weight="3"'), 4.0),
-                (
-                    (
-                        'name="errors"',
-                        'namespace="shared"',
-                        'key_objective="true"',
-                        'weight="1"',
-                    ),
-                    0.25,
-                ),
-                (
-                    ('name="idle"', 'namespace="quality"', 'key_objective="false"', 'weight="0"'),
-                    1.0,
-                ),
-            )
-        ),
-    ]
+    assert_golden(lines())
 
 
 def test_where_another_leads_nothing_is_shown(store, lines):

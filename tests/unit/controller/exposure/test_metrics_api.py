@@ -24,7 +24,7 @@ from harbourmaster.kube.access import Attributes, Decisions, User
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.serving.site import Site
 from helpers import exposure
-from helpers.exposure import Aggregator, headers_of, metric, since, values
+from helpers.exposure import Aggregator, headers_of, metric, values
 
 GROUP = "custom.metrics.k8s.io"
 BASE = f"/apis/{GROUP}"
@@ -104,41 +104,15 @@ def status_of(body):
     return status["code"], status["reason"]
 
 
-DESCRIBED = {
-    "kind": "KeptnMetric",
-    "namespace": "prod",
-    "name": "cpu",
-    "apiVersion": "metrics.keptn.sh/v1",
-}
+async def documents(site, *paths):
+    """Return the documents at these paths, decoded."""
+    answers = {path: await site.get(path) for path in paths}
+    assert {status for status, _ in answers.values()} == {200}
+    return {path: msgspec.json.decode(body) for path, (_, body) in answers.items()}
 
 
-async def test_one_value_in_v1beta1(site):
-    status, body = await site.get(CPU.replace("v1beta2", "v1beta1"))
-    assert status == 200
-    assert msgspec.json.decode(body) == {
-        "kind": "MetricValueList",
-        "apiVersion": f"{GROUP}/v1beta1",
-        "metadata": {},
-        "items": [
-            {
-                "describedObject": DESCRIBED,
-                "metricName": "cpu",
-                "timestamp": since(3),
-                "value": "500m",
-                "selector": None,
-            }
-        ],
-    }
-
-
-async def test_one_value_in_v1beta2(site):
-    (item,) = await site.items(CPU)
-    assert item == {
-        "describedObject": DESCRIBED,
-        "metric": {"name": "cpu", "selector": None},
-        "timestamp": since(3),
-        "value": "500m",
-    }
+async def test_one_value_in_both_versions(site, assert_golden):
+    assert_golden(await documents(site, CPU.replace("v1beta2", "v1beta1"), CPU))
 
 
 @pytest.mark.parametrize(
@@ -171,29 +145,16 @@ async def test_what_has_no_value_that_counts_is_not_found(site, path):
     assert status_of(body) == (404, "NotFound")
 
 
-async def test_discovery(site):
-    status, body = await site.get("/apis")
-    (group,) = msgspec.json.decode(body)["groups"]
-    assert (status, group["name"]) == (200, GROUP)
-    group = msgspec.json.decode((await site.get(BASE))[1])
-    assert group == {"kind": "APIGroup", "apiVersion": "v1", **group}
-    assert [version["version"] for version in group["versions"]] == ["v1beta2", "v1beta1"]
-    for version in ("v1beta1", "v1beta2"):
-        listed = msgspec.json.decode((await site.get(f"{BASE}/{version}"))[1])
-        assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", f"{GROUP}/{version}")
-        (resource,) = listed["resources"]
-        assert (resource["name"], resource["namespaced"]) == (f"{KIND}/*", True)
-        assert resource["verbs"] == ["get"]
+async def test_discovery_needs_no_review(site, assert_golden):
+    assert_golden(await documents(site, "/apis", BASE, f"{BASE}/v1beta1", f"{BASE}/v1beta2"))
     assert site.reviews.specs == []
 
 
-async def test_openapi_is_valid_and_adds_nothing_to_the_cluster_s(site):
-    assert msgspec.json.decode((await site.get("/openapi/v2"))[1])["paths"] == {}
-    index = msgspec.json.decode((await site.get("/openapi/v3"))[1])["paths"]
-    assert set(index) == {f"apis/{GROUP}/v1beta1", f"apis/{GROUP}/v1beta2"}
-    for entry in index.values():
-        status, body = await site.get(entry["serverRelativeURL"])
-        assert (status, msgspec.json.decode(body)["openapi"]) == (200, "3.0.0")
+async def test_openapi_is_valid_and_adds_nothing_to_the_cluster_s(site, assert_golden):
+    index = await documents(site, "/openapi/v2", "/openapi/v3")
+    entries = index["/openapi/v3"]["paths"].values()
+    schemas = await documents(site, *(entry["serverRelativeURL"] for entry in entries))
+    assert_golden(index | schemas)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
