@@ -269,13 +269,7 @@ def test_a_provider_is_given_as_its_type_says(kind, spec, fields):
 @pytest.mark.parametrize(
     "url",
     [
-        "ftp://a",
-        "a",
-        "http://",
-        "http:///a",
-        "http://a?b",
-        "http://a#b",
-        "http://a:x",
+        *("ftp://a", "a", "http://", "http:///a", "http://a?b", "http://a#b", "http://a:x"),
         "http://a b",
     ],
 )

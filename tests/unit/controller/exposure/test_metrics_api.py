@@ -346,23 +346,10 @@ WEB = {"app": "web", "tier": "front", "example.com/weight": "5"}
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "  ",
-        "app=web",
-        "app == web",
-        "app!=db",
-        "app=web,tier=front",
-        " app = web , tier in (front, back) ",
-        "tier notin (back)",
-        "absent notin (a)",
-        "absent!=a",
-        "app",
-        "!absent",
-        "! absent",
-        "example.com/weight>4",
-        "example.com/weight<6",
-        "app in (web)",
-        "app in (web,)",
+        *("", "  ", "app=web", "app == web", "app!=db", "app=web,tier=front"),
+        *(" app = web , tier in (front, back) ", "tier notin (back)", "absent notin (a)"),
+        *("absent!=a", "app", "!absent", "! absent", "example.com/weight>4"),
+        *("example.com/weight<6", "app in (web)", "app in (web,)"),
     ],
 )
 def test_these_select(text):
@@ -372,19 +359,9 @@ def test_these_select(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "app=db",
-        "app!=web",
-        "app=",
-        "app=web,tier=back",
-        "tier in (back)",
-        "tier notin (front)",
-        "absent",
-        "!app",
-        "absent=a",
-        "example.com/weight>5",
-        "example.com/weight<5",
-        "app>1",
-        "absent<1",
+        *("app=db", "app!=web", "app=", "app=web,tier=back", "tier in (back)"),
+        *("tier notin (front)", "absent", "!app", "absent=a", "example.com/weight>5"),
+        *("example.com/weight<5", "app>1", "absent<1"),
     ],
 )
 def test_these_do_not(text):
