@@ -36,8 +36,8 @@ from harbourmaster.gates.release import (
     RELEASED_BY_KEY,
     RELEASED_KEY,
     RELEASED_REASON_KEY,
-    nudge,
     removal,
+    wakeup_patch,
 )
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import (
@@ -304,7 +304,7 @@ async def _let_go(
         annotations = pod.annotations if pod.has_annotations else None
         held: Any = {"drop": (PARENT_KEY,), "revision": pod.resource_version}
         if pod.is_in_scheduler:
-            operations = nudge(pod.uid, annotations, add, **held)
+            operations = wakeup_patch(pod.uid, annotations, add, **held)
         else:
             operations = removal(pod.uid, pod.gates, annotations, add=add, **held)
         if operations is None:

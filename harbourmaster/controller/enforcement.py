@@ -100,7 +100,7 @@ def decode(raw: msgspec.Raw | bytes) -> PolicyProjection:
     )
 
 
-def decide(policy: PolicyProjection, known: Known, now: str) -> dict[str, Any] | None:
+def decide_condition(policy: PolicyProjection, known: Known, now: str) -> dict[str, Any] | None:
     """Return the wanted condition; None if the policy has it or needs none."""
     before = policy.condition
     reason = reason_of(
@@ -167,7 +167,9 @@ class EnforcementReconciler:
         policy = self._caches[resource].store.get(key)
         if policy is None:
             return None
-        condition = decide(policy, self._watch.summary, format_rfc3339(self._runtime.now()))
+        condition = decide_condition(
+            policy, self._watch.summary, format_rfc3339(self._runtime.now())
+        )
         return (resource, policy, condition) if condition else None
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.workqueue import WorkQueue
 
 
-def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
+def decide_patch(namespace: LabelledNamespace) -> list[dict[str, Any]]:
     """Return the JSON Patch that makes the label follow the annotation; empty if it does."""
     if namespace.is_ending or agrees(namespace):
         return []
@@ -77,7 +77,7 @@ class NamespaceReconciler:
                 self._reported.pop(key, None)
             if namespace is not None and key not in self._excluded:
                 is_reported = namespace.mistakes == self._reported.get(key, ())
-                if not is_reported or decide(namespace):
+                if not is_reported or decide_patch(namespace):
                     yield key
 
     async def reconcile(self, key: str) -> None:
@@ -109,7 +109,7 @@ class NamespaceReconciler:
             return
 
     async def _apply(self, namespace: LabelledNamespace) -> None:
-        operations = decide(namespace)
+        operations = decide_patch(namespace)
         if not operations:
             return
         await self._client.patch(NAMESPACES, namespace.name, JsonPatch(operations))

@@ -102,7 +102,7 @@ def removal(
     return operations + _annotation_operations(annotations, added, drop, revision)
 
 
-def nudge(
+def wakeup_patch(
     uid: str,
     annotations: Mapping[str, str] | None,
     add: Mapping[str, str],

@@ -17,7 +17,7 @@ from harbourmaster.placement.model import GROUP, NOT_CONFIRMED, TargetReference
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.placement.decision import Decision
-    from harbourmaster.placement.decisions import Herd
+    from harbourmaster.placement.decisions import MoveLimits
     from harbourmaster.placement.model import Application, PlacedStatus
     from harbourmaster.placement.passes import Pass
 
@@ -46,11 +46,11 @@ def is_waiting(metadata: Metadata, status: PlacedStatus, since: str) -> bool:
 
 
 def decide_confirmed(
-    application: Application, seen: Pass, herd: Herd | None = None, *, since: str = ""
+    application: Application, seen: Pass, move_limits: MoveLimits | None = None, *, since: str = ""
 ) -> Decision:
     """Decide about an application; for show only while it waits."""
     waits = is_waiting(application.metadata, application.status, since)
-    decision = _decide(application, seen, None if waits else herd)
+    decision = _decide(application, seen, None if waits else move_limits)
     if not waits or decision.outcome == "Waiting":
         return decision
     metadata, target = application.metadata, decision.target
@@ -60,10 +60,10 @@ def decide_confirmed(
     return decision.without_target("NotConfirmed", f"{where}: to have it placed, run {command}")
 
 
-def _decide(application: Application, seen: Pass, herd: Herd | None) -> Decision:
+def _decide(application: Application, seen: Pass, move_limits: MoveLimits | None) -> Decision:
     name = application.metadata.annotations.get(CURRENT_CLUSTER)
     if application.status.scheduled_to is not None or not name:
-        return decide(application, seen, herd)
+        return decide(application, seen, move_limits)
     bound = replace(application.status, scheduled_to=TargetReference(name=name))
     decision = decide(replace(application, status=bound), seen)
     if decision.outcome in {"Waiting", "InvalidConstraint"}:

@@ -121,7 +121,7 @@ def _revision(target: Candidate, kinds: Sequence[KindConstraint]) -> str:
     return ", ".join([str(target.generation), *missing])
 
 
-class Herd:
+class MoveLimits:
     """Recent moves by cluster, so that not all applications move at once.
 
     One that is decided on again counts once. ``ends`` is when the next pass begins; ``announced``
@@ -156,7 +156,7 @@ class Herd:
         return True
 
 
-def decide(application: Application, seen: Pass, herd: Herd | None = None) -> Decision:
+def decide(application: Application, seen: Pass, move_limits: MoveLimits | None = None) -> Decision:
     """Decide about one application. Never raises for an invalid object."""
     bound = application.status.scheduled_to
     start = Decision(
@@ -176,18 +176,20 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
     if kinds := needed_kinds(application.spec.manifests):
         wanted = msgspec.structs.replace(wanted, kinds=kinds)
     view = seen.view(application.metadata.namespace, wanted)
-    case = _Case(application, seen, view, herd or Herd(seen.rules))
+    case = _Case(application, seen, view, move_limits or MoveLimits(seen.rules))
     return msgspec.structs.replace(case.decide(start), until=case.until)
 
 
 class _Case:
     """One application with valid constraints."""
 
-    def __init__(self, application: Application, seen: Pass, view: View, herd: Herd) -> None:
+    def __init__(
+        self, application: Application, seen: Pass, view: View, move_limits: MoveLimits
+    ) -> None:
         self._application = application
         self._seen = seen
         self._view = view
-        self._herd = herd
+        self._move_limits = move_limits
         self.until: datetime | None = None
         """The time at which the decision may change without any event."""
 
@@ -318,12 +320,12 @@ class _Case:
         out = current.reason if current is not None else "it no longer exists"
         out = f"'{start.current}' is excluded ({out})"
         metadata = self._application.metadata
-        if not self._herd.releases((metadata.namespace, start.current), metadata.key):
-            self.until = self._herd.ends
+        if not self._move_limits.releases((metadata.namespace, start.current), metadata.key):
+            self.until = self._move_limits.ends
             return start.with_current(
                 "MoveLimited", f"{out}, but this pass allows no more moves from there"
             )
-        self._herd.arrives(target, metadata.key)
+        self._move_limits.arrives(target, metadata.key)
         return start.with_target("Moved", f"{out}; {why}", target)
 
     def _compare(self, start: Decision, now: CandidateVerdict) -> Decision:
@@ -346,11 +348,11 @@ class _Case:
                 "Stayed", f"{why}, but it moved {limit} times in the last hour"
             )
         key, matched = self._application.metadata.key, self._view.matched
-        admitted = [name for name in chosen if self._herd.admits(matched[name], key)]
+        admitted = [name for name in chosen if self._move_limits.admits(matched[name], key)]
         if not admitted:
             return start.with_current("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._draw(admitted)
-        self._herd.arrives(target, self._application.metadata.key)
+        self._move_limits.arrives(target, self._application.metadata.key)
         return start.with_target("Moved", best_of(target.name, scores), target, is_elective=True)
 
     def _draw(self, names: Sequence[str]) -> Candidate:

@@ -74,7 +74,7 @@ class EvictionState(Struct, frozen=True, gc=False):
     timeout: float = 60.0
 
 
-def read(reply: Reply | None, *, in_background: bool = False) -> EvictionOutcome:
+def read_answer(reply: Reply | None, *, in_background: bool = False) -> EvictionOutcome:
     """Return the meaning of an answer; None is a success."""
     if reply is None:
         return EvictionOutcome.BACKGROUND if in_background else EvictionOutcome.EVICTED
@@ -106,7 +106,7 @@ _OF_BUDGETS: Final = frozenset(
 _PASSING: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT))
 
 
-def follow(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
+def choose_step(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
     """The step after an eviction; a refusal by admission is never bypassed."""
     match outcome:
         case EvictionOutcome.EVICTED | EvictionOutcome.GONE | EvictionOutcome.UNKNOWN:
@@ -129,7 +129,7 @@ def follow(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
             return NextStep.WITHOUT_POD
 
 
-def follow_dry_run(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
+def choose_dry_run_step(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
     """The step after a dry run of an eviction."""
     if outcome in _OF_BUDGETS:
         if state.may_violate:
@@ -139,7 +139,7 @@ def follow_dry_run(outcome: EvictionOutcome, state: EvictionState) -> NextStep:
             if outcome is EvictionOutcome.TWO_BUDGETS
             else NextStep.WITHOUT_BUDGET
         )
-    step = follow(outcome, state)
+    step = choose_step(outcome, state)
     return NextStep.NEXT if step is NextStep.BACKGROUND else step
 
 

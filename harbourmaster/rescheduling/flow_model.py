@@ -175,7 +175,7 @@ class EvictionFlow(Struct, frozen=True, kw_only=True):
         return self.plan.victims if self.is_live else ()
 
     @property
-    def accepted(self) -> frozenset[str]:
+    def accepted_uids(self) -> frozenset[str]:
         """The UIDs of the victims whose eviction was accepted; empty for a flow without a plan."""
         return self.plan.accepted if self.is_live else frozenset()
 

@@ -80,7 +80,7 @@ class EvictionBucket:
         self._tokens = float(size)
         self._at: float | None = None
 
-    def left(self, now: float) -> int:
+    def tokens_left(self, now: float) -> int:
         """Whole tokens at ``now``."""
         self._fill(now)
         # Many small fills must not lose a token to rounding.
@@ -90,7 +90,7 @@ class EvictionBucket:
         """Seconds until ``count`` tokens are there; None where the bucket never holds so many."""
         if count > self._size:
             return None
-        missing = count - self._tokens if self.left(now) < count else 0.0
+        missing = count - self._tokens if self.tokens_left(now) < count else 0.0
         return missing * self._period / self._size if missing > 0 else 0.0
 
     def take(self, count: int, now: float) -> None:
@@ -103,7 +103,7 @@ class EvictionBucket:
         self._fill(now)
         self._tokens = min(self._tokens + count, float(self._size))
 
-    def spent(self, now: float) -> float:
+    def tokens_spent(self, now: float) -> float:
         """The tokens that are missing."""
         self._fill(now)
         return self._size - self._tokens
@@ -151,13 +151,13 @@ class Budgets:
         for kind, count in self._counts(evictions, violations):
             self._buckets[kind].give_back(count, now)
 
-    def left(self, now: float) -> dict[str, int]:
+    def tokens_left(self, now: float) -> dict[str, int]:
         """Return the remaining tokens by kind, at least 0."""
-        return {kind: max(bucket.left(now), 0) for kind, bucket in self._buckets.items()}
+        return {kind: max(bucket.tokens_left(now), 0) for kind, bucket in self._buckets.items()}
 
-    def spent(self, now: float) -> dict[str, float]:
+    def tokens_spent(self, now: float) -> dict[str, float]:
         """The tokens that are missing, by kind, in whole thousandths."""
-        return {kind: round(bucket.spent(now), 3) for kind, bucket in self._buckets.items()}
+        return {kind: round(bucket.tokens_spent(now), 3) for kind, bucket in self._buckets.items()}
 
     def recall(self, spent: Mapping[str, float], age: float, now: float) -> None:
         """Take over what was missing ``age`` seconds ago."""

@@ -50,7 +50,7 @@ class RelocationNodes:
         for index, node in enumerate(self._cluster.nodes(), start=1):
             if not static_reasons(_ANYBODY, node, reserving=False):
                 present = [pod.requests for pod in self._cluster.pods_on(node.name)]
-                self._rooms.append((node, self._scale.left(node, present)))
+                self._rooms.append((node, self._scale.free_amounts(node, present)))
             if not index % _SLICE:
                 yield
 
@@ -172,7 +172,7 @@ def _candidate(
             )
             for victim in choice.victims
         ),
-        search.scorer.named(node.values, stranded),
+        search.scorer.name_values(node.values, stranded),
     )
 
 

@@ -300,7 +300,7 @@ class Scale:
         """Return the amounts of the node."""
         return tuple([node.allocatable.get(name, 0) for name in (PODS, *self.names)])
 
-    def left(self, node: Node, present: Iterable[Requests]) -> Amounts:
+    def free_amounts(self, node: Node, present: Iterable[Requests]) -> Amounts:
         """Return the amounts left beside pods with these requests; negative if overcommitted."""
         used = [self.of(requests) for requests in present]
         return without(self.allocatable(node), used)

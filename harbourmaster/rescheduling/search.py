@@ -72,7 +72,7 @@ class Scorer:
         self._salt = f"{settings.seed}/{uid}/"
         self._scale = scale
 
-    def named(self, values: Values, stranded: int | None = None) -> tuple[ScoreTerm, ...]:
+    def name_values(self, values: Values, stranded: int | None = None) -> tuple[ScoreTerm, ...]:
         """The terms in order, with the number of stranded victims if that counts."""
         terms: list[ScoreTerm] = list(zip(TERMS[self._order], values, strict=True))
         if stranded is not None:
@@ -227,7 +227,7 @@ class Search:
         if any(pod.uid in apart for pod in staying):
             return tuple(dict.fromkeys(apart.values()))
         used = [pod.requests for pod in (*staying, self._pending.pod)]
-        room = self.scale.left(node, used)
+        room = self.scale.free_amounts(node, used)
         if topology:
             rooms = topology.rooms(node)
             room += without(rooms, [topology.spread(pod) for pod in staying])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.selectors import EVERYTHING
 from harbourmaster.rescheduling import node_affinity, taints
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 ROOM: Final = "room for topology spread"
 """Named as a resource: matching pods use it."""
 NOT_NEAR: Final = "pod affinity requires other pods in its domain"
+
+
+class _PodRole(NamedTuple):
+    """The part that a pod plays; ``labels`` keeps the identity of its labels unique."""
+
+    labels: object
+    spread: tuple[int, ...]
+    """1 for each constraint for which the pod counts, else 0."""
+    is_near: bool | None
+    """Whether the affinity selects the pod; None if the labels of a namespace are unknown."""
 
 
 class Topology:
@@ -43,7 +53,7 @@ class Topology:
     ) -> None:
         self._pending = pending
         self._namespaces = namespaces
-        self._judged: dict[tuple[str, int], tuple[object, tuple[int, ...], bool | None]] = {}
+        self._roles: dict[tuple[str, int], _PodRole] = {}
         self._counts: list[dict[str, int]] = [{} for _ in pending.spread]
         self._own = Counter[tuple[str, int]]()
         """The matching pods of a node, by its name and the constraint."""
@@ -61,7 +71,7 @@ class Topology:
                 self._counts[index][value] += counted[index]
                 self._own[node.name, index] += counted[index]
             near = [(key, node.labels[key]) for key in self._keys if key in node.labels]
-            if near and self._judge(pod)[2] is not False:
+            if near and self._role(pod).is_near is not False:
                 self._existing.add(node.name)
             for domain in near if self.is_near(pod) else ():
                 self._near[domain].add(node.name)
@@ -72,12 +82,12 @@ class Topology:
 
     def spread(self, pod: Pod) -> tuple[int, ...]:
         """Return for each constraint 1 if the pod counts, else 0."""
-        judged = self._judge(pod)[1]
-        return judged if pod.deletion is None else (0,) * len(judged)
+        counted = self._role(pod).spread
+        return counted if pod.deletion is None else (0,) * len(counted)
 
     def is_near(self, pod: Pod) -> bool:
         """Whether the pod is one that the affinity requires, as long as it stays."""
-        return pod.deletion is None and self._judge(pod)[2] is True
+        return pod.deletion is None and self._role(pod).is_near is True
 
     def rooms(self, node: Node) -> tuple[int, ...]:
         """Return for each spread constraint how many matching pods may stay beside the pod.
@@ -105,7 +115,7 @@ class Topology:
         if beside or all(self._near[key, node.labels[key]] - alone for key in self._keys):
             return True
         # The first pod of a series needs no other.
-        return self._existing <= alone and self._judge(self._pending.pod)[2] is True
+        return self._existing <= alone and self._role(self._pending.pod).is_near is True
 
     def reasons(self, node: Node, present: Collection[Pod]) -> Iterator[str]:
         """Why the pod cannot run beside exactly these pods."""
@@ -115,14 +125,10 @@ class Topology:
         if not self.has_affinity(node, beside=any(map(self.is_near, present))):
             yield NOT_NEAR
 
-    def _judge(self, pod: Pod) -> tuple[object, tuple[int, ...], bool | None]:
-        """The pod's labels, by constraint whether they count, and whether the affinity selects it.
-
-        None for the latter where the labels of a namespace are unknown.
-        """
+    def _role(self, pod: Pod) -> _PodRole:
         # Pods that are alike share one object of labels, which is kept here as long as its id.
         key = pod.namespace, id(pod.labels)
-        if key not in self._judged:
+        if key not in self._roles:
             pending = self._pending
             selectors = [constraint.selector for constraint in pending.spread]
             is_own = pod.namespace == pending.pod.namespace
@@ -136,8 +142,8 @@ class Topology:
             )
             verdicts = {matches(term, pod, self._namespaces) for term in pending.affinity}
             near = None if None in verdicts else bool(verdicts)
-            self._judged[key] = (pod.labels, spread, False not in verdicts and near)
-        return self._judged[key]
+            self._roles[key] = _PodRole(pod.labels, spread, False not in verdicts and near)
+        return self._roles[key]
 
     def _find_domains(self, node: Node) -> Iterator[tuple[int, str]]:
         """The constraints for which the node counts, and its domain."""

@@ -142,7 +142,7 @@ class BudgetLedger:
         keys = [key for key in guards if key and key is not BLOCKED]
         return any(self._left[key] < keys.count(key) for key in set(keys))
 
-    def denied(self, order: Iterable[int], guards: Sequence[str]) -> set[int]:
+    def find_denied(self, order: Iterable[int], guards: Sequence[str]) -> set[int]:
         """The indexes in ``guards`` whose budget is spent, if it is spent in this order."""
         denied = set()
         spent: dict[str, int] = {}
@@ -229,7 +229,7 @@ def choose(occupancy: Occupancy, ledger: BudgetLedger, *, may_violate: bool) -> 
         beside_longs = without(room, [pod.amounts for pod in movable[:first]])
         tried: set[int] | None = None
         for order in _shares(movable, places) if is_contested else (places,):
-            denied = ledger.denied(order, guards)
+            denied = ledger.find_denied(order, guards)
             if denied == tried:
                 break
             tried = denied
@@ -246,14 +246,14 @@ def _choose_violating(
 ) -> Choice | None:
     movable = occupancy.movable
     places = range(len(movable))
-    denied = ledger.denied(reversed(places), guards)
+    denied = ledger.find_denied(reversed(places), guards)
     order = [*sorted(denied), *(i for i in places if i not in denied)]
     victims = _fewest(occupancy, places, order, occupancy.room, denied)
     budgets = _budgets(movable, guards, victims, ledger)
     # Denials depend on the order; what counts is whether all victims may be evicted.
     going = {victim.uid for victim in victims}
     leaving = [i for i in reversed(places) if movable[i].uid in going]
-    too_many = frozenset(movable[i].uid for i in ledger.denied(leaving, guards))
+    too_many = frozenset(movable[i].uid for i in ledger.find_denied(leaving, guards))
     if not too_many:
         tier = SHORTENING if any(victim.flags & SHORT for victim in victims) else 1
         return Choice(tier, victims, budgets=budgets)

@@ -8,7 +8,7 @@ import msgspec
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
-from harbourmaster.placement.decisions import Herd, decide
+from harbourmaster.placement.decisions import MoveLimits, decide
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules
@@ -151,8 +151,8 @@ def decided(app, *objects, now=NOW, rules=None, **values):
 
 def decide_all(applications, seen):
     """Decide about many in one pass, in this order; each counts for the limits of the next."""
-    herd = Herd(seen.rules)
-    return [decide(application, seen, herd) for application in applications]
+    move_limits = MoveLimits(seen.rules)
+    return [decide(application, seen, move_limits) for application in applications]
 
 
 def decided_all(apps, *objects, now=NOW, rules=None, **values):

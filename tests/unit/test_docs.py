@@ -212,7 +212,7 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
     assert named["harbourmaster_certificate_expiry_seconds"] == set(CERTIFICATE_ROLES)
     named = named_values(RESCHEDULER, "metric of the rescheduler")
     assert named["rescheduler_evictions_total"] == {outcome.value for outcome in EvictionOutcome}
-    assert named["rescheduler_budget_remaining"] == {*Budgets(EvictionLimits()).left(0.0)}
+    assert named["rescheduler_budget_remaining"] == {*Budgets(EvictionLimits()).tokens_left(0.0)}
     named = named_values(SCHEDULER, "metric of the extender")
     assert named["harbourmaster_extender_answers_total"] == {*extender.VERBS, *extender.OUTCOMES}
 

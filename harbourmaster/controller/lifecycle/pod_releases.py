@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
-from harbourmaster.gates.release import CHECKS_KEY, annotation, nudge, removal
+from harbourmaster.gates.release import CHECKS_KEY, annotation, removal, wakeup_patch
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.telemetry.logging import get_logger
@@ -82,7 +82,7 @@ class PodReleaser:
 async def annotate(client: Client, pod: Pod, added: Mapping[str, str]) -> None:
     """Add annotations to a pod that keeps waiting. Raises ApiError."""
     annotations = pod.annotations if pod.has_annotations else None
-    operations = nudge(pod.uid, annotations, added, revision=pod.resource_version)
+    operations = wakeup_patch(pod.uid, annotations, added, revision=pod.resource_version)
     await _patch(client, pod, operations)
 
 
@@ -96,7 +96,7 @@ def _release_operations(pod: Pod, added: Mapping[str, str] | None) -> Operations
     annotations = pod.annotations if pod.has_annotations else None
     options: Any = {"drop": (PARENT_KEY,), "revision": pod.resource_version}
     if pod.is_in_scheduler:
-        return nudge(pod.uid, annotations, added or {}, **options)
+        return wakeup_patch(pod.uid, annotations, added or {}, **options)
     if not pod.has_checks:
         options["drop"] += (CHECKS_KEY,)
     return removal(pod.uid, pod.gates, annotations, add=added, **options)

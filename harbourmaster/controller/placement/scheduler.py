@@ -180,7 +180,7 @@ class Scheduler(PlacementReconciler[Application]):
 
     async def _decide(self, application: Application, snapshot: TimedPass) -> float | None:
         began, since = time.perf_counter(), self._context.since()
-        decision = decide_confirmed(application, snapshot.seen, snapshot.herd, since=since)
+        decision = decide_confirmed(application, snapshot.seen, snapshot.move_limits, since=since)
         rules = self._context.settings
         status = settle(application, decision, rules, partial(record, seen=snapshot.seen))
         self._count(decision, began)
@@ -199,7 +199,7 @@ class Scheduler(PlacementReconciler[Application]):
     def _announce(self, decision: Decision, application: Application, snapshot: TimedPass) -> None:
         """Tell once in a pass that applications must leave a cluster."""
         context, namespace = self._context, application.metadata.namespace
-        key, announced = f"{namespace}/{decision.current}", snapshot.herd.announced
+        key, announced = f"{namespace}/{decision.current}", snapshot.move_limits.announced
         cluster = context.caches.clusters.store.get(key)
         if cluster is None or key in announced:
             return

@@ -22,7 +22,7 @@ from harbourmaster.controller.placement.caches import places
 from harbourmaster.evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
 from harbourmaster.placement.candidates import cloud_key, taken_over
 from harbourmaster.placement.cluster_queries import cluster_query
-from harbourmaster.placement.decisions import Herd
+from harbourmaster.placement.decisions import MoveLimits
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.provider_validation import KAFKA, PROMETHEUS, STATIC
 from harbourmaster.placement.snapshot import MetricFault, key_of, snapshot_of
@@ -328,7 +328,7 @@ class TimedPass(NamedTuple):
     """One pass, begun ``at`` some second; ``waits`` are until when namespaces wait for metrics."""
 
     seen: Pass
-    herd: Herd
+    move_limits: MoveLimits
     waits: dict[str, float]
     at: float
 
@@ -359,8 +359,8 @@ class Snapshots:
         self._world: Snapshot | None = None
         self._waits: dict[str, float] = {}
         self._snapshot: TimedPass | None = None
-        self._herd = Herd(settings)
-        self._herded = -float("inf")
+        self._move_limits = MoveLimits(settings)
+        self._limits_since = -float("inf")
         self._begun: datetime | None = None
 
     def begin(self) -> None:
@@ -378,14 +378,14 @@ class Snapshots:
         snapshot = self._snapshot
         if snapshot is not None and at - snapshot.at < LASTS:
             return snapshot
-        if at - self._herded >= self._settings.sample_interval_seconds:
+        if at - self._limits_since >= self._settings.sample_interval_seconds:
             seconds = self._settings.sample_interval_seconds
             ends = self._now() + timedelta(seconds=seconds)
-            self._herd, self._herded = Herd(self._settings, ends), at
+            self._move_limits, self._limits_since = MoveLimits(self._settings, ends), at
         if self._world is None:
             self._world, self._waits = self._build()
         seen = Pass(self._world, self._now(), self._settings, self._begun)
-        self._snapshot = TimedPass(seen, self._herd, self._waits, at)
+        self._snapshot = TimedPass(seen, self._move_limits, self._waits, at)
         return self._snapshot
 
     def _build(self) -> tuple[Snapshot, dict[str, float]]:

@@ -95,7 +95,7 @@ class ReschedulingContext:
         try:
             spent = _decode_spent(text or "{}")
         except (msgspec.DecodeError, TypeError):
-            spent = dict.fromkeys(budgets.left(0.0), math.inf)
+            spent = dict.fromkeys(budgets.tokens_left(0.0), math.inf)
         budgets.recall(spent, self.now() - spent.get(_AT, math.inf), self.clock())
 
     async def save_budgets(self) -> None:
@@ -103,7 +103,7 @@ class ReschedulingContext:
 
         What a plan then does not use is written with the next one. Raises ApiError.
         """
-        spent = {_AT: self.now(), **self.history.budgets.spent(self.clock())}
+        spent = {_AT: self.now(), **self.history.budgets.tokens_spent(self.clock())}
         name, namespace = self.lease
         with contextlib.suppress(NotFoundError):
             lease = decode_lease(await self.client.get(LEASES, name, namespace))

@@ -66,7 +66,7 @@ class FlowEndings:
         Without ``elsewhere``, the same node may be used again.
         """
         now = self._context.clock()
-        if flow.accepted:
+        if flow.accepted_uids:
             self._record_failure(flow)
         if elsewhere:
             self._flows.avoid(flow.uid, flow.node, now + SHORTLY, why)
@@ -81,7 +81,7 @@ class FlowEndings:
     def move(self, flow: EvictionFlow, why: str) -> None:
         """Avoid the node for long and plan for another one at once."""
         self._avoid_long(flow, why)
-        if flow.accepted:
+        if flow.accepted_uids:
             self._record_failure(flow)
         self._release(flow)
         self._flows.apply(flow, Abandoned(), self._context.clock(), why)
@@ -95,7 +95,7 @@ class FlowEndings:
                 flow, reasons.SUCCEEDED, f"the pod was scheduled on {node}"
             )
             context.notices.observe_binding(context.clock() - flow.first_seen)
-            if flow.accepted and node == flow.node:
+            if flow.accepted_uids and node == flow.node:
                 context.history.breaker.succeed()
         self._drop(flow, "done", "bound")
         context.history.attempts.forget(flow.uid)
@@ -124,7 +124,7 @@ class FlowEndings:
         self._flows.avoid(flow.uid, flow.node, until, why)
 
     def _give_up(self, flow: EvictionFlow, why: str) -> None:
-        if flow.accepted:
+        if flow.accepted_uids:
             self._record_failure(flow)
         self._pause(flow, why)
 

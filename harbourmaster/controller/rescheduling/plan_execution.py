@@ -16,11 +16,11 @@ from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
     EvictionState,
     NextStep,
-    follow,
-    follow_dry_run,
+    choose_dry_run_step,
+    choose_step,
     in_order,
     pause,
-    read,
+    read_answer,
 )
 from harbourmaster.rescheduling.decoding import decode_pod
 from harbourmaster.rescheduling.flow_model import (
@@ -122,7 +122,9 @@ class PlanVerifier:
         """Try the evictions of a dry run; return the answers against them, empty for none."""
         refusals = []
         for victim in candidate.victims:
-            outcome = read(await self._evictions.evict(victim, dry_run=True), in_background=False)
+            outcome = read_answer(
+                await self._evictions.evict(victim, dry_run=True), in_background=False
+            )
             self._context.notices.count_answer(outcome, candidate.tier)
             if outcome is not EvictionOutcome.EVICTED:
                 refusals.append(f"{victim.key}: {outcome.value}")
@@ -151,7 +153,7 @@ class PlanVerifier:
         """Try one eviction; None if it can succeed."""
         context, now = self._context, self._context.clock()
         reply = await self._evictions.evict(victim, dry_run=True)
-        outcome = read(reply, in_background=victim.evicts_in_background)
+        outcome = read_answer(reply, in_background=victim.evicts_in_background)
         state = EvictionState(
             tier,
             may_violate=tier >= VIOLATING and context.settings.allow_pdb_violation,
@@ -159,7 +161,7 @@ class PlanVerifier:
         )
         text = reply.message if reply is not None else outcome.value
         why = f"an eviction would be refused: {victim.key}: {text}"
-        match follow_dry_run(outcome, state):
+        match choose_dry_run_step(outcome, state):
             case NextStep.NEXT:
                 return None
             case NextStep.RETRY | NextStep.VERIFY:
@@ -224,7 +226,7 @@ class VictimEvictor:
         victims = {victim.uid: victim for victim in flow.victims}
         budgeted = {victim.uid for victim in flow.victims if victim.budget or victim.violates}
         for uid in in_order(budgeted, list(victims)):
-            if uid in flow.accepted:
+            if uid in flow.accepted_uids:
                 continue
             if not may_go_on(flow):
                 return None
@@ -255,9 +257,9 @@ class VictimEvictor:
             self._reported.add(victim.uid)
             self._context.notices.report_victim(flow, victim)
         reply = await self._evictions.evict(victim)
-        outcome = read(reply, in_background=victim.evicts_in_background)
+        outcome = read_answer(reply, in_background=victim.evicts_in_background)
         self._context.notices.count_answer(outcome, flow.plan.tier)
-        step = follow(outcome, self._eviction_state(flow, victim))
+        step = choose_step(outcome, self._eviction_state(flow, victim))
         if step is NextStep.DELETE:
             return await self._violate(flow, victim)
         if step not in _ACCEPTED and step is not NextStep.BACKGROUND:
@@ -281,8 +283,8 @@ class VictimEvictor:
     async def _shorten(self, flow: EvictionFlow, victim: Victim) -> _Result:
         """Have a terminating pod go sooner, never by an eviction (0, finding 3)."""
         reply = await self._evictions.delete(victim)
-        outcome = read(reply)
-        step = follow(outcome, self._eviction_state(flow, victim))
+        outcome = read_answer(reply)
+        step = choose_step(outcome, self._eviction_state(flow, victim))
         if step not in _ACCEPTED:
             return self._refuse(flow, victim, step, outcome, reply)
         if outcome is EvictionOutcome.EVICTED:
@@ -304,9 +306,9 @@ class VictimEvictor:
         reply = await self._evictions.mark(victim, note)
         if reply is None:
             reply = await self._evictions.delete(victim)
-        outcome = read(reply)
+        outcome = read_answer(reply)
         busy = flow.state_of(Evicting).busy
-        step = follow(outcome, EvictionState(flow.plan.tier, busy=busy))
+        step = choose_step(outcome, EvictionState(flow.plan.tier, busy=busy))
         if step in _ACCEPTED:
             if outcome is EvictionOutcome.EVICTED:
                 self._report_departure(victim, violating=True)
@@ -338,7 +340,7 @@ class VictimEvictor:
             self._flows.spare(victim.uid, now + UNEVICTABLE)
         text = reply.message if reply is not None else outcome.value
         why = f"the eviction of {victim.key} is refused: {text}"
-        if flow.accepted and step is not NextStep.WITHOUT_NODE:
+        if flow.accepted_uids and step is not NextStep.WITHOUT_NODE:
             # Others of this node may do instead, so that the evictions so far are of use.
             return VictimSpared(why)
         return PlanRefusal(flow, why, is_of_node=step is NextStep.WITHOUT_NODE)

@@ -133,7 +133,7 @@ class ReschedulingReconciler:
         if not self._is_stopping():
             return
         for flow in list(self._flows.live()):
-            if not flow.accepted:
+            if not flow.accepted_uids:
                 self._flows.drop(flow)
                 self._flows.released[flow.node, flow.uid] = None
         with contextlib.suppress(Exception):
@@ -326,7 +326,10 @@ class ReschedulingReconciler:
         )
         is_open = context.history.breaker.is_open(now) or bool(self._qualification.why_open)
         context.notices.set_totals(
-            waiting, len(self._flows.nodes()), context.history.budgets.left(now), is_open=is_open
+            waiting,
+            len(self._flows.nodes()),
+            context.history.budgets.tokens_left(now),
+            is_open=is_open,
         )
 
     def _wake(self, kind: str, name: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.controller.enforcement import decide, decode
+from harbourmaster.controller.enforcement import decide_condition, decode
 from harbourmaster.policies.enforcement import CONDITION, ENFORCEMENT_KEY, UNSUPPORTED, Known
 from helpers.delegation import hash_of
 from helpers.objects import cluster_policy
@@ -30,35 +30,42 @@ def known_of(*, is_settled):
 
 
 def test_a_policy_that_never_asked_gets_no_condition():
-    assert decide(policy_with(enforcement=""), Known(""), NOW) is None
+    assert decide_condition(policy_with(enforcement=""), Known(""), NOW) is None
 
 
 def test_a_policy_that_no_longer_asks_is_told_that_the_webhook_enforces_it():
-    decided = decide(policy_with("", status="True", reason="Enforced"), Known(""), NOW)
+    decided = decide_condition(policy_with("", status="True", reason="Enforced"), Known(""), NOW)
     assert (decided["status"], decided["reason"]) == ("False", "ModeIsWebhook")
     assert decided["lastTransitionTime"] == NOW
 
 
 def test_it_waits_for_the_webhooks_and_is_then_enforced():
-    waiting = decide(policy_with(), known_of(is_settled=False), NOW)
+    waiting = decide_condition(policy_with(), known_of(is_settled=False), NOW)
     assert (waiting["status"], waiting["reason"]) == ("False", "WaitingForWebhooks")
-    settled = decide(policy_with(), known_of(is_settled=True), NOW)
+    settled = decide_condition(policy_with(), known_of(is_settled=True), NOW)
     assert (settled["status"], settled["reason"]) == ("True", "Enforced")
     assert settled["observedGeneration"] == 3
 
 
 def test_a_controller_that_starts_again_does_not_take_it_back():
-    before = decide(policy_with(), known_of(is_settled=True), NOW)
+    before = decide_condition(policy_with(), known_of(is_settled=True), NOW)
     policy = policy_with(**before)
-    assert decide(policy, known_of(is_settled=False), NOW) is None
+    assert decide_condition(policy, known_of(is_settled=False), NOW) is None
 
 
 def test_the_time_of_the_last_transition_stays_while_the_status_does():
-    decided = decide(policy_with(status="False", reason="NotBound"), Known(UNSUPPORTED), NOW)
+    decided = decide_condition(
+        policy_with(status="False", reason="NotBound"), Known(UNSUPPORTED), NOW
+    )
     assert (decided["reason"], decided["lastTransitionTime"]) == ("Unsupported", BEFORE)
 
 
 @pytest.mark.parametrize("enforcement", ["Webhook", "APIServer", "Both"])
 def test_what_the_status_says_is_not_written_again(enforcement):
-    first = decide(policy_with(enforcement, status="Unknown"), known_of(is_settled=True), NOW)
-    assert decide(policy_with(enforcement, **first), known_of(is_settled=True), "later") is None
+    first = decide_condition(
+        policy_with(enforcement, status="Unknown"), known_of(is_settled=True), NOW
+    )
+    assert (
+        decide_condition(policy_with(enforcement, **first), known_of(is_settled=True), "later")
+        is None
+    )

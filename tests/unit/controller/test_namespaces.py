@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller.caches import decode_namespace
-from harbourmaster.controller.namespaces import agrees, decide, start
+from harbourmaster.controller.namespaces import agrees, decide_patch, start
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 
@@ -36,7 +36,7 @@ def namespace_object(**fields):
 
 
 def decide_on(value):
-    return decide(decode_namespace(json.dumps(value).encode()))
+    return decide_patch(decode_namespace(json.dumps(value).encode()))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from harbourmaster.gates.release import (
     Approval,
     may_release,
     next_checks_value,
-    nudge,
     removal,
     says_passed,
+    wakeup_patch,
 )
 
 GATE = "keptn-prechecks-gate"
@@ -82,25 +82,25 @@ def test_a_pod_that_changed_is_not_touched(changed):
         jsonpatch.apply_patch(changed, removal("u", [GATE], None))
 
 
-def apply_nudge(annotations, add, drop=()):
+def apply_wakeup(annotations, add, drop=()):
     before = pod(annotations=annotations)
-    operations = nudge("u", annotations, add, drop=drop)
+    operations = wakeup_patch("u", annotations, add, drop=drop)
     return operations and jsonpatch.apply_patch(before, operations)["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"a/b": "c"}])
-def test_a_nudge_sets_what_is_new_and_nothing_else(annotations):
-    after = apply_nudge(annotations, {"x/checks": "late"})
+def test_a_wakeup_sets_what_is_new_and_nothing_else(annotations):
+    after = apply_wakeup(annotations, {"x/checks": "late"})
     assert after == {**(annotations or {}), "x/checks": "late"}
 
 
-def test_a_nudge_takes_away_what_is_there():
-    assert apply_nudge({"a": "1", "b": "2"}, {}, ("b", "c")) == {"a": "1"}
+def test_a_wakeup_takes_away_what_is_there():
+    assert apply_wakeup({"a": "1", "b": "2"}, {}, ("b", "c")) == {"a": "1"}
 
 
-def test_what_changes_nothing_is_no_nudge():
-    assert nudge("u", {"a": "1"}, {"a": "1"}, drop=("b",)) is None
-    assert nudge("u", None, {}, drop=("b",)) is None
+def test_what_changes_nothing_wakes_nothing():
+    assert wakeup_patch("u", {"a": "1"}, {"a": "1"}, drop=("b",)) is None
+    assert wakeup_patch("u", None, {}, drop=("b",)) is None
 
 
 @pytest.mark.parametrize("annotations", [None, {}])
@@ -108,14 +108,14 @@ def test_only_a_map_that_is_written_whole_is_bound_to_what_was_seen(annotations)
     """Another client may have written the map meanwhile, for example to release the pod by hand."""
     held = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
     patches = [
-        nudge("u", annotations, {"a": "1"}, revision="7"),
+        wakeup_patch("u", annotations, {"a": "1"}, revision="7"),
         removal("u", [GATE], annotations, revision="7"),
     ]
     assert [held in patch for patch in patches] == [annotations is None] * 2
 
 
-def test_a_nudge_is_for_one_very_pod():
-    operations = nudge("other", {}, {"a": "1"})
+def test_a_wakeup_is_for_one_very_pod():
+    operations = wakeup_patch("other", {}, {"a": "1"})
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch(pod(annotations={}), operations)
 

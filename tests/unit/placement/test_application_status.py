@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decision import record
-from harbourmaster.placement.decisions import Herd, decide
+from harbourmaster.placement.decisions import MoveLimits, decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.rules import Rules
 from helpers.placing import NOW, ago, application, cluster, seen
@@ -309,12 +309,12 @@ def test_the_first_period_is_a_whole_one(scheduled):
 def test_a_failed_application_that_must_wait_to_move_is_looked_at_again():
     view = seen(cluster("a", spec={"unschedulable": True}), cluster("b"))
     view.rules = Rules(forced_moves_total=1)
-    herd = Herd(view.rules, NOW + timedelta(seconds=15))
+    move_limits = MoveLimits(view.rules, NOW + timedelta(seconds=15))
     apps = [application(name, on="a", status={"phase": "Failed"}) for name in ("one", "other")]
-    first, second = (decide(app, view, herd) for app in apps)
+    first, second = (decide(app, view, move_limits) for app in apps)
     assert first.outcome == "Moved"
     status = settle(apps[1], second, view.rules, lambda made: record(made, view))
     waits = msgspec.structs.replace(apps[1], status=status)
     assert (status.phase, scheduled_condition(waits).reason) == ("Degraded", "MoveLimited")
     assert status.scheduled_generation == 1
-    assert next_time(waits, RULES, NOW, second.until) == herd.ends
+    assert next_time(waits, RULES, NOW, second.until) == move_limits.ends

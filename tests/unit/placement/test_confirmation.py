@@ -13,7 +13,7 @@ from harbourmaster.placement.confirmation import (
     is_waiting,
 )
 from harbourmaster.placement.decision import record
-from harbourmaster.placement.decisions import Herd
+from harbourmaster.placement.decisions import MoveLimits
 from harbourmaster.placement.rules import Rules
 from helpers.placing import AB, NOW, ago, application, cluster, seen
 
@@ -32,8 +32,8 @@ def imported_application(on="a", confirmed=None, **options):
     return application(annotations=notes, **options)
 
 
-def decide_unconfirmed(app, *objects, since="", herd=None, rules=None, **values):
-    return decide_confirmed(app, seen(*objects, rules=rules, **values), herd, since=since)
+def decide_unconfirmed(app, *objects, since="", move_limits=None, rules=None, **values):
+    return decide_confirmed(app, seen(*objects, rules=rules, **values), move_limits, since=since)
 
 
 def after(app, decision):
@@ -78,8 +78,8 @@ def test_without_a_time_only_the_annotation_counts(since):
 
 
 def test_one_that_waits_is_decided_on_for_show_only():
-    app, herd = application(**OLD), Herd(Rules(moves_per_target=1))
-    decision = decide_unconfirmed(app, *AB, m=0.1, n=0.9, since=SINCE, herd=herd)
+    app, move_limits = application(**OLD), MoveLimits(Rules(moves_per_target=1))
+    decision = decide_unconfirmed(app, *AB, m=0.1, n=0.9, since=SINCE, move_limits=move_limits)
     assert (decision.outcome, decision.target) == ("NotConfirmed", None)
     assert decision.reason == (
         "it would be placed on 'b': to have it placed, run "

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.placement.decisions import Herd, decide
+from harbourmaster.placement.decisions import MoveLimits, decide
 from helpers.placing import (
     AB,
     NOW,
@@ -358,10 +358,10 @@ def test_the_limit_of_one_cluster_does_not_hold_others_and_zero_is_none():
 
 def test_one_that_is_decided_on_again_is_made_to_leave_once():
     view = seen(GONE, cluster("b"), rules={"forced_moves_per_cluster": 1})
-    herd = Herd(view.rules, NOW + timedelta(seconds=15))
+    move_limits = MoveLimits(view.rules, NOW + timedelta(seconds=15))
     first, second = (application(name, on="a") for name in ("one", "other"))
-    assert decide(first, view, herd).target
-    assert decide(first, view, herd).target
-    waits = decide(second, view, herd)
-    assert (waits.outcome, waits.until) == ("MoveLimited", herd.ends)
-    assert decide(application("new"), view, herd).outcome == "Placed"
+    assert decide(first, view, move_limits).target
+    assert decide(first, view, move_limits).target
+    waits = decide(second, view, move_limits)
+    assert (waits.outcome, waits.until) == ("MoveLimited", move_limits.ends)
+    assert decide(application("new"), view, move_limits).outcome == "Placed"

@@ -11,11 +11,11 @@ from harbourmaster.rescheduling.answers import (
     EvictionState,
     NextStep,
     Reply,
-    follow,
-    follow_dry_run,
+    choose_dry_run_step,
+    choose_step,
     in_order,
     pause,
-    read,
+    read_answer,
 )
 
 BUDGET = ("DisruptionBudget",)
@@ -52,13 +52,15 @@ TWO = "This pod has more than one PodDisruptionBudget, which the eviction subres
     ],
 )
 def test_an_answer_is_understood(reply, expected):
-    assert read(reply) is expected
+    assert read_answer(reply) is expected
 
 
 def test_an_eviction_in_the_background_is_recognised():
-    assert read(None, in_background=True) is EvictionOutcome.BACKGROUND
-    assert read(Reply(429, "TooManyRequests"), in_background=True) is EvictionOutcome.BACKGROUND
-    assert read(Reply(429, "", BUDGET), in_background=True) is EvictionOutcome.BUDGET
+    assert read_answer(None, in_background=True) is EvictionOutcome.BACKGROUND
+    assert (
+        read_answer(Reply(429, "TooManyRequests"), in_background=True) is EvictionOutcome.BACKGROUND
+    )
+    assert read_answer(Reply(429, "", BUDGET), in_background=True) is EvictionOutcome.BUDGET
 
 
 SAFE, VIOLATING = EvictionState(2), EvictionState(3, may_violate=True)
@@ -85,20 +87,20 @@ LATE, LATE_VIOLATING = EvictionState(2, refused=60), EvictionState(3, may_violat
     ],
 )
 def test_each_outcome_of_an_eviction_has_a_next_step(outcome, state, expected):
-    assert follow(outcome, state) is expected
+    assert choose_step(outcome, state) is expected
 
 
 @given(st.sampled_from(EvictionOutcome), st.integers(1, 3), st.booleans(), st.floats(0, 100))
 def test_only_budgets_are_bypassed_and_only_if_allowed(outcome, tier, may_violate, refused):
     state = EvictionState(tier, may_violate=may_violate, refused=refused)
-    if follow(outcome, state) is NextStep.DELETE:
+    if choose_step(outcome, state) is NextStep.DELETE:
         assert may_violate
         assert outcome in {
             EvictionOutcome.BUDGET,
             EvictionOutcome.UNSETTLED,
             EvictionOutcome.TWO_BUDGETS,
         }
-    assert follow_dry_run(outcome, state) is not NextStep.DELETE
+    assert choose_dry_run_step(outcome, state) is not NextStep.DELETE
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_only_budgets_are_bypassed_and_only_if_allowed(outcome, tier, may_violat
     ],
 )
 def test_each_outcome_of_a_dry_run_has_a_next_step(outcome, state, expected):
-    assert follow_dry_run(outcome, state) is expected
+    assert choose_dry_run_step(outcome, state) is expected
 
 
 def test_pauses_are_those_that_are_asked_for_or_grow():

@@ -405,7 +405,7 @@ def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 
     if step.action is Action.WAIT and step.flow.is_live:
         assert step.requeue_after is not None
         assert 0 < step.requeue_after <= 600
-    assert step.flow.accepted == flow(state).accepted or not step.flow.is_live
+    assert step.flow.accepted_uids == flow(state).accepted_uids or not step.flow.is_live
     # To look again at the same moment changes nothing more.
     if step.action is Action.WAIT:
         again = advance(step.flow, seen, now, TIMES)

@@ -22,11 +22,11 @@ from harbourmaster.rescheduling.limits import (
 def test_a_bucket_is_full_first_and_fills_evenly():
     bucket = EvictionBucket(6, 60)
     bucket.take(6, 0)
-    assert bucket.left(0) == 0
+    assert bucket.tokens_left(0) == 0
     assert bucket.wait(2, 0) == 20
-    assert bucket.left(19.9) == 1
+    assert bucket.tokens_left(19.9) == 1
     assert bucket.wait(2, 20) == 0
-    assert bucket.left(1000) == 6
+    assert bucket.tokens_left(1000) == 6
 
 
 def test_more_tokens_than_the_size_are_never_available():
@@ -43,7 +43,7 @@ def test_no_more_is_done_in_any_period_than_twice_a_bucket(steps):
         if bucket.wait(count, now) == 0:
             bucket.take(count, now)
             taken.append((now, count))
-        assert 0 <= bucket.left(now) <= 5
+        assert 0 <= bucket.tokens_left(now) <= 5
     for begin, _ in taken:
         assert sum(n for at, n in taken if begin <= at < begin + 60) <= 10
 
@@ -51,15 +51,15 @@ def test_no_more_is_done_in_any_period_than_twice_a_bucket(steps):
 def test_a_clock_that_goes_back_gives_nothing():
     bucket = EvictionBucket(6, 60)
     bucket.take(6, 100)
-    assert bucket.left(40) == 0
-    assert bucket.left(100) == 0
+    assert bucket.tokens_left(40) == 0
+    assert bucket.tokens_left(100) == 0
 
 
 def test_a_plan_takes_all_of_every_kind_or_waits():
     budgets = Budgets(EvictionLimits(evictions_per_minute=4, pdb_violations_per_hour=1))
     assert budgets.wait(4, 1, 0) == 0
     budgets.take(4, 1, 0)
-    assert budgets.left(0)[EVICTIONS_PER_MINUTE] == 0
+    assert budgets.tokens_left(0)[EVICTIONS_PER_MINUTE] == 0
     assert budgets.wait(1, 0, 0) == 15
     assert budgets.wait(0, 1, 0) == 3600
     assert budgets.wait(1, 2, 0) is None
