@@ -1,4 +1,4 @@
-"""The real API server answers as the one in memory does (tests/unit/kube/test_api_script.py)."""
+"""The real API server answers as the one in memory does (tests/unit/kube/test_client.py)."""
 
 from __future__ import annotations
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import trustme
+import watchfiles
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure, load
-from harbourmaster.certs.watch import keep_current, next_renewal, wait_for
+from harbourmaster.certs.watch import changes_in, keep_current, next_renewal, wait_for
 from helpers.patience import PATIENCE
 from helpers.tasks import background
 
@@ -353,3 +356,24 @@ async def test_a_directory_with_all_of_a_secret_is_only_read(tmp_path):
         ensure(tmp_path, NAMES, late)
         assert (await soon(log.changes)).not_after > bundle.not_after
         assert holder.bundle.names == frozenset(NAMES)
+
+
+@pytest.fixture(params=["watches", "none left"])
+def _watches(request, monkeypatch):
+    async def awatch(*folders, force_polling, **options):
+        if request.param == "none left" and not force_polling:
+            raise WatchfilesRustInternalError("Too many open files (os error 24)")
+        async for change in watchfiles.awatch(*folders, force_polling=force_polling, **options):
+            yield change
+
+    monkeypatch.setattr("harbourmaster.certs.watch.awatch", awatch)
+
+
+@pytest.mark.usefixtures("_watches")
+async def test_a_change_is_seen(tmp_path):
+    async with aclosing(changes_in(tmp_path, debounce=10)) as changes, asyncio.timeout(PATIENCE):
+        change = asyncio.ensure_future(anext(changes))
+        # The watch begins with the first step.
+        await asyncio.sleep(0)
+        (tmp_path / "new").write_text("a")
+        assert {path for _, path in await change} == {str(tmp_path / "new")}

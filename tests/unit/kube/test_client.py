@@ -19,6 +19,8 @@ from harbourmaster.kube.errors import (
     ForbiddenError,
     NotFoundError,
 )
+from helpers.api_script import differences
+from helpers.fake_api import FakeApi
 
 
 class Metadata(msgspec.Struct):
@@ -252,3 +254,8 @@ async def test_what_echoes_our_token_is_not_quoted_with_it(api, kind, status):
         with pytest.raises(ApiError, match=r"Bearer \*\*\*") as raised:
             await client.list(SECRETS)
     assert "hush" not in str(raised.value)
+
+
+async def test_it_answers_the_script():
+    async with FakeApi(rules=True) as api, api.client() as client:
+        assert await differences(client, "default") == []

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from harbourmaster.serving.limits import HEARTBEAT, Limits
+from harbourmaster.serving.limits import HEARTBEAT, Heartbeat, Limits
 from harbourmaster.serving.readiness import Readiness, health_app
 from harbourmaster.serving.responses import Refusal
 from harbourmaster.telemetry.metrics import create_metrics
 from helpers.raw_http import Echo, post, post_chunked
 
-# Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow
 
 
@@ -145,3 +144,30 @@ async def test_s5_many_bodies_at_the_limit_stay_within_the_bytes_in_flight(
     assert 1 <= statuses.count(200) <= at_once
     assert echo.most_bytes <= size * at_once
     assert echo.limits.bytes_in_flight == 0
+
+
+async def test_each_beat_tells_how_late_it_was():
+    lags, twice = [], asyncio.Event()
+
+    def note(lag):
+        lags.append(lag)
+        if len(lags) == 2:
+            twice.set()
+
+    heartbeat = Heartbeat(0.01, note)
+    heartbeat.start()
+    time.sleep(0.2)  # noqa: ASYNC251 - the fault itself
+    await twice.wait()
+    heartbeat.stop()
+    assert min(lags) >= 0
+    assert max(lags) > 0.15
+
+
+async def test_after_the_stop_nothing_is_told():
+    lags = []
+    heartbeat = Heartbeat(0.01, lags.append)
+    heartbeat.start()
+    heartbeat.stop()
+    heartbeat.stop()
+    await asyncio.sleep(0.03)
+    assert lags == []
