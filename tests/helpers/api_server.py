@@ -5,15 +5,15 @@ It has no network: ``fake_api`` serves it over HTTP, ``simulation.connection`` i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource
-from helpers.fake_store import Objects, StatusError, encode, partial, status
-from helpers.fake_watch import CLOSE, TEAR, Watch
+from helpers.fake_store import Objects, StatusError, encode, partial, selected, status
 
 KNOWN = [variable for variable in vars(resources).values() if isinstance(variable, Resource)]
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -126,7 +126,7 @@ class ApiServer:
             watch.tell(change)
 
     def answer(self, seen):
-        """The answer to a request (``fake_faults.Seen``): an Answer, or a Watch that has begun."""
+        """The answer to a request (``fake_api.Seen``): an Answer, or a Watch that has begun."""
         try:
             self._authenticate(seen)
             if seen.path == "/version":
@@ -240,3 +240,53 @@ def _wants_partial(seen):
 
 def _whole(value, code=200):
     return Answer(code, encode(value))
+
+
+CLOSE, TEAR = object(), object()
+
+
+class Watch:
+    """One open watch; what it is to be sent, in order."""
+
+    def __init__(self, resource, namespace, query, shape):
+        self.resource, self.namespace, self.query, self.shape = resource, namespace, query, shape
+        self.queue = asyncio.Queue()
+
+    def tell(self, change):
+        if change.resource == self.resource:
+            event = change.event(self.query, self.namespace)
+            if event is not None:
+                self.send(*event)
+
+    def send(self, kind, obj):
+        obj = self.shape(obj) if kind not in {"BOOKMARK", "ERROR"} else obj
+        self.queue.put_nowait(encode({"type": kind, "object": obj}) + b"\n")
+
+    def bookmark(self, version, **annotations):
+        if self.query.get("allowWatchBookmarks") == "true":
+            metadata: dict[str, Any] = {"resourceVersion": str(version), "creationTimestamp": None}
+            if annotations:
+                metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+            kind, version = self.resource.kind, self.resource.api_version
+            self.send("BOOKMARK", {"kind": kind, "apiVersion": version, "metadata": metadata})
+
+    def begin(self, objects, *, streaming_lists):
+        """Queue what is owed before anything new. Raises StatusError."""
+        version = self.query.get("resourceVersion", "")
+        initial = self.query.get("sendInitialEvents") == "true"
+        if initial and not streaming_lists:
+            raise StatusError(422, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden")
+        if initial or version in {"", "0"}:
+            for _, obj in sorted(objects.all(self.resource).items()):
+                if selected(obj, self.query, self.namespace):
+                    self.send("ADDED", obj)
+            if initial:
+                self.bookmark(objects.version, end=True)
+        elif int(version) < objects.compacted:
+            gone = f"too old resource version: {version} ({objects.compacted})"
+            self.send("ERROR", status(410, gone, "Expired"))
+            self.queue.put_nowait(CLOSE)
+        else:
+            for change in objects.history:
+                if change.version > int(version):
+                    self.tell(change)

@@ -9,7 +9,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
 from harbourmaster.kube.transport import Transport
 from helpers.api_server import verb_of
-from helpers.fake_faults import Seen
+from helpers.fake_api import Seen
 
 CONNECTION = Connection(server="http://simulated", source="the simulation")
 

@@ -17,7 +17,7 @@ from helpers.certificates import strict_client
 from helpers.fake_api import FakeApi
 from helpers.objects import body, policy, workload
 from helpers.oracles import NODE_REQUIRED
-from helpers.processes import Logged
+from helpers.processes import KUBECONFIG, Logged
 from helpers.raw_http import Connection, post
 from helpers.server import QUICKLY, is_behind
 
@@ -67,20 +67,7 @@ class Webhook(Logged):
     def __init__(self, directory, api):
         ensure(directory, ("localhost",), datetime.now(UTC))
         kubeconfig = directory / "kubeconfig"
-        cluster = {"name": "x", "cluster": {"server": api.url}}
-        user, context = {"name": "x", "user": {}}, {"cluster": "x", "user": "x"}
-        kubeconfig.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "x",
-                    "contexts": [{"name": "x", "context": context}],
-                    "clusters": [cluster],
-                    "users": [user],
-                }
-            )
-        )
+        kubeconfig.write_text(KUBECONFIG.format(port=api.port))
         command = [Path(sys.executable).with_name("harbourmaster"), "webhook"]
         command += [f"--kubeconfig={kubeconfig}", f"--cert-dir={directory}", *QUICKLY]
         super().__init__([*command, "--gating=schedulingGates"], "serving")

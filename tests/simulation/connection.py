@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import aiohttp
 import msgspec
 
-from helpers.api_server import Answer
+from helpers.api_server import CLOSE, TEAR, Answer
 from helpers.fake_store import encode, status
-from helpers.fake_watch import CLOSE, TEAR
 from helpers.in_process import InProcessClient, Response
 
 WRITES = {"create", "update", "patch", "delete"}

@@ -15,18 +15,10 @@ from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.webhook.process import _Process, run
 from harbourmaster.webhook.settings import WebhookSettings
 from helpers.patience import PATIENCE
+from helpers.processes import KUBECONFIG
 
 VERSION = "^/version$"
 NAMESPACES = "^/api/v1/namespaces$"
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: x
-contexts: [{name: x, context: {cluster: x, user: x}}]
-clusters: [{name: x, cluster: {server: "http://127.0.0.1:9"}}]
-users: [{name: x, user: {}}]
-"""
 
 
 @pytest.fixture
@@ -51,7 +43,7 @@ def started(monkeypatch, capsys, tmp_path):
     )
     monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
     ensure(tmp_path / "certs", ("localhost",), datetime.now(UTC))
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(port=9))
 
     def start(*flags):
         given = (f"--kubeconfig={tmp_path}/kubeconfig", f"--cert-dir={tmp_path}/certs")
