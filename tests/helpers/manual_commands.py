@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from pathlib import Path
 from typing import NamedTuple
+
+from harbourmaster.serving.options import add_settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -23,6 +26,7 @@ BLOCK = re.compile(
     r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
+SETTING = re.compile(r"^ +(--[a-z-]+) \S+.*?\[([A-Za-z.]+): ([^]]*)\]$", re.MULTILINE)
 ALONE = 'eval "$(harbourmaster local up --dir /tmp/harbour)"'
 GIVEN = {
     "docs/howto/deploying.md": ALONE,
@@ -159,3 +163,12 @@ def script(page):
         else:
             parts.append(block.text)
     return "\n".join(parts)
+
+
+def settings_of(settings):
+    """The key, flag and default of each setting, as ``--help`` shows them."""
+    parser = argparse.ArgumentParser(
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=200, width=1000)
+    )
+    add_settings(parser, settings)
+    return {(key, flag, default) for flag, key, default in SETTING.findall(parser.format_help())}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 
 import pytest
@@ -10,17 +9,15 @@ import yaml
 
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.providers import errors
-from harbourmaster.serving.options import add_settings
 from harbourmaster.webhook.settings import Settings, WebhookSettings
 from helpers.command import parsers
-from helpers.manual_commands import PAGES, ROOT
+from helpers.manual_commands import PAGES, ROOT, settings_of
 from manual.families import FAMILIES, labels_of, shown_name
 
 SOURCES = ("certs", "deploy", "harbourmaster", "playground", "policies", "webhook")
 # Those pages describe what others do.
 OURS = [page for page in PAGES if page.parent.name != "internals"]
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-SETTING = re.compile(r"^ +(--[a-z-]+) \S+.*?\[([A-Za-z.]+): [^]]*\]$", re.MULTILINE)
 WORD = re.compile(r"(?<![\w/.=-])([a-z]+(?:[A-Z][a-z0-9]*)+|[A-Z][a-z]+(?:[A-Z][a-z]+)+)\b")
 FLAG = re.compile(r"^--[a-z][a-z-]+")
 METRIC = re.compile(r"\b(?:harbourmaster|rescheduler|keptn|kupid)_[a-z_]+[a-z]\b(?!-)")
@@ -72,18 +69,8 @@ def known_words():
 @pytest.fixture(scope="module")
 def settings():
     """The keys of all settings, and their flags."""
-    keys, flags = set(), set()
-    for process_settings in (Settings, WebhookSettings, ControllerSettings):
-        parser = argparse.ArgumentParser(
-            formatter_class=lambda prog: argparse.HelpFormatter(
-                prog, max_help_position=200, width=1000
-            )
-        )
-        add_settings(parser, process_settings)
-        pairs = SETTING.findall(parser.format_help())
-        flags |= {flag for flag, _ in pairs}
-        keys |= {key for _, key in pairs}
-    return keys, flags
+    every = set().union(*map(settings_of, (Settings, WebhookSettings, ControllerSettings)))
+    return {key for key, _, _ in every}, {flag for _, flag, _ in every}
 
 
 def test_words_that_the_manual_marks_as_code_are_in_the_code(known_words):

@@ -172,21 +172,16 @@ def test_render_diff_shows_only_what_changes(tmp_path, policies, capsys):
 
 
 @pytest.mark.parametrize(
-    ("manifest", "says"),
+    "manifest",
     [
-        (
-            {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"},
-            (
-                "kind: Kustomization is not an object of a cluster: give the output of kubectl "
-                "kustomize"
-            ),
-        ),
-        ({"kind": "Pod"}, "apiVersion: required"),
-        ({"apiVersion": "v1", "resources": []}, "kind: required"),
+        {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"},
+        {"kind": "Pod"},
+        {"apiVersion": "v1", "resources": []},
     ],
+    ids=json.dumps,
 )
 def test_render_passes_nothing_through_that_no_cluster_can_create(
-    tmp_path, policies, capsys, manifest, says
+    tmp_path, policies, capsys, manifest, assert_golden
 ):
     file = tmp_path / "w.yaml"
     file.write_text(yaml.safe_dump_all([manifest, workload()]))
@@ -194,7 +189,7 @@ def test_render_passes_nothing_through_that_no_cluster_can_create(
     printed = capsys.readouterr()
     (rendered,) = yaml.safe_load_all(printed.out)
     assert rendered["kind"] == "Deployment"
-    assert printed.err == f"{file}, document 1: {says}\n"
+    assert_golden(printed.err.replace(str(file), "w.yaml"))
 
 
 def test_a_kustomization_of_flux_is_an_object_like_others(tmp_path, policies, capsys):
@@ -285,56 +280,34 @@ def test_a_recorded_policy_may_have_fields_that_are_unknown():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "words",
     [
-        (["review", "--policies", "absent"], "harbourmaster: absent: no such file or directory"),
-        (
-            ["review", "--policies", ".", "absent.json"],
-            "harbourmaster: absent.json: No such file or directory",
-        ),
-        (["render", "--policies", ".", "-f", "absent"], "absent: no such file or directory"),
-        (["why", "-f", "absent", "--policies", "."], "absent: no such file or directory"),
-        (["import", "krake", "absent"], "absent: no such file or directory"),
-        (["preview", "-f", "absent", "--dump", "x"], "absent: no such file or directory"),
-        (
-            ["review", "--policies", ".", "--on-required-affinity-conflict", "or"],
-            "--on-required-affinity-conflict: invalid enum value 'or', expected and|skip",
-        ),
-        (
-            ["serve", "--policies", ".", "--port", "99999"],
-            "--port: expected integer <= 65535",
-        ),
-        (["serve", "--policies", ".", "--config", "absent"], "absent: cannot be read"),
-        (
-            ["serve", "--policies", ".", "--client-ca", "ca.crt", "--try", "review.json"],
-            "--try sends no client certificate",
-        ),
+        "review --policies absent",
+        "review --policies . absent.json",
+        "render --policies . -f absent",
+        "why -f absent --policies .",
+        "import krake absent",
+        "preview -f absent --dump x",
+        "review --policies . --on-required-affinity-conflict or",
+        "serve --policies . --port 99999",
+        "serve --policies . --config absent",
+        "serve --policies . --client-ca ca.crt --try review.json",
     ],
 )
-def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, says):
+def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, assert_golden):
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert main(words.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
+    assert_golden(line)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("nope: 1", "nope: unknown field"),
-        ("server: {nope: 1}", "server.nope: unknown field"),
-        ("server: {port: x}", "server.port: expected integer, got string"),
-        ("[1]", "expected an object"),
-        ("{", "line 2, column 1"),
-    ],
-)
-def test_a_bad_settings_file_names_the_key(tmp_path, capsys, text, says):
+@pytest.mark.parametrize("text", ["nope: 1", "server: {nope: 1}", "server: {port: x}", "[1]", "{"])
+def test_a_bad_settings_file_names_the_key(tmp_path, capsys, text, assert_golden):
     config = tmp_path / "settings.yaml"
     config.write_text(text)
     assert main(["serve", "--policies", str(tmp_path), "--config", str(config)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"harbourmaster: {config}: ")
-    assert says in line
+    assert_golden(line.replace(str(config), "settings.yaml"))
 
 
 OFFLINE = {
