@@ -5,6 +5,11 @@ from __future__ import annotations
 NAMESPACE = "shop"
 
 
+def essence(section):
+    """What a section says in JSON, without its details."""
+    return {key: section[key] for key in ("state", "code", "summary", "next")}
+
+
 def pod(name="cart-1", owner=None, labels=None, **spec):
     metadata = {
         "name": name,
