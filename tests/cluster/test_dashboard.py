@@ -75,22 +75,6 @@ async def test_wrong_tokens_from_one_address_keep_nobody_out(place):
     assert set(await asyncio.gather(*guessing)) == {401}
 
 
-async def test_who_may_list_nothing_is_told_what_to_ask_for(place, spaces):
-    _, token = place.person()
-    async with place.pages(token) as pages:
-        for path in LISTS:
-            answer = await pages.get(path)
-            assert answer.status == 403
-            # Plain text with one command for each scope.
-            commands = answer.text.count("kubectl create")
-            assert len(answer.text.splitlines()) == commands
-            assert "Missing permission: list" in answer.text
-            assert spaces[0] not in answer.text
-        answer = await pages.get(f"/applications/{spaces[0]}/of-{spaces[0]}")
-        assert answer.status == 403
-        assert (await pages.get("/stream?view=gates")).status == 403
-
-
 @pytest.mark.claim("D3")
 async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces):
     mine, foreign = spaces
@@ -152,17 +136,6 @@ async def test_a_token_whose_account_is_deleted_opens_nothing_any_more(place, sp
         await pages.until("/gates", shows(f"of-{spaces[0]}"))
         place.kubectl("delete", "serviceaccount", name, f"--namespace={PEOPLE}")
         await pages.until("/gates", lambda answer: answer.status == 401)
-
-
-async def test_an_open_stream_ends_with_the_right_to_it(place, spaces):
-    name, token = place.person(spaces[0])
-    async with place.pages(token) as pages:
-        await pages.until("/gates", shows(f"of-{spaces[0]}"))
-        async with pages.session.get("/stream?view=gates") as stream:
-            assert stream.status == 200
-            place.revoke(name, spaces[0])
-            async with asyncio.timeout(PATIENCE):
-                assert b"event: end" in await stream.read()
 
 
 async def test_a_person_logs_in_and_sees_a_pod_come_and_go_without_a_reload(place, browser):

@@ -51,3 +51,9 @@ def registration(**entry):
     rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
     webhook = {"name": "pods.harbourmaster.dev", "rules": [rule], **entry}
     return {"metadata": {"name": "harbourmaster"}, "webhooks": [webhook]}
+
+
+def shown(section):
+    """The lines of a section, the first with its state and code."""
+    lines = [f"{'  ' * line.depth}{line.label} {line.text}" for line in section.lines]
+    return [f"{section.state} {section.code}: {section.summary}", *lines]

@@ -9,6 +9,7 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import checks
+from helpers.explained import shown
 from helpers.gated import CREATED, PROD, deployment, keptn, owned, pod
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
@@ -42,46 +43,34 @@ async def test_a_pod_with_a_check_and_one_that_asks_for_none_have_nothing_to_tel
     assert await ask(pod(annotations=TYPO), opt_in="disabled") is None
 
 
-async def test_the_opt_in_of_the_namespace_is_told(ask):
-    section = await ask(pod(), opt_in="true")
-    assert section.state == "fault"
-    assert f'annotation {OPT_IN} is "true": kubectl annotate --overwrite ' in section.summary
+async def test_the_opt_in_of_the_namespace_is_told(ask, assert_golden):
+    assert_golden(shown(await ask(pod(), opt_in="true")))
 
 
-async def test_mistakes_of_a_pod_and_of_its_owners_are_told_and_copies_are_not(ask):
+async def test_mistakes_of_a_pod_and_of_its_owners_are_told_and_copies_are_not(ask, assert_golden):
     above = [("ReplicaSet", deployment(annotations=TYPO)), ("Deployment", deployment("web"))]
     assert (await ask(pod(), owners=above)).state == "note"
     above[1] = ("Deployment", deployment("web", annotations=TYPO))
     section = await ask(pod(annotations=keptn(post_deployment_tasks=" , ")), owners=above)
-    assert section.summary.startswith('key "keptn.sh/post-deployment-tasks" names no check')
-    (line,) = section.lines
-    assert "metadata.annotations of Deployment prod/web: did you mean" in line.text
+    assert_golden(shown(section))
     assert len(section.detail.mistakes) == 2
 
 
-async def test_a_pod_that_is_never_checked_is_told(ask):
-    section = await ask(pod(owners=[owned("Job", "once", "j-1", "batch/v1")]))
-    assert section.summary.startswith("pods of the kind Job are never checked")
-    section = await ask(workload(keptn()), "Job")
-    assert section.summary.startswith("pods of the kind Job are never checked: spec.template")
+async def test_a_pod_that_is_never_checked_is_told(ask, assert_golden):
+    once = pod(owners=[owned("Job", "once", "j-1", "batch/v1")])
+    assert_golden([*shown(await ask(once)), *shown(await ask(workload(keptn()), "Job"))])
 
 
-async def test_a_workload_is_told_of_its_template_and_of_having_no_checks(ask):
-    section = await ask(workload({**keptn(), **TYPO}), "Deployment")
-    assert "spec.template.metadata.annotations: did you mean" in section.summary
-    section = await ask(workload(keptn()), "Deployment")
-    assert (section.state, section.summary) == (
-        "note",
-        "no checks: workload waiter names no task and no evaluation",
-    )
+async def test_a_workload_is_told_of_its_template_and_of_having_no_checks(ask, assert_golden):
+    mistyped = await ask(workload({**keptn(), **TYPO}), "Deployment")
+    assert_golden([*shown(mistyped), *shown(await ask(workload(keptn()), "Deployment"))])
     inherited = deployment("cart", annotations=keptn(pre_deployment_tasks="a"))
     assert await ask(inherited, "Deployment") is None
 
 
-async def test_a_target_that_cannot_be_parsed_is_told(ask):
+async def test_a_target_that_cannot_be_parsed_is_told(ask, assert_golden):
     objective = {"keptnMetricRef": {"name": "load"}, "evaluationTarget": "about 5"}
     obj = {"metadata": {"name": "ready"}, "spec": {"objectives": [objective]}}
-    section = await ask(obj, "KeptnEvaluationDefinition")
-    assert "spec.objectives[0].evaluationTarget" in section.summary
+    assert_golden(shown(await ask(obj, "KeptnEvaluationDefinition")))
     objective["evaluationTarget"] = ">5"
     assert await ask(obj, "KeptnEvaluationDefinition") is None

@@ -26,6 +26,7 @@ from harbourmaster.cli.why.model import Report, Subject, WhyContext
 from harbourmaster.cli.why.render import step_of
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import ManifestOwner
+from helpers.explained import shown
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.lifecycle_objects import owners
 from helpers.rescheduling.objects import RESERVATIONS, node
@@ -83,12 +84,6 @@ def evaluating(**item):
 
 def text(section):
     return "\n".join(f"{line.label} {line.text}" for line in section.lines)
-
-
-def shown(section):
-    """The lines of a section, the first with its state and code."""
-    lines = [f"{'  ' * line.depth}{line.label} {line.text}" for line in section.lines]
-    return [f"{section.state} {section.code}: {section.summary}", *lines]
 
 
 def named(name, spec, status=None, namespace=PROD):
