@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
 from harbourmaster.cli.live.cluster import greet
-from harbourmaster.cli.live.reader import on_missing_kind, on_unread, right_of, run_together
+from harbourmaster.cli.live.reader import on_missing_kind, on_unread, permission_of, run_together
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
 from harbourmaster.telemetry.text import reason
 
@@ -47,30 +48,20 @@ class Check(NamedTuple):
     fine: str
 
 
-def fault(subject: str, text: str, remedy: str) -> Finding:
-    """Make a finding about something that does not work."""
-    return Finding("", "fault", subject, text, remedy)
-
-
-def warning(subject: str, text: str, remedy: str) -> Finding:
-    """Make a finding about something that may soon fail or behave differently than intended."""
-    return Finding("", "warning", subject, text, remedy)
+fault: Final = partial(Finding, "", "fault")
+"""Makes a finding about something that does not work."""
+warning: Final = partial(Finding, "", "warning")
+"""Makes a finding about something that may soon fail or behave differently than intended."""
+note: Final = partial(Finding, "", "note")
+"""Makes a finding that is worth knowing."""
+unknown: Final = partial(Finding, "", "unknown")
+"""Makes a finding about something that could not be read."""
 
 
 def mistake(subject: str, line: str) -> Finding:
     """A warning from one line that ends with what to do, after the last colon."""
     text, _, remedy = line.rpartition(": ")
     return warning(subject, text, remedy)
-
-
-def note(subject: str, text: str, remedy: str = "") -> Finding:
-    """Make a finding that is worth knowing."""
-    return Finding("", "note", subject, text, remedy)
-
-
-def unknown(subject: str, text: str, remedy: str) -> Finding:
-    """Make a finding about something that could not be read."""
-    return Finding("", "unknown", subject, text, remedy)
 
 
 def ok(text: str) -> Finding:
@@ -108,8 +99,8 @@ async def _run_check(check: Check, installation: Installation) -> list[Finding]:
         raise
     except ForbiddenError as error:
         remedy = "ask for this permission, or use an administrator's --context"
-        if right := right_of(error).replace(" in namespace", " --namespace"):
-            remedy = f"{remedy}: kubectl auth can-i {right}{'' if '--' in right else ' -A'}"
+        if missing := permission_of(error).replace(" in namespace", " --namespace"):
+            remedy = f"{remedy}: kubectl auth can-i {missing}{'' if '--' in missing else ' -A'}"
         findings.append(unknown("you", f"missing permission: {error.message}", remedy))
     except (TimeoutError, UnreachableError) as error:
         # This raises if the API server does not answer at all.

@@ -6,7 +6,7 @@ NAMESPACE = "shop"
 
 
 def essence(section):
-    """What a section says in JSON, without its details."""
+    """Return a section of the JSON output without its details."""
     return {key: section[key] for key in ("state", "code", "summary", "next")}
 
 

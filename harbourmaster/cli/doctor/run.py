@@ -17,7 +17,7 @@ from harbourmaster.cli.batches import plural
 from harbourmaster.cli.diagnosis import Finding, run_checks
 from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.doctor.checks.installation import missing_installation
-from harbourmaster.cli.doctor.checks.rights import OWN, missing_own_rights
+from harbourmaster.cli.doctor.checks.permissions import OWN, missing_own_permissions
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -105,7 +105,7 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
 async def _first(installation: Installation) -> Finding | None:
     """The only finding if Harbourmaster is not installed; None if it is."""
     try:
-        lacking = await missing_own_rights(installation)
+        lacking = await missing_own_permissions(installation)
     except ApiError as error:
         raise_unusable(error)
         lacking = []

@@ -288,12 +288,12 @@ def read_error(error: ApiError, what: str) -> str:
 def cause(error: ApiError) -> str:
     """Why a call failed, in one line; of a missing permission only its verb and resource."""
     if isinstance(error, ForbiddenError):
-        return f"missing permission to {right_of(error) or f'read it ({error.message})'}"
+        return f"missing permission to {permission_of(error) or f'read it ({error.message})'}"
     return str(error)
 
 
-def right_of(error: ForbiddenError) -> str:
-    """The missing right: verb, resource and namespace; empty where the text is not as usual."""
+def permission_of(error: ForbiddenError) -> str:
+    """The missing permission: verb, resource and namespace; empty where the text is not usual."""
     match = _FORBIDDEN.search(error.message)
     if match is None:
         return ""

@@ -23,9 +23,9 @@ from harbourmaster.api.resources import (
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.cli.diagnosis import Finding, sort_findings
 from harbourmaster.cli.doctor import run as doctor
-from harbourmaster.cli.doctor.checks import CHECKS, rights
+from harbourmaster.cli.doctor.checks import CHECKS, permissions
 from harbourmaster.cli.doctor.checks.features import add_on
-from harbourmaster.cli.doctor.checks.rights import required_rights
+from harbourmaster.cli.doctor.checks.permissions import required_permissions
 from harbourmaster.cli.doctor.run import DoctorReport, NoPermissionError, diagnose, lines, summary
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings as judge
@@ -249,7 +249,7 @@ async def test_an_api_server_that_fails_is_reported_by_the_checks(cluster, broke
 
 
 async def test_without_manifests_rights_are_not_seen(cluster, monkeypatch, tmp_path):
-    monkeypatch.setattr(rights, "DEPLOY", tmp_path)
+    monkeypatch.setattr(permissions, "DEPLOY", tmp_path)
     assert ("rights", "unknown") in {line[:2] for line in told(await examined(cluster))}
 
 
@@ -299,7 +299,7 @@ async def test_an_api_server_that_goes_away_ends_it(cluster):
 
 
 def test_rights_are_those_of_the_manifests():
-    result = required_rights(ControllerSettings(), "elsewhere")
+    result = required_permissions(ControllerSettings(), "elsewhere")
     said = {(missing.account, str(missing), missing.namespace) for missing in result}
     assert (CONTROLLER, "patch pods", "") in said
     assert (WEBHOOK, "watch namespaces", "") in said
@@ -321,16 +321,16 @@ def test_rights_are_those_of_the_manifests():
     ],
 )
 def test_rights_follow_the_settings(settings, right):
-    without = set(map(str, required_rights(ControllerSettings(), HOME)))
+    without = set(map(str, required_permissions(ControllerSettings(), HOME)))
     changed = msgspec.convert(settings, ControllerSettings)
-    rights = set(map(str, required_rights(changed, HOME)))
+    rights = set(map(str, required_permissions(changed, HOME)))
     assert without < rights
     assert any(name.startswith(right.split("/")[0]) for name in rights - without)
 
 
 def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
-    ours = set(map(str, required_rights(ControllerSettings(), HOME)))
-    theirs = set(map(str, required_rights(ControllerSettings(register_webhooks=False), HOME)))
+    ours = set(map(str, required_permissions(ControllerSettings(), HOME)))
+    theirs = set(map(str, required_permissions(ControllerSettings(register_webhooks=False), HOME)))
     assert {our for our in ours - theirs if "mutatingwebhook" in our}
     assert not {their for their in theirs if "mutatingwebhook" in their}
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.dashboard.pages import (
@@ -54,16 +55,13 @@ async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
     assert all(tally.is_off and tally.is_refused for tally in page.tallies)
 
 
-async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(stores):
+async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(
+    stores, assert_golden
+):
     stores.app("shop", "cart", 0)
     stores.app("shop", "ledger", 2)
     page = applications.applications(await stores.world(), ALL, PageQuery(), NOW)
-    failed, done = page.listing.rows
-    assert (failed.name, failed.state.word, failed.state.tone) == ("ledger", "Failed", "bad")
-    assert failed.phase == "Pre-deployment evaluations"
-    assert [state.tone for _, state in failed.steps][:3] == ["good", "bad", "idle"]
-    assert (done.name, done.took, done.finished, done.workloads) == ("cart", "1 m 30 s", 2, 2)
-    assert [(part.label, part.count) for part in page.parts] == [("failed", 1), ("succeeded", 1)]
+    assert_golden(to_builtins(page))
     only = applications.applications(await stores.world(), ALL, PageQuery(state="Failed"), NOW)
     assert [row.name for row in only.listing.rows] == ["ledger"]
 
@@ -98,21 +96,12 @@ async def test_times_that_are_none_make_no_bars(stores):
     assert page.shown.took == ""
 
 
-async def test_the_failing_check_has_its_value_threshold_and_message(stores):
+async def test_the_failing_check_has_its_value_threshold_and_message(stores, assert_golden):
     stores.app("shop", "cart", 2)
     page = application(await stores.world(), ALL, CART, NOW)
     (failure,) = page.shown.failed
-    assert failure.where == "Pre-deployment evaluations"
-    check = failure.check
-    assert (check.name, check.state, check.value, check.threshold) == (
-        "errors",
-        "Failed",
-        "412.5",
-        "<200",
-    )
-    assert check.message == "value '412.5' did not meet objective '<200'"
-    (shown,) = page.lanes[0].phases[1].checks
-    assert shown == check
+    assert_golden(to_builtins(failure))
+    assert page.lanes[0].phases[1].checks == (failure.check,)
 
 
 async def test_releases_stand_with_their_times_results_and_failures(stores):
@@ -161,18 +150,11 @@ async def test_of_a_release_with_many_failures_the_first_are_shown(stores):
     assert len(page.shown.failed) == len(page.releases[0].failed) == MOST + 1
 
 
-async def test_a_gate_tells_why_until_when_and_what_its_checks_say(stores):
+async def test_a_gate_tells_why_until_when_and_what_its_checks_say(stores, assert_golden):
     stores.app("shop", "cart", 1)
     stores.gated("shop", "cart", 0)
     page = await run_sliced(gates.gates(await stores.world(), ALL, PageQuery(), NOW))
-    (row,) = page.listing.rows
-    report = row.report
-    assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
-    (check,) = [check for check in report.checks if check.name == "latency"]
-    assert (check.value, check.threshold, check.state) == ("412.5", "<200", "Progressing")
-    assert check.next_try
-    assert report.deadline > report.since
-    assert page.is_bounded
+    assert_golden(to_builtins(page))
 
 
 async def test_a_missing_definition_needs_attention_once(stores):
@@ -227,7 +209,7 @@ async def test_who_waits_too_long_or_in_vain_needs_attention(stores):
     assert only.listing.matching == 1
 
 
-async def test_a_policy_shows_what_it_selects_and_sets(stores):
+async def test_a_policy_shows_what_it_selects_and_sets(stores, assert_golden):
     stores.namespace("shop")
     stores.policy("shop", "keep-cart", 0)
     stores.policy("shop", "keep-all", 2, podSelector={}, schedulerName="other")
@@ -235,15 +217,7 @@ async def test_a_policy_shows_what_it_selects_and_sets(stores):
     stores.policy("shop", "keep-broken", 4)
     stores.pod("shop", {"app": "cart"})
     page = policies.policies(await stores.world(), ALL, PageQuery(), NOW)
-    rows = {row.name: row for row in page.listing.rows}
-    assert next(iter(rows)) == "keep-broken"
-    assert "spec.nodeSelector" in rows["keep-broken"].fault
-    cart = rows["keep-cart"]
-    assert [select.terms for select in cart.selects] == [("app=cart",)]
-    assert cart.sets == ("nodeSelector: disk=ssd", "toleration: pool=etcd:NoExecute")
-    assert (cart.pods, rows["keep-all"].pods, rows["keep-none"].pods) == (1, 1, 0)
-    assert [selector.what for selector in rows["keep-all"].selects] == ["namespaces", "pods"]
-    assert rows["keep-none"].selects[0].is_absent
+    assert_golden(to_builtins(page.listing.rows))
     unused = policies.policies(await stores.world(), ALL, PageQuery(state="unused"), NOW)
     assert [row.name for row in unused.listing.rows] == ["keep-broken", "keep-none"]
 
@@ -325,7 +299,7 @@ async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(stor
     assert (await run_sliced(making)).total == 2 * policies.SLICE + 1
 
 
-async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores):
+async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores, assert_golden):
     stores.namespace("shop")
     stores.policy("shop", "keep-cart", 0)
     toleration = {"key": "pool", "operator": "Equal", "value": "etcd", "effect": "NoExecute"}
@@ -346,18 +320,7 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores):
     )
     query = PageQuery(namespace="shop", name="cart-1")
     page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
-    policy = "PodSchedulingPolicy shop/keep-cart"
-    assert page.policies == (policy,)
-    rows_by_state = {
-        field.report.path: (field.report.asked_by, field.manager and field.manager["manager"])
-        for field in page.fields
-    }
-    assert rows_by_state == {
-        'spec.nodeSelector["disk"]': ((policy,), None),
-        "spec.tolerations[0]": ((policy,), "kubectl-edit"),
-        "spec.tolerations[1]": ((), "kubectl-edit"),
-        "spec.schedulerName": ((), "kube-controller-manager"),
-    }
+    assert_golden(to_builtins(page))
     assert policies.pod(await stores.world(), ALL, query, NOW) is None
 
 
@@ -383,26 +346,17 @@ async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(stor
     assert page.fields == ()
 
 
-async def test_clusters_and_what_they_run(stores):
+async def test_clusters_and_what_they_run(stores, assert_golden):
     for number in range(6):
         stores.member("shop", number)
     stores.placed("shop", "cart", 0, 6)
     stores.placed("shop", "ledger", 2, 6)
     page = clusters.clusters(await stores.world(), ALL, PageQuery(), NOW)
-    rows = page.clusters.rows
-    assert [row.state.word for row in rows[:2]] == ["Offline", "NotReady"]
-    assert rows[0].faults == ("Reachable: connect to member.example.com:6443: timed out",)
-    assert {row.name: row.applications for row in rows}["amsterdam-0"] == 1
-    assert [part.label for part in page.parts] == ["offline", "not ready", "online"]
     placed = clusters.clusters(await stores.world(), ALL, PageQuery(view="placed"), NOW)
-    moving, running = placed.placements.rows
+    assert_golden(to_builtins([page.clusters.rows, page.parts, placed.placements.rows]))
     there = PageQuery(view="placed", q="dublin-3")
     page = clusters.clusters(await stores.world(), ALL, there, NOW)
     assert [row.name for row in page.placements.rows] == ["ledger"]
-    assert (moving.target, moving.running_on) == ("cadiz-2", "dublin-3")
-    assert (running.decision.matched, running.decision.candidates[0].score) == (2, 0.526)
-    assert running.decision.chosen == running.decision.candidates[0].cluster
-    assert "bergen" in running.decision.candidates[2].reason
 
 
 async def test_reservations_end(stores):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harbourmaster.cli.doctor.checks.rights import required_rights
+from harbourmaster.cli.doctor.checks.permissions import required_permissions
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.definitions import kinds
 from helpers.manifests import ROOT, VERSION, kustomize, rendered
@@ -293,13 +293,13 @@ def test_with_the_playground_local_works(wheel, playground_wheel, tmp_path):
 @pytest.mark.slow
 def test_doctor_knows_the_rights_from_the_wheel_as_from_the_checkout(programs):
     code = (
-        "from harbourmaster.cli.doctor.checks.rights import required_rights\n"
+        "from harbourmaster.cli.doctor.checks.permissions import required_permissions\n"
         "from harbourmaster.controller.settings import ControllerSettings\n"
-        "print(*sorted(required_rights(ControllerSettings(), 'x')), sep='\\n')"
+        "print(*sorted(required_permissions(ControllerSettings(), 'x')), sep='\\n')"
     )
     told = run(programs / "python", "-c", code)
     assert told.stdout.splitlines() == list(
-        map(str, sorted(required_rights(ControllerSettings(), "x")))
+        map(str, sorted(required_permissions(ControllerSettings(), "x")))
     )
     assert told.stdout
 

@@ -11,8 +11,8 @@ from harbourmaster.cli.doctor.checks import (
     environment,
     features,
     installation,
+    permissions,
     registration,
-    rights,
     trust,
     workloads,
 )
@@ -32,7 +32,7 @@ CHECKS: Final = (
     Check("waits", workloads.check_waits, "no pod waits for objects that will not come"),
     Check("workloads", workloads.check, "no version is blocked, and pods have what reviews give"),
     Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
-    Check("rights", rights.check, "our ServiceAccounts have the permissions that they need"),
+    Check("rights", permissions.check, "our ServiceAccounts have the permissions that they need"),
     Check("canary", canary.check, "no webhook of ours is registered for pods"),
     Check("other webhooks", canary.check_others, "not tried: our webhooks are not called for pods"),
     Check(

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from harbourmaster.controller.settings import ControllerSettings
 
 DEPLOY: Final = Path(__file__).parents[3] / "deploy"
-"""The manifests beside the packages: all of them in a checkout, those with rights in a wheel."""
+"""The manifests beside the packages: all in a checkout, in a wheel those that give permissions."""
 _WIDTH: Final = 16
 """Questions that are asked at one time."""
 _SHOWN: Final = 4
 _ACCOUNTS: Final = frozenset((CONTROLLER, WEBHOOK))
 
 
-class Right(Struct, frozen=True, order=True):
+class Permission(Struct, frozen=True, order=True):
     """One thing that an account of ours must be able to do; empty fields are for any or none."""
 
     account: str
@@ -56,37 +56,37 @@ class Right(Struct, frozen=True, order=True):
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 OWN: Final = (
-    Right("", "get", _ADMISSION, "mutatingwebhookconfigurations"),
-    Right("", "get", _ADMISSION, "validatingwebhookconfigurations"),
-    Right("", "list", _ADMISSION, "mutatingwebhookconfigurations"),
-    Right("", "get", "apiextensions.k8s.io", "customresourcedefinitions"),
-    Right("", "list", "", "namespaces"),
-    Right("", "get", "apps", "deployments", namespace=DEFAULT_NAMESPACE),
-    Right("", "get", "coordination.k8s.io", "leases", namespace=DEFAULT_NAMESPACE),
-    Right("", "get", "", "secrets", namespace=DEFAULT_NAMESPACE),
-    Right("", "create", "authorization.k8s.io", "subjectaccessreviews"),
-    Right("", "list", "kupid.gardener.cloud", "clusterpodschedulingpolicies"),
+    Permission("", "get", _ADMISSION, "mutatingwebhookconfigurations"),
+    Permission("", "get", _ADMISSION, "validatingwebhookconfigurations"),
+    Permission("", "list", _ADMISSION, "mutatingwebhookconfigurations"),
+    Permission("", "get", "apiextensions.k8s.io", "customresourcedefinitions"),
+    Permission("", "list", "", "namespaces"),
+    Permission("", "get", "apps", "deployments", namespace=DEFAULT_NAMESPACE),
+    Permission("", "get", "coordination.k8s.io", "leases", namespace=DEFAULT_NAMESPACE),
+    Permission("", "get", "", "secrets", namespace=DEFAULT_NAMESPACE),
+    Permission("", "create", "authorization.k8s.io", "subjectaccessreviews"),
+    Permission("", "list", "kupid.gardener.cloud", "clusterpodschedulingpolicies"),
 )
-"""The rights with which a caller can read all, for an installation in the default namespace."""
+"""The permissions with which a caller can read all of an installation in the default namespace."""
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Permissions that our accounts lack, and those that the caller lacks to read all of it."""
-    lacking = await missing_own_rights(live)
+    lacking = await missing_own_permissions(live)
     if lacking:
         text = f"missing permission to {shorten(lacking, _SHOWN)}: some of this could not be read"
         name = (await live.caller()).name or "you"
         yield note(name, text, "ask for these permissions")
-    wanted = sorted(required_rights(await live.known_settings(), live.namespace))
+    wanted = sorted(required_permissions(await live.known_settings(), live.namespace))
     if not wanted:
         text = f"no manifests in {DEPLOY} to compare our accounts' permissions with"
         yield unknown("ServiceAccounts", text, "install the command again")
         return
     width = asyncio.Semaphore(_WIDTH)
 
-    async def ask(right: Right) -> bool:
+    async def ask(permission: Permission) -> bool:
         async with width:
-            return await _may(live, right)
+            return await _may(live, permission)
 
     # One first: without permission to ask, one refusal is enough.
     try:
@@ -96,35 +96,37 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         yield unknown("ServiceAccounts", text, "ask for create on subjectaccessreviews")
         return
     answers = [first, *await run_together(*map(ask, wanted[1:]))]
-    refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]
-    for account in sorted({right.account for right in refused}):
-        lacks = [str(right) for right in refused if right.account == account]
+    refused = [
+        permission for permission, allowed in zip(wanted, answers, strict=True) if not allowed
+    ]
+    for account in sorted({permission.account for permission in refused}):
+        lacks = [str(permission) for permission in refused if permission.account == account]
         remedy = "apply the roles and bindings again: docs/howto/installing.md, or your overlay"
         subject = f"ServiceAccount {account}"
         yield fault(subject, f"lacks permission to {shorten(lacks, _SHOWN)}", remedy)
 
 
-async def missing_own_rights(live: Installation) -> list[str]:
+async def missing_own_permissions(live: Installation) -> list[str]:
     """Return those of OWN that the caller lacks, as "verb resource"."""
 
     async def ask() -> list[str]:
         try:
-            answers = await run_together(*(_may(live, right) for right in OWN))
+            answers = await run_together(*(_may(live, permission) for permission in OWN))
         except ForbiddenError:
             # Not even everybody may ask about themselves; then the checks will say.
             return []
         return [
-            f"{right.verb} {right.resource}"
-            for right, allowed in zip(OWN, answers, strict=True)
+            f"{permission.verb} {permission.resource}"
+            for permission, allowed in zip(OWN, answers, strict=True)
             if not allowed
         ]
 
     return await live.once("own", ask)
 
 
-async def _may(live: Installation, right: Right) -> bool:
-    """Whether an account of ours, or the caller where the right names none, has a right."""
-    attributes = asdict(right) | {"namespace": _place(right.namespace, live.namespace)}
+async def _may(live: Installation, permission: Permission) -> bool:
+    """Whether an account of ours, or the caller where none is named, has a permission."""
+    attributes = asdict(permission) | {"namespace": _place(permission.namespace, live.namespace)}
     account = attributes.pop("account")
     spec: dict[str, Any] = {
         "resourceAttributes": {key: value for key, value in attributes.items() if value}
@@ -147,8 +149,8 @@ def _place(namespace: str, ours: str) -> str:
     return ours if namespace == DEFAULT_NAMESPACE else namespace
 
 
-def required_rights(settings: ControllerSettings, namespace: str) -> set[Right]:
-    """Return the rights that the manifests grant and these settings need, and those for waits."""
+def required_permissions(settings: ControllerSettings, namespace: str) -> set[Permission]:
+    """Return the permissions that manifests grant and these settings need, and those for waits."""
     files = sorted(DEPLOY.glob("rbac/*.yaml"))
     if REGISTRATION in settings.running:
         files += sorted(DEPLOY.glob("rbac/registration/*.yaml"))
@@ -160,7 +162,7 @@ def required_rights(settings: ControllerSettings, namespace: str) -> set[Right]:
     objects = [obj for file in files for obj in _objects(file)]
     kinds = settings.lifecycle.kinds_to_wait_for.values() if objects else ()
     wanted = product(kinds, ("list", "watch"))
-    rights = {Right(CONTROLLER, verb, kind.group, kind.plural) for kind, verb in wanted}
+    permissions = {Permission(CONTROLLER, verb, kind.group, kind.plural) for kind, verb in wanted}
     roles = {
         (role["kind"], role["metadata"]["name"]): role
         for role in objects
@@ -173,8 +175,8 @@ def required_rights(settings: ControllerSettings, namespace: str) -> set[Right]:
         where = _place(binding["metadata"].get("namespace", ""), namespace)
         for subject in binding.get("subjects") or ():
             if role is not None and subject["name"] in _ACCOUNTS:
-                rights.update(_rights(role, subject["name"], where))
-    return rights
+                permissions.update(_permissions_of(role, subject["name"], where))
+    return permissions
 
 
 @cache
@@ -188,11 +190,11 @@ def _objects(file: Path) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _rights(role: dict[str, Any], account: str, namespace: str) -> Iterator[Right]:
+def _permissions_of(role: dict[str, Any], account: str, namespace: str) -> Iterator[Permission]:
     for rule in role.get("rules") or ():
         names = rule.get("resourceNames") or [""]
         for group, resource, verb, name in product(
             rule["apiGroups"], rule["resources"], rule["verbs"], names
         ):
             plural, _, part = resource.partition("/")
-            yield Right(account, verb, group, plural, part, name, namespace)
+            yield Permission(account, verb, group, plural, part, name, namespace)
