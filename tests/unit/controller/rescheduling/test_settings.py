@@ -36,23 +36,6 @@ def test_no_grace_at_all_is_refused():
     assert settings(gracePeriodLimitSeconds=-1).rescheduling.times.adds_grace
 
 
-@pytest.mark.parametrize(
-    ("values", "fault"),
-    [
-        ({"killSwitch": "A"}, "rescheduling.killSwitch"),
-        ({"taintKey": "a b"}, "rescheduling.taintKey"),
-        ({"systemNamespaces": []}, "rescheduling.systemNamespaces: Required value"),
-        ({"systemNamespaces": ["A"]}, "rescheduling.systemNamespaces[0]"),
-        ({"criticalClasses": ["a", "B"]}, "rescheduling.criticalClasses[1]"),
-        ({"protectedNamespaces": [""]}, "rescheduling.protectedNamespaces[0]"),
-        ({"criticalSelector": {"app": "dns"}}, "rescheduling.criticalSelector.app"),
-    ],
-)
-def test_a_fault_is_told_at_its_key(values, fault):
-    (problem,) = validate(settings(**values))[:1]
-    assert fault in str(problem)
-
-
 def test_the_defaults_are_right():
     assert validate(settings(enabled=True)) == []
 
