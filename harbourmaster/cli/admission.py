@@ -51,7 +51,7 @@ def add_review(review: ArgumentParser) -> None:
 
 def add_render(render: ArgumentParser) -> None:
     """Add the arguments of ``render``."""
-    set_admission(render, run="render:render")
+    set_admission(render, run="offline:render")
     add_sources(render)
     add_manifests(render, "--filename", "manifests", "manifests to render", required=True)
     add_flags(render, diff="print only the differences")

@@ -20,9 +20,9 @@ from harbourmaster.api.field_errors import render_value as shown
 from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
-from harbourmaster.cli.render import difference, render_manifest
-from harbourmaster.cli.reviews import (
+from harbourmaster.cli.offline import (
     NAMESPACE,
+    difference,
     engine_of,
     kind_of,
     name_of,
@@ -30,6 +30,7 @@ from harbourmaster.cli.reviews import (
     object_in,
     pod_in,
     refusals,
+    render_manifest,
     reviewable,
     subject_of,
     warnings,

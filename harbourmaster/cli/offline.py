@@ -1,30 +1,275 @@
-"""``harbourmaster review`` and ``harbourmaster replay``: admission without a server."""
+"""``harbourmaster render``, ``review`` and ``replay``: admission of files, without a cluster.
+
+A manifest is seen as admission sees it: as the review of its creation, and what the answer changes.
+"""
 
 from __future__ import annotations
 
+import copy
+import difflib
 import sys
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
+from harbourmaster.api.durations import format_duration
 from harbourmaster.api.lines import LineFailure
+from harbourmaster.api.patches import Operation, apply
+from harbourmaster.api.resources import CRON_JOBS, PODS
 from harbourmaster.cli import program
 from harbourmaster.cli.lines import answer_lines, open_input, print_lines
-from harbourmaster.cli.render import load_engine
+from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.terminal import printable
-from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
+from harbourmaster.gates.waits import waits_of
+from harbourmaster.policies.model import POLICY, is_policy_kind
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.serving.definitions import unknown_fields
+from harbourmaster.serving.documents import Problem
+from harbourmaster.telemetry.text import clean
+from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, answer_case, engine_for, read_case
+from harbourmaster.webhook.checked_objects import is_checked
+from harbourmaster.webhook.engine import WOULD_CHANGE, Engine, audit_results
 from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject
+from harbourmaster.webhook.review import KIND, V1
+from harbourmaster.webhook.snapshot import NamespaceObject
+from harbourmaster.webhook.sources import Sources, load
 from harbourmaster.webhook.verdict import MALFORMED
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
+    from typing import BinaryIO, TypeVar
 
+    from harbourmaster.gates.waits import Waits
+    from harbourmaster.serving.documents import Document
     from harbourmaster.webhook.cases import ReplayResult
     from harbourmaster.webhook.settings import AdmissionSettings
+    from harbourmaster.webhook.verdict import Verdict
+
+    Json = dict[str, Any]
+    Kind = TypeVar("Kind")
+
+NAMESPACE: Final = ("", "v1", "Namespace")
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(tuple[Operation, ...]).decode
+
+
+def object_in(manifest: Json, name: str) -> Json:
+    """A field that holds an object; an empty one where it holds anything else."""
+    value = manifest.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def name_of(manifest: Json) -> str | None:
+    """Return the name of a manifest, or None."""
+    name = object_in(manifest, "metadata").get("name")
+    return name if isinstance(name, str) else None
+
+
+def pod_in(manifest: Json, kind: str) -> Json:
+    """The pod itself, or the template of a workload of that kind; empty for others."""
+    if kind == CRON_JOBS.kind:
+        manifest = object_in(object_in(manifest, "spec"), "jobTemplate")
+    return manifest if kind == PODS.kind else object_in(object_in(manifest, "spec"), "template")
+
+
+def namespace_of(manifest: Json) -> str:
+    """The namespace that kubectl creates it in, where no other one is asked for."""
+    return str(object_in(manifest, "metadata").get("namespace") or DEFAULT_NAMESPACE)
+
+
+def subject_of(manifest: Json) -> str:
+    """``Kind namespace/name``, as far as the object says it."""
+    metadata = object_in(manifest, "metadata")
+    name = name_of(manifest) or f"{metadata.get('generateName') or ''}..."
+    key = "/".join(map(str, filter(None, (metadata.get("namespace"), name))))
+    return f"{manifest.get('kind')} {key}"
+
+
+def kind_of(manifest: Json) -> tuple[str, str, str]:
+    """Group, version and name of its kind."""
+    group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
+    return group, version, str(manifest.get("kind") or "")
+
+
+def reviewable(manifest: Json) -> Json:
+    """The object itself; for a Rollout a Deployment, whose pods are changed in the same way."""
+    deployment = {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
+    return deployment if manifest.get("kind") == ROLLOUT else manifest
+
+
+def creation_of(
+    manifest: Json | msgspec.Raw,
+    kind: tuple[str, str, str],
+    namespace: str,
+    name: str | None = None,
+) -> bytes:
+    """The review of the creation of an object of that kind."""
+    request = {
+        "uid": "harbourmaster",
+        "kind": dict(zip(("group", "version", "kind"), kind, strict=True)),
+        "namespace": namespace,
+        "name": name,
+        "operation": "CREATE",
+        "object": manifest,
+    }
+    return _encode({"apiVersion": V1, "kind": KIND, "request": request})
+
+
+def operations_of(verdict: Verdict) -> tuple[Operation, ...]:
+    """All that the answer does to the object."""
+    patch = verdict.response.patch
+    return _decode(patch) if patch else ()
+
+
+def apply_patch(manifest: Json, verdict: Verdict) -> Json:
+    """The object as it is stored; the one that is given stays as it is."""
+    operations = operations_of(verdict)
+    if not operations:
+        return manifest
+    after = copy.deepcopy(manifest)
+    apply(after, operations)
+    return after
+
+
+def refusals(verdict: Verdict, manifest: Json) -> list[str]:
+    """Why the object is refused: a text for each field where fields are to blame; none if not.
+
+    An API server that validates strictly refuses unknown fields of our kinds, too.
+    """
+    unknown = [f"{path}: unknown field" for path in unknown_fields(manifest)]
+    if verdict.response.allowed:
+        return unknown
+    status = msgspec.json.decode(verdict.response.encoded)["status"]
+    causes = status.get("details", {}).get("causes", ())
+    texts = [f"{cause['field']}: {cause['message']}" for cause in causes]
+    # Whether a gate could be added matters only in a cluster.
+    text = (status.get("message") or status.get("reason", "")).partition("; not even a gate")[0]
+    return (texts or [text]) + unknown
+
+
+def warnings(verdict: Verdict) -> list[str]:
+    """Return the warnings of an answer, without our name before them."""
+    notes = [note.text for note in verdict.warnings]
+    return notes or [
+        warning.removeprefix("harbourmaster: ") for warning in verdict.response.warnings
+    ]
+
+
+def engine_of(manifests: list[Json], settings: AdmissionSettings, *, has_gates: bool) -> Engine:
+    """An engine of the policies, namespaces and owners among the objects.
+
+    Other namespaces exist as well; ``has_gates``: with gates.
+    """
+    annotations = {OPT_IN_KEY: OPT_IN} if has_gates else {}
+    names = dict.fromkeys(map(namespace_of, manifests))
+    namespaces: list[Json] = [
+        {"metadata": {"name": name, "annotations": annotations}} for name in names
+    ]
+    namespaces += [manifest for manifest in manifests if kind_of(manifest) == NAMESPACE]
+    case = ReplayCase(
+        msgspec.Raw(),
+        namespaces=list(_readable(namespaces, NamespaceObject)),
+        policies=[manifest for manifest in manifests if is_policy_kind(*kind_of(manifest))],
+        parents=list(_readable(manifests, ParentObject)),
+    )
+    return engine_for(case, settings)
+
+
+def _readable(manifests: Iterable[Json], kind: type[Kind]) -> Iterator[Kind]:
+    for manifest in manifests:
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(manifest, kind)
+
+
+def describe_waits(waits: Waits, engine: Engine, namespace: str) -> str:
+    """For what admission lets pods wait and how long; empty where it does not."""
+    space = engine.snapshot.namespace(namespace)
+    items = ", ".join(item.text for item in waits.items)
+    limit = f", {format_duration(waits.timeout)} at most, then {waits.on_timeout}"
+    is_allowed = space is None or engine.waits_for_objects(namespace, space)
+    return f"will wait for {items}{limit if waits.timeout else ''}" if is_allowed else ""
+
+
+def render(arguments: Arguments) -> int:
+    """Print the manifests as admission would store them, or the difference; 1 where one is bad."""
+    engine, failed = load_engine(arguments)
+    separator = ""
+    for item in manifests_in(read_paths(arguments.manifests)):
+        if isinstance(item, Problem):
+            print(item, file=sys.stderr)
+            failed = True
+            continue
+        after, verdict = render_manifest(item.value, engine)
+        if told := _waits(item.value, engine):
+            print(item.problem(told), file=sys.stderr)
+        if verdict is not None:
+            for warning in verdict.response.warnings:
+                print(item.problem(warning), file=sys.stderr)
+            for fault in refusals(verdict, item.value):
+                print(item.problem(fault), file=sys.stderr)
+                failed = True
+            for reference, result in audit_results(verdict.audit, engine) if verdict.audit else ():
+                told = "would change it" if result == WOULD_CHANGE else "would not change it"
+                print(item.problem(f"{reference} in mode Audit: {told}"), file=sys.stderr)
+        if arguments.diff:
+            sys.stdout.writelines(_difference(item, after))
+        else:
+            sys.stdout.write(separator + dump(after))
+            separator = "---\n"
+    return 1 if failed else 0
+
+
+def load_engine(arguments: Arguments) -> tuple[Engine, bool]:
+    """The engine of the files that are given, and whether one is bad: that is reported."""
+    sources = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
+    for problem in sources.problems:
+        print(problem, file=sys.stderr)
+    return Engine(sources.snapshot, arguments.settings), bool(sources.problems)
+
+
+def render_manifest(
+    manifest: dict[str, Any], engine: Engine
+) -> tuple[dict[str, Any], Verdict | None]:
+    """The manifest as a create request would store it; no verdict for a kind not handled."""
+    kind = kind_of(manifest)
+    if kind not in KINDS and not is_policy_kind(*kind) and not is_checked(kind[0], kind[2]):
+        return manifest, None
+    namespace = namespace_of(manifest)
+    # Policies are checked as kubectl would send them: with a namespace.
+    metadata = {"namespace": namespace, **object_in(manifest, "metadata")}
+    obj = {**manifest, "metadata": metadata} if kind[2] == POLICY else manifest
+    _, decision = answer(creation_of(obj, kind, namespace), engine)
+    return apply_patch(manifest, decision.verdict), decision.verdict
+
+
+def _waits(manifest: dict[str, Any], engine: Engine) -> str:
+    """For which objects its pods will wait, and how long; empty for none."""
+    pod = pod_in(manifest, str(manifest.get("kind")))
+    annotations = object_in(object_in(pod, "metadata"), "annotations")
+    waits = waits_of({key: value for key, value in annotations.items() if isinstance(value, str)})
+    told = (
+        describe_waits(waits, engine, namespace_of(manifest)) if waits and not waits.faults else ""
+    )
+    return told and f"{'it' if pod is manifest else 'its pods'} {told}"
+
+
+def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
+    title = clean(f"{item.file} {item.value.get('kind')}/{name_of(item.value)}")
+    return difference(item.value, after, title, f"{title} (rendered)")
+
+
+def difference(before: object, after: object, old: str, new: str) -> Iterator[str]:
+    """The unified diff of two values as YAML, with these titles."""
+    old_lines, new_lines = (dump(value).splitlines(keepends=True) for value in (before, after))
+    return difflib.unified_diff(old_lines, new_lines, old, new)
 
 
 class ReplayDifference(Struct, frozen=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.cli.compile.probe import owned_fields_of
-from harbourmaster.cli.reviews import pod_in
+from harbourmaster.cli.offline import pod_in
 from harbourmaster.policies.admission_policies import MAX_FACTOR_VALUES, MAX_TOLERATIONS
 from harbourmaster.policies.cel import (
     MAX_REQUIREMENTS,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.cli.gitops import HANDLED, jq_expressions, json_pointers, scopes_of
-from harbourmaster.cli.render import render_manifest
+from harbourmaster.cli.offline import render_manifest
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings

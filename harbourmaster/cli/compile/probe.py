@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from harbourmaster.cli.render import render_manifest
-from harbourmaster.cli.reviews import pod_in
+from harbourmaster.cli.offline import pod_in, render_manifest
 from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import (

@@ -37,7 +37,7 @@ from harbourmaster.cli.live.files import dump, read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import raise_unusable
-from harbourmaster.cli.render import difference
+from harbourmaster.cli.offline import difference
 from harbourmaster.controller.enforcement import decode
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harbourmaster.api.resources import PODS, SERVICES, SLICES, of_kind
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.reader import is_kind_missing, read_error, run_together
-from harbourmaster.cli.reviews import kind_of, namespace_of
+from harbourmaster.cli.offline import kind_of, namespace_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.waits import KINDS
 from harbourmaster.kube.discovery import Discovery

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
-from harbourmaster.cli.reviews import apply_patch, creation_of, name_of
+from harbourmaster.cli.offline import apply_patch, creation_of, name_of
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.review import MAX_WARNING, cut
 

@@ -18,7 +18,7 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.cli.installed import WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import read_error
-from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in
+from harbourmaster.cli.offline import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy

@@ -22,7 +22,7 @@ from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in, written_at
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.live.webhooks import decode_configuration
-from harbourmaster.cli.reviews import describe_waits, object_in, pod_in
+from harbourmaster.cli.offline import describe_waits, object_in, pod_in
 from harbourmaster.cli.why.admission import inputs_of
 from harbourmaster.cli.why.model import State, Subject
 from harbourmaster.cli.why.subjects import BY_KIND

@@ -25,7 +25,7 @@ from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.waits import Objects, waits_in_files
-from harbourmaster.cli.reviews import kind_of, name_of, namespace_of, object_in
+from harbourmaster.cli.offline import kind_of, name_of, namespace_of, object_in
 from harbourmaster.cli.why.admission import (
     AdmissionInputs,
     explain_review,

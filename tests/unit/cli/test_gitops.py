@@ -13,7 +13,7 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.gitops import HANDLED, INSTALLATION, plural_of
 from harbourmaster.cli.main import main
-from harbourmaster.cli.render import render_manifest
+from harbourmaster.cli.offline import render_manifest
 from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings

@@ -22,7 +22,7 @@ from harbourmaster.cli.gate import waiting_in
 from harbourmaster.cli.installed import KEPTN_RESOURCES
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
-from harbourmaster.cli.reviews import apply_patch
+from harbourmaster.cli.offline import apply_patch
 from harbourmaster.cli.why.admission import explain_review, inputs_of, review_of
 from harbourmaster.cli.why.render import renewal
 from harbourmaster.evaluation.model import Metric

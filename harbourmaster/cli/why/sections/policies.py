@@ -13,7 +13,7 @@ from harbourmaster.api.metadata import LAST_APPLIED
 from harbourmaster.api.patches import Operation, escape
 from harbourmaster.api.times import moment
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
-from harbourmaster.cli.reviews import kind_of, object_in, operations_of
+from harbourmaster.cli.offline import kind_of, object_in, operations_of
 from harbourmaster.cli.why.admission import (
     explain_review,
     inputs_of,
