@@ -23,13 +23,13 @@ from helpers.cluster import (
     delete_namespace,
     eventually,
     fresh_namespace,
+    keep_registered,
     plane_for,
-    registered,
     tried_pod,
     webhook_configuration,
 )
 from helpers.objects import cluster_policy, policy
-from helpers.prometheus import scraped
+from helpers.prometheus import run_prometheus
 from helpers.server import Server
 from helpers.shards import Recorder, divide
 
@@ -162,7 +162,7 @@ def control_plane(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def prometheus(tmp_path_factory):
     """The Prometheus that tests share, and the gauges that it fetches; each takes its own names."""
-    with scraped(tmp_path_factory.mktemp("prometheus")) as server:
+    with run_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
         yield server
 
 
@@ -219,7 +219,7 @@ def server(control_plane, tmp_path_factory):
             webhook_configuration(kind, server.url, server.bundle, namespaceSelector=selector)
             for kind in ("Mutating", "Validating")
         )
-        with registered(kubectl, *configurations):
+        with keep_registered(kubectl, *configurations):
             eventually(lambda: tried_pod(kubectl, namespace).get("nodeSelector"))
             eventually(
                 lambda: (

@@ -31,7 +31,7 @@ def cases():
         return Answers(mirror, deadline=300, now=lambda: scheduler.NOW)
 
     free, waiting = make_versions(passed), make_versions(scheduler.version(**scheduler.CHECKED))
-    avoiding = make_versions(msgspec.structs.replace(passed, status=_failed(passed)))
+    avoiding = make_versions(msgspec.structs.replace(passed, status=_failed_status(passed)))
     nobodys = scheduler.filter_body(NODES, annotations={})
     return {
         DECODING: lambda: decode(body),
@@ -43,7 +43,7 @@ def cases():
     }
 
 
-def _failed(version):
+def _failed_status(version):
     return msgspec.structs.replace(version.status, failed_nodes=FAILED)
 
 

@@ -29,7 +29,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport):
         self.transport = transport
-        self.load.connected(self)
+        self.load.add_connection(self)
 
     def send(self, started):
         self.started = started
@@ -46,10 +46,10 @@ class _Connection(asyncio.Protocol):
         if len(rest) < length:
             return
         self.buffer = b""
-        self.load.answered(self, int(head[9:12]))
+        self.load.take_answer(self, int(head[9:12]))
 
     def connection_lost(self, exc):
-        self.load.lost(self)
+        self.load.lose_connection(self)
 
 
 class Load:
@@ -74,7 +74,7 @@ class Load:
             return self.request.replace(COUNTER, number)
         return self.request
 
-    def connected(self, connection):
+    def add_connection(self, connection):
         self.idle.append(connection)
 
     def begin(self):
@@ -101,7 +101,7 @@ class Load:
         if self.sent < self.requests:
             asyncio.get_running_loop().call_later(0.0005, self._arrive)
 
-    def answered(self, connection, status):
+    def take_answer(self, connection, status):
         self.latencies.append(time.perf_counter() - connection.started)
         self.failed += status != 200
         self.done += 1
@@ -115,7 +115,7 @@ class Load:
         else:
             self.idle.append(connection)
 
-    def lost(self, connection):
+    def lose_connection(self, connection):
         if not self.finished.done():
             self.finished.set_exception(ConnectionError("the server closed a connection"))
 

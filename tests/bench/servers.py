@@ -53,7 +53,7 @@ class Server:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) * 1024
 
-    def logged(self):
+    def read_log(self):
         return Path(self.log.name).read_text()
 
     def stop(self):
@@ -85,11 +85,11 @@ def harbourmaster(folder, policies, *options, command=COMMAND):
 def wait_for(server):
     """Wait until the server says that it serves, and return that log line."""
     while server.process.poll() is None:
-        for line in server.logged().splitlines():
+        for line in server.read_log().splitlines():
             if '"serving"' in line and '"reviews"' in line:
                 return json.loads(line)
         time.sleep(0.005)
-    sys.exit(f"the server ended: {server.logged()}")
+    sys.exit(f"the server ended: {server.read_log()}")
 
 
 def wait_until_ready(server):

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from aiohttp import web
 
-from helpers.browser import PHONE, first_byte, visited
+from helpers.browser import PHONE, first_byte, open_visit
 
 pytestmark = pytest.mark.full
 
@@ -18,7 +18,7 @@ POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'self'; scri
 
 
 @contextlib.asynccontextmanager
-async def served(body, headers=POLICY):
+async def serve_page(body, headers=POLICY):
     async def answer(_request):
         return web.Response(text=body, content_type="text/html", headers=headers)
 
@@ -39,7 +39,7 @@ async def served(body, headers=POLICY):
 
 
 async def test_a_good_page_has_no_findings(browser):
-    async with served(GOOD) as origin, visited(browser, origin, **PHONE) as visit:
+    async with serve_page(GOOD) as origin, open_visit(browser, origin, **PHONE) as visit:
         assert (await visit.go()).status == 200
         assert await visit.grave_findings() == []
         assert await visit.overflow() == []
@@ -58,7 +58,7 @@ async def test_a_good_page_has_no_findings(browser):
 )
 async def test_axe_finds_what_is_wrong(browser, change, rule):
     body = GOOD.replace("<p>", f"{change}<p>")
-    async with served(body, {}) as origin, visited(browser, origin) as visit:
+    async with serve_page(body, {}) as origin, open_visit(browser, origin) as visit:
         await visit.go()
         findings = await visit.grave_findings()
         assert len(findings) == 1
@@ -67,7 +67,7 @@ async def test_axe_finds_what_is_wrong(browser, change, rule):
 
 async def test_a_page_that_is_too_wide_is_told_with_what_sticks_out(browser):
     body = GOOD.replace("<p>", f"<pre>{'x' * 200}</pre><p>")
-    async with served(body) as origin, visited(browser, origin, **PHONE) as visit:
+    async with serve_page(body) as origin, open_visit(browser, origin, **PHONE) as visit:
         await visit.go()
         by, first, *_ = await visit.overflow()
         assert by > 0
@@ -85,7 +85,7 @@ async def test_a_page_that_is_too_wide_is_told_with_what_sticks_out(browser):
 )
 async def test_what_the_policy_forbids_is_told(browser, change):
     body = GOOD.replace("<p>", f"{change}<p>")
-    async with served(body) as origin, visited(browser, origin) as visit:
+    async with serve_page(body) as origin, open_visit(browser, origin) as visit:
         await visit.go()
         for element in await visit.page.query_selector_all("[onclick]"):
             await element.click()
@@ -95,7 +95,7 @@ async def test_what_the_policy_forbids_is_told(browser, change):
 
 async def test_a_request_to_elsewhere_is_told(browser):
     body = GOOD.replace("<p>", '<img alt="" src="http://127.0.0.1:9/x.png"><p>')
-    async with served(body, {}) as origin, visited(browser, origin) as visit:
+    async with serve_page(body, {}) as origin, open_visit(browser, origin) as visit:
         await visit.go()
         assert visit.elsewhere == ["http://127.0.0.1:9/x.png"]
 
@@ -106,7 +106,7 @@ LINKS = """<a href="#1">one</a> <a id="bare" href="#2">two</a> <button>three</bu
 
 async def test_the_keyboard_goes_through_what_can_have_the_focus_once(browser):
     body = GOOD.replace("<p>", f"{LINKS}<p>")
-    async with served(body, {}) as origin, visited(browser, origin) as visit:
+    async with serve_page(body, {}) as origin, open_visit(browser, origin) as visit:
         await visit.go()
         stops = await visit.tab_through()
     assert [stop["text"] for stop in stops] == ["one", "two", "three", "away"]
@@ -115,7 +115,7 @@ async def test_the_keyboard_goes_through_what_can_have_the_focus_once(browser):
 
 async def test_a_focus_that_nobody_sees_is_told(browser):
     body = GOOD.replace("<p>", f"<style>#bare:focus {{outline: none}}</style>{LINKS}<p>")
-    async with served(body, {}) as origin, visited(browser, origin) as visit:
+    async with serve_page(body, {}) as origin, open_visit(browser, origin) as visit:
         await visit.go()
         shown = []
         for _ in range(3):
@@ -125,7 +125,7 @@ async def test_a_focus_that_nobody_sees_is_told(browser):
 
 
 async def test_the_first_byte_is_timed(browser):
-    async with served(GOOD) as origin:
+    async with serve_page(GOOD) as origin:
         took, answer = await first_byte(f"{origin}/?a=b")
     assert 0 < took < 60
     assert answer.startswith(b"HTTP/1.1 200 OK")

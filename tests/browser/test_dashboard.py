@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import pytest
 import pytest_asyncio
 
-from helpers.browser import PHONE, SCREENSHOTS, WIDE, first_byte, logged_in, visited
-from helpers.dashboard import TOKEN, Filled, bearer, served
+from helpers.browser import PHONE, SCREENSHOTS, WIDE, first_byte, logged_in, open_visit
+from helpers.dashboard import TOKEN, Filled, bearer, serve_dashboard
 
 pytestmark = pytest.mark.full
 
@@ -42,7 +42,7 @@ LIMIT = 0.2
 async def dashboard(size):
     """A dashboard with so many objects of each kind."""
     filled = Filled(max_age=3600).fill(size)
-    async with served(filled) as site:
+    async with serve_dashboard(filled) as site:
         yield SimpleNamespace(origin=site.url, size=size, filled=filled)
 
 
@@ -212,7 +212,7 @@ async def test_everything_works_without_script(browser, small):
 
 
 async def test_one_logs_in_by_keyboard_and_out_again(browser, small):
-    async with visited(browser, small.origin) as visit:
+    async with open_visit(browser, small.origin) as visit:
         await visit.go("/gates?namespace=prod")
         assert unquote(visit.page.url) == f"{small.origin}/login?next=/gates?namespace=prod"
         await visit.page.keyboard.type(TOKEN)
@@ -231,7 +231,7 @@ async def test_one_logs_in_by_keyboard_and_out_again(browser, small):
 
 
 async def test_a_wrong_token_is_told_at_the_field(browser, small):
-    async with visited(browser, small.origin) as visit:
+    async with open_visit(browser, small.origin) as visit:
         await visit.go("/login")
         await visit.page.keyboard.type("wrong")
         await visit.page.keyboard.press("Enter")

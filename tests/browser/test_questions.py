@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from helpers.browser import logged_in
-from helpers.dashboard import TOKEN, Filled, served
+from helpers.dashboard import TOKEN, Filled, serve_dashboard
 
 pytestmark = pytest.mark.gate
 
@@ -30,7 +30,7 @@ async def site():
     spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
     filled.pod("shop", {"app": "cart"}, "cart-7d9", changed, **spec)
     filled.placed("shop", "cart", 1)
-    async with served(filled) as site:
+    async with serve_dashboard(filled) as site:
         yield site.url
 
 

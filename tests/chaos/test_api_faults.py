@@ -87,7 +87,7 @@ def reviews(harbour):
 
 
 @pytest.fixture
-def begun(harbour, reviews):
+def fresh_watches(harbour, reviews):
     """All is as before the changes, and each watch has just brought something.
 
     Gives what is registered.
@@ -169,7 +169,7 @@ def nothing(harbour):
     change(harbour)
 
 
-def killed(*components):
+def kill_components(*components):
     def fault(harbour):
         for component in components:
             harbour.plane.kill(component)
@@ -191,15 +191,15 @@ def failing(kind):
     return fault
 
 
-def torn(harbour):
+def tear_watches(harbour):
     before = [proxy.torn for proxy in harbour.proxies.values()]
     failing(Fault.TEAR)(harbour)
     assert all(now.torn > then for now, then in zip(harbour.proxies.values(), before, strict=True))
 
 
-def compacted(harbour):
+def compact_history(harbour):
     """Nothing is left of the changes but their results: watches must find their versions gone."""
-    before = [gone(harbour, name) for name in harbour.proxies]
+    before = [count_gone_errors(harbour, name) for name in harbour.proxies]
     with harbour.failing(Fault.AWAY):
         change(harbour)
         # Its memory of changes goes with it, and etcd's is cut off here.
@@ -207,10 +207,10 @@ def compacted(harbour):
         compact(harbour.plane)
         harbour.plane.restart("kube-apiserver")
     for name, then in zip(harbour.proxies, before, strict=True):
-        until(lambda name=name, then=then: gone(harbour, name) > then)
+        until(lambda name=name, then=then: count_gone_errors(harbour, name) > then)
 
 
-def gone(harbour, name):
+def count_gone_errors(harbour, name):
     return harbour.metric(name, 'harbourmaster_watch_failures_total{error="GoneError"')
 
 
@@ -224,24 +224,26 @@ def compact(plane):
 
 FAULTS = {
     "nothing": (nothing, False),
-    "api-server-killed": (killed("kube-apiserver"), True),
-    "etcd-killed": (killed("etcd"), True),
-    "both-killed": (killed("etcd", "kube-apiserver"), True),
-    "compacted": (compacted, False),
+    "api-server-killed": (kill_components("kube-apiserver"), True),
+    "etcd-killed": (kill_components("etcd"), True),
+    "both-killed": (kill_components("etcd", "kube-apiserver"), True),
+    "compacted": (compact_history, False),
     "hang": (failing(Fault.HANG), True),
     "429-with-retry-after": (failing(Fault.REFUSE), True),
-    "torn-watch": (torn, False),
+    "torn-watch": (tear_watches, False),
     "502-with-html": (failing(Fault.HTML), True),
     "reset": (failing(Fault.RESET), True),
 }
 
 
-def test_a_replica_that_hears_nothing_is_not_ready_and_still_answers(harbour, reviews, begun):
+def test_a_replica_that_hears_nothing_is_not_ready_and_still_answers(
+    harbour, reviews, fresh_watches
+):
     # Without gates: no owner changes here, so that their watches are silent without a fault.
     flags = ["--watch-stale-after-seconds=2", "--features=policies"]
     harbour.installation.restart("webhook", flags)
     try:
-        with reviews.repeated(SPARED, "default") as ask, Steady(ask) as steady:
+        with reviews.repeat(SPARED, "default") as ask, Steady(ask) as steady:
             with harbour.failing(Fault.HANG, names=["webhook"]):
                 status, text = until(
                     lambda: harbour.health("webhook", "readyz"),
@@ -262,16 +264,18 @@ def test_a_replica_that_hears_nothing_is_not_ready_and_still_answers(harbour, re
 
 
 @pytest.mark.parametrize(("fault", "takes_the_lease"), FAULTS.values(), ids=FAULTS)
-def test_after_a_fault_all_is_as_without_it(harbour, reviews, begun, fault, takes_the_lease):
+def test_after_a_fault_all_is_as_without_it(
+    harbour, reviews, fresh_watches, fault, takes_the_lease
+):
     asked = {name: len(proxy.asked) for name, proxy in harbour.proxies.items()}
     logged = {name: harbour.log_size(name) for name in harbour.controllers}
     leader, _ = until(harbour.leader)
     beginning = time.time()
-    with reviews.repeated(SPARED, "default") as ask, Steady(ask) as steady:
+    with reviews.repeat(SPARED, "default") as ask, Steady(ask) as steady:
         fault(harbour)
         _, seconds = until(lambda: state(harbour, reviews), equals((AFTER, LABELLED_AFTER)))
         until(lambda: by_dry_run(harbour), equals({name: it for name, it in AFTER.items() if it}))
-        _, more = until(lambda: registered_webhooks(harbour), equals(begun))
+        _, more = until(lambda: registered_webhooks(harbour), equals(fresh_watches))
     assert steady.failures == []
     assert steady.slowest < PATIENCE_OF_A_REVIEW
     until(harbour.leader)

@@ -82,10 +82,10 @@ def is_sound(stored):
 def is_served(harbour):
     """Whether the webhook serves what the Secret holds."""
     leaf = served_leaf(harbour.stored.find(SECRET))
-    return leaf is not None and served(harbour) == leaf.serving_der
+    return leaf is not None and served_certificate(harbour) == leaf.serving_der
 
 
-def served(harbour):
+def served_certificate(harbour):
     """The certificate that the webhook serves, checked as the API server does."""
 
     def authority():
@@ -94,7 +94,7 @@ def served(harbour):
     return Reviews(harbour.installation.webhooks[0], authority).certificate()
 
 
-def expired():
+def expired_files():
     """The four files of a year that is over."""
     then = datetime.now(UTC) - timedelta(days=400)
     year = timedelta(days=365)
@@ -107,7 +107,7 @@ EDITS = {
     **{f"garbage in {key}": lambda key=key: {key: b"garbage"} for key in KEYS},
     "half of tls.crt": lambda: {"tls.crt": b"-----BEGIN CERTIFICATE-----\nMIIB"},
     "garbage everywhere": lambda: dict.fromkeys(KEYS, b"garbage"),
-    "a year that is over": expired,
+    "a year that is over": expired_files,
 }
 
 
@@ -134,7 +134,7 @@ MOUNTS = {
     "nothing": lambda _: {},
     "half of a key": lambda files: {**files, "tls.key": files["tls.key"][:60]},
     "no key": lambda files: {key: files[key] for key in ("ca.crt", "tls.crt")},
-    "a year that is over": lambda files: {key: expired()[key] for key in files},
+    "a year that is over": lambda files: {key: expired_files()[key] for key in files},
 }
 
 
@@ -142,12 +142,12 @@ MOUNTS = {
 def test_with_a_bad_pair_in_the_mount_the_last_one_is_served_and_says_so(harbour, pods, spoil):
     folder = harbour.installation.webhooks[0].certificates
     good = {name: (folder / name).read_bytes() for name in CERTIFICATE_KEYS}
-    before = served(harbour), harbour.metric("webhook", RELOAD_ERRORS)
+    before = served_certificate(harbour), harbour.metric("webhook", RELOAD_ERRORS)
     logged = harbour.log_size("webhook")
     publish(folder, spoil(good))
     try:
         until(lambda: harbour.metric("webhook", RELOAD_ERRORS) > before[1])
-        assert served(harbour) == before[0]
+        assert served_certificate(harbour) == before[0]
         assert harbour.health("webhook", "readyz") == (200, "ok\n")
         (line,) = [it for it in harbour.log("webhook", logged) if it["level"] == "error"]
         assert line["error"].endswith("; the previous certificate is still served")

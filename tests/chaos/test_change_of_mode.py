@@ -15,7 +15,7 @@ from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, QUIET
 from helpers.delegation import FIRST, MODED, RULES, SECOND, TOLERATION, binding, hash_of, mutation
 from helpers.objects import cluster_policy
 from helpers.patience import WAIT
-from helpers.processes import connected
+from helpers.processes import client_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -88,7 +88,7 @@ def count_matches(installed):
 
 async def test_no_pod_is_missed_or_changed_twice_while_the_mode_changes(harbour):
     hashes = {REFERENCE: hash_of(POLICY)}
-    async with harbour(webhooks=2) as installed, connected(installed.plane.kubeconfig) as client:
+    async with harbour(webhooks=2) as installed, client_of(installed.plane.kubeconfig) as client:
         modes, load = Modes(installed.plane), Creations(client)
         await modes.kubectl("apply", "-f=-", objects=[POLICY])
         first = await client.create(PODS, POD, "default", dry_run=True)

@@ -34,12 +34,12 @@ from helpers.flow.manifests import (
     container_task,
     deployment,
     evaluation_definition,
-    gated,
     keptn,
     task_definition,
+    with_gate,
 )
 from helpers.flow.namespace import Flow, gates, is_released
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -104,7 +104,7 @@ def manifests():
             metadata={"team": "harbour"},
         ),
         app("shop", "1.0", ("cart", "1.0"), ("front", "1.0")),
-        *map(gated, (cart, front, solo)),
+        *map(with_gate, (cart, front, solo)),
     ]
 
 
@@ -131,7 +131,7 @@ def outcome(flow):
         for config_map in flow.all(CONFIG_MAPS)
         if config_map["metadata"]["name"].startswith("keptnfn-")
     ]
-    lines += [f"{part}: {len(pods)} of {PARTS[part]} let go" for part, pods in released(flow)]
+    lines += [f"{part}: {len(pods)} of {PARTS[part]} let go" for part, pods in released_pods(flow)]
     return sorted(_same(line.replace(flow.namespace, "NAMESPACE")) for line in lines)
 
 
@@ -148,7 +148,7 @@ def _same(line):
     return line
 
 
-def released(flow):
+def released_pods(flow):
     return [(part, [pod for pod in flow.pods(part) if is_released(pod)]) for part in PARTS]
 
 
@@ -160,7 +160,7 @@ def has_ended(flow):
     return (
         len(versions) == 2
         and len(workloads) == len(PARTS)
-        and all(len(pods) == PARTS[part] for part, pods in released(flow))
+        and all(len(pods) == PARTS[part] for part, pods in released_pods(flow))
         and all("ttlSecondsAfterFinished" in job["spec"] for job in jobs)
         and reasons(flow)["AppCompletedFinished"] == len(versions)
         and reasons(flow)["WorkloadCompletedFinished"] == len(workloads)
@@ -182,7 +182,7 @@ def home_of(flow):
 
 
 @asynccontextmanager
-async def begun(client, name):
+async def begin_flow(client, name):
     """A flow, with a namespace of ours for it."""
     flow = Flow(client, name)
     await client.create(NAMESPACES, {"metadata": {"name": home_of(flow)}})
@@ -197,14 +197,14 @@ async def test_a_controller_that_dies_at_every_write_does_the_same(throwaway_con
     plane = await asyncio.to_thread(throwaway_control_plane)
     plane.add_nodes(1)
     apply_definitions(plane.kubectl)
-    async with connected(plane.kubeconfig) as client, begun(client, "calm") as calm:
+    async with client_of(plane.kubeconfig) as client, begin_flow(client, "calm") as calm:
         undisturbed = Undisturbed()
         over = partial(calm.until, lambda: has_ended(calm), CALM)
         await live(plane.kubeconfig, home_of(calm), undisturbed, over, **FLAGS)
         expected = outcome(calm)
         plan = Plan(events=IS_LONG)
         lease = LEASE if IS_LONG else None
-        async with begun(client, "stormy") as stormy:
+        async with begin_flow(client, "stormy") as stormy:
 
             def missing():
                 return sorted({*outcome(stormy)} ^ {*expected})

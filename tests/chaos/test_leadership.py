@@ -90,7 +90,7 @@ def disagreeing(stored):
     ]
 
 
-def killed(harbour, leader, follower):
+def kill_leader(harbour, leader, follower):
     harbour.installation.kill(leader)
     until(lambda: harbour.leader(among=[follower]))
     harbour.installation.launch(leader)
@@ -129,7 +129,7 @@ def failing(fault, concerned=""):
 
 
 HARMS = {
-    "killed": killed,
+    "killed": kill_leader,
     "standing-still": standing_still,
     "standing-still-amid-work": standing_still_amid_work,
     "cut-off": failing(Fault.RESET),

@@ -23,7 +23,7 @@ import pytest
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.evaluation.schedule import slots, stable_hash
 from harbourmaster.serving.background import running
-from helpers.load.gates import NAMESPACE, Seen, controlled, document, resident_mb
+from helpers.load.gates import NAMESPACE, Seen, control, document, resident_mb
 
 SCRIPT = Path(__file__).parents[1] / "helpers/scripted_prometheus.py"
 SOUND, HUNG = "sound", "hung"
@@ -118,7 +118,7 @@ async def measure(plane, load, seconds):
     allowed = "--metrics-allowed-addresses=127.0.0.0/8"
     async with (
         prometheus() as url,
-        controlled(plane, allowed, controllers="metrics") as (client, bulk, controller),
+        control(plane, allowed, controllers="metrics") as (client, bulk, controller),
     ):
         await bulk.create(METRICS_PROVIDERS, [provider(SOUND, url), provider(HUNG, url)])
         seen = Values(client)
@@ -134,7 +134,7 @@ async def measure(plane, load, seconds):
             memory = resident_mb(controller.pid)
             # What was due at the end is not to be missed.
             await asyncio.sleep(2.5)
-            asked = await _asked(url)
+            asked = await _query_times(url)
         assert seen.faults <= {f"{HUNG}-{index}" for index in range(load.hung)}
         return _figures(load, seen, asked, (before, after), (memory, first))
 
@@ -202,7 +202,7 @@ async def _create(bulk, load):
     await bulk.create(KEPTN_METRICS, objects)
 
 
-async def _asked(url):
+async def _query_times(url):
     """The times of all queries."""
     async with aiohttp.ClientSession() as session, session.get(f"{url}/seen") as answer:
         return await answer.json()

@@ -120,12 +120,12 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
 
     async def over():
         async with asyncio.timeout(MANY):
-            await settled(flow, "one")
+            await until_settled(flow, "one")
             assert (await first.names(), await two.names()) == (names, set())
             assert await first.names(SECRETS) == {"login"}
             value = json.dumps({"spec": {"constraints": bound_to("two")}})
             await kubectl("patch", NAME, "--type=merge", f"--patch={value}")
-            await settled(flow, "two")
+            await until_settled(flow, "two")
             assert (await first.names(), await two.names()) == ({"theirs"}, names)
             assert (await first.names(SECRETS), await two.names(SECRETS)) == (set(), {"login"})
             await kubectl("delete", NAME, "--wait=false")
@@ -145,7 +145,7 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
     assert lives > len(plan.sent)
 
 
-async def settled(flow, cluster):
+async def until_settled(flow, cluster):
     """Wait until it runs there and nowhere else; deaths may take longer than one wait."""
     while True:
         with contextlib.suppress(TimeoutError):

@@ -106,7 +106,7 @@ class Scene:
     def is_over(self):
         """Whether all have their place, and nothing of ours is left."""
         return all(
-            place.is_bound(uid, on) and not place.marked()
+            place.is_bound(uid, on) and not place.marked_nodes()
             for uid, (place, on, _) in self.wanted.items()
         )
 
@@ -120,8 +120,8 @@ class Scene:
     def assert_right(self):
         """Exactly those went who had to, and nothing of others was touched at any time."""
         for place, on, victims in self.wanted.values():
-            assert place.taken() == victims
-            place.untouched()
+            assert place.taken_pods() == victims
+            place.assert_untouched()
             history = [entry.object for entry in place.cluster.history(place.uid_of_node(on))]
             assert any(not is_clean(node) for node in history)
             before = history[0]["spec"].get("taints", [])
@@ -195,18 +195,21 @@ async def test_what_a_dead_one_left_is_gone_within_a_minute_of_the_next(tmp_path
             cluster = field.cluster
             # It keeps a node, evicts, and is never heard of again.
             plan = DiesOnce("eviction")
-            kept = partial(cluster.until, lambda: any(p.marked() for p in scene.places))
+            kept = partial(cluster.until, lambda: any(p.marked_nodes() for p in scene.places))
             await asyncio.gather(
-                live(plane.kubeconfig, HOME, plan, partial(_died, plan), **FLAGS), kept()
+                live(plane.kubeconfig, HOME, plan, partial(_until_death, plan), **FLAGS), kept()
             )
-            marked = [place for place in scene.places if place.marked()]
+            marked = [place for place in scene.places if place.marked_nodes()]
             assert marked
             # Nobody wants them any more.
             for place in scene.places:
                 await place.leave()
             begun = time.monotonic()
             over = partial(
-                cluster.until, lambda: not any(p.marked() for p in scene.places), LAST, scene.why
+                cluster.until,
+                lambda: not any(p.marked_nodes() for p in scene.places),
+                LAST,
+                scene.why,
             )
             await live(plane.kubeconfig, HOME, Undisturbed(), over, **FLAGS)
             assert time.monotonic() - begun < LAST
@@ -228,5 +231,5 @@ class DiesOnce:
         return self.died.is_set()
 
 
-async def _died(plan):
+async def _until_death(plan):
     await plan.died.wait()

@@ -51,7 +51,7 @@ from helpers.flow.namespace import WATCHED
 from helpers.manifests import DEPLOY, objects
 from helpers.objects import cluster_policy, policy
 from helpers.patience import PATIENCE
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.cases import Case, Plane, ready_field
 from helpers.rescheduling.objects import budget, volume_of
@@ -102,7 +102,7 @@ FIRST, SECOND = "6b86b273", "d4735e3a"
 """The suffixes of an app's versions, by its generation."""
 
 
-def granted(kubectl):
+def granted_rights(kubectl):
     """Return the rights of each account: verb, group, resource, and the name if limited to one."""
     stored, roles, bindings = Stored(kubectl.__self__), {}, []
     for kind in ("Role", "ClusterRole"):
@@ -123,7 +123,7 @@ def granted(kubectl):
                                 yield user, verb, group, resource, name
 
 
-def audited(plane):
+def audited_requests(plane):
     """Return the requests of the accounts so far, with their results."""
     lines = (plane.layout.logs / "audit.log").read_text().splitlines()
     for line in lines:
@@ -140,27 +140,27 @@ def audited(plane):
             yield (*right, name), event["responseStatus"]
 
 
-def used(plane, rights):
+def used_rights(plane, rights):
     """Return the used rights; a right to a name counts before one to any name."""
     exercised = {
         right
-        for right, status in audited(plane)
+        for right, status in audited_requests(plane)
         # A 404 for a read means that it was allowed.
         if status["code"] < 400 or (right[1], status["code"]) == ("get", 404)
     }
     return rights & (exercised | {(*right[:-1], ANY_NAME) for right in exercised - rights})
 
 
-def refused(plane):
+def refused_requests(plane):
     """Return the refused requests, except in namespaces that are being deleted."""
     return [
         (right, status)
-        for right, status in audited(plane)
+        for right, status in audited_requests(plane)
         if status["code"] in {401, 403} and "is being terminated" not in status.get("message", "")
     ]
 
 
-def judged(flow):
+def checked_rights(flow):
     """Yield the rights that the plugin checked for each version of these objects."""
     for resource in WATCHED:
         if resource.group != LIFECYCLE and resource not in {CONFIG_MAPS, JOBS}:
@@ -207,7 +207,7 @@ def drift(kubectl, kind):
     eventually(lambda: kubectl("get", configuration, ask).stdout, is_right=right.__eq__)
 
 
-def undone(kubectl):
+def undo_registration(kubectl):
     """Let our registration and the label of a namespace be put right."""
     for kind in ("mutating", "validating"):
         kubectl("delete", f"{kind}webhookconfiguration", "harbourmaster")
@@ -220,7 +220,7 @@ def undone(kubectl):
         drift(kubectl, kind)
 
 
-def measured(kubectl):
+def ask_for_values(kubectl):
     """Ask for values as an HPA does: whether it may is asked back."""
     path = "namespaces/default/keptnmetrics.metrics.keptn.sh/*/*"
     for version in ("v1beta1", "v1beta2"):
@@ -332,9 +332,9 @@ async def of_tasks(flow):
         task_definition("refer", deno={"functionRef": {"name": "late"}}),
         deployment("tasks", keptn("tasks", **checks)),
     )
-    task, job = await started(flow, "migrate")
+    task, job = await started_names(flow, "migrate")
     await flow.delete("Job", job, propagation="Background")
-    again, _ = await started(flow, "migrate", job)
+    again, _ = await started_names(flow, "migrate", job)
     assert again == task
     # The next one ends.
     await flow.change("KeptnTaskDefinition", "migrate", without_outcome())
@@ -355,7 +355,7 @@ async def of_tasks(flow):
     await flow.until_ended(WORKLOAD_VERSIONS, "tasks-tasks-1.0")
 
 
-async def started(flow, definition, *former):
+async def started_names(flow, definition, *former):
     """The names of the running task of a definition and of its Job, another than the former."""
     status = {"status": "Progressing", "jobName": lambda job: job and job not in former}
     like = {"spec": {"taskDefinition": definition}, "status": status}
@@ -434,7 +434,7 @@ async def of_waits(flow):
 
 async def lifecycle(plane, harbour, proxy):
     """All that the controller does for deployments; what the plugin was asked meanwhile."""
-    async with connected(plane.kubeconfig) as client, harbour.flow(client, "rights") as flow:
+    async with client_of(plane.kubeconfig) as client, harbour.flow(client, "rights") as flow:
         await harbour.configure(client, {"keptnAppCreationRequestTimeoutSeconds": 1})
         await flow.create(container_task("quick"))
         await of_unknown_owners(flow, proxy)
@@ -449,7 +449,7 @@ async def lifecycle(plane, harbour, proxy):
                 of_waits,
             ):
                 group.create_task(part(flow))
-        return set(judged(flow))
+        return set(checked_rights(flow))
 
 
 @pytest.mark.claim("R1")
@@ -466,22 +466,22 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
             api_ports=dict.fromkeys(("controller", "controller-2", "webhook"), proxy.port),
         ) as installation,
     ):
-        assert {right[0] for right in granted(kubectl)} == set(ACCOUNTS.values())
+        assert {right[0] for right in granted_rights(kubectl)} == set(ACCOUNTS.values())
         assert plugin_refuses(kubectl)
         kubectl("apply", "-f=-", stdin=json.dumps(open_definition(RESOURCES["Rollout"])))
         for obj in (cluster_policy(pods={"a": "b"}, nodeName="n"), policy(namespace="default")):
             # Their status says that nothing is compiled.
             obj["metadata"]["annotations"] = {ENFORCEMENT_KEY: "Both"}
             kubectl("apply", "-f=-", stdin=json.dumps(obj))
-        undone(kubectl)
-        measured(kubectl)
+        undo_registration(kubectl)
+        ask_for_values(kubectl)
         installation.await_answer()
         metrics(kubectl)
         assert asyncio.run(lifecycle(plane, Harbour(plane, installation), proxy)) == JUDGED
         # Who ends tells at once what was repeated, and the other takes over its lease.
         for name in ("controller", "controller-2"):
             installation.restart(name, grace=10)
-        rights = set(granted(kubectl))
+        rights = set(granted_rights(kubectl))
         kept = releases.KEPT.get(releases.VERSION, set())
         of_others = {
             (ACCOUNTS["controller"], *right, ANY_NAME) for right in JUDGED | GUARDED | kept
@@ -489,12 +489,12 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         assert of_others <= rights
         rights -= of_others
         deadline = time.monotonic() + PATIENCE
-        while missing := rights - used(plane, rights):
+        while missing := rights - used_rights(plane, rights):
             assert time.monotonic() < deadline, f"granted and never used: {sorted(missing)}"
             # The log has no notification.
             time.sleep(0.5)
-    assert refused(plane) == []
-    assert not used(plane, of_others), "used: remove it from releases.KEPT"
+    assert refused_requests(plane) == []
+    assert not used_rights(plane, of_others), "used: remove it from releases.KEPT"
 
 
 def apply_alone(plane):
@@ -524,7 +524,7 @@ async def made_room(plane, apply):
             places.append(CaseCluster(field, Case(name, None, {}), asyncio.Event()))
             await places[-1].open()
         evicted, violated, shortened, stored = places
-        async with field.controlled({}, "--leader-election-enabled=true", kubeconfig=file):
+        async with field.control({}, "--leader-election-enabled=true", kubeconfig=file):
             await evicted.full(await evicted.node(), "v0", "v1", "v2", "v3")
             on = await violated.node("n1", 1)
             await violated.full(on, "v0", labels={"app": "a"})
@@ -537,9 +537,9 @@ async def made_room(plane, apply):
             volumes = [volume_of(await stored.claim(on))]
             for place, victim in zip(places, ("v3", "v0", "v0", "v0"), strict=True):
                 uid = await place.critical(volumes=volumes if place is stored else [])
-                await place.bound(uid, patience=PATIENCE)
+                await place.until_bound(uid, patience=PATIENCE)
                 await place.clean()
-                assert place.taken() == {victim}
+                assert place.taken_pods() == {victim}
         assert field.faults == []
 
 
@@ -558,11 +558,11 @@ def test_s22_every_right_of_the_rescheduler_is_used_and_nothing_is_refused(tmp_p
             for verb in rule["verbs"]
             for name in rule.get("resourceNames") or [ANY_NAME]
         }
-        assert rights <= set(granted(plane.kubectl))
+        assert rights <= set(granted_rights(plane.kubectl))
         if apply is apply_alone:
             # Events are patched where they repeat.
             events = (ACCOUNTS["controller"], "patch", "events.k8s.io", "events", ANY_NAME)
-            rights = set(granted(plane.kubectl)) - {events}
-        missing = rights - used(plane, rights)
+            rights = set(granted_rights(plane.kubectl)) - {events}
+        missing = rights - used_rights(plane, rights)
         assert not missing, f"granted and never used: {sorted(missing)}"
-        assert refused(plane) == []
+        assert refused_requests(plane) == []

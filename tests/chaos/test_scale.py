@@ -12,7 +12,7 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.playground.installation import Installation
 from helpers.load.gates import AT_ONCE, resident_mb
 from helpers.objects import cluster_policy, policy, required
-from helpers.processes import connected
+from helpers.processes import client_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -42,7 +42,7 @@ async def create_all(kubeconfig, objects):
             namespace = document["metadata"].get("namespace")
             await client.create(resource, document, namespace)
 
-    async with connected(kubeconfig) as client, asyncio.TaskGroup() as group:
+    async with client_of(kubeconfig) as client, asyncio.TaskGroup() as group:
         for resource, document in objects:
             group.create_task(create(client, resource, document))
 

@@ -22,12 +22,12 @@ from helpers.load.gates import (
     NAMESPACE,
     Seen,
     app,
-    controlled,
+    control,
     gated_pod,
     idle_requests,
     replica_set,
 )
-from helpers.scheduler import NAME, configuration, second_scheduler, unextended
+from helpers.scheduler import NAME, configuration, configuration_without_extender, second_scheduler
 
 WORKLOAD = "ledger"
 APP = "shop"
@@ -60,12 +60,15 @@ async def measure_placing(plane, folder, pods, nodes, runs):
         "--scheduler-extender-port=0",
         f"--metrics-custom-metrics-cert-dir={folder}",
     )
-    async with controlled(plane, *flags) as (client, bulk, controller):
+    async with control(plane, *flags) as (client, bulk, controller):
         served = await asyncio.to_thread(
             controller.await_event, "scheduler extender started", component="extender"
         )
         port = int(served["url"].rpartition(":")[2].partition("/")[0])
-        ways = {"asking": configuration(port, authority, httpTimeout="10s"), "alone": unextended()}
+        ways = {
+            "asking": configuration(port, authority, httpTimeout="10s"),
+            "alone": configuration_without_extender(),
+        }
         await asyncio.to_thread(plane.add_nodes, nodes)
         await bulk.create(APPS, [app(APP, [WORKLOAD])])
         (owner,) = await bulk.create(REPLICA_SETS, [replica_set(WORKLOAD)])

@@ -20,7 +20,7 @@ from harbourmaster.playground.installation import Installation
 from helpers.command import harbourmaster
 from helpers.objects import policy
 from helpers.oracles import NODE_REQUIRED
-from helpers.processes import connected
+from helpers.processes import client_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -75,7 +75,7 @@ def memory(pid, field):
     return int(re.search(rf"{field}:\s+(\d+)", status)[1]) * 1024
 
 
-def measured(installation):
+def resident_bytes(installation):
     """Bytes of both processes: now, and the most since they were started."""
     return {
         name: tuple(memory(installation.pid(name), field) for field in ("VmRSS", "VmHWM"))
@@ -93,14 +93,14 @@ async def test_what_was_stored_before_the_limits_fits_keeps_working_and_is_liste
     kubectl = plane.kubectl
     try:
         await asyncio.to_thread(installation.start)
-        empty = measured(installation)
+        empty = resident_bytes(installation)
         for name in ("controller", "webhook"):
             installation.end(name)
         # Nobody checks meanwhile.
         kubectl("delete", "validatingwebhookconfiguration/harbourmaster")
         kubectl("delete", "mutatingwebhookconfiguration/harbourmaster")
         kubectl("create", "namespace", TENANT)
-        async with connected(plane.kubeconfig) as client:
+        async with client_of(plane.kubeconfig) as client:
             await create_all(client, POLICIES, [of_terms(f"p-{n}", 43_000) for n in range(12)])
             await create_all(client, TASK_DEFINITIONS, [definition(f"d-{n}") for n in range(150)])
             for resource in OWNERS:
@@ -109,7 +109,7 @@ async def test_what_was_stored_before_the_limits_fits_keeps_working_and_is_liste
             await asyncio.to_thread(installation.launch, name)
         await asyncio.to_thread(installation.await_ready)
         await asyncio.to_thread(installation.await_answer)
-        full = measured(installation)
+        full = resident_bytes(installation)
         print({name: [[n // MIB for n in each[name]] for each in (empty, full)] for name in full})  # noqa: T201
         for name, (_, most) in full.items():
             assert most < LIMIT, name

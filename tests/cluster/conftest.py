@@ -14,8 +14,8 @@ from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.patience import TEST_SECONDS
 from helpers.placed import members_of, two_planes
 from helpers.placing_flow import flow_in
-from helpers.processes import connected
-from helpers.prometheus import scraped as scraping
+from helpers.processes import client_of
+from helpers.prometheus import run_prometheus as scraping
 from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions
 
@@ -78,7 +78,7 @@ def controller_flags():
 async def client(harbour, controller_flags):
     """A client of the control plane with Harbourmaster in it."""
     harbour.use(controller_flags)
-    async with connected(harbour.plane.kubeconfig) as client:
+    async with client_of(harbour.plane.kubeconfig) as client:
         yield client
 
 
@@ -100,14 +100,14 @@ async def flow(request, harbour, client, opts_in):
 @pytest.fixture
 async def admin(control_plane):
     """The administrator's client of the shared control plane."""
-    async with connected(control_plane.kubeconfig) as client:
+    async with client_of(control_plane.kubeconfig) as client:
         yield client
 
 
 @pytest.fixture
 async def doctored(deployed):
     """A client of the control plane of ``deployed``."""
-    async with connected(deployed.plane.kubeconfig) as client:
+    async with client_of(deployed.plane.kubeconfig) as client:
         yield client
 
 

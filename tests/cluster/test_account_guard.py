@@ -28,7 +28,7 @@ from helpers.guarded_account import (
     job,
     owner,
     rights_in,
-    stored,
+    stored_object,
 )
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -355,14 +355,14 @@ def places(control_plane):
     uids.running, uids.waiting = (uid(kubectl, "pod", n, tenant) for n in ("running", "waiting"))
     uids.critical = uid(kubectl, "pod", "guarded-critical", "kube-system")
     uids.bundle = base64.b64encode((control_plane.layout.pki / "ca.crt").read_bytes()).decode()
-    uids.taints = stored(kubectl, "node", "guarded-node")["spec"]["taints"]
+    uids.taints = stored_object(kubectl, "node", "guarded-node")["spec"]["taints"]
     yield SimpleNamespace(home=home, tenant=tenant, uids=uids)
     kubectl("delete", "-f=-", "--ignore-not-found", "--grace-period=0", "--force", stdin=created)
     kubectl("delete", "namespace", "--wait=false", home, tenant)
 
 
 def uid(kubectl, kind, name, namespace):
-    return stored(kubectl, kind, name, namespace)["metadata"]["uid"]
+    return stored_object(kubectl, kind, name, namespace)["metadata"]["uid"]
 
 
 def pod(name, namespace=None, **spec):

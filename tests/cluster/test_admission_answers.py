@@ -9,8 +9,8 @@ from harbourmaster.policies.model import ON_TOO_LARGE, REQUIRED
 from harbourmaster.serving.definitions import unknown_fields
 from helpers.cluster import (
     eventually,
+    keep_registered,
     read,
-    registered,
     required_terms,
     selecting,
     webhook_configuration,
@@ -222,7 +222,7 @@ def test_a_pod_of_an_unknown_namespace_is_stored_as_it_is_with_a_warning(
             name="harbourmaster-unknown",
             namespaceSelector=selecting(namespace),
         )
-        with registered(kubectl, configuration):
+        with keep_registered(kubectl, configuration):
             eventually(lambda: said("--dry-run=server"))
             warning = said()
     assert warning == f'Warning: harbourmaster: namespace "{namespace}" is not known\n'

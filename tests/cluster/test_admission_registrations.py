@@ -12,9 +12,9 @@ from helpers.cluster import (
     create,
     eventually,
     fresh_namespace,
+    keep_registered,
     pod_spec,
     read,
-    registered,
     required_terms,
     selecting,
     tried_pod,
@@ -81,7 +81,7 @@ def test_a_later_webhook_calls_us_again_and_nothing_doubles(kubectl, server, ser
     rules = [{**PODS, "operations": ["CREATE"]}]
     with stand_in(add_sidecar) as (url, bundle):
         later = configuration(served_namespace, url, bundle, rules=rules)
-        with registered(kubectl, later):
+        with keep_registered(kubectl, later):
             eventually(lambda: len(tried_pod(kubectl, served_namespace)["containers"]) == 2)
             create(kubectl, pod)
     spec = read(kubectl, json.dumps(pod))["Pod"]["spec"]
@@ -105,7 +105,7 @@ def test_reviews_of_the_old_version_are_answered(kubectl, server, namespace):
     server.add_policies(policy("rules", namespace, **RULES))
     manifest = workloads(namespace)
     old = {"admissionReviewVersions": ["v1beta1"]}
-    with registered(kubectl, configuration(namespace, server.url, server.bundle, **old)):
+    with keep_registered(kubectl, configuration(namespace, server.url, server.bundle, **old)):
         await_rules(kubectl, namespace)
         create(kubectl, *json.loads(manifest)["items"])
     stored = read(kubectl, manifest)
@@ -127,7 +127,7 @@ def test_a_denial_of_the_old_version_names_the_field(kubectl, server, namespace)
         kind="Validating",
         admissionReviewVersions=["v1beta1"],
     )
-    with registered(kubectl, old):
+    with keep_registered(kubectl, old):
         assert "spec.nodeName: " in eventually(tried)
 
 
@@ -147,7 +147,7 @@ def deletion(control_plane, server):
         }
         for group, version, resource in RESOURCES.values()
     ]
-    with registered(kubectl, configuration(namespace, server.url, server.bundle, rules=rules)):
+    with keep_registered(kubectl, configuration(namespace, server.url, server.bundle, rules=rules)):
         await_rules(kubectl, namespace)
         create(kubectl, *json.loads(manifest)["items"])
         said = kubectl("delete", WAIT, "-f=-", stdin=manifest).stderr
@@ -176,7 +176,7 @@ def abandoned(control_plane, tmp_path_factory):
             configuration(namespace, own.url, own.bundle, failurePolicy=failure_policy)
             for failure_policy, namespace in spaces.items()
         ]
-        with registered(kubectl, *configurations):
+        with keep_registered(kubectl, *configurations):
             for namespace in spaces.values():
                 await_rules(kubectl, namespace)
             own.kill()
@@ -226,7 +226,7 @@ def test_the_api_server_asks_again_where_it_is_told_when(
 
     with stand_in(busy_at_first) as (url, bundle):
         busy = configuration(namespace, url, bundle, failurePolicy="Ignore")
-        with registered(kubectl, busy):
+        with keep_registered(kubectl, busy):
             await_rules(kubectl, namespace)
             (pod,) = create(kubectl, workload("Pod", namespace))
     stored = pod["spec"].get("nodeSelector")

@@ -13,7 +13,7 @@ from harbourmaster.api.resources import (
     ANALYSIS_VALUE_TEMPLATES,
 )
 from helpers.namespaces import MetricsNamespace
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.scripted_prometheus import ScriptedPrometheus, matrix
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -93,10 +93,10 @@ READY_OBJECTIVE = (
 
 @pytest.fixture
 async def world(control_plane, namespace):
-    async with connected(control_plane.kubeconfig) as client, ScriptedPrometheus() as server:
+    async with client_of(control_plane.kubeconfig) as client, ScriptedPrometheus() as server:
         analyses_namespace = AnalysesNamespace(client, namespace)
         analyses_namespace.server = server
-        async with analyses_namespace.controlled():
+        async with analyses_namespace.control():
             yield analyses_namespace
 
 

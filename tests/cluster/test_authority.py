@@ -12,7 +12,7 @@ import pytest
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.certs.store import write_files
 from helpers.certificates import own_files
-from helpers.cluster import eventually, registered, selecting, webhook_configuration, workload
+from helpers.cluster import eventually, keep_registered, selecting, webhook_configuration, workload
 from helpers.objects import cluster_policy
 from helpers.server import Server
 
@@ -47,7 +47,7 @@ def test_an_api_server_trusts_an_authority_for_its_names_only(
             namespaceSelector=selecting(namespace),
         )
         pod = json.dumps(workload("Pod", namespace))
-        with registered(kubectl, configuration):
+        with keep_registered(kubectl, configuration):
 
             def tried():
                 done = kubectl(

@@ -15,13 +15,13 @@ from helpers.chart import (
     EXAMPLES,
     HELMS,
     KUBERNETES,
+    chart_folder,
     helm,
     overlays,
     sorted_objects,
-    templated,
-    written,
+    template_objects,
 )
-from helpers.manifests import NAMESPACE, ROOT, VERSION, kustomize, objects, parsed, rendered
+from helpers.manifests import NAMESPACE, ROOT, VERSION, kustomize, objects, parse, render
 
 pytestmark = [
     pytest.mark.full,
@@ -46,14 +46,14 @@ def namespace_of(manifests):
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
 def test_an_example_renders_what_its_kustomization_does(example):
-    expected = list(parsed(kustomize(example)))
-    rendered = templated(f"--values={example}/values.yaml", namespace=namespace_of(expected))
+    expected = list(parse(kustomize(example)))
+    rendered = template_objects(f"--values={example}/values.yaml", namespace=namespace_of(expected))
     assert sorted_objects(rendered) == sorted_objects(expected)
 
 
 @pytest.mark.parametrize("program", HELMS)
 def test_without_values_both_versions_of_helm_render_the_default(program):
-    rendered = templated(namespace=NAMESPACE, program=program)
+    rendered = template_objects(namespace=NAMESPACE, program=program)
     assert sorted_objects(rendered) == sorted_objects(objects())
 
 
@@ -61,7 +61,7 @@ def test_without_values_both_versions_of_helm_render_the_default(program):
 def test_a_component_alone_renders_what_it_does_on_the_default(name):
     base = "before-1.30" if name in IN_DEFAULT else "default"
     expected = objects(base, ALONE[name])
-    rendered = templated(
+    rendered = template_objects(
         f"--set=components.guards={str(name != 'accountGuard').lower()}",
         f"--set=components.{name}=true",
         "--set=scheduler.image=kube-scheduler",
@@ -71,20 +71,20 @@ def test_a_component_alone_renders_what_it_does_on_the_default(name):
 
 
 def test_one_replica_of_each_is_the_component_single_replica():
-    rendered = templated(
+    rendered = template_objects(
         "--set=webhook.replicas=1", "--set=controller.replicas=1", namespace=NAMESPACE
     )
     assert sorted_objects(rendered) == sorted_objects(objects("default", "single-replica"))
 
 
 def test_values_reach_the_webhook_configurations_of_certmanager():
-    configured = templated(
+    configured = template_objects(
         "--set=certificates=certManager",
         "--set=admission.failurePolicy=Fail,admission.gatedFailurePolicy=Ignore",
         "--set=admission.excludedNamespaces={kube-system,monitoring}",
         namespace=NAMESPACE,
     )
-    expected = list(parsed(rendered("with-certmanager")))
+    expected = list(parse(render("with-certmanager")))
     mutating = ("MutatingWebhookConfiguration", None, "harbourmaster")
     swapped = {"Fail": "Ignore", "Ignore": "Fail"}
     entries = sorted_objects(configured)[mutating]["webhooks"]
@@ -114,14 +114,14 @@ def test_values_reach_the_webhook_configurations_of_certmanager():
 )
 @pytest.mark.parametrize("program", HELMS)
 def test_helm_refuses_wrong_values_and_names_them(program, values, complaint):
-    result = helm("template", written(), KUBERNETES, f"--set={values}", program=program)
+    result = helm("template", chart_folder(), KUBERNETES, f"--set={values}", program=program)
     assert result.returncode
     assert not result.stdout
     assert sum(complaint in line for line in result.stderr.splitlines()) == 1
 
 
 def test_the_chart_passes_helms_own_checks():
-    result = helm("lint", "--strict", written())
+    result = helm("lint", "--strict", chart_folder())
     assert result.returncode == 0, result.stdout
 
 
@@ -154,7 +154,7 @@ def test_make_chart_writes_it_with_the_image_where_releases_expect_it():
         "pullPolicy": None,
         "pullSecrets": [],
     }
-    rendered = list(parsed(helm("template", ROOT / path).stdout))
+    rendered = list(parse(helm("template", ROOT / path).stdout))
     images = {
         container["image"]
         for obj in rendered

@@ -12,9 +12,9 @@ import pytest
 import trustme
 import yaml
 
-from helpers.chart import HELMS, KEEP, helm, written
+from helpers.chart import HELMS, KEEP, chart_folder, helm
 from helpers.cluster import plane_for
-from helpers.manifests import DEPLOY, NAMESPACE, kustomize, of_kind, parsed, rendered
+from helpers.manifests import DEPLOY, NAMESPACE, kustomize, of_kind, parse, render
 
 pytestmark = [
     pytest.mark.full,
@@ -73,13 +73,13 @@ class Release:
 
     def install(self, *options, check=True):
         """Install the chart, and wait until its pods are ready."""
-        chart = ("harbourmaster", written(), "--create-namespace", "--wait", "--timeout=2m")
+        chart = ("harbourmaster", chart_folder(), "--create-namespace", "--wait", "--timeout=2m")
         return self.helm("install", *chart, *options, check=check)
 
     def upgrade(self, *options):
         """Upgrade with exactly these values."""
         wait = ("--reset-values", "--wait", "--timeout=2m")
-        return self.helm("upgrade", "harbourmaster", written(), *wait, *options)
+        return self.helm("upgrade", "harbourmaster", chart_folder(), *wait, *options)
 
     def read(self, *arguments):
         """The JSON that the API server returns, or None."""
@@ -155,7 +155,7 @@ def test_with_keep_turned_off_the_definitions_go_with_the_release(release):
 def test_definitions_of_other_releases_are_taken_over_with_their_objects(release):
     definitions = [
         definition
-        for definition in parsed(kustomize(DEPLOY / "crds"))
+        for definition in parse(kustomize(DEPLOY / "crds"))
         if definition["kind"] == "CustomResourceDefinition"
     ]
     for definition in definitions:
@@ -191,8 +191,8 @@ def test_definitions_of_other_releases_are_taken_over_with_their_objects(release
 
 
 def test_an_installation_by_make_deploy_becomes_a_release(release):
-    text = rendered("default")
-    (namespace,) = of_kind(list(parsed(text)), "Namespace")
+    text = render("default")
+    (namespace,) = of_kind(list(parse(text)), "Namespace")
     for document in (json.dumps(namespace), text):
         release.plane.kubectl(
             "apply", "--server-side", "--force-conflicts", "--filename=-", stdin=document

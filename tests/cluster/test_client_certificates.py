@@ -15,7 +15,7 @@ from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually, plane_for
 from helpers.flow.installation import FLAGS, Harbour
 from helpers.objects import cluster_policy
-from helpers.processes import connected
+from helpers.processes import client_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -113,7 +113,7 @@ async def test_only_the_api_server_is_answered(hardened):
 async def test_the_api_server_sends_no_certificate_for_conversion(hardened):
     kubectl = hardened.plane.kubectl
     kubectl("create", "-f=-", "--namespace=default", stdin=json.dumps(APP))
-    async with connected(hardened.plane.kubeconfig) as client:
+    async with client_of(hardened.plane.kubeconfig) as client:
         path = "/apis/lifecycle.keptn.sh/v1alpha2/namespaces/default/keptnapps/shop"
         with pytest.raises(Exception, match=r"conversion webhook .* failed"):
             await client.request("GET", path, retries=0)

@@ -65,7 +65,7 @@ async def bound(delegation, chance, groups, sets, registered):
             for name in names[group]
             for index in range(chance.randint(1, 4))
         ]
-        objects += delegation.compiled(group, documents, registered)
+        objects += delegation.compile_group(group, documents, registered)
     await delegation.bind(objects, registered)
     return names
 
@@ -119,7 +119,7 @@ async def test_most_observed_policies_compile_and_have_the_same_effect(delegatio
             obj["metadata"]["name"] += f"-{number}"
             namespaces.add(obj["metadata"].get("namespace"))
         documents += policies
-    objects = delegation.compiled("observed", documents, namespaces=namespaces)
+    objects = delegation.compile_group("observed", documents, namespaces=namespaces)
     compiled = {policy.rank[2] for policy in delegation.policies("observed")}
     assert len(compiled) >= len(documents) * 0.6
     await delegation.bind(objects)
@@ -148,10 +148,10 @@ async def test_exactly_the_pods_beyond_a_bound_are_refused_by_a_policy_that_deni
     policies = of_set([*largest_policies(), *multiplying()], "large")
     for policy in policies:
         policy["metadata"]["annotations"] = {**ASKS, ON_TOO_LARGE: "Deny"}
-    await delegation.bind(delegation.compiled("large", policies, PODS_ONLY), PODS_ONLY)
+    await delegation.bind(delegation.compile_group("large", policies, PODS_ONLY), PODS_ONLY)
     for labels, spec in (({"few": "no"}, largest(excess)), ({"few": "yes"}, smaller(excess))):
         pod = {"metadata": {"labels": {SET: "large", **labels}}, "spec": spec}
-        tried = await delegation.tried("large", "pods", {}, pod)
+        tried = await delegation.try_object("large", "pods", {}, pod)
         if tried.theirs == owned_fields_of(tried.sent):
             # The policy that denies can be taken up a moment later than the one that changes.
             tried = await delegation.await_refused("large", pod)
@@ -171,11 +171,11 @@ async def test_every_fault_in_the_compiler_is_found(delegation):
     documents = [chance.policy(f"p{index}", index % 6) for index in range(24)]
     objects = []
     for number, (name, fault) in enumerate(FAULTS.items()):
-        with fault.applied():
+        with fault.apply():
             own = copy.deepcopy(documents)
             for obj in own:
                 obj["spec"]["podSelector"]["matchLabels"][FAULT] = str(number)
-            objects += delegation.compiled(name, own, PODS_ONLY)
+            objects += delegation.compile_group(name, own, PODS_ONLY)
     await delegation.bind(objects, PODS_ONLY)
     tried = await delegation.all_tried(
         (name, "pods", labels, with_labels(pod, {FAULT: str(number)}))

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from helpers.browser import chromium, visited
+from helpers.browser import chromium, open_visit
 from helpers.cluster import eventually, plane_for
 from helpers.dashboard_installation import PEOPLE, DashboardInstallation
 from helpers.flow.manifests import container_task
@@ -141,7 +141,7 @@ async def test_a_token_whose_account_is_deleted_opens_nothing_any_more(place, sp
 async def test_a_person_logs_in_and_sees_a_pod_come_and_go_without_a_reload(place, browser):
     namespace = place.namespace("live")
     _, token = place.person(namespace)
-    async with visited(browser, place.origin) as visit:
+    async with open_visit(browser, place.origin) as visit:
         await visit.go("/gates")
         await visit.page.fill("#token", token)
         await visit.page.press("#token", "Enter")

@@ -25,7 +25,7 @@ from helpers.manifests import (
     objects,
     of_kind,
     one,
-    rendered,
+    render,
 )
 from helpers.patience import DROPPED, WAIT
 
@@ -237,23 +237,21 @@ def test_applying_the_same_again_changes_nothing(installed, plane, make):
 def test_applied_by_the_client_the_second_time_changes_nothing(throwaway_control_plane):
     # Without controllers nothing moves by itself, so every version counts.
     plane = throwaway_control_plane(optional=())
-    first = plane.kubectl("apply", "--filename=-", stdin=rendered("default"))
+    first = plane.kubectl("apply", "--filename=-", stdin=render("default"))
     before = versions(plane, "CustomResourceDefinition")
-    second = plane.kubectl("apply", "--filename=-", stdin=rendered("default"))
+    second = plane.kubectl("apply", "--filename=-", stdin=render("default"))
     assert not first.stderr + second.stderr
     assert versions(plane, "CustomResourceDefinition") == before
 
 
 def test_what_is_stored_is_what_stands_in_git(installed, plane):
-    text = rendered("default").replace(
-        container(of_kind(objects(), "Deployment")[0])["image"], IMAGE
-    )
+    text = render("default").replace(container(of_kind(objects(), "Deployment")[0])["image"], IMAGE)
     result = plane.kubectl("diff", "--server-side", "--filename=-", stdin=text, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_an_upgrade_changes_flags_by_a_rollout(installed, plane, make):
-    text = rendered("default").replace("--drain-seconds=10", "--drain-seconds=9")
+    text = render("default").replace("--drain-seconds=10", "--drain-seconds=9")
     apply(plane, text, "--force-conflicts")
     plane.kubectl(
         "rollout",
@@ -281,7 +279,7 @@ def test_no_pod_security_rule_is_even_warned_of(installed, plane):
     labels = ["pod-security.kubernetes.io/warn=restricted"]
     plane.kubectl("label", "namespace", NAMESPACE, *labels)
     try:
-        text = rendered("default", "single-replica")
+        text = render("default", "single-replica")
         applied = apply(plane, text, "--dry-run=server", "--force-conflicts")
         assert "deployment.apps/harbourmaster-webhook serverside-applied" in applied
     finally:
@@ -293,7 +291,7 @@ def test_no_pod_security_rule_is_even_warned_of(installed, plane):
 def test_every_component_is_accepted_without_a_warning(
     installed, other_kinds, plane, base, component
 ):
-    text = rendered(base, component)
+    text = render(base, component)
     applied = apply(plane, text, "--dry-run=server", "--force-conflicts")
     assert len(applied.splitlines()) == len(objects(base, component))
 
@@ -303,7 +301,7 @@ def test_in_gardener_all_of_it_is_accepted_without_a_warning(installed, other_ki
     manifests = objects(base, *COMPONENTS)
     apply(plane, json.dumps(one(manifests, "Namespace")))
     applied = apply(
-        plane, rendered(base, *COMPONENTS), "--dry-run=server", "--force-conflicts", "--output=json"
+        plane, render(base, *COMPONENTS), "--dry-run=server", "--force-conflicts", "--output=json"
     )
     stored = json.loads(applied)["items"]
     assert len(stored) == len(manifests)
@@ -435,7 +433,7 @@ def test_uninstalling_leaves_nothing_of_any_component(
     plane.add_nodes(2)
     install_other_kinds(plane)
     plane.kubectl("create", "priorityclass", "gardener-system-900", "--value=999998900")
-    apply(plane, rendered(base, *components))
+    apply(plane, render(base, *components))
     plane.kubectl(
         "rollout",
         "status",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.manifests import ROOT, VERSION
-from helpers.releases import HOME, built, clean, environment, values
+from helpers.releases import HOME, build_wheel, clean, environment, values
 
 # Packages are fetched once, by the locked hashes.
 pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    return built(ROOT, tmp_path_factory.mktemp("wheel") / "here")
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel") / "here")
 
 
 @pytest.fixture(scope="module")
@@ -124,5 +124,5 @@ def test_the_same_sources_give_the_same_wheel_whatever_the_modes_of_the_checkout
     def digest(path):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    again = built(wheel.parents[1], tmp_path / "elsewhere", umask=0o077)
+    again = build_wheel(wheel.parents[1], tmp_path / "elsewhere", umask=0o077)
     assert digest(again) == digest(wheel)

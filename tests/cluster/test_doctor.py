@@ -17,8 +17,8 @@ from helpers.cluster import rule, webhook_configuration
 from helpers.doctor.deployed_installation import (
     HOME,
     NAME,
+    findings_of,
     look,
-    named,
     strange_bundle,
     until,
     webhook_of,
@@ -114,32 +114,34 @@ def opted_in_late(deployed):
 
 FAULTS = {
     "a caBundle that trusts somebody else": (
-        lambda it: it.edited(MUTATING, NAME, strange),
+        lambda it: it.edit_object(MUTATING, NAME, strange),
         ("certificates", "fault", f"{GATED} (mutating): its caBundle does not trust"),
         "a running controller repairs it",
     ),
     "a policy that somebody edited": (
-        lambda it: it.edited(MUTATING, NAME, other_policy),
+        lambda it: it.edit_object(MUTATING, NAME, other_policy),
         ("configurations", "fault", f"failurePolicy of {GATED} (mutating): is Ignore, Fail"),
         "webhook.gatedFailurePolicy",
     ),
     "a webhook that is not registered": (
-        lambda it: it.edited(MUTATING, NAME, less_rules),
+        lambda it: it.edit_object(MUTATING, NAME, less_rules),
         ("configurations", "fault", f"webhook {PODS} (mutating): is missing"),
         "a running controller repairs it",
     ),
     "a kind that is gone": (
-        lambda it: it.gone("crd", POLICIES, "CustomResourceDefinition"),
+        lambda it: it.delete_object("crd", POLICIES, "CustomResourceDefinition"),
         ("definitions", "fault", f"{POLICIES}: not found"),
         "kubectl apply --server-side -k deploy/crds",
     ),
     "no rights": (
-        lambda it: it.gone("clusterrolebinding", "harbourmaster-webhook", "ClusterRoleBinding"),
+        lambda it: it.delete_object(
+            "clusterrolebinding", "harbourmaster-webhook", "ClusterRoleBinding"
+        ),
         ("rights", "fault", "ServiceAccount harbourmaster-webhook: lacks permission"),
         "docs/howto/installing.md",
     ),
     "a dead webhook": (
-        lambda it: it.killed("webhook"),
+        lambda it: it.kill_process("webhook"),
         (
             "canary",
             "fault",
@@ -148,7 +150,7 @@ FAULTS = {
         "kubectl get pods",
     ),
     "a webhook that hangs": (
-        lambda it: it.paused("webhook"),
+        lambda it: it.pause_process("webhook"),
         ("canary", "fault", "the webhook can't be called: "),
         'harbourmaster doctor --break-glass on --reason "no webhook answers"',
     ),
@@ -158,7 +160,7 @@ FAULTS = {
         "kubectl -n late rollout restart deployment cart",
     ),
     "a controller that ended": (
-        lambda it: it.ended("controller"),
+        lambda it: it.end_process("controller"),
         ("installation", "fault", "harbourmaster-controller: has no holder"),
         "logs deployment/harbourmaster-controller",
     ),
@@ -187,8 +189,10 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored
     make, (check, severity, words), remedy = FAULTS[fault]
     await until(doctored, lambda report: report.healthy)
     with make(deployed):
-        report = await until(doctored, lambda report: named(report, check, severity, words))
-        assert all(remedy in finding.remedy for finding in named(report, check, severity, words))
+        report = await until(doctored, lambda report: findings_of(report, check, severity, words))
+        assert all(
+            remedy in finding.remedy for finding in findings_of(report, check, severity, words)
+        )
         assert not report.healthy
         order = [finding.severity for finding in report.findings]
         ranks = ["fault", "warning", "unknown", "note", "ok"]
@@ -204,8 +208,8 @@ async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, 
     metadata = {"name": "waits", "namespace": "default"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     with deployed.there(pod):
-        await until(doctored, lambda report: named(report, "leftovers", "fault", "pod waits"))
-        with deployed.configured("controller", "--scheduler-enabled=true"):
+        await until(doctored, lambda report: findings_of(report, "leftovers", "fault", "pod waits"))
+        with deployed.configure("controller", "--scheduler-enabled=true"):
             report = await look(doctored)
             assert not any("waits" in finding.subject for finding in report.findings)
             observed = await read_observed(Installation(doctored, HOME))

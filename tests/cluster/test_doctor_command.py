@@ -13,10 +13,10 @@ from harbourmaster.registration.break_glass import ANNOTATION
 from helpers.cluster import eventually
 from helpers.command import harbourmaster
 from helpers.doctor import deployed_installation
-from helpers.doctor.deployed_installation import HOME, NAME, look, named, until
+from helpers.doctor.deployed_installation import HOME, NAME, findings_of, look, until
 from helpers.flow.installation import Harbour
 from helpers.patience import WAIT
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.rights import kubeconfig
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -93,7 +93,7 @@ def test_where_it_is_not_installed_one_line_says_where_it_is(deployed):
 
 async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_control_plane):
     plane = throwaway_control_plane(optional=())
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         report = await look(client)
         (finding,) = report.findings
         assert (finding.check, finding.severity) == ("installation", "fault")
@@ -128,7 +128,7 @@ def policies(deployed):
     return {
         webhook["name"]: webhook["failurePolicy"]
         for kind in CONFIGURATIONS
-        for webhook in deployed.stored(kind, NAME)["webhooks"]
+        for webhook in deployed.stored_object(kind, NAME)["webhooks"]
     }
 
 
@@ -137,7 +137,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
     await until(doctored, lambda report: report.healthy)
     before = policies(deployed)
     file = deployed.plane.kubeconfig
-    with contextlib.nullcontext() if is_alive else deployed.ended("controller"):
+    with contextlib.nullcontext() if is_alive else deployed.end_process("controller"):
         without = doctor(file, "--break-glass", "on")
         assert without.returncode == 2
         assert "--reason" in without.stderr
@@ -149,13 +149,17 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         assert again.returncode == 0
         assert "on already" in again.stdout
         noted = json.loads(
-            deployed.stored(CONFIGURATIONS[0], NAME)["metadata"]["annotations"][ANNOTATION]
+            deployed.stored_object(CONFIGURATIONS[0], NAME)["metadata"]["annotations"][ANNOTATION]
         )
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
-            doctored, lambda report: named(report, "configurations", "warning", "incident 4711")
+            doctored,
+            lambda report: findings_of(report, "configurations", "warning", "incident 4711"),
         )
-        assert "--break-glass off" in named(report, "configurations", "warning", "4711")[0].remedy
+        assert (
+            "--break-glass off"
+            in findings_of(report, "configurations", "warning", "4711")[0].remedy
+        )
         if is_alive:
             # It looks at each change, and leaves this one alone.
             metrics = Harbour(deployed.plane, deployed.installation).metrics()
@@ -166,7 +170,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         off = doctor(file, "--break-glass", "off")
         assert (off.returncode, off.stderr) == (0, "")
         assert policies(deployed) == before
-        assert "annotations" not in deployed.stored(CONFIGURATIONS[0], NAME)["metadata"]
+        assert "annotations" not in deployed.stored_object(CONFIGURATIONS[0], NAME)["metadata"]
         assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
     events = json.loads(deployed.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
     notes = [event["note"] for event in events if event["reason"] == "BreakGlassStarted"]
@@ -197,7 +201,7 @@ async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, 
             "--namespace=gated",
             WAIT,
         )
-        with deployed.killed("webhook"):
+        with deployed.kill_process("webhook"):
             refused = kubectl(*pod, check=False)
             assert refused.returncode != 0
             assert "failed calling webhook" in refused.stderr

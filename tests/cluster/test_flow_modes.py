@@ -58,7 +58,7 @@ async def failing_checks(flow):
 async def test_failed_checks_only_warn_while_deployments_are_not_blocked(flow, harbour, client):
     """C80, C81, and then the same checks in a version that is blocked again."""
     await failing_checks(flow)
-    async with harbour.configured(client, blockDeployment=False):
+    async with harbour.use_config(client, blockDeployment=False):
         await flow.create(
             app("shop", "0.1.0", ("ledger", "1")),
             deployment("ledger", keptn("ledger", "1", app="shop", **CHECKS)),
@@ -93,7 +93,7 @@ async def test_failed_checks_only_warn_while_deployments_are_not_blocked(flow, h
 async def test_a_workload_that_gets_never_ready_fails_in_time(flow, harbour, client, is_blocking):
     """C82 and C83: also where checks only warn; the pods stay as they are."""
     settings = {"observabilityTimeout": "2s", "blockDeployment": is_blocking}
-    async with harbour.configured(client, **settings):
+    async with harbour.use_config(client, **settings):
         await flow.create(
             app_context("ledger", postDeploymentTasks=["never"]),
             deployment("ledger", keptn("ledger"), labels=NEVER_READY),
@@ -122,7 +122,7 @@ async def test_a_workload_that_gets_never_ready_fails_in_time(flow, harbour, cli
 async def test_the_defaults_are_back_once_the_config_is_gone(flow, harbour, client):
     """C84."""
     await failing_checks(flow)
-    async with harbour.configured(client, blockDeployment=False):
+    async with harbour.use_config(client, blockDeployment=False):
         pass
     await flow.create(
         app("shop", "1", ("ledger", "1")), deployment("ledger", keptn("ledger", "1", app="shop"))
@@ -185,7 +185,7 @@ async def test_the_collector_gets_the_metadata_of_an_app_and_of_its_workload(flo
     )
     async with (
         Collector() as collector,
-        harbour.configured(client, OTelCollectorUrl=collector.url),
+        harbour.use_config(client, OTelCollectorUrl=collector.url),
         asyncio.timeout(PATIENCE),
     ):
         checks = {"pre_deployment_tasks": "migrate", "metadata": "team=ledger,commit-id=d1fc"}

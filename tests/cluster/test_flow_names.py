@@ -176,7 +176,7 @@ VOCABULARIES = {
 )
 async def test_a_vocabulary_has_all_of_its_names_and_none_of_the_other(flow, harbour, vocabulary):
     wanted, unwanted, endings = VOCABULARIES[vocabulary]
-    async with harbour.configured(flow.client, observabilityTimeout="4s"):
+    async with harbour.use_config(flow.client, observabilityTimeout="4s"):
         await every_phase(flow)
     await told(flow, wanted)
     names = reasons(flow)

@@ -19,8 +19,8 @@ from helpers.flow.manifests import (
     container_task,
     deployment,
     evaluation_definition,
-    gated,
     keptn,
+    with_gate,
 )
 from helpers.flow.namespace import GATE, gates, phases
 from helpers.patience import COLLECTED
@@ -254,8 +254,8 @@ async def test_a_pod_gated_before_its_owner_was_known_waits_for_the_checks_of_th
     async with harbour.flow(client, "unresolved", enabled=False) as flow:
         await flow.create(
             container_task("hanging", "hang"),
-            gated(deployment("fleet", UNRESOLVED, above=above)),
-            gated(deployment("bare", UNRESOLVED)),
+            with_gate(deployment("fleet", UNRESOLVED, above=above)),
+            with_gate(deployment("bare", UNRESOLVED)),
         )
         (free,) = await flow.until_released("bare")
         (held,) = await flow.until_gated("fleet")
@@ -274,7 +274,7 @@ async def test_a_pod_gated_before_its_owner_was_known_waits_for_the_checks_of_th
 async def test_a_pod_without_annotations_is_released(harbour, client):
     """The labels of the pod hold everything that annotations could."""
     async with harbour.flow(client, "labelled", enabled=False) as flow:
-        await flow.create(gated(deployment("labelled", labels=keptn("labelled", "1"))))
+        await flow.create(with_gate(deployment("labelled", labels=keptn("labelled", "1"))))
         (pod,) = await flow.until_released("labelled")
         assert "annotations" not in flow.history(PODS, pod["metadata"]["name"])[0]["metadata"]
         assert pod["metadata"]["annotations"] == {"keptn.sh/scheduling-gate-removed": "true"}

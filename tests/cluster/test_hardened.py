@@ -15,7 +15,7 @@ from helpers.command import harbourmaster
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.flow.manifests import container_task, deployment, keptn, of_kind
 from helpers.manifests import hardened_overlay
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.rights import kubeconfig
 from helpers.scripted_prometheus import ScriptedPrometheus, vector
 
@@ -41,7 +41,7 @@ def hardened(request, tmp_path_factory):
 @pytest.fixture
 async def flow(request, hardened):
     async with (
-        connected(hardened.plane.kubeconfig) as client,
+        client_of(hardened.plane.kubeconfig) as client,
         hardened.flow(client, request.node.name) as flow,
     ):
         yield flow

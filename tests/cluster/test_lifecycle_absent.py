@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.cluster import eventually
-from helpers.flow.manifests import deployment, gated, keptn
+from helpers.flow.manifests import deployment, keptn, with_gate
 from helpers.flow.namespace import GATE, gates
 from helpers.patience import WAIT
 from helpers.processes import Controller
@@ -66,7 +66,7 @@ def is_ready(controller):
 def gated_deployment():
     """A Deployment whose pods are as admission leaves them."""
     mark = {"gates.harbourmaster.dev/app-type": "single-service"}
-    return gated(deployment("ledger", {**keptn("ledger", app="shop"), **mark}))
+    return with_gate(deployment("ledger", {**keptn("ledger", app="shop"), **mark}))
 
 
 async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(controlled):

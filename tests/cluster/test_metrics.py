@@ -28,7 +28,7 @@ async def server():
 @pytest.fixture
 async def controlled(admin, namespace):
     metrics_namespace = MetricsNamespace(admin, namespace)
-    async with metrics_namespace.controlled():
+    async with metrics_namespace.control():
         yield metrics_namespace
 
 
@@ -38,7 +38,7 @@ async def test_a_metric_is_fetched_at_once(controlled, server, kubectl):
     before = time.time()
     await controlled.metric()
     await controlled.until_value("0.25")
-    status = (await controlled.stored())["status"]
+    status = (await controlled.stored_metric())["status"]
     assert base64.b64decode(status.pop("rawValue")) == b'"0.25"'
     assert int(before) <= moment(status.pop("lastUpdated")) <= time.time()
     del status["question"]
@@ -57,7 +57,7 @@ async def test_c93_of_five_fetches_three_results_are_stored(controlled, server):
     await controlled.until(
         lambda status: status.interval_results and int(status.interval_results[-1].value) >= 5
     )
-    status = (await controlled.stored())["status"]
+    status = (await controlled.stored_metric())["status"]
     assert list(status) == ["intervalResults", "question"]
     values = [int(result["value"]) for result in status["intervalResults"]]
     assert len(values) == 3
@@ -87,7 +87,7 @@ async def test_a_bad_answer_is_said(controlled, server, said, text):
     assert text in fault
     assert len(fault.splitlines()) == 1
     assert len(fault) < 400
-    assert list((await controlled.stored())["status"]) == ["errMsg"]
+    assert list((await controlled.stored_metric())["status"]) == ["errMsg"]
     assert PASSWORD not in f"{fault}{controlled.events.sent}"
 
 

@@ -37,7 +37,7 @@ from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually, rule, webhook_configuration
 from helpers.flow.manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
-from helpers.processes import connected
+from helpers.processes import client_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -370,7 +370,7 @@ async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
 
 async def waiting(harbour, flow):
     """The findings about pods of a flow, by their workloads; none of them has a step."""
-    async with connected(harbour.plane.kubeconfig) as client:
+    async with client_of(harbour.plane.kubeconfig) as client:
         seen = await read_observed(Installation(client, OURS))
     assert seen.unread == ()
     mine = f" in namespace {flow.namespace}"

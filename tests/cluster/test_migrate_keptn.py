@@ -23,7 +23,7 @@ from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.doctor.deployed_installation import DeployedInstallation
-from helpers.flow.manifests import container_task, deployment, gated, keptn
+from helpers.flow.manifests import container_task, deployment, keptn, with_gate
 from helpers.manifests import kubectl as kubectl_path
 from helpers.patience import PATIENCE, WAIT
 from helpers.schemas import OLD, SPECS, apply_definitions, definition, keptn_object
@@ -195,7 +195,7 @@ def turn_into_keptn(user):
     )
     # Its pod has the gate, and Keptn has not looked at it yet.
     waiting = deployment("late", keptn("late", pre_deployment_tasks="check"))
-    create(kubectl, TILL, gated(waiting))
+    create(kubectl, TILL, with_gate(waiting))
 
 
 def stand_in(kubectl):

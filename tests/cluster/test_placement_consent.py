@@ -27,7 +27,7 @@ async def flow(request, control_plane):
 
 async def until_older(flow, name):
     """Wait until what is switched on now is switched on later than an application was created."""
-    created = (await flow.stored(name))["metadata"]["creationTimestamp"]
+    created = (await flow.fetch(name))["metadata"]["creationTimestamp"]
     while format_rfc3339(datetime.now(UTC)) <= created:  # noqa: ASYNC110 - a clock
         await asyncio.sleep(0.05)
 
@@ -45,7 +45,7 @@ def confirm(flow, *names):
 
 async def untouched(flow, name):
     """Whether an application has nothing of ours but one condition."""
-    stored = await flow.stored(name)
+    stored = await flow.fetch(name)
     (condition,) = stored["status"].pop("conditions")
     assert not stored["status"]
     return condition["reason"] == "NotConfirmed" and "finalizers" not in stored["metadata"]

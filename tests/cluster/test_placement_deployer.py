@@ -54,7 +54,7 @@ async def test_manifests_are_applied_pruned_and_updated(both, members):
     assert all(entry.uid for entry in status.inventory[0].objects)
     assert is_true(status, "Ready")
     assert status.phase == "Running"
-    stored = await both.stored()
+    stored = await both.fetch()
     copy = await first.get(CONFIG_MAPS, "first")
     assert copy["metadata"]["labels"][UID_LABEL] == stored["metadata"]["uid"]
     await both.update(
@@ -98,7 +98,7 @@ async def test_everything_leaves_the_old_cluster_before_anything_comes_to_the_ne
     await both.until_running("two")
     assert await first.names() == set()
     assert await two.names() == {"first", "second"}
-    assert "Migrating" in both.told()
+    assert "Migrating" in both.reasons_of()
 
 
 async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both, members):
@@ -237,7 +237,7 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     # A value that we have set stays as it is; its former value is unknown.
     assert left["data"] == {"a": "ours", "b": "precious"}
     assert is_released(left)
-    assert "Released" in both.told()
+    assert "Released" in both.reasons_of()
     await both.schedule("one")
     await both.until_running("one")
     assert await two.names() == set()
@@ -322,7 +322,7 @@ async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_sure
     for name in names:
         mark = {f"{DOMAIN}/adopted": None}
         await first.edit(CONFIG_MAPS, name, {"metadata": {"annotations": mark}})
-    status = (await world.stored())["status"]
+    status = (await world.fetch())["status"]
     for obj in status["inventory"][0]["objects"]:
         obj.pop("origin", None)
     patch = MergePatch({"status": {"inventory": status["inventory"]}})
@@ -422,8 +422,8 @@ async def test_an_application_that_is_at_rest_is_written_no_more(both, members):
     await both.application(config_map("first", first.namespace), to="one")
     await both.until_running("one")
     await asyncio.sleep(1)
-    before = await both.stored(), await first.get(CONFIG_MAPS, "first")
+    before = await both.fetch(), await first.get(CONFIG_MAPS, "first")
     await asyncio.sleep(2)
-    assert (await both.stored(), await first.get(CONFIG_MAPS, "first")) == before
-    assert both.told() == []
-    assert (await both.stored("one", CLUSTERS))["status"]["state"] == "Online"
+    assert (await both.fetch(), await first.get(CONFIG_MAPS, "first")) == before
+    assert both.reasons_of() == []
+    assert (await both.fetch("one", CLUSTERS))["status"]["state"] == "Online"

@@ -27,7 +27,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli import main as cli
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, flow_in
-from helpers.processes import Controller, connected
+from helpers.processes import Controller, client_of
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -53,10 +53,10 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
         await flow.until_running("one")
         assert await first.names() == {"first"}
         assert await two.names() == set()
-        placed = moment((await flow.stored())["status"]["scheduledTime"])
+        placed = moment((await flow.fetch())["status"]["scheduledTime"])
         await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
         await flow.until_running("two")
-        status = (await flow.stored())["status"]
+        status = (await flow.fetch())["status"]
         assert (moment(status["scheduledTime"]) - placed).total_seconds() >= 4
         assert await first.names() == set()
         assert await two.names() == {"first"}
@@ -114,12 +114,12 @@ async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, member
 
 async def only_new_ones_avoid(flow, cluster, elsewhere):
     """A new application goes to the other cluster; the one that is there stays."""
-    before = (await flow.stored())["status"]
+    before = (await flow.fetch())["status"]
     assert before["scheduledTo"]["name"] == cluster
     name = f"new-{uuid.uuid4().hex[:8]}"
     await flow.application(config_map(name, "default"), name=name)
     await flow.until_running(elsewhere, name)
-    after = (await flow.stored())["status"]
+    after = (await flow.fetch())["status"]
     assert after["scheduledTo"] == before["scheduledTo"]
     assert after["scheduledTime"] == before["scheduledTime"]
     assert after["runningOn"]["name"] == cluster
@@ -250,7 +250,7 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         # By no choice: the hold-off does not matter.
         status = await flow.until_running("two")
         since = next(condition for condition in silent.conditions if condition.type == "Reachable")
-        moved = moment((await flow.stored())["status"]["scheduledTime"])
+        moved = moment((await flow.fetch())["status"]["scheduledTime"])
         assert (moved - moment(since.last_transition_time)).total_seconds() >= 3
         assert [entry.cluster for entry in status.pending_cleanup] == ["lost"]
         (message,) = [
@@ -283,7 +283,7 @@ async def test_a_cluster_in_use_goes_when_its_applications_have_left(flow, plane
         await flow.until_running("one")
         await flow.delete(CLUSTERS, "one")
         await flow.until(lambda status: reason_of(status, "Scheduled") == "NoSuitableTarget")
-        assert (await flow.stored("one", CLUSTERS))["metadata"]["finalizers"]
+        assert (await flow.fetch("one", CLUSTERS))["metadata"]["finalizers"]
         assert await first.names() == {"first"}
         await flow.cluster("two", planes[1])
         await flow.until_running("two")
@@ -329,7 +329,7 @@ async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
         assert (placed["scheduledTo"]["kind"], placed["state"]) == ("GlobalCloud", "Pending")
         await flow.make(CLOUDS, "near", labels={"a": "b"})
         await asyncio.sleep(1)
-        stored = await flow.stored("wanted", CLUSTERS)
+        stored = await flow.fetch("wanted", CLUSTERS)
         assert stored["status"]["scheduledTime"] == placed["scheduledTime"]
 
 
@@ -357,7 +357,7 @@ async def test_a_magnum_cluster_takes_over_the_labels_and_metrics_of_its_project
 @pytest.mark.full
 async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp_path, request):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         process = await asyncio.to_thread(Controller, plane.kubeconfig, "default", *FLAGS)
         try:
             await asyncio.sleep(1)

@@ -63,10 +63,10 @@ async def test_it_follows_the_value_of_the_clusters(flow, planes, members, scrap
         await flow.until_online("one", "two")
         await flow.application(config_map("first", first.namespace))
         await flow.until_running("one")
-        assert shown((await flow.stored())["status"]) == {"one": 0.9, "two": 0.2}
+        assert shown((await flow.fetch())["status"]) == {"one": 0.9, "two": 0.2}
         await give(flow, scraped, one=0.2, two=0.9)
         await flow.until_running("two")
-        status = (await flow.stored())["status"]
+        status = (await flow.fetch())["status"]
         assert status["lastDecision"]["outcome"] == "Moved"
         assert shown(status) == {"one": 0.2, "two": 0.9}
         assert await first.names() == set()

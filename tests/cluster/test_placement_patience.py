@@ -17,7 +17,7 @@ from harbourmaster.api.resources import (
 )
 from helpers.placed import Member, config_map, deployment, is_true, ready, reason_of
 from helpers.placing_flow import flow_in
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -53,14 +53,14 @@ async def test_a_member_that_is_away_for_a_while_keeps_everything(
     _, two = members
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     name = f"kept-{uuid.uuid4().hex[:8]}"
-    async with connected(plane.kubeconfig) as client, flow.placing(*flags):
+    async with client_of(plane.kubeconfig) as client, flow.placing(*flags):
         lost = Member(client, "default")
         await flow.cluster("lost", plane)
         await flow.until_online("lost")
         await flow.application(config_map(name, "default"))
         await flow.until_running("lost")
         before = await lost.get(CONFIG_MAPS, name)
-        placed = (await flow.stored())["status"]
+        placed = (await flow.fetch())["status"]
         await flow.cluster("two", planes[1])
         await flow.until_online("two")
         await asyncio.to_thread(plane.kill, "kube-apiserver")
@@ -69,7 +69,7 @@ async def test_a_member_that_is_away_for_a_while_keeps_everything(
         await asyncio.to_thread(plane.restart, "kube-apiserver")
         await flow.until_online("lost")
         await flow.until(lambda status: is_true(status, "Ready"))
-        status = (await flow.stored())["status"]
+        status = (await flow.fetch())["status"]
         assert (status["scheduledTo"], status["scheduledTime"]) == (
             placed["scheduledTo"],
             placed["scheduledTime"],
@@ -95,7 +95,7 @@ async def test_a_full_member_is_left_for_the_next_and_the_last_is_kept(flow, pla
         assert await two.names(DEPLOYMENTS) == {"web"}
         # Two is full as well: nothing is left to try.
         await asyncio.sleep(8)
-        status = (await flow.stored())["status"]
+        status = (await flow.fetch())["status"]
         assert status["scheduledTo"]["name"] == "two"
         assert status["awaitsReady"]
         await ready(two, "web")
@@ -107,7 +107,7 @@ async def test_a_full_member_is_left_for_the_next_and_the_last_is_kept(flow, pla
         await flow.update(deployment("web", first.namespace, replicas=2), approve=False)
         await flow.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         await asyncio.sleep(8)
-        assert (await flow.stored())["status"]["scheduledTo"]["name"] == "two"
+        assert (await flow.fetch())["status"]["scheduledTo"]["name"] == "two"
         assert await first.names(DEPLOYMENTS) == set()
 
 
@@ -144,8 +144,8 @@ async def test_kinds_decide_without_a_constraint_and_end_a_failure(flow, planes,
         assert await two.names(kind) == {"first"}
         served = f"{kind.api_version}/{kind.kind}"
         for name in ("one", "two"):
-            kinds = (await flow.stored(name, CLUSTERS))["status"]["servedKinds"]
+            kinds = (await flow.fetch(name, CLUSTERS))["status"]["servedKinds"]
             assert (served in kinds) is (name == "two")
         await flow.application(boat(kind, first.namespace) | {"spec": {}}, name="other")
         await flow.until(lambda status: status.scheduled_to is not None, "other")
-        assert (await flow.stored("other"))["status"]["scheduledTo"]["name"] == "two"
+        assert (await flow.fetch("other"))["status"]["scheduledTo"]["name"] == "two"

@@ -11,8 +11,8 @@ from helpers.admission import CANARY
 from helpers.cluster import (
     create,
     eventually,
+    keep_registered,
     pod_spec,
-    registered,
     selecting,
     webhook_configuration,
     workloads,
@@ -49,7 +49,7 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
             namespaceSelector=selecting(namespace),
         )
         manifest = with_secrets(workloads(namespace))
-        with registered(kubectl, configuration):
+        with keep_registered(kubectl, configuration):
             made = eventually(
                 lambda: create(kubectl, *json.loads(manifest)["items"], is_tried=True),
                 is_right=lambda value: all("nodeSelector" in pod_spec(obj) for obj in value),

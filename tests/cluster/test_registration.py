@@ -385,9 +385,9 @@ async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served
     finally:
         delete_namespace(kubectl, gated)
     kubectl("wait", "pod/webhook", f"--namespace={home}", f"--for=jsonpath={MARK_PATH}", WAIT)
-    done, refused = rights.used(control_plane.layout.logs / "audit.log", home)
+    done, refused = rights.used_rights(control_plane.layout.logs / "audit.log", home)
     assert refused == []
-    assert done == rights.granted()
+    assert done == rights.granted_rights()
 
 
 def fail_closed(configuration):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS
-from helpers.processes import Controller, Watched, connected
+from helpers.processes import Controller, Watched, client_of
 from helpers.registration import CONFIGURATIONS, served_leaf
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -26,7 +26,7 @@ async def test_a_killed_api_server_costs_no_certificate_and_repairs_go_on(plane)
     controller = Controller(plane.kubeconfig, "harbour", "--controllers=registration,namespaces")
     try:
         async with (
-            connected(plane.kubeconfig) as client,
+            client_of(plane.kubeconfig) as client,
             Watched(client, "harbour") as watched,
         ):
             await watched.until(lambda: all(map(watched.configuration, CONFIGURATIONS)))

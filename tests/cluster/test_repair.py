@@ -16,7 +16,7 @@ from helpers.cluster import eventually
 from helpers.command import harbourmaster
 from helpers.objects import cluster_policy, required
 from helpers.patience import PATIENCE, WAIT
-from helpers.processes import connected
+from helpers.processes import client_of
 
 POOL = "example.com/pool"
 TOLERATION = {"key": POOL, "operator": "Exists"}
@@ -202,7 +202,7 @@ async def lowest(plane, namespace):
         for app in {app for app, _ in ready.values()}:
             least[app] = min(least.get(app, now[app]), now[app])
 
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         page = await client.list(PODS, namespace)
         for raw in page.items:
             count(json.loads(bytes(raw)))

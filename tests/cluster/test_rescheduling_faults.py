@@ -16,7 +16,7 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CONFIG_MAPS, LEASES, PODS
 from harbourmaster.kube.errors import ApiError
 from helpers.rescheduling.cases import HOME, Cases
-from helpers.rescheduling.intercepting_proxy import InterceptingProxy, is_dry, overloaded
+from helpers.rescheduling.intercepting_proxy import InterceptingProxy, is_dry, overload_answer
 from helpers.rescheduling.objects import (
     CASE,
     IMPORTANT,
@@ -48,20 +48,20 @@ async def another_leader_goes_on_where_the_first_one_died(place):
     async def intercept(method, path, body):
         if method == "POST" and path.endswith("/eviction") and not is_dry(body):
             tried.add(path)
-            return None if len(tried) == 1 else overloaded()
+            return None if len(tried) == 1 else overload_answer()
         return None
 
     field = place.field
     with InterceptingProxy(field.plane) as proxy:
         proxy.intercept(intercept)
-        async with field.controlled({}, *ELECTION, kubeconfig=proxy.kubeconfig) as first:
+        async with field.control({}, *ELECTION, kubeconfig=proxy.kubeconfig) as first:
             uid = await place.critical(cpu=2)
-            await place.cluster.until(place.taken, why=place.why)
+            await place.cluster.until(place.taken_pods, why=place.why)
             await asyncio.to_thread(first.kill)
-            before = place.taken()
-            async with field.controlled({}, *ELECTION) as second:
+            before = place.taken_pods()
+            async with field.control({}, *ELECTION) as second:
                 place.controller = second
-                await place.helped(uid, on, {"v0", "v1"})
+                await place.assert_helped(uid, on, {"v0", "v1"})
     assert len(before) == 1
     (lease,) = [
         bytes(item)
@@ -76,10 +76,10 @@ async def no_plan_is_begun_by_halves(place):
     n1, n2 = await place.node("n1", 5), await place.node("n2", 2)
     await place.full(n1, *(f"a{number}" for number in range(5)))
     first = await place.critical("c", cpu=5)
-    await place.bound(first, n1)
+    await place.until_bound(first, n1)
     await place.full(n2, "b0", "b1")
     second = await place.critical("d", cpu=2)
-    await place.bound(second, n2)
+    await place.until_bound(second, n2)
     ends = {name: seen.at for name, seen in place.ends_of().items()}
     spent = max(at for name, at in ends.items() if name.startswith("a"))
     begun = [at for name, at in ends.items() if name.startswith("b")]
@@ -114,7 +114,7 @@ async def nobody_goes_while_no_scheduler_lives(place):
     assert await place.metric('rescheduler_circuit_open{dry_run="false"}') == 1
     renewed = {"spec": {"renewTime": micro(datetime.now(UTC))}}
     await place.client.patch(LEASES, "kube-scheduler", MergePatch(renewed), "kube-system")
-    await place.helped(uid, on, {"v0"})
+    await place.assert_helped(uid, on, {"v0"})
     await place.client.delete(LEASES, "kube-scheduler", "kube-system")
 
 
@@ -131,12 +131,12 @@ async def without_a_scheduler_room_is_made_once(place):
     plane = place.field.plane
     await asyncio.to_thread(plane.kill, "default-scheduler")
     try:
-        await place.cluster.until(place.taken, why=place.why)
+        await place.cluster.until(place.taken_pods, why=place.why)
         await asyncio.sleep(8)
-        assert len(place.taken()) <= 2
+        assert len(place.taken_pods()) <= 2
     finally:
         await asyncio.to_thread(plane.restart, "default-scheduler")
-    await place.bound(uid, on)
+    await place.until_bound(uid, on)
     await place.clean()
 
 
@@ -161,7 +161,7 @@ async def a_budget_of_which_nobody_knows_the_state_allows_nothing(place):
         assert place.requests(f"case-{place.label}/pods") == []
     finally:
         os.kill(pid, signal.SIGCONT)
-    await place.helped(uid, on, {"a"})
+    await place.assert_helped(uid, on, {"a"})
 
 
 @case("C47-late", proxied=True)
@@ -185,12 +185,12 @@ async def a_budget_that_changes_under_an_eviction_is_given_its_time(place):
     uid = await place.critical()
     try:
         await place.cluster.until(lambda: len(asked) >= 2, why=place.why)
-        assert place.taken() == set()
+        assert place.taken_pods() == set()
     finally:
         os.kill(pid, signal.SIGCONT)
     # The API server asks for ten seconds.
     assert asked[1] - asked[0] >= 9.5
-    await place.helped(uid, on, {"a"})
+    await place.assert_helped(uid, on, {"a"})
     verbs = {request["verb"] for request in place.requests(f"case-{place.label}/pods")}
     assert "delete" not in verbs
     assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
@@ -205,8 +205,8 @@ async def who_does_not_go_is_not_waited_for_for_ever(place):
     await place.full(n2, "b", grace=60)
     uid = await place.critical()
     try:
-        await place.helped(uid, n2, {"a", "b"})
-        assert any(uid in text for text in place.reserved(n1))
+        await place.assert_helped(uid, n2, {"a", "b"})
+        assert any(uid in text for text in place.reservation_texts(n1))
     finally:
         free = {"metadata": {"finalizers": None}}
         with contextlib.suppress(ApiError):
@@ -222,12 +222,14 @@ async def who_takes_the_room_from_all_ends_the_attempt(place):
     for thieve in thieves:
         await place.client.create(PODS, thieve, place.namespace)
     uid = await place.critical()
-    await place.cluster.until(lambda: place.was_marked() and not place.marked(), why=place.why)
-    assert len(place.taken()) <= 3
+    await place.cluster.until(
+        lambda: place.was_marked() and not place.marked_nodes(), why=place.why
+    )
+    assert len(place.taken_pods()) <= 3
     assert not place.is_bound(uid)
-    taken = place.taken()
+    taken = place.taken_pods()
     await asyncio.sleep(5)
-    assert place.taken() == taken
+    assert place.taken_pods() == taken
 
 
 @case("C55", alone=True)
@@ -235,10 +237,10 @@ async def an_api_server_that_begins_anew_changes_nothing(place):
     on = await place.node("n1", 2)
     await place.full(on, "v0", "v1", labels=SLOW)
     uid = await place.critical(cpu=2)
-    await place.cluster.until(place.taken, why=place.why)
+    await place.cluster.until(place.taken_pods, why=place.why)
     await asyncio.to_thread(place.field.plane.kill, "kube-apiserver")
     await asyncio.to_thread(place.field.plane.restart, "kube-apiserver")
-    await place.helped(uid, on, {"v0", "v1"})
+    await place.assert_helped(uid, on, {"v0", "v1"})
 
 
 @case("C56", alone=True)
@@ -246,16 +248,16 @@ async def it_stops_at_once_when_it_is_told_to(place):
     on = await place.node("n1", 2)
     await place.full(on, "v0", "v1", labels=SLOW, grace=9)
     uid = await place.critical()
-    await place.cluster.until(place.taken, why=place.why)
+    await place.cluster.until(place.taken_pods, why=place.why)
     switch = {"metadata": {"name": KILL_SWITCH}, "data": {"enabled": "false"}}
     await place.client.create(CONFIG_MAPS, switch, HOME)
     await place.clean()
     second_uid = await place.critical("d", cpu=2)
     await asyncio.sleep(3)
-    assert place.taken() == {"v1"}
-    assert not place.marked()
+    assert place.taken_pods() == {"v1"}
+    assert not place.marked_nodes()
     await place.client.delete(CONFIG_MAPS, KILL_SWITCH, HOME)
-    place.untouched()
+    place.assert_untouched()
     assert uid != second_uid
 
 

@@ -28,7 +28,7 @@ from helpers.fit_cases import (
     verdict,
 )
 from helpers.patience import WAIT, Changes
-from helpers.processes import connected
+from helpers.processes import client_of
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -196,7 +196,7 @@ async def test_verdicts_are_those_of_the_scheduler(plane):
     result = plane.kubectl("get", "namespaces", "--output=json")
     namespaces = json.loads(result.stdout)["items"]
     begun = time.monotonic()
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         stored = await Batch(client).run(cases)
     seconds = time.monotonic() - begun
     differing = {}

@@ -49,14 +49,14 @@ async def the_scheduler_s_own_preemption_is_left_to_it(place):
     on = await place.node("n1", 2)
     await place.full(on, "v0", "v1", labels=SLOW, grace=6)
     uid = await place.critical(annotated=False, priorityClassName=SYSTEM)
-    await place.bound(uid, on)
-    assert len(place.taken()) == 1
-    (victim,) = place.taken()
+    await place.until_bound(uid, on)
+    assert len(place.taken_pods()) == 1
+    (victim,) = place.taken_pods()
     assert place.reason_of(victim) == "PreemptionByScheduler"
     assert place.grace_of(victim) == 6
     assert not place.was_marked()
     assert place.requests(f"case-{place.label}/") == []
-    place.untouched()
+    place.assert_untouched()
 
 
 @case("C26")
@@ -64,7 +64,7 @@ async def who_preempts_nobody_is_helped(place):
     on = await place.node()
     await place.full(on, "v0", cpu=4)
     uid = await place.critical(annotated=False, priorityClassName=NEVER)
-    await place.helped(uid, on, {"v0"})
+    await place.assert_helped(uid, on, {"v0"})
     assert place.reason_of("v0") == "EvictionByEvictionAPI"
 
 
@@ -88,7 +88,7 @@ async def crowded(place):
 @case("C27")
 async def who_takes_the_place_of_the_evicted_waits(place):
     on, uid = await crowded(place)
-    await place.helped(uid, on, await two_taken(place))
+    await place.assert_helped(uid, on, await two_taken(place))
     assert len(running(place, on)) == 2
     replacements = [
         pod
@@ -115,8 +115,8 @@ async def without_us_they_take_the_place_again(place):
 
 
 async def two_taken(place):
-    await place.cluster.until(lambda: len(place.taken()) == 2, why=place.why)
-    return place.taken()
+    await place.cluster.until(lambda: len(place.taken_pods()) == 2, why=place.why)
+    return place.taken_pods()
 
 
 def running(place, on):
@@ -144,7 +144,7 @@ async def one_of_two_budgets_is_never_evicted(place):
     n2 = await place.node("n2", 2)
     await place.full(n2, "b", cpu=2, grace=60)
     uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b"})
+    await place.assert_helped(uid, n2, {"b"})
     assert place.requests(f"case-{place.label}/pods/m") == []
 
 
@@ -161,7 +161,7 @@ async def one_that_is_not_ready(place, policy):
     await place.full(on, "u", labels={**APP, **UNREADY})
     await place.budget(budget("of-u", 1, APP, unhealthyPodEvictionPolicy=policy), 0)
     uid = await place.critical()
-    await place.helped(uid, on, {"u"})
+    await place.assert_helped(uid, on, {"u"})
 
 
 @case("C29")
@@ -181,14 +181,14 @@ async def the_scheduler_s_preemption_may_be_made_faster(place):
     on = await place.node("n1", 2)
     await place.full(on, "v0", "v1", labels=SLOW, grace=60)
     uid = await place.critical(annotated=False, priorityClassName=SYSTEM)
-    await place.cluster.until(place.taken, why=place.why)
+    await place.cluster.until(place.taken_pods, why=place.why)
     # Others come and go on the node, by which the scheduler looks at it again.
     for name in ("passer-by-1", "passer-by-2", "passer-by-3"):
         await place.pods(removable(name, on, cpu=None, priorityClassName=IMPORTANT))
         await asyncio.sleep(1)
         await place.delete(name)
-    await place.bound(uid, on)
-    (victim,) = place.taken()
+    await place.until_bound(uid, on)
+    (victim,) = place.taken_pods()
     seen = place.cluster.history(place.ends_of()[victim].object["metadata"]["uid"])
     graces = [event.object["metadata"].get("deletionGracePeriodSeconds") for event in seen]
     assert [fromkey for fromkey in dict.fromkeys(graces) if fromkey] == [60, 10]
@@ -211,7 +211,7 @@ async def what_admission_refuses_is_not_done_by_another_way(place):
     await place.full(n2, "b", grace=60)
     await guarded(place, "a")
     uid = await place.critical()
-    await place.helped(uid, n2, {"b"})
+    await place.assert_helped(uid, n2, {"b"})
     verbs = {
         (request["verb"], request["requestURI"].rpartition("/")[2].partition("?")[0])
         for request in place.requests(f"case-{place.label}/pods/a")
@@ -262,7 +262,7 @@ async def who_is_critical_elsewhere_is_not_helped_but_stays(place):
     await place.full(n1, "strong", priorityClassName="system-node-critical")
     await place.full(n2, "v0")
     elsewhere = critical("elsewhere", place.label, selector={"example.com/other": "1"})
-    second = await place.wanted(elsewhere, place.namespace)
+    second = await place.want_pod(elsewhere, place.namespace)
     uid = await place.critical(selector={"kubernetes.io/hostname": n1})
     await place.left_alone(uid, "DoesNotFitAnyNode")
     assert not place.is_bound(second)
@@ -307,7 +307,7 @@ async def desaturated(place, uid):
 @case("C52")
 async def a_daemon_set_gets_its_place_among_equals(place):
     on, uid = await saturated(place)
-    await place.helped(uid, on, {"v3"})
+    await place.assert_helped(uid, on, {"v3"})
     await desaturated(place, uid)
 
 
@@ -322,7 +322,7 @@ async def without_us_the_daemon_set_waits(place):
     await place.cluster.until(is_told, why=place.why)
     await asyncio.sleep(3)
     assert not place.is_bound(uid)
-    assert place.taken() == set()
+    assert place.taken_pods() == set()
     await desaturated(place, uid)
 
 
@@ -332,9 +332,9 @@ async def a_node_that_goes_away_ends_its_plan(place):
     await place.full(n1, "a", labels=SLOW, grace=9)
     await place.full(n2, "b", grace=60)
     uid = await place.critical()
-    await place.cluster.until(lambda: "a" in place.taken(), why=place.why)
+    await place.cluster.until(lambda: "a" in place.taken_pods(), why=place.why)
     await place.client.delete(NODES, n1)
-    await place.helped(uid, n2, {"a", "b"})
+    await place.assert_helped(uid, n2, {"a", "b"})
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

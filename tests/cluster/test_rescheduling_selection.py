@@ -30,16 +30,16 @@ async def of_equal_pods_the_last_one_goes(place):
     on = await place.node()
     await place.full(on, "v0", "v1", "v2", "v3")
     uid = await place.critical()
-    await place.helped(uid, on, {"v3"})
+    await place.assert_helped(uid, on, {"v3"})
     ((value,),) = [taints for taints in place.taints_of(on) if taints]
     assert value.startswith(OURS)
-    assert [uid in text for text in place.reserved(on)][:1] == [True]
+    assert [uid in text for text in place.reservation_texts(on)][:1] == [True]
     assert place.reason_of("v3") == "EvictionByEvictionAPI"
     for reason in ("RescheduleStarted", "RescheduleSucceeded"):
-        await place.told(uid, reason)
+        await place.until_event(uid, reason)
     for reason in ("ReservedForCriticalAddon", "ReservationReleased"):
-        await place.told(place.uid_of_node(on), reason)
-    await place.told(place.ends_of()["v3"].object["metadata"]["uid"], "EvictedByRescheduler")
+        await place.until_event(place.uid_of_node(on), reason)
+    await place.until_event(place.ends_of()["v3"].object["metadata"]["uid"], "EvictedByRescheduler")
 
 
 @case("C04")
@@ -49,7 +49,7 @@ async def a_long_one_goes_before_a_budget_is_violated(place):
     await place.full(n2, "b", cpu=2, grace=60)
     await place.budget(budget("of-a", 1, APP), 0)
     uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"b"})
+    await place.assert_helped(uid, n2, {"b"})
     assert (place.grace_of("b"), place.reason_of("b")) == (10, "EvictionByEvictionAPI")
 
 
@@ -63,7 +63,7 @@ async def one_under_a_budget(place):
 @case("C05")
 async def where_nothing_else_helps_a_budget_is_violated(place):
     on, uid = await one_under_a_budget(place)
-    await place.helped(uid, on, {"a"})
+    await place.assert_helped(uid, on, {"a"})
     assert (place.grace_of("a"), place.reason_of("a")) == (4, "DeletionByRescheduler")
     answers = [
         request["responseStatus"]["code"] for request in place.requests("c05/pods/a/eviction")
@@ -86,10 +86,10 @@ async def a_budget_is_used_up_and_no_further(place):
     await place.full(on, "b")
     await place.budget(budget("of-a", 1, APP), 1)
     uid = await place.critical(cpu=2)
-    await place.bound(uid, on)
-    victims = place.taken()
+    await place.until_bound(uid, on)
+    victims = place.taken_pods()
     assert victims in ({"b", "a1"}, {"b", "a2"})
-    await place.helped(uid, on, victims)
+    await place.assert_helped(uid, on, victims)
     answers = [request["responseStatus"]["code"] for request in place.requests("case-c06b/pods")]
     assert 429 not in answers
 
@@ -122,7 +122,7 @@ async def only_nodes_on_which_it_may_run_are_considered(place):
     for number, on in enumerate(nodes, 1):
         await place.full(on, f"v{number}", cpu=4)
     uid = await place.critical(selector=ssd)
-    await place.helped(uid, nodes[3], {"v4"})
+    await place.assert_helped(uid, nodes[3], {"v4"})
 
 
 @case("C32")
@@ -130,7 +130,7 @@ async def nobody_goes_for_one_that_asks_for_nothing(place):
     on = await place.node()
     await place.full(on, "v0", cpu=4)
     uid = await place.critical(cpu=None)
-    await place.helped(uid, on, set())
+    await place.assert_helped(uid, on, set())
     assert not place.was_marked()
 
 
@@ -140,7 +140,7 @@ async def one_that_is_done_is_neither_counted_nor_touched(place):
     await place.full(on, "done", cpu=2, labels=ENDED)
     await place.full(on, "a", "b")
     uid = await place.critical()
-    await place.helped(uid, on, {"b"})
+    await place.assert_helped(uid, on, {"b"})
 
 
 @case("C36")
@@ -150,8 +150,8 @@ async def one_that_goes_by_itself_is_waited_for(place):
     await place.full(on, "b")
     await place.delete("a")
     uid = await place.critical()
-    await place.bound(uid, on)
-    assert place.taken() == {"a"}
+    await place.until_bound(uid, on)
+    assert place.taken_pods() == {"a"}
     assert not place.was_marked()
     assert place.requests("case-c36/pods") == []
 
@@ -165,7 +165,7 @@ async def one_that_takes_long_to_go_gets_less_time(place):
     await place.delete("a")
     await place.cluster.until(lambda: "a" in place.ends_of())
     uid = await place.critical()
-    await place.helped(uid, on, {"a"})
+    await place.assert_helped(uid, on, {"a"})
     graces = [
         event.object["metadata"].get("deletionGracePeriodSeconds")
         for event in place.cluster.history(going)
@@ -184,7 +184,7 @@ async def nobody_is_killed_at_once(place):
     on = await place.node("n1", 1)
     await place.full(on, "v", grace=0)
     uid = await place.critical()
-    await place.helped(uid, on, {"v"})
+    await place.assert_helped(uid, on, {"v"})
     assert place.grace_of("v") == 1
 
 
@@ -197,7 +197,7 @@ async def one_that_must_be_apart_from_others_has_them_moved(place):
     term = apart["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
     term["namespaces"] = [place.namespace]
     uid = await place.critical(affinity=apart)
-    await place.helped(uid, n1, {"a"})
+    await place.assert_helped(uid, n1, {"a"})
 
 
 async def cheap_and_dear(place):
@@ -214,7 +214,7 @@ async def one_that_must_be_beside_others_leaves_them_there(place):
     await place.full(on, "a")
     await place.full(on, "b", labels=APP)
     uid = await place.critical(affinity=beside(APP, place.namespace))
-    await place.helped(uid, on, {"a"})
+    await place.assert_helped(uid, on, {"a"})
 
 
 @case("C58-none")
@@ -230,14 +230,14 @@ async def one_that_spreads_goes_where_fewer_are(place):
     second = removable("other-c59", n1, None, labels=APP, annotations={ANNOTATION: ""})
     await place.pods(second, namespace="kube-system")
     uid = await place.critical(labels=APP, topologySpreadConstraints=[spread(APP)])
-    await place.helped(uid, n2, {"v2"})
+    await place.assert_helped(uid, n2, {"v2"})
 
 
 @case("C60")
 async def one_with_a_volume_goes_where_that_can_be_used(place):
     _, n2 = await cheap_and_dear(place)
     uid = await place.critical(volumes=[volume_of(await place.claim(n2))])
-    await place.helped(uid, n2, {"v2"})
+    await place.assert_helped(uid, n2, {"v2"})
 
 
 @case("C60-refused")
@@ -255,7 +255,7 @@ async def one_with_a_claim_goes_after_four_without(place):
     await place.pods(manifest, namespace="kube-system")
     await place.full(n2, "v0", "v1", "v2", "v3", cpu=0.5)
     uid = await place.critical(cpu=2)
-    await place.helped(uid, n2, {"v0", "v1", "v2", "v3"})
+    await place.assert_helped(uid, n2, {"v0", "v1", "v2", "v3"})
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

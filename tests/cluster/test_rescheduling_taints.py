@@ -16,7 +16,7 @@ from harbourmaster.api.resources import NODES, PODS, Resource
 from helpers.fit_cases import CASES as FIT_CASES
 from helpers.fit_cases import OVERHEAD, RUNTIME_CLASS
 from helpers.rescheduling.cases import Cases
-from helpers.rescheduling.intercepting_proxy import is_dry, overloaded
+from helpers.rescheduling.intercepting_proxy import is_dry, overload_answer
 from helpers.rescheduling.objects import (
     CASE,
     RESERVATIONS,
@@ -51,7 +51,7 @@ async def the_toleration_is_added_where_that_is_wanted(place):
     on = await place.node()
     await place.full(on, "v0", "v1", "v2", "v3")
     uid = await place.critical(tolerant=False)
-    await place.helped(uid, on, {"v3"})
+    await place.assert_helped(uid, on, {"v3"})
     tolerations = place.latest(uid)["spec"]["tolerations"]
     assert any(toleration.get("key") == TAINT for toleration in tolerations)
 
@@ -61,10 +61,10 @@ async def a_taint_of_somebody_else_stays_as_it_is(place):
     on = await place.node(taints=[FOREIGN])
     await place.full(on, "v0", cpu=4)
     uid = await place.critical()
-    await place.helped(uid, on, {"v0"})
+    await place.assert_helped(uid, on, {"v0"})
     history = place.cluster.history(place.uid_of_node(on))
     assert all(seen.object["spec"]["taints"] == [FOREIGN] for seen in history)
-    assert [uid in text for text in place.reserved(on)][:1] == [True]
+    assert [uid in text for text in place.reservation_texts(on)][:1] == [True]
 
 
 @case("C16", before=True)
@@ -82,7 +82,7 @@ async def stale_taints_go_wherever_they_are_and_no_others(place):
     taints = [place.cluster.find(NODES, node)["spec"].get("taints", []) for node in (n1, n2, n3)]
     assert taints == [others, [], []]
     for node in (n1, n2, n3):
-        await place.told(place.uid_of_node(node), "StaleReservationRemoved")
+        await place.until_event(place.uid_of_node(node), "StaleReservationRemoved")
     await place.passer_by()
     assert len(place.cluster.history(place.uid_of_node(n4))) == 1
 
@@ -122,9 +122,9 @@ async def what_was_begun_is_gone_on_with(place):
     value = {"metadata": {"annotations": {RESERVATIONS: text}}, "spec": {"taints": [taint]}}
     await place.client.patch(NODES, on, MergePatch(value))
     await place.delete("a")
-    await place.cluster.until(lambda: place.marked() and "a" in place.ends_of())
+    await place.cluster.until(lambda: place.marked_nodes() and "a" in place.ends_of())
     await place.begin()
-    await place.helped(uid, on, {"a", "b"})
+    await place.assert_helped(uid, on, {"a", "b"})
     assert place.taints_of(on) == [(taint["value"],), ()]
     asked = [
         (request["verb"], request["requestURI"])
@@ -139,13 +139,13 @@ async def a_node_is_let_go_when_nobody_needs_it_any_more(place):
     on = await place.node("n1", 2)
     await place.full(on, "v0", "v1", labels=SLOW, grace=9)
     uid = await place.critical()
-    await place.cluster.until(place.taken, why=place.why)
+    await place.cluster.until(place.taken_pods, why=place.why)
     await place.delete(f"c-{place.label}", "kube-system", grace=0, uid=uid)
     deleted = time.monotonic()
     await place.clean()
     assert time.monotonic() - deleted < 5
-    assert place.taken() == {"v1"}
-    place.untouched()
+    assert place.taken_pods() == {"v1"}
+    place.assert_untouched()
 
 
 @case("C18b")
@@ -153,11 +153,11 @@ async def another_of_the_same_name_begins_anew(place):
     on = await place.node("n1", 2)
     await place.full(on, "v0", "v1", labels=SLOW)
     first = await place.critical()
-    await place.cluster.until(place.taken, why=place.why)
+    await place.cluster.until(place.taken_pods, why=place.why)
     await place.delete(f"c-{place.label}", "kube-system", grace=0, uid=first)
     second = await place.critical()
-    await place.helped(second, on, {"v1"})
-    texts = place.reserved(on)
+    await place.assert_helped(second, on, {"v1"})
+    texts = place.reservation_texts(on)
     assert [first in text for text in texts][:1] == [True]
     assert not any(first in text and second in text for text in texts)
 
@@ -172,19 +172,19 @@ async def who_finds_a_place_elsewhere_needs_no_more_room(place):
         if method == "POST" and path.endswith("/eviction") and not is_dry(body):
             tried.add(path)
             if min(tried) not in path or len(tried) > 1:
-                return overloaded()
+                return overload_answer()
         return None
 
     place.proxy.intercept(intercept)
     uid = await place.critical(cpu=2)
-    await place.cluster.until(place.taken, why=place.why)
+    await place.cluster.until(place.taken_pods, why=place.why)
     n9 = await place.node("n9")
-    await place.bound(uid, n9)
+    await place.until_bound(uid, n9)
     await place.clean()
     place.proxy.intercept(None)
     await asyncio.sleep(1.5)
-    assert len(place.taken()) == 1
-    place.untouched()
+    assert len(place.taken_pods()) == 1
+    place.assert_untouched()
 
 
 @case("C21")
@@ -194,9 +194,9 @@ async def two_get_a_node_each(place):
         await place.full(on, name)
     uids = [await place.critical("c"), await place.critical("d")]
     for uid in uids:
-        await place.bound(uid)
+        await place.until_bound(uid)
     await place.clean()
-    assert place.taken() == {"v1", "v2"}
+    assert place.taken_pods() == {"v1", "v2"}
     assert {place.latest(uid)["spec"]["nodeName"] for uid in uids} == set(nodes)
     for on in nodes:
         history = place.cluster.history(place.uid_of_node(on))
@@ -209,11 +209,11 @@ async def two_share_a_node_and_its_taint(place):
     await place.full(on, "v0", "v1", "v2", "v3", labels=SLOW, grace=4)
     uids = [await place.critical("c"), await place.critical("d")]
     for uid in uids:
-        await place.bound(uid, on)
+        await place.until_bound(uid, on)
     await place.clean()
-    assert place.taken() == {"v2", "v3"}
-    place.untouched()
-    assert any(all(uid in text for uid in uids) for text in place.reserved(on))
+    assert place.taken_pods() == {"v2", "v3"}
+    place.assert_untouched()
+    assert any(all(uid in text for uid in uids) for text in place.reservation_texts(on))
     history = place.cluster.history(place.uid_of_node(on))
     assert max(len(owned_taints(seen.object)) for seen in history) == 1
     clean = [is_clean(seen.object) for seen in history]
@@ -236,12 +236,12 @@ async def time_counts_from_when_a_pod_may_be_scheduled(place):
     await place.full(on, "v0", cpu=4)
     uid = await place.critical(**GATES)
     await place.passer_by()
-    assert place.taken() == set()
+    assert place.taken_pods() == set()
     await asyncio.sleep(1.5)
     free = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     at = time.monotonic()
     await place.client.patch(PODS, f"c-{place.label}", JsonPatch(free), "kube-system")
-    await place.helped(uid, on, {"v0"})
+    await place.assert_helped(uid, on, {"v0"})
     assert place.ends_of()["v0"].at - at >= 0.95
 
 
@@ -268,14 +268,14 @@ async def pods_need_what_the_scheduler_counts(place):
             await place.full(on, f"v-{number}-{less}", cpu=cpu)
             pod = critical(label, label)
             pod["spec"] |= fit.pod["spec"]
-            asked[on] = await place.wanted(pod)
+            asked[on] = await place.want_pod(pod)
     for on, uid in asked.items():
         if f"-0-{place.label}" in on:
-            await place.bound(uid, on)
+            await place.until_bound(uid, on)
         else:
-            await place.told(uid, "DoesNotFitAnyNode")
+            await place.until_event(uid, "DoesNotFitAnyNode")
     await place.clean()
-    assert place.taken() == {f"v-{number}-0" for number in range(len(exact))}
+    assert place.taken_pods() == {f"v-{number}-0" for number in range(len(exact))}
 
 
 @case("C38", dryRun=True)
@@ -310,11 +310,11 @@ async def where_it_is_switched_off_nodes_are_let_go_and_no_more(place):
     uid = await place.critical()
     value = {"metadata": {"annotations": {RESERVATIONS: TEXT}}, "spec": {"taints": [OURS]}}
     await place.client.patch(NODES, on, MergePatch(value))
-    await place.cluster.until(place.marked)
+    await place.cluster.until(place.marked_nodes)
     await place.begin()
     await place.clean()
     assert not place.is_bound(uid)
-    assert place.taken() == set()
+    assert place.taken_pods() == set()
 
 
 @case("C42", proxied=True)
@@ -332,7 +332,7 @@ async def a_taint_that_comes_in_between_is_kept(place):
 
     place.proxy.intercept(intercept)
     uid = await place.critical()
-    await place.helped(uid, on, {"v0"})
+    await place.assert_helped(uid, on, {"v0"})
     assert place.cluster.find(NODES, on)["spec"]["taints"] == [foreign]
     answers = [request["responseStatus"]["code"] for request in place.requests(f"/nodes/{on}")]
     assert 422 in answers

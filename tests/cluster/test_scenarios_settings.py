@@ -71,7 +71,7 @@ async def test_non_blocking_deployment(flow, harbour, client):
         app_context("podtato-head", preDeploymentTasks=["failing-task"]),
     )
     checks = dict.fromkeys(("pre_deployment_tasks", "post_deployment_tasks"), "failing-task")
-    async with harbour.adopted(client, flow.namespace, CONFIG):
+    async with harbour.adopt_config(client, flow.namespace, CONFIG):
         await harbour.until_standing(client, stored, "in force")
         await flow.create(entry(FIRST, **checks))
         version = await flow.until_ended(APP_VERSIONS, FIRST_APP)
@@ -97,7 +97,7 @@ async def test_non_blocking_deployment(flow, harbour, client):
 async def test_timeout_failure_deployment(flow, harbour, client):
     """The time-out of an adopted KeptnConfig ends a deployment whose pods get never ready."""
     stored = await configured(flow, observabilityTimeout="2s")
-    async with harbour.adopted(client, flow.namespace, CONFIG):
+    async with harbour.adopt_config(client, flow.namespace, CONFIG):
         await harbour.until_standing(client, stored, "in force")
         await flow.create(entry(FIRST, labels={OUTCOME: "never-ready"}))
         version = await flow.until_ended(APP_VERSIONS, FIRST_APP, "Failed")

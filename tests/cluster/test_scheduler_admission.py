@@ -21,7 +21,7 @@ from helpers.cluster import (
     delete,
     eventually,
     fresh_namespace,
-    registered,
+    keep_registered,
     tried_pod,
     webhook_configuration,
 )
@@ -67,7 +67,7 @@ def webhook(plane, directory, *flags):
             name=f"scheduler-{label['example.com/webhook']}",
             namespaceSelector={"matchLabels": label},
         )
-        with registered(plane.kubectl, configuration):
+        with keep_registered(plane.kubectl, configuration):
             yield label
     finally:
         timer.cancel()

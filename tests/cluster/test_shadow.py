@@ -19,7 +19,7 @@ from harbourmaster.webhook.shadow import report_in
 from helpers.cluster import eventually, rule, webhook_configuration
 from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy, workload
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.stand_in import allow, stand_in
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -152,7 +152,7 @@ async def create_all(plane, numbers):
             await client.create(resource, manifest, SHOP)
             expected.update(differences)
 
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         await asyncio.gather(*(work(client) for _ in range(WIDTH)))
     total = sum(former.counts.values()) + len(numbers)
     report = eventually(
@@ -193,7 +193,7 @@ async def test_the_report_lists_exactly_the_differences_that_the_stand_in_makes(
 
 async def test_objects_are_stored_as_the_stand_in_makes_them(plane):
     await create_all(plane, (0, 4))
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         stored = [json.loads(await client.get(DEPLOYMENTS, f"d-{n}", SHOP)) for n in (0, 4)]
     specs = [obj["spec"]["template"]["spec"] for obj in stored]
     assert [spec.get("nodeSelector") for spec in specs] == [None, {"disk": "ssd"}]
@@ -228,7 +228,7 @@ async def test_no_permission_is_missing(plane):
 async def test_the_command_reports_what_the_webhook_found(plane, capsys):
     await create_all(plane, (800,))
     arguments = argparse.Namespace(installed_in=NAMESPACE, output="json")
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         assert await shadow.run(arguments, client) == 1
     differences = json.loads(capsys.readouterr().out)["differences"]
     named = [

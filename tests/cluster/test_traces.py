@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from harbourmaster.playground import api as playground_api
-from helpers.cluster import eventually, registered, webhook_configuration
+from helpers.cluster import eventually, keep_registered, webhook_configuration
 from helpers.objects import cluster_policy
 from helpers.patience import PATIENCE
 from helpers.server import Server
@@ -92,7 +92,7 @@ async def reviewed(plane, directory, collector, *options):
     )
     with server:
         configuration = webhook_configuration("Mutating", server.url, server.bundle)
-        with registered(plane.kubectl, configuration):
+        with keep_registered(plane.kubectl, configuration):
             await asyncio.to_thread(eventually, tried)
             yield server
 

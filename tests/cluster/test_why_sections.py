@@ -14,7 +14,7 @@ from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, 
 from helpers.patience import WAIT
 from helpers.placed import deployment
 from helpers.placing_flow import flow_in
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.rescheduling.objects import CASE, RESERVATIONS, critical, node, pod, removable
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -82,7 +82,7 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
     plane.kubectl("create", "namespace", "shop")
     for space in ("shop", "kube-system"):
         plane.kubectl("create", "serviceaccount", "default", f"-n={space}", check=False)
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         made = node("n1", 4, labels={CASE: "why"})
         await client.create(NODES, made)
         patch = MergePatch({"status": made["status"]})

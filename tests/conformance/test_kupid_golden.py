@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.cli.offline import replay_case
-from helpers.oracles import as_sets, patched
+from helpers.oracles import apply_patch, as_sets
 
 DATA = json.loads(Path(__file__).with_name("kupid-golden.json").read_text())
 CASES = DATA["cases"]
@@ -107,7 +107,7 @@ def test_agrees_with_the_original(case):
     if request and request.get("object"):
         before = request["object"]
         after = case["expect"].get("patchedObject", before)
-        assert as_sets(patched(before, response)) == as_sets(after)
+        assert as_sets(apply_patch(before, response)) == as_sets(after)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["name"] in FIXES], ids=title)
@@ -121,7 +121,7 @@ def test_differs_only_by_the_named_fix(case):
         assert "spec.podSelector.matchExpressions[0].values[0]" in response["status"]["reason"]
         return
     assert response["allowed"]
-    after = patched(copy.deepcopy(before), response)
+    after = apply_patch(copy.deepcopy(before), response)
     if instead == "unchanged":
         assert "patch" not in response
         assert "reason" not in response["status"]

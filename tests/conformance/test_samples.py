@@ -12,7 +12,7 @@ import yaml
 from harbourmaster.cli.offline import replay_case
 from harbourmaster.webhook.sources import Sources, load
 from helpers.objects import review
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 
 DATA = yaml.load(Path(__file__).with_name("sample-outcomes.yaml").read_text(), yaml.CSafeLoader)
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -24,7 +24,7 @@ def stateful_set(labels):
     return {**head, "spec": {"template": pod}}
 
 
-def injected(policies, document):
+def inject(policies, document):
     case = {
         "id": "sample",
         "namespaces": [{"metadata": {"name": "ns1"}}],
@@ -33,7 +33,7 @@ def injected(policies, document):
     }
     response = json.loads(bytes(replay_case(json.dumps(case).encode()).response))
     assert "warnings" not in response
-    after = patched(copy.deepcopy(document), response)["spec"]["template"]["spec"]
+    after = apply_patch(copy.deepcopy(document), response)["spec"]["template"]["spec"]
     return {name: value for name, value in after.items() if name != "containers"}
 
 
@@ -51,7 +51,7 @@ def test_an_original_sample_injects_what_it_did(sample):
     assert sample["target"] in DATA["targets"]
     for role, labels in DATA["targets"].items():
         expected = sample["injected"] if role == sample["target"] else {}
-        assert injected([policy], stateful_set(labels)) == expected
+        assert inject([policy], stateful_set(labels)) == expected
 
 
 def test_there_are_fifteen():
@@ -72,7 +72,7 @@ def test_our_samples_have_no_problem_and_all_change_something():
         if manifest["kind"] == "PodSchedulingPolicy":
             manifest["metadata"]["namespace"] = "ns1"
         before = [workload["spec"]["template"]["spec"] for workload in workloads]
-        after = [injected([manifest], workload) for workload in workloads]
+        after = [inject([manifest], workload) for workload in workloads]
         changed = [
             set(spec) - set(old)
             for spec, old in zip(after, before, strict=True)

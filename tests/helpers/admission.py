@@ -28,7 +28,7 @@ from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
 from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.objects import review
-from helpers.oracles import decode_patch, patched
+from helpers.oracles import apply_patch, decode_patch
 from helpers.raw_http import Connection
 
 GATE = {"name": "keptn-prechecks-gate"}
@@ -100,7 +100,7 @@ class Answer(NamedTuple):
     @property
     def after(self):
         """The object that the API server stores; the patch is applied by the oracle."""
-        return patched(self.before, self.response)
+        return apply_patch(self.before, self.response)
 
     @property
     def gates(self):
@@ -121,7 +121,7 @@ def engine_of(parents=(), *policies, namespaces=None, namespace="ns1", **setting
         namespaces = [{"metadata": {"name": namespace, "annotations": OPT_IN}}]
     known = namespaces_of(msgspec.convert(namespaces, list[NamespaceObject]))
     snapshot = Snapshot(
-        policy_set(map(_compiled, policies)),
+        policy_set(map(_compile, policies)),
         known,
         parents=parents_of(msgspec.convert(list(parents), list[ParentObject])),
     )
@@ -134,14 +134,14 @@ def policy_engine(*policies, namespaces=None, **settings):
     return Engine(Snapshot(compiled, namespaces), AdmissionSettings(**settings))
 
 
-def failed(document, engine, **request):
+def answer_after_failure(document, engine, **request):
     """The answer about an object after any failure."""
     body = json.dumps(review(document, **request)).encode()
     result, decision = answer_failed(ReviewBody(body), engine, "internal-error", "it failed")
     return Answer(json.loads(result)["response"], decision.verdict, document)
 
 
-def _compiled(policy):
+def _compile(policy):
     source = source_of(json.dumps(policy).encode())
     return msgspec.structs.replace(read_policy(policy)[0], source=source)
 
@@ -176,7 +176,7 @@ class Admission:
         self.app = create_app(reviews)
 
     @asynccontextmanager
-    async def connected(self, tls=None, client=None):
+    async def connect(self, tls=None, client=None):
         """A client's connection to it."""
         site = Site(self.app, host="127.0.0.1", port=0, tls=tls)
         await site.start()
@@ -184,11 +184,11 @@ class Admission:
         try:
             yield wire
         finally:
-            await wire.gone()
+            await wire.drop()
             await site.stop()
 
     async def ask(self, data):
-        async with self.connected() as wire:
+        async with self.connect() as wire:
             return await wire.ask(data)
 
     def lines(self):
@@ -210,16 +210,16 @@ class Admission:
 CANARY = "c4n4ry-0f-a-s3cret"
 
 
-def taken(body, engine, *, may_patch=True):
+def take(body, engine, *, may_patch=True):
     """A review as a server has just answered it."""
     result, decision = answer(body, engine, may_patch=may_patch)
     parents = tuple(parents_now(decision.request, engine))
     return Taken(0.0, body, result, decision, engine, may_patch, parents)
 
 
-def recorded(question, engine, *, may_patch=True):
+def record_of(question, engine, *, may_patch=True):
     """The line that would be written of a review, and the response that was given; and why none."""
-    review = taken(json.dumps(question).encode(), engine, may_patch=may_patch)
+    review = take(json.dumps(question).encode(), engine, may_patch=may_patch)
     line, outcome = line_of(review)
     response = review.result.partition(b'"response":')[2][:-1]
     return line, response, outcome
@@ -260,7 +260,7 @@ def secretive(spec, value=CANARY):
     }
 
 
-def annotated(value=CANARY):
+def secret_annotations(value=CANARY):
     """Annotations that hold a secret, and one that decides."""
     last = {"spec": {"containers": [{"env": [{"name": "TOKEN", "value": value}]}]}}
     return {

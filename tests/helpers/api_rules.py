@@ -27,14 +27,14 @@ class RuleError(Exception):
     """The API server refuses the object: 422."""
 
 
-def copied(value):
+def copy_json(value):
     """A copy of JSON, in a fifth of the time that ``copy.deepcopy`` takes."""
     if isinstance(value, dict):
-        return {name: copied(item) for name, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
+        return {name: copy_json(item) for name, item in value.items()}
+    return [copy_json(item) for item in value] if isinstance(value, list) else value
 
 
-def created(resource, obj):
+def created_object(resource, obj):
     """A new object as it is stored. Raises RuleError."""
     if resource.kind not in WITHOUT_STATUS:
         obj = {name: value for name, value in obj.items() if name != "status"}
@@ -48,7 +48,7 @@ def created(resource, obj):
     return obj
 
 
-def updated(resource, before, obj, subresource):
+def updated_object(resource, before, obj, subresource):
     """A changed object as it is stored. Raises RuleError."""
     if subresource == "status" and "." in resource.group and not resource.is_built_in:
         # Of a custom resource nothing else can be written so.
@@ -105,15 +105,15 @@ def _check_pod(before, after):
     if set(gate_names(after)) - set(gate_names(before)):
         raise RuleError("spec.schedulingGates: Forbidden: only deletion is allowed")
     free = POD_FIELDS + (GATED_FIELDS if gate_names(before) else ())
-    if _fixed(before, free) != _fixed(after, free):
+    if _fixed_fields(before, free) != _fixed_fields(after, free):
         raise RuleError("spec: Forbidden: pod updates may not change fields other than those")
     kept = before.get("tolerations") or []
     if any(toleration not in (after.get("tolerations") or []) for toleration in kept):
         raise RuleError("spec.tolerations: Forbidden: existing tolerations can't be changed")
 
 
-def _fixed(spec, free):
-    spec = copied({name: value for name, value in spec.items() if name not in free})
+def _fixed_fields(spec, free):
+    spec = copy_json({name: value for name, value in spec.items() if name not in free})
     for container in spec.get("containers", ()):
         container.pop("image", None)
     return spec

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource
-from helpers.fake_store import Objects, StatusError, encode, partial, selected, status
+from helpers.fake_store import Objects, StatusError, encode, is_selected, partial, status
 
 KNOWN = [variable for variable in vars(resources).values() if isinstance(variable, Resource)]
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -54,7 +54,7 @@ class ApiServer:
     """
 
     def __init__(self, **options):
-        self.objects = Objects(self._changed, **options)
+        self.objects = Objects(self._notify_watches, **options)
         self.tokens: set[str] | None = None
         self.streaming_lists = True
         self._defined = {
@@ -121,7 +121,7 @@ class ApiServer:
         for watch in self._watches:
             watch.queue.put_nowait(what)
 
-    def _changed(self, change):
+    def _notify_watches(self, change):
         for watch in self._watches:
             watch.tell(change)
 
@@ -134,7 +134,7 @@ class ApiServer:
             if seen.path == "/apis":
                 return _whole(self._groups())
             if VERSION_PATH.fullmatch(seen.path):
-                return _whole(self._served(seen.path))
+                return _whole(self._served_kinds(seen.path))
             resource, namespace, name, subresource = self.find(seen)
             if seen.verb == "watch":
                 shape = partial if _wants_partial(seen) else lambda obj: obj
@@ -173,7 +173,7 @@ class ApiServer:
         ]
         return {"kind": "APIGroupList", "groups": groups}
 
-    def _served(self, path):
+    def _served_kinds(self, path):
         """The kinds of a version, as discovery tells them."""
         *_, group, version = path.split("/")
         group = "" if group == "api" else group
@@ -278,7 +278,7 @@ class Watch:
             raise StatusError(422, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden")
         if initial or version in {"", "0"}:
             for _, obj in sorted(objects.all(self.resource).items()):
-                if selected(obj, self.query, self.namespace):
+                if is_selected(obj, self.query, self.namespace):
                     self.send("ADDED", obj)
             if initial:
                 self.bookmark(objects.version, end=True)

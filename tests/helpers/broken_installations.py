@@ -25,7 +25,7 @@ from helpers.examined import (
     NAME,
     SECRET_NAME,
     WEBHOOK,
-    named,
+    own_metadata,
     unreachable,
 )
 
@@ -80,14 +80,14 @@ def leaf(cluster, now, names, authority=None, **options):
     data["tls.crt"], data["tls.key"] = made.certificate, made.key
 
 
-def scaled(cluster, name, replicas, ready):
+def set_replicas(cluster, name, replicas, ready):
     deployment = cluster.at(DEPLOYMENTS, name, HOME)
     deployment["spec"]["replicas"] = replicas
     deployment["status"] = {"readyReplicas": ready}
 
 
 def unready_pod(cluster, status):
-    scaled(cluster, WEBHOOK, 3, 2)
+    set_replicas(cluster, WEBHOOK, 3, 2)
     labels = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": "webhook"}
     metadata = {"name": "w-1", "namespace": HOME, "labels": labels}
     cluster.put(PODS, {"metadata": metadata, "status": status})
@@ -118,7 +118,9 @@ def settings_file(cluster, text):
     mount = {"name": "settings", "mountPath": "/etc/settings"}
     spec["containers"][0]["volumeMounts"] = [mount]
     flags(cluster, "--config=/etc/settings/controller.yaml")
-    cluster.put(CONFIG_MAPS, {"metadata": named("settings"), "data": {"controller.yaml": text}})
+    cluster.put(
+        CONFIG_MAPS, {"metadata": own_metadata("settings"), "data": {"controller.yaml": text}}
+    )
 
 
 def other_webhook(cluster, name, **fields):
@@ -132,7 +134,7 @@ def steals(cluster):
     other_webhook(cluster, "bystander", namespaceSelector={"matchLabels": {"no": "one"}})
 
     def admit(pod):
-        admitted = cluster.answered(pod)
+        admitted = cluster.answer_pod(pod)
         admitted["spec"].pop("tolerations")
         return admitted
 
@@ -141,7 +143,7 @@ def steals(cluster):
 
 def never_ends(cluster):
     def admit(pod):
-        admitted = cluster.answered(pod)
+        admitted = cluster.answer_pod(pod)
         admitted["spec"]["nodeSelector"][str(len(admitted["spec"]["nodeSelector"]))] = ""
         return admitted
 
@@ -162,7 +164,7 @@ def refuses(text, status=403):
 def silent(why=None, *, denies=True):
     def break_it(cluster):
         cluster.admit = lambda pod: pod
-        judged = cluster.judged
+        judged = cluster.judge_object
 
         def check(resource, obj):
             if why is not None:

@@ -46,8 +46,8 @@ class Visit:
         self.faults = []
         self.elsewhere = []
         page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
-        page.on("console", self._said)
-        page.on("request", self._requested)
+        page.on("console", self._note_message)
+        page.on("request", self._note_request)
 
     async def go(self, path="/"):
         """Open a path of the site; return the answer."""
@@ -97,19 +97,19 @@ class Visit:
         await self.page.evaluate("__focused.focus({focusVisible: true, preventScroll: true})")
         return focused != blurred
 
-    def _said(self, message):
+    def _note_message(self, message):
         # Chromium tells a breach of the Content-Security-Policy as an error, too.
         if message.type in {"error", "warning"}:
             self.faults.append(f"console: {message.text}")
 
-    def _requested(self, request):
+    def _note_request(self, request):
         address = urlsplit(request.url)
         if address.scheme in {"http", "https"} and not request.url.startswith(f"{self.origin}/"):
             self.elsewhere.append(request.url)
 
 
 @contextlib.asynccontextmanager
-async def visited(browser, origin, **options):
+async def open_visit(browser, origin, **options):
     """A visit with cookies of its own; ``options`` are those of a browser context."""
     # What moves is in one place when it is looked at.
     options = {"reduced_motion": "reduce", **WIDE, **options}
@@ -124,7 +124,7 @@ async def visited(browser, origin, **options):
 @contextlib.asynccontextmanager
 async def logged_in(browser, origin, token, **look):
     """A visit of a user who has logged in to the dashboard."""
-    async with visited(browser, origin, **look) as visit:
+    async with open_visit(browser, origin, **look) as visit:
         answer = await visit.page.context.request.post(
             f"{visit.origin}/login",
             form={"token": token, "next": "/"},

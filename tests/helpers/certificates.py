@@ -39,7 +39,7 @@ def accepts(trust, chain, name, now):
     return True
 
 
-def served(data, now, name=NAME):
+def is_trusted(data, now, name=NAME):
     """Whether who trusts the bundle of a Secret accepts its serving certificate."""
     return accepts(trust_bundle(data, now), data["tls.crt"], name, now)
 

@@ -10,7 +10,7 @@ import tempfile
 from functools import cache
 
 from harbourmaster.playground.build import HELM, ensure
-from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, make_once, parsed
+from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, make_once, parse
 
 CHART = DEPLOY / "chart"
 # As Python does it for a script.
@@ -25,7 +25,7 @@ HELMS = ("helm", "helm3")
 
 
 @cache
-def written():
+def chart_folder():
     """Return the folder of the chart of this checkout."""
     folder = make_once("chart", lambda path: chart.main(VERSION, IMAGE, path / "harbourmaster"))
     return folder / "harbourmaster"
@@ -49,12 +49,12 @@ def helm(*arguments, program="helm", kubeconfig="/dev/null"):
         )
 
 
-def templated(*arguments, namespace, program="helm"):
+def template_objects(*arguments, namespace, program="helm"):
     """The objects that ``helm template`` prints."""
     result = helm(
         "template",
         "harbourmaster",
-        written(),
+        chart_folder(),
         KUBERNETES,
         f"--namespace={namespace}",
         "--set=namespace.create=true",
@@ -62,7 +62,7 @@ def templated(*arguments, namespace, program="helm"):
         program=program,
     )
     assert result.returncode == 0, result.stderr
-    return list(parsed(result.stdout))
+    return list(parse(result.stdout))
 
 
 def sorted_objects(manifests):

@@ -231,7 +231,7 @@ def selecting(namespace):
 
 
 @contextlib.contextmanager
-def registered(kubectl, *configurations):
+def keep_registered(kubectl, *configurations):
     """Keep webhook configurations in the API; they take effect a moment later."""
     create(kubectl, *configurations)
     try:

@@ -19,7 +19,7 @@ class Fault(NamedTuple):
     new: str
 
     @contextmanager
-    def applied(self):
+    def apply(self):
         """Compile with the fault."""
         kept = cel, delegation.expressions
         try:

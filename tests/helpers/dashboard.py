@@ -294,7 +294,9 @@ class Filled(LifecycleStores):
 
 
 @contextlib.asynccontextmanager
-async def served(filled, access=None, *, port=0, tls=None, host="127.0.0.1", clock=utc_now):
+async def serve_dashboard(
+    filled, access=None, *, port=0, tls=None, host="127.0.0.1", clock=utc_now
+):
     """A site that serves the world; its ``url`` is where."""
     dashboard = Dashboard(
         filled.world,
@@ -320,7 +322,7 @@ def bearer(token=TOKEN, **more):
 
 async def _main(count, port):
     filled = Filled(datetime.now(UTC), max_age=3600).fill(count)
-    async with served(filled, StubAccess(sailor=["shop"]), port=port) as site:
+    async with serve_dashboard(filled, StubAccess(sailor=["shop"]), port=port) as site:
         print(f"{site.url} token {TOKEN}", flush=True)  # noqa: T201 - it is for a person
         await asyncio.Event().wait()
 

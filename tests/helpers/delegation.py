@@ -222,7 +222,7 @@ class Chance(random.Random):
                 term[name] = make()
         return term
 
-    def weighted(self):
+    def weighted_term(self):
         """A preferred one."""
         return {"weight": self.randint(1, 2), "podAffinityTerm": self.pod_term()}
 
@@ -246,8 +246,8 @@ class Chance(random.Random):
         affinity = {}
         for name, required, preferred in (
             ("nodeAffinity", self.terms, self.preference),
-            ("podAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted),
-            ("podAntiAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted),
+            ("podAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted_term),
+            ("podAntiAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted_term),
         ):
             parts = {
                 REQUIRED: self.maybe(required, share),
@@ -257,7 +257,7 @@ class Chance(random.Random):
                 affinity[name] = parts
         return affinity
 
-    def owned(self, share):
+    def owned_fields(self, share):
         """Fields of a pod spec that policies own."""
         scheduler = self.maybe(lambda: self.choice(("s1", "s2", "default-scheduler")), share)
         spec = {
@@ -280,14 +280,17 @@ class Chance(random.Random):
             "spec": {
                 "podSelector": pods,
                 "namespaceSelector": namespaces,
-                **self.owned(self.choice((0.2, 0.4, 0.7))),
+                **self.owned_fields(self.choice((0.2, 0.4, 0.7))),
             },
         }
 
     def pod(self, number):
         """A pod of that set, with what a template of one has."""
         labels = {SET: str(number), **self.labels()}
-        return {"metadata": {"labels": labels}, "spec": self.owned(self.choice((0, 0.3, 0.6)))}
+        return {
+            "metadata": {"labels": labels},
+            "spec": self.owned_fields(self.choice((0, 0.3, 0.6))),
+        }
 
 
 class Delegation:
@@ -297,7 +300,7 @@ class Delegation:
         self._session = session
         self._groups = {}
 
-    def compiled(self, group, documents, registered=REGISTERED, namespaces=()):
+    def compile_group(self, group, documents, registered=REGISTERED, namespaces=()):
         """The objects of a group, with bindings of its own; what is refused is left out."""
         policies = [read_policy(document)[0] for document in documents]
         chosen = select(policies, namespaces=namespaces, waiting_scheduler=WAITING).policies
@@ -329,7 +332,7 @@ class Delegation:
             async with self._session.post(path, json=obj) as answer:
                 assert answer.status == 201, await answer.text()
 
-    async def tried(self, group, part, namespace, pod, name="probe"):
+    async def try_object(self, group, part, namespace, pod, name="probe"):
         """An object by dry run; what came back is the reason where it was refused."""
         obj = object_of(part, name, namespace, pod)
         path = (
@@ -361,19 +364,19 @@ class Delegation:
         label = {SET: "bound"}
         marker = cluster_policy("marker", pods=label, nodeSelector={"bound": "yes"})
         marker["metadata"]["annotations"] = ASKS
-        await self.create([*objects, *self.compiled("bound", [marker], registered)])
+        await self.create([*objects, *self.compile_group("bound", [marker], registered)])
         pod = {"metadata": {"labels": label}, "spec": {}}
         async with asyncio.timeout(PATIENCE):
             for part in registered.rules:
                 # Nothing tells when an API server has taken up a policy, which it does each second.
-                while (await self.tried("bound", part, {}, pod)).differs:
+                while (await self.try_object("bound", part, {}, pod)).differs:
                     pass
 
     async def await_refused(self, group, pod):
         """Return when a pod is refused. Raises TimeoutError."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                tried = await self.tried(group, "pods", {}, pod)
+                tried = await self.try_object(group, "pods", {}, pod)
                 if REFUSED in tried.theirs:
                     return tried
 
@@ -394,7 +397,7 @@ class Delegation:
 
         async def one(index, question):
             async with gate:
-                return await self.tried(*question, name=f"probe-{index}")
+                return await self.try_object(*question, name=f"probe-{index}")
 
         return await asyncio.gather(*(one(*pair) for pair in enumerate(asked)))
 

@@ -123,14 +123,14 @@ class EvictingApi(FakeApi):
         """A node that is ready; its uid. ``options`` are those of ``objects.node``."""
         manifest = objects.node(name, cpu, **options)
         manifest["metadata"]["annotations"] = annotations or {}
-        return self._made(NODES, manifest)
+        return self._create(NODES, manifest)
 
     def add_pod(self, name, node="n1", cpu="1", **options):
         """A pod that runs on a node, and may be moved; its uid."""
         manifest = objects.removable(name, node, cpu, of="of-r", **options)
         manifest["metadata"]["namespace"] = "default"
         manifest["status"] = {"phase": "Running", "conditions": [objects.readiness(True)]}
-        return self._made(PODS, manifest)
+        return self._create(PODS, manifest)
 
     def add_critical(self, name="c", cpu="1", *, tolerates=True):
         """A critical pod that waits; its uid."""
@@ -138,7 +138,7 @@ class EvictingApi(FakeApi):
         manifest["metadata"]["namespace"] = objects.CRITICAL
         unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         manifest["status"] = {"phase": "Pending", "conditions": [unschedulable]}
-        return self._made(PODS, manifest)
+        return self._create(PODS, manifest)
 
     def bind(self, name="c", node="n1"):
         """Do what the scheduler does."""
@@ -168,7 +168,7 @@ class EvictingApi(FakeApi):
         """Whether nothing of ours is on a node."""
         return objects.is_clean(self.get(NODES, node))
 
-    def evicted(self):
+    def evicted_names(self):
         """The names of the pods whose eviction was asked for, in order."""
         return [name for name, _ in self.evictions]
 
@@ -182,11 +182,11 @@ class EvictingApi(FakeApi):
             and "dryRun" not in request.query
         ]
 
-    def _made(self, resource, obj):
+    def _create(self, resource, obj):
         return self.put(resource, obj)["metadata"]["uid"]
 
 
-def told(api):
+def event_reasons(api):
     """The reasons of the events, in order."""
     return [event["reason"] for event in api.objects.all(EVENTS).values()]
 

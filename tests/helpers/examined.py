@@ -38,7 +38,7 @@ from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.objects import review
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 
 HOME = "harbourmaster-system"
 NAME = "harbourmaster"
@@ -67,8 +67,8 @@ class ExaminedCluster:
         self.version = {"major": "1", "minor": "36"}
         self.created = []
         self.engine = Engine(Snapshot(excluded=frozenset((HOME,))), AdmissionSettings())
-        self.admit = self.answered
-        self.check = self.judged
+        self.admit = self.answer_pod
+        self.check = self.judge_object
         self.settings = ControllerSettings()
         self.authority = create_authority(self.now)
         leaf = issue_serving_certificate(self.now, self.authority, names_of(self.settings, HOME))
@@ -81,7 +81,7 @@ class ExaminedCluster:
             "tls.crt": leaf.certificate,
             "tls.key": leaf.key,
         }
-        self.put(SECRETS, {"metadata": named(SECRET_NAME), "data": data})
+        self.put(SECRETS, {"metadata": own_metadata(SECRET_NAME), "data": data})
         home = Home(HOME, f"{HOME}-uid")
         for resource, configuration in desired_configurations(
             self.settings.webhook, home, self.authority.certificate
@@ -93,14 +93,14 @@ class ExaminedCluster:
             replicas = deployment["spec"]["replicas"]
             deployment["status"] = {"readyReplicas": replicas, "updatedReplicas": replicas}
             self.put(DEPLOYMENTS, deployment)
-            self.put(SERVICE_ACCOUNTS, {"metadata": named(name)})
-        self.put(SERVICES, {"metadata": named(WEBHOOK), "spec": {"type": "ExternalName"}})
+            self.put(SERVICE_ACCOUNTS, {"metadata": own_metadata(name)})
+        self.put(SERVICES, {"metadata": own_metadata(WEBHOOK), "spec": {"type": "ExternalName"}})
         spec = {
             "holderIdentity": "pod-1",
             "leaseDurationSeconds": 15,
             "renewTime": self.now.isoformat().replace("+00:00", "Z"),
         }
-        self.put(LEASES, {"metadata": named(CONTROLLER), "spec": spec})
+        self.put(LEASES, {"metadata": own_metadata(CONTROLLER), "spec": spec})
         for policy_resource in (*POLICY_RESOURCES, *KEPTN_RESOURCES):
             self.put(DEFINITIONS, definition(policy_resource, self.authority.certificate))
 
@@ -186,14 +186,14 @@ class ExaminedCluster:
 
     # What is asked on the way
 
-    def answered(self, pod):
+    def answer_pod(self, pod):
         """Answer a pod as our webhook does."""
         asked = review(pod, namespace=pod["metadata"]["namespace"])
         asked["request"]["dryRun"] = True
         body, _ = answer(msgspec.json.encode(asked), self.engine)
-        return patched(pod, msgspec.json.decode(body)["response"])
+        return apply_patch(pod, msgspec.json.decode(body)["response"])
 
-    def judged(self, resource, obj):
+    def judge_object(self, resource, obj):
         """Answer an object as a working webhook does: an invalid policy is denied."""
         if resource == CLUSTER_POLICIES:
             text = 'admission webhook "policies.harbourmaster.dev" denied the request: spec'
@@ -202,7 +202,7 @@ class ExaminedCluster:
         return obj
 
 
-def named(name):
+def own_metadata(name):
     return {"name": name, "namespace": HOME}
 
 
@@ -238,12 +238,12 @@ def unreachable(why):
     return ApiError(text, status=500, reason="InternalError")
 
 
-async def examined(cluster, **options):
+async def examine(cluster, **options):
     """The report on a cluster."""
     return await diagnose(cluster, HOME, **options)
 
 
-def told(report, *severities):
+def problems(report, *severities):
     """The findings that are not well, as (check, severity, subject: text)."""
     wanted = severities or ("fault", "warning", "unknown")
     return [

@@ -12,7 +12,7 @@ from uuid import uuid4
 import jsonpatch
 import msgspec
 
-from helpers.api_rules import RuleError, copied, created, selectable, updated
+from helpers.api_rules import RuleError, copy_json, created_object, selectable, updated_object
 
 REASONS = {
     400: "BadRequest",
@@ -66,14 +66,14 @@ class Change(NamedTuple):
 
     def event(self, query, namespace):
         """The event that a watch of this query receives, or None."""
-        was = self.before is not None and selected(self.before, query, namespace)
-        is_now = self.after is not None and selected(self.after, query, namespace)
+        was = self.before is not None and is_selected(self.before, query, namespace)
+        is_now = self.after is not None and is_selected(self.after, query, namespace)
         if not was and not is_now:
             return None
         if is_now:
             return ("MODIFIED" if was else "ADDED"), self.after
         # What left the selection is told as it was, at the version of its leaving.
-        gone = copied(self.before)
+        gone = copy_json(self.before)
         gone["metadata"]["resourceVersion"] = str(self.version)
         return "DELETED", gone
 
@@ -126,7 +126,7 @@ class Objects:
         else:
             version, start = self.version, 0
             ordered = sorted(self.all(resource).items())
-            selected_items = [obj for _, obj in ordered if selected(obj, query, namespace)]
+            selected_items = [obj for _, obj in ordered if is_selected(obj, query, namespace)]
         metadata: dict[str, Any] = {"resourceVersion": str(version)}
         page = selected_items[start : start + limit] if limit else selected_items[start:]
         if start + len(page) < len(selected_items):
@@ -142,7 +142,7 @@ class Objects:
         }
 
     def create(self, resource, namespace, obj, *, dry_run=False):
-        obj = self._checked(resource, namespace, obj)
+        obj = self._check_object(resource, namespace, obj)
         metadata = obj["metadata"]
         if not metadata.get("name"):
             if not metadata.get("generateName"):
@@ -156,12 +156,12 @@ class Objects:
             raise StatusError(500, text, reason="")
         metadata |= {"uid": self._uid(), "creationTimestamp": self._stamp(), "generation": 1}
         if self._rules:
-            obj = _ruled(created, resource, obj)
+            obj = _apply_rule(created_object, resource, obj)
         return self._keep(resource, key, None, obj, dry_run=dry_run)
 
     def replace(self, resource, namespace, name, obj, *, subresource=None, dry_run=False):
         before = self.get(resource, namespace, name)
-        obj = self._checked(resource, namespace, obj)
+        obj = self._check_object(resource, namespace, obj)
         if obj["metadata"].get("name") != name:
             raise StatusError(400, "the name of the object does not match the name on the URL")
         if not obj["metadata"].get("resourceVersion") and resource.group in VERSIONED:
@@ -185,12 +185,12 @@ class Objects:
         if content_type == "application/json-patch+json":
             try:
                 patched = jsonpatch.apply_patch(
-                    copied(before), _without_nulls(before, value), in_place=True
+                    copy_json(before), _without_nulls(before, value), in_place=True
                 )
             except jsonpatch.JsonPatchException as error:
                 raise StatusError(422, f"the server rejected our request: {error}") from None
         elif content_type in {"application/merge-patch+json", "application/apply-patch+yaml"}:
-            patched = merged(before, value)
+            patched = merge_patch(before, value)
         else:
             raise StatusError(415, f"the body of the request was in an unknown format: {body[:9]}")
         if patched["metadata"].get("uid") not in {None, before["metadata"]["uid"]}:
@@ -224,14 +224,14 @@ class Objects:
     def _stamp(self):
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def _checked(self, resource, namespace, obj):
+    def _check_object(self, resource, namespace, obj):
         """A copy in its namespace."""
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
             raise StatusError(400, "the body is not an object")
         actual = (obj.get("apiVersion"), obj.get("kind"))
         if actual != (resource.api_version, resource.kind):
             raise StatusError(400, f"{actual} does not match the expected {resource.kind}")
-        obj = copied(obj)
+        obj = copy_json(obj)
         metadata = obj.setdefault("metadata", {})
         if resource.namespaced:
             if metadata.setdefault("namespace", namespace) != namespace or not namespace:
@@ -257,7 +257,7 @@ class Objects:
         kept = ("uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion")
         metadata |= {name: before["metadata"][name] for name in kept if name in before["metadata"]}
         if self._rules:
-            obj = _ruled(updated, resource, before, obj, subresource)
+            obj = _apply_rule(updated_object, resource, before, obj, subresource)
             metadata = obj["metadata"]
         if obj == before:
             return before
@@ -276,7 +276,7 @@ class Objects:
         else:
             # What was given out before, in events and pages, must stay as it was.
             metadata = {**after["metadata"], "resourceVersion": str(self.version)}
-            after = copied({**after, "metadata": metadata})
+            after = copy_json({**after, "metadata": metadata})
             self.all(resource)[key] = after
         change = Change(self.version, resource, before, after)
         self.history.append(change)
@@ -295,14 +295,14 @@ def _without_nulls(obj, operations):
     ]
 
 
-def _ruled(rule, resource, *arguments):
+def _apply_rule(rule, resource, *arguments):
     try:
         return rule(resource, *arguments)
     except RuleError as error:
         raise StatusError(422, f"{resource.kind} is invalid: {error}") from None
 
 
-def selected(obj, query, namespace):
+def is_selected(obj, query, namespace):
     """Whether an object is in the namespace and matches both selectors."""
     metadata = obj["metadata"]
     if namespace and metadata.get("namespace") != namespace:
@@ -327,16 +327,16 @@ def _matches(selector, values):
     return True
 
 
-def merged(target, patch):
+def merge_patch(target, patch):
     """RFC 7386."""
     if not isinstance(patch, dict):
-        return copied(patch)
+        return copy_json(patch)
     result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = merge_patch(result.get(name), value)
     return result
 
 

@@ -47,7 +47,7 @@ def keptn(workload="waiter", version="1.0", app="shop", **more):
     return {f"keptn.sh/{key.replace('_', '-')}": value for key, value in given.items() if value}
 
 
-def owned(kind, name, uid, version="apps/v1"):
+def owner_ref(kind, name, uid, version="apps/v1"):
     """An owner reference."""
     return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
@@ -65,7 +65,7 @@ def pod(  # noqa: PLR0913 - a pod has many sides
 ):
     """A pod that no node has; ``annotations`` may be missing by {}."""
     all_annotations = keptn() if annotations is None else annotations
-    references = [owned("ReplicaSet", "waiter-rs", "rs-1")] if owners is None else owners
+    references = [owner_ref("ReplicaSet", "waiter-rs", "rs-1")] if owners is None else owners
     return {
         "metadata": {
             "name": name,
@@ -92,7 +92,7 @@ def replica_set(name="waiter-rs", uid="rs-1", revision="1", above=("Deployment",
             "namespace": PROD,
             "uid": uid,
             "annotations": {"deployment.kubernetes.io/revision": revision},
-            **({"ownerReferences": [owned(*above)]} if above else {}),
+            **({"ownerReferences": [owner_ref(*above)]} if above else {}),
         }
     }
 

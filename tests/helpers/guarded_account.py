@@ -10,7 +10,7 @@ import yaml
 
 from harbourmaster.kube.errors import ApiError
 from helpers.manifests import DEPLOY, NAMESPACE, objects, of_kind
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.rights import kubeconfig
 
 GATE = "keptn-prechecks-gate"
@@ -87,7 +87,7 @@ async def account_client(plane, home, directory):
     token = plane.kubectl("create", "token", ACCOUNT, f"--namespace={home}").stdout.strip()
     path = directory / "account.kubeconfig"
     path.write_text(kubeconfig(plane.kubeconfig, token=token))
-    async with connected(path) as client:
+    async with client_of(path) as client:
         yield client
 
 
@@ -109,7 +109,7 @@ def job(uid, name="stolen", pod=None, **container):
     }
 
 
-def stored(kubectl, kind, name, namespace=None):
+def stored_object(kubectl, kind, name, namespace=None):
     """An object as it is stored."""
     where = [f"--namespace={namespace}"] if namespace else []
     return msgspec.json.decode(kubectl("get", kind, name, "-o=json", *where).stdout)

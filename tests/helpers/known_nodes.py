@@ -18,12 +18,12 @@ def taint(effect="NoSchedule", value="ml", key="example.com/dedicated"):
     return {"key": key, "effect": effect, **({"value": value} if value else {})}
 
 
-def known(*nodes, **pools):
+def nodes_of(*nodes, **pools):
     read = [decode_known(json.dumps(node).encode()) for node in nodes]
     return known_nodes(read, msgspec.convert([*pools.values()], list[Pool]))
 
 
 def knowing(engine, *nodes, **pools):
     """The engine of the next snapshot, in which these are the nodes."""
-    nodes_of_cluster = known(*nodes, **pools)
+    nodes_of_cluster = nodes_of(*nodes, **pools)
     return engine.with_snapshot(msgspec.structs.replace(engine.snapshot, nodes=nodes_of_cluster))

@@ -97,7 +97,7 @@ async def _end(tasks):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def told(world, reason):
+async def await_signal(world, reason):
     """Wait for a signal with that reason; signals wake nothing themselves."""
     async with asyncio.timeout(PATIENCE):
         while reason not in world.signals.reasons:  # noqa: ASYNC110 - see above

@@ -59,7 +59,7 @@ def metadata(name, *, uid=None, namespace="prod", owner=None, **more):
     )
 
 
-def controlled(kind, obj):
+def owner_by(kind, obj):
     """A reference to ``obj`` as the controller of what carries it."""
     return OwnerReference(
         api_version="lifecycle.keptn.sh/v1",
@@ -76,7 +76,7 @@ def app(**more):
 
 def app_version(version="1", *, previous="", status=None, name=None, **spec):
     return AppVersion(
-        metadata=metadata(name or f"shop-{version}-6b86b273", owner=controlled("KeptnApp", app())),
+        metadata=metadata(name or f"shop-{version}-6b86b273", owner=owner_by("KeptnApp", app())),
         spec=AppVersionSpec(
             app_name="shop",
             version=version,
@@ -97,7 +97,7 @@ def workload(**more):
 
 def workload_version(version="7", *, previous="", status=None, **spec):
     return WorkloadVersion(
-        metadata=metadata(f"shop-front-{version}", owner=controlled("KeptnWorkload", workload())),
+        metadata=metadata(f"shop-front-{version}", owner=owner_by("KeptnWorkload", workload())),
         spec=WorkloadVersionSpec(
             app="shop",
             version=version,

@@ -88,7 +88,7 @@ def make_once(name, make):
     return path
 
 
-def rendered(base, *components):
+def render(base, *components):
     """Return the YAML of a base with components on top, as a user's own overlay would have it."""
 
     def make(path):
@@ -140,7 +140,7 @@ def _with_schemas(manifests):
 
 def objects_of(folder):
     """Return the objects of a kustomization on top of ``deploy_without_schemas``."""
-    return list(_with_schemas(parsed(kustomize(folder))))
+    return list(_with_schemas(parse(kustomize(folder))))
 
 
 def overlay(folder, *components, base="default", deploy=DEPLOY):
@@ -191,7 +191,7 @@ def overlay_of(page, directory, place=1, count=1):
     return objects_of(directory / "overlay")
 
 
-def parsed(text):
+def parse(text):
     """The objects in YAML of several documents, by the fast parser."""
     return yaml.load_all(text, yaml.CSafeLoader)
 
@@ -201,7 +201,7 @@ def _document(text):
     return yaml.load(text, yaml.CSafeLoader)
 
 
-def shared(text):
+def parse_shared_objects(text):
     """Return the objects in YAML; those that were in other texts too are parsed once."""
     return tuple(map(_document, text.rstrip().split("\n---\n")))
 
@@ -212,7 +212,7 @@ def objects(base="default", *components):
 
     def make(path):
         text = _render(deploy_without_schemas(), base, *components)
-        path.write_bytes(msgspec.json.encode(shared(text)))
+        path.write_bytes(msgspec.json.encode(parse_shared_objects(text)))
 
     path = make_once("+".join((base, *components, "objects")), make)
     return tuple(_with_schemas(msgspec.json.decode(path.read_bytes())))

@@ -55,7 +55,7 @@ class Namespaced:
 
         return await self.until_found(status)
 
-    def told(self, name):
+    def reasons_of(self, name):
         """The reasons of the events of an object."""
         sent = self.events.sent
         return [reason for *where, _, reason, _ in sent if where == [self.namespace, name]]
@@ -74,7 +74,7 @@ LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 
 class MetricsNamespace(Namespaced):
-    """A namespace of metrics; ``controlled`` runs a controller, which may be done again."""
+    """A namespace of metrics; ``control`` runs a controller, which may be done again."""
 
     def __init__(self, client, namespace):
         super().__init__(client, namespace)
@@ -82,7 +82,7 @@ class MetricsNamespace(Namespaced):
         self.metrics = None
 
     @contextlib.asynccontextmanager
-    async def controlled(self, **settings):
+    async def control(self, **settings):
         """Run the controller, as the leader."""
         settings = {"allowed_addresses": LOOPBACK, **settings}
         self.metrics = create_controller_metrics("0", ["metrics", "analyses"])
@@ -130,7 +130,7 @@ class MetricsNamespace(Namespaced):
         """Change an object as another client does."""
         await self.client.patch(resource, name, MergePatch(value), self.namespace)
 
-    async def stored(self, name="cpus"):
+    async def stored_metric(self, name="cpus"):
         """Return the metric that the API server has."""
         return await self.get(KEPTN_METRICS, name)
 
@@ -153,7 +153,7 @@ class MetricsNamespace(Namespaced):
 
     def reasons(self, name="cpus"):
         """The events of a metric."""
-        return self.told(name)
+        return self.reasons_of(name)
 
 
 def moment(stamp):

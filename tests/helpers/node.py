@@ -188,7 +188,7 @@ class RealNode:
         os.kill(int(processes[0]), signal.SIGKILL)
 
     @contextlib.contextmanager
-    def frozen(self, container):
+    def freeze(self, container):
         """Freeze all processes of a container for as long as this lasts."""
         if self._groups.unified:
             file, frozen, thawed = self.cgroup(container) / "cgroup.freeze", "1", "0"

@@ -18,7 +18,7 @@ def decode_patch(response):
     return json.loads(base64.b64decode(response["patch"], validate=True))
 
 
-def patched(document, response):
+def apply_patch(document, response):
     return jsonpatch.apply_patch(document, decode_patch(response))
 
 

@@ -30,7 +30,7 @@ from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.namespaces import Namespaced
 from helpers.patience import PATIENCE, WAIT
-from helpers.processes import connected
+from helpers.processes import client_of
 from helpers.schemas import open_definition
 
 QUICK = {
@@ -123,7 +123,7 @@ class Placed(Namespaced):
     async def schedule(self, cluster, name="app", **more):
         """Assign a cluster as the scheduler does; ``more`` are fields of the status."""
         while True:
-            stored = await self.stored(name)
+            stored = await self.fetch(name)
             metadata = stored["metadata"]
             before = (stored.get("status") or {}).get("scheduledTo") or {}
             status = {**more, "scheduledGeneration": metadata["generation"]}
@@ -142,13 +142,13 @@ class Placed(Namespaced):
         value = {"spec": {"manifests": manifests, **spec}}
         await self.client.patch(APPLICATIONS, name, MergePatch(value), self.namespace)
         if approve:
-            stored = await self.stored(name)
+            stored = await self.fetch(name)
             await self.schedule(stored["status"]["scheduledTo"]["name"], name)
 
     async def delete(self, resource=APPLICATIONS, name="app"):
         await self.client.delete(resource, name, self.namespace)
 
-    async def stored(self, name="app", resource=APPLICATIONS):
+    async def fetch(self, name="app", resource=APPLICATIONS):
         return await self.get(resource, name)
 
     async def until(self, condition, name="app"):
@@ -161,7 +161,7 @@ class Placed(Namespaced):
 
     async def until_running(self, cluster, name="app"):
         """Wait until what is wanted now is there."""
-        generation = (await self.stored(name))["metadata"]["generation"]
+        generation = (await self.fetch(name))["metadata"]["generation"]
         return await self.until(
             lambda status: (
                 is_true(status, "Deployed")
@@ -188,9 +188,9 @@ class Placed(Namespaced):
         mirror = caches.applications if resource is APPLICATIONS else caches.clusters
         await self.until_found(lambda: f"{self.namespace}/{name}" not in mirror.store)
 
-    def told(self, name="app"):
+    def reasons_of(self, name="app"):
         """The reasons of the events of an object."""
-        return super().told(name)
+        return super().reasons_of(name)
 
 
 class Member:
@@ -291,7 +291,7 @@ async def members_of(planes):
     async with contextlib.AsyncExitStack() as stack:
         members = []
         for plane in planes:
-            client = await stack.enter_async_context(connected(plane.kubeconfig))
+            client = await stack.enter_async_context(client_of(plane.kubeconfig))
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await client.create(NAMESPACES, body)
             members.append(Member(client, namespace))

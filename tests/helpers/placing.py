@@ -23,7 +23,7 @@ def ago(seconds):
     return format_rfc3339(NOW - timedelta(seconds=seconds))
 
 
-def made(kind, name, *, namespace=NAMESPACE, status=None, spec=None, **metadata):
+def make_object(kind, name, *, namespace=NAMESPACE, status=None, spec=None, **metadata):
     """An object of that kind, decoded as from the API."""
     place = {} if kind.startswith("Global") else {"namespace": namespace}
     return msgspec.convert(
@@ -51,7 +51,7 @@ def refs(weights, **more):
 
 def cluster(name, weights=None, *, status=None, labels=None, spec=None, **metadata):
     """A cluster that is online and has these metrics."""
-    return made(
+    return make_object(
         "Cluster",
         name,
         spec={
@@ -67,12 +67,12 @@ def cluster(name, weights=None, *, status=None, labels=None, spec=None, **metada
 
 def cloud(name, weights=None, *, kind="Cloud", labels=None, **metadata):
     spec = {"metrics": refs(weights or {})}
-    return made(kind, name, spec=spec, labels=labels or {}, **metadata)
+    return make_object(kind, name, spec=spec, labels=labels or {}, **metadata)
 
 
 def project(name, weights=None, *, labels=None, template="tpl", **metadata):
     spec = {"metrics": refs(weights or {}), "template": template}
-    return made("Project", name, spec=spec, labels=labels or {}, **metadata)
+    return make_object("Project", name, spec=spec, labels=labels or {}, **metadata)
 
 
 def metric(  # noqa: PLR0913 - all that tests vary
@@ -86,7 +86,7 @@ def metric(  # noqa: PLR0913 - all that tests vary
         "metric": query or name.removeprefix("/"),
         "byLabel": by_label,
     }
-    return made(metric_kind, name.removeprefix("/"), spec=spec)
+    return make_object(metric_kind, name.removeprefix("/"), spec=spec)
 
 
 def application(  # noqa: PLR0913 - all that tests vary
@@ -116,7 +116,9 @@ def application(  # noqa: PLR0913 - all that tests vary
     spec["manifests"] = list(manifests)
     if backoff is not None:
         spec["backoff"] = backoff
-    return made("Application", name, spec=spec, status={**placed, **(status or {})}, **metadata)
+    return make_object(
+        "Application", name, spec=spec, status={**placed, **(status or {})}, **metadata
+    )
 
 
 def world(*objects, **values):
@@ -141,12 +143,12 @@ def read(value):
     return MetricFault("UnreachableMetricsProvider", value) if isinstance(value, str) else value
 
 
-def seen(*objects, now=NOW, rules=None, **values):
+def start_pass(*objects, now=NOW, rules=None, **values):
     return Pass(world(*objects, **values), now, Rules(**(rules or {})))
 
 
-def decided(app, *objects, now=NOW, rules=None, **values):
-    return decide(app, seen(*objects, now=now, rules=rules, **values))
+def decide_on(app, *objects, now=NOW, rules=None, **values):
+    return decide(app, start_pass(*objects, now=now, rules=rules, **values))
 
 
 def decide_all(applications, seen):
@@ -156,15 +158,15 @@ def decide_all(applications, seen):
 
 
 def decided_all(apps, *objects, now=NOW, rules=None, **values):
-    return decide_all(apps, seen(*objects, now=now, rules=rules, **values))
+    return decide_all(apps, start_pass(*objects, now=now, rules=rules, **values))
 
 
 def cloud_for(wanted, *objects, now=NOW, **values):
-    return decide_cluster(wanted, seen(*objects, now=now, **values))
+    return decide_cluster(wanted, start_pass(*objects, now=now, **values))
 
 
 def project_for(wanted, *objects, now=NOW, mode="ProvidersNeedConsent", **values):
-    return decide_magnum_cluster(wanted, seen(*objects, now=now, **values), mode)
+    return decide_magnum_cluster(wanted, start_pass(*objects, now=now, **values), mode)
 
 
 def reason(decision, name):
@@ -172,16 +174,16 @@ def reason(decision, name):
     return next(verdict.reason for verdict in decision.verdicts if verdict.target.label == name)
 
 
-def matched(decision):
+def matching_targets(decision):
     return [verdict.target.label for verdict in decision.verdicts if not verdict.reason]
 
 
 AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
 
 
-def refused(app, *clusters, **values):
+def is_refused(app, *clusters, **values):
     """Whether nothing suits; the decision must say so."""
-    decision = decided(app, *clusters, **values)
+    decision = decide_on(app, *clusters, **values)
     return decision.outcome == "NoSuitableTarget" and decision.error.startswith(
         "NoSuitableTarget: "
     )

@@ -22,7 +22,7 @@ from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from helpers.cluster import fresh_namespace
 from helpers.placed import Placed
-from helpers.processes import Controller, connected
+from helpers.processes import Controller, client_of
 
 FLAGS = (
     "--controllers=metrics,placement",
@@ -46,7 +46,7 @@ async def flow_in(plane, name):
     Nobody may be there to take our finalizers away.
     """
     namespace = fresh_namespace(plane.kubectl, name)
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         flow = Flow(client, namespace, plane.kubeconfig)
         yield flow
         await flow.clear()

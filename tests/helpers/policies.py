@@ -67,7 +67,7 @@ def tolerations(*items):
     return {"tolerations": list(items)}
 
 
-def located(errors):
+def places(errors):
     return [(error.path, error.kind, error.value) for error in errors]
 
 
@@ -89,7 +89,7 @@ class Result(NamedTuple):
         return [warning.code for warning in self.warnings]
 
 
-def compiled(*documents):
+def compile_all(*documents):
     return [compile_policy(msgspec.convert(document, Policy)) for document in documents]
 
 
@@ -98,11 +98,11 @@ def kind_of(document):
     return KINDS[group, version, document["kind"]]
 
 
-def merged(document, *policies, **options):
+def merge_of(document, *policies, **options):
     """Merge policies in the order given; the patch is applied by the independent oracle."""
     kind = kind_of(document)
     pod = kind.read(json.dumps(document).encode())
-    result = merge(pod, kind.pointer, compiled(*policies), MergeOptions(**options))
+    result = merge(pod, kind.pointer, compile_all(*policies), MergeOptions(**options))
     operations = json.loads(msgspec.json.encode(result.operations))
     return Result(operations, result.warnings, jsonpatch.apply_patch(document, operations))
 

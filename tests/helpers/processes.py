@@ -78,7 +78,7 @@ class Logged:
             if obj["event"] == event and fields.items() <= obj.items():
                 return obj
 
-    def logged(self, event):
+    def log_lines(self, event):
         """The lines of the event until now."""
         obj = [json.loads(line) for line in self.lines if line.startswith("{")]
         return [line for line in obj if line["event"] == event]
@@ -153,7 +153,7 @@ class Observed:
 
 
 @asynccontextmanager
-async def observed(module, directory, port, *flags):
+async def observe(module, directory, port, *flags):
     """Run ``python -m harbourmaster.module`` against the API server at a port of this machine."""
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG.format(port=port))
@@ -183,7 +183,7 @@ CORE_EVENTS = Resource("", "v1", "events", "Event")
 
 
 @contextlib.asynccontextmanager
-async def connected(kubeconfig):
+async def client_of(kubeconfig):
     """A client of a real API server."""
     async with Client(connect(str(kubeconfig))) as client:
         yield client

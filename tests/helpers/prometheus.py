@@ -85,7 +85,7 @@ class Gauges:
 
 
 @contextlib.contextmanager
-def scraped(directory):
+def run_prometheus(directory):
     """Yield a server, with its data in ``directory``, and the gauges that it fetches."""
     with endpoint() as (url, gauges), Prometheus(directory, {"test": url}, interval=INTERVAL) as it:
         it.await_targets()

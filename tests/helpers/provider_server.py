@@ -64,7 +64,7 @@ class ProviderServer:
         number = self.connections
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while await self._answered(reader, writer, number):
+                while await self._answer_next(reader, writer, number):
                     pass
         finally:
             self._tasks.discard(task)
@@ -73,7 +73,7 @@ class ProviderServer:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answered(self, reader, writer, number):
+    async def _answer_next(self, reader, writer, number):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {
             name.lower(): value

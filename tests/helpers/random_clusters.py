@@ -268,7 +268,7 @@ def best(case):
     return best
 
 
-def shuffled(case, seed):
+def shuffle_events(case, seed):
     """Events that end in the cluster of the case, by another way."""
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
     events = [("put", obj) for obj in case.objects]

@@ -61,7 +61,7 @@ class Connection:
         self.send(data)
         return await self.answer()
 
-    async def closed(self) -> bytes:
+    async def rest(self) -> bytes:
         """Wait for the server to close; what it still sent."""
         async with asyncio.timeout(PATIENCE):
             try:
@@ -72,7 +72,7 @@ class Connection:
     def abort(self) -> None:
         self.writer.transport.abort()
 
-    async def gone(self) -> None:
+    async def drop(self) -> None:
         """Abort, and wait until nothing of the connection is left in the event loop."""
         self.abort()
         with suppress(OSError):

@@ -231,7 +231,7 @@ class Setting(Registration):
     def ours(self, version):
         return version not in self.theirs
 
-    async def settled(self):
+    async def settle(self):
         """Wait until everything is registered and agrees with the Secret."""
         await self.until(self.is_settled)
         return {configuration: self.get(configuration) for configuration in CONFIGURATIONS}
@@ -255,7 +255,7 @@ class Setting(Registration):
         """Whether the API server would trust this certificate for each webhook."""
         return all(trusts(bundle, serving_der) for bundle in self.bundles())
 
-    def published(self):
+    def publication(self):
         """Since when the next authority is published; None if it is not."""
         return self.secret()["metadata"].get("annotations", {}).get(certificates.PUBLISHED)
 

@@ -32,7 +32,7 @@ def clean():
     }
 
 
-def built(source, directory, umask=0o022):
+def build_wheel(source, directory, umask=0o022):
     """Make the wheel in a copy of the sources, of other times, modes and name; return it."""
     before = os.umask(umask)
     try:
@@ -47,7 +47,7 @@ def built(source, directory, umask=0o022):
 
 
 def make_wheel(directory, target, umask=0o022):
-    """Make a wheel in a copy of the sources that ``built`` made; return it."""
+    """Make a wheel in a copy of the sources that ``build_wheel`` made; return it."""
     result = subprocess.run(
         ["make", "--no-print-directory", target, f"BIN={Path(sys.executable).parent}"],
         cwd=directory,
@@ -79,7 +79,7 @@ def run(*command, **options):
     return done.stdout
 
 
-def cloned(source, directory, umask=0o022):
+def make_clone(source, directory, umask=0o022):
     """A clone in which make finds an environment."""
     run("git", "clone", "--quiet", source, directory, umask=umask)
     (directory / ".venv").mkdir()

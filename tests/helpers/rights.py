@@ -37,7 +37,7 @@ AT_HOME = [
 ]
 
 
-def granted():
+def granted_rights():
     """Every (verb, resource, name) that is allowed; the name is empty where any is."""
     return {
         (verb, resource, name)
@@ -65,10 +65,10 @@ def kubeconfig(admin, **user):
     return yaml.safe_dump(config)
 
 
-def used(audit_log, namespace):
-    """The rights that the account used, as in ``granted``, and the requests that it was refused."""
+def used_rights(audit_log, namespace):
+    """The used rights of the account, as in ``granted_rights``, and the refused requests."""
     user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
-    named = {(verb, resource) for verb, resource, name in granted() if name}
+    named = {(verb, resource) for verb, resource, name in granted_rights() if name}
     done, refused = set(), []
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)

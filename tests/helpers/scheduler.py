@@ -27,7 +27,7 @@ SECRET = "harbourmaster-webhook-cert"  # noqa: S105 - the name of an object
 PART = DEPLOY / "components/scheduler"
 
 
-def shipped():
+def shipped_configuration():
     """The KubeSchedulerConfiguration of the component."""
     manifest = yaml.safe_load((PART / "configuration.yaml").read_text())
     return yaml.safe_load(manifest["data"]["kube-scheduler.yaml"])
@@ -44,9 +44,9 @@ def configuration(port, authority, **extender):
     return base
 
 
-def unextended():
+def configuration_without_extender():
     """The shipped configuration without an extender."""
-    return {key: value for key, value in shipped().items() if key != "extenders"}
+    return {key: value for key, value in shipped_configuration().items() if key != "extenders"}
 
 
 def authority_of(plane, namespace=HOME):

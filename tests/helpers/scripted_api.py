@@ -200,7 +200,7 @@ class Follower:
         return {key: store.get(key) for key in store.keys()}  # noqa: SIM118 - a store is no dict
 
     @property
-    def expected(self):
+    def server_state(self):
         """The server's objects, as the follower should hold them."""
         return {key: Thing(obj.get("value", 0)) for key, obj in self.api.objects.items()}
 

@@ -107,7 +107,7 @@ class WatchedServer(Server):
             try:
                 answer = await wire.ask(data)
             finally:
-                await wire.gone()
+                await wire.drop()
             if not is_behind(answer):
                 return answer
             await asyncio.sleep(0.1)

@@ -139,9 +139,9 @@ class Telling:
             lambda: self.configuration.collector_url, {}, Outcomes(), self.own
         )
         self.vocabulary = vocabulary
-        self.signals = self.restarted()
+        self.signals = self.new_signals()
 
-    def restarted(self):
+    def new_signals(self):
         """Signals that remember nothing."""
         channels = SimpleNamespace(
             events=self.events,

@@ -444,7 +444,7 @@ RESET = Fate(there=None, back=None)
 HANG = Fate(back=None)
 
 
-def refused(code, retry_after=None):
+def refusal(code, retry_after=None):
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return Fate(refusal=status_error(code, headers=headers))
 

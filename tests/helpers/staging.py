@@ -25,7 +25,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.fake_store import merged
+from helpers.fake_store import merge_patch
 from helpers.namespaces import Events
 from helpers.placing import NOW
 
@@ -172,18 +172,18 @@ class PlacementEnv:
         """Change the spec as a user would."""
         stored = self.objects[resource, name]
         metadata = {**stored["metadata"], "generation": stored["metadata"]["generation"] + 1}
-        self._store(resource, name, {**merged(stored, {"spec": spec}), "metadata": metadata})
+        self._store(resource, name, {**merge_patch(stored, {"spec": spec}), "metadata": metadata})
 
     def remove(self, resource, name):
         del self.objects[resource, name]
         self._mirror(resource).store.remove(self._key(resource, name))
         self.controller._snapshots.outdate()
 
-    def stored(self, name="app", resource=APPLICATIONS):
+    def fetch(self, name="app", resource=APPLICATIONS):
         return self.objects[resource, name]
 
     def status(self, name="app", resource=APPLICATIONS):
-        return self.stored(name, resource)["status"]
+        return self.fetch(name, resource)["status"]
 
     def on(self, name="app"):
         return self.status(name).get("scheduledTo", {}).get("name", "")
@@ -230,7 +230,7 @@ class PlacementEnv:
         assert metadata.pop("uid") == obj["metadata"]["uid"]
         assert set(value) <= ({"status"} if subresource else {"spec"})
         self.writes.append((name, value, subresource))
-        self._store(resource, name, merged(obj, {**value, "metadata": metadata}))
+        self._store(resource, name, merge_patch(obj, {**value, "metadata": metadata}))
         return msgspec.json.encode(self.objects[resource, name])
 
     def _store(self, resource, name, obj):

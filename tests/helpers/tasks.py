@@ -225,7 +225,7 @@ def bodies(seen):
     return [json.loads(request.body) for request in seen]
 
 
-def expanded(text, variables):
+def expand_variables(text, variables):
     """A value with its ``$(NAME)`` replaced; what is not known stays, and ``$$`` is one dollar."""
     out, at = [], 0
     while at < len(text):

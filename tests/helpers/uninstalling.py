@@ -73,7 +73,7 @@ async def run(client, **options):
     return code, told
 
 
-async def done(client, code=0, **options):
+async def assert_uninstalled(client, code=0, **options):
     """Run the command, assert its exit code, and return its output."""
     exit_code, told = await run(client, **options)
     assert exit_code == code

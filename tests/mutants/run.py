@@ -53,7 +53,7 @@ class Fault(NamedTuple):
         """The folder of the costliest of its tests."""
         return max((test.split("/")[1] for test in self.tests), key=LEVELS.index)
 
-    def broken(self, text):
+    def break_text(self, text):
         """Return the text with the fault. Raises ValueError if its place is not found once."""
         if text.count(self.old) != 1:
             raise ValueError(f"old occurs {text.count(self.old)} times: {self.file}: {self.name}")
@@ -105,7 +105,7 @@ class Tree:
         """Return the outcome for a fault, and the test that noticed it."""
         path = self.folder / fault.file
         text, stat = path.read_text(), path.stat()
-        path.write_text(fault.broken(text))
+        path.write_text(fault.break_text(text))
         # Python takes its compiled file for that of a source of the same second and size.
         os.utime(path, (number, number))
         code, output, failed = self.pytest("-x", *fault.tests)

@@ -49,7 +49,7 @@ def test_a_killed_webhook_loses_only_requests_in_flight(node):
 def test_a_frozen_webhook_gets_no_request_once_it_has_left_the_endpoints(node):
     with node.load() as load:
         pod, container = node.busiest()
-        with node.frozen(container):
+        with node.freeze(container):
             node.wait("condition=Ready=false", f"--namespace={NAMESPACE}", f"pod/{pod}")
             time.sleep(5)
             during = len(load.bad)

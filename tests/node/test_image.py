@@ -14,7 +14,7 @@ import pytest
 
 from helpers.manifests import ROOT, VERSION
 from helpers.patience import PATIENCE
-from helpers.releases import HOME, clean, cloned, needs, run
+from helpers.releases import HOME, clean, make_clone, needs, run
 
 # Two images, one of them of a base that is not yet there.
 pytestmark = [pytest.mark.timeout(900), *needs("buildah", "runc", "apt-get", "faketime")]
@@ -27,7 +27,7 @@ TMP = "/tmp"  # noqa: S108 -- of the container
 
 def make_image(directory, umask=0o022, clock=(), **environment):
     """Clone what is committed, and make the archive there; return the clone."""
-    cloned(ROOT, directory, umask)
+    make_clone(ROOT, directory, umask)
     options = {"cwd": directory, "umask": umask, "env": {**clean(), **environment}}
     make = (*clock, "make", "--no-print-directory", "CONTAINER_ENGINE=buildah")
     base = run(*make, "base-image", **options).strip()

@@ -17,10 +17,10 @@ import yaml
 from harbourmaster.playground.errors import PlaygroundError
 from helpers import node_objects as objects
 from helpers.cluster import plane_for
-from helpers.manifests import ROOT, VERSION, parsed
+from helpers.manifests import ROOT, VERSION, parse
 from helpers.manual_commands import blocks
 from helpers.node import RealNode
-from helpers.releases import clean, cloned, needs, run
+from helpers.releases import clean, make_clone, needs, run
 
 # Two releases, each with an image whose packages are fetched.
 pytestmark = [
@@ -57,7 +57,7 @@ def run_git(*command, **options):
 
 def link_tree(source, directory, umask=0o022):
     """A clone in which make uses our environment."""
-    cloned(source, directory, umask)
+    make_clone(source, directory, umask)
     setup = (directory / "setup.cfg").read_text()
     for name in re.findall(r"^    harbourmaster\.\S+ = (\S+)$", setup, re.MULTILINE):
         (directory / "harbourmaster" / name).symlink_to(f"../{name}")
@@ -184,7 +184,7 @@ def test_manifests_and_chart_name_the_image_by_the_digest_that_a_registry_gives_
     run(*copy, f"dir:{tmp_path / 'registry'}")
     digest = digestfile.read_text()
     images = set()
-    for manifest in parsed((dist / "install.yaml").read_text()):
+    for manifest in parse((dist / "install.yaml").read_text()):
         if manifest["kind"] == "Deployment":
             images |= {
                 container["image"]

@@ -89,14 +89,14 @@ def documents(kind):
     names = sorted({name for document in recordings(kind) for name in names_of(document)})
     keys = st.sampled_from(names) | st.text(max_size=3)
 
-    def nested(inner):
+    def nest(inner):
         return st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4)
 
-    return st.recursive(LEAVES, nested, max_leaves=12)
+    return st.recursive(LEAVES, nest, max_leaves=12)
 
 
 @st.composite
-def altered(draw, kind):
+def altered_documents(draw, kind):
     """A recorded answer with another value in one place."""
     document = json.loads(json.dumps(draw(st.sampled_from(recordings(kind)))))
     if not isinstance(document, (dict, list)) or not document:
@@ -118,7 +118,7 @@ def altered(draw, kind):
 @pytest.mark.parametrize("kind", PROVIDERS)
 @given(data=st.data())
 def test_any_json_is_an_answer_or_an_error_of_ours(kind, data):
-    document = data.draw(altered(kind) | documents(kind))
+    document = data.draw(altered_documents(kind) | documents(kind))
     status = data.draw(STATUSES)
     assert_an_answer_or_an_error(kind, json.dumps(document).encode(), data.draw(QUESTIONS), status)
 

@@ -39,7 +39,7 @@ from helpers.properties import TIMEOUT, cases
 from helpers.tasks import (
     definition,
     environment,
-    expanded,
+    expand_variables,
     find_in,
     job,
     read,
@@ -166,7 +166,7 @@ VARIABLES = {"DATA": "leaked", "KEPTN_CONTEXT": "leaked", "": "leaked", "HOME": 
 @many
 @given(text=texts)
 def test_the_kubelet_gives_every_text_back_as_it_was(text):
-    assert expanded(literal(text), VARIABLES) == text
+    assert expand_variables(literal(text), VARIABLES) == text
 
 
 @many
@@ -227,7 +227,7 @@ def test_s28_a_job_differs_by_values_only(parameters, metadata, command, url, na
     context = {"workloadName": name, "appName": name, "metadata": metadata}
     created = job(definition(deno=spec), context=context)
     values = {
-        variable["name"]: expanded(variable["value"], VARIABLES)
+        variable["name"]: expand_variables(variable["value"], VARIABLES)
         for variable in environment(created)
     }
     assert json.loads(values.pop("DATA", "{}")) == parameters

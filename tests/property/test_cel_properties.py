@@ -21,7 +21,7 @@ MAKE = {
     "toleration": (Chance.toleration, keys.toleration_key, cel.toleration),
     "preference": (Chance.preference, keys.preferred_key, cel.preferred_key),
     "pod term": (Chance.pod_term, keys.pod_term_key, cel.pod_term),
-    "weighted": (Chance.weighted, keys.weighted_pod_term_key, cel.weighted_key),
+    "weighted": (Chance.weighted_term, keys.weighted_pod_term_key, cel.weighted_key),
 }
 
 

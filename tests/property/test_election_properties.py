@@ -17,7 +17,7 @@ from helpers.simulated_processes import (
     Fate,
     connection_reset,
     proxy_page,
-    refused,
+    refusal,
 )
 
 TROUBLE = 30.0
@@ -41,10 +41,10 @@ FAULTS = {
     "late": lambda chance: Fate(there=chance.uniform(0.1, 20), back=chance.uniform(0, 2)),
     "slow": lambda chance: Fate(there=chance.uniform(0, 0.8), back=chance.uniform(0, 0.8)),
     "proxy": lambda _chance: proxy_page(),
-    "429": lambda _chance: refused(429, retry_after=30),
-    "503": lambda _chance: refused(503, retry_after=1),
-    "conflict": lambda _chance: refused(409),
-    "missing": lambda _chance: refused(404),
+    "429": lambda _chance: refusal(429, retry_after=30),
+    "503": lambda _chance: refusal(503, retry_after=1),
+    "conflict": lambda _chance: refusal(409),
+    "missing": lambda _chance: refusal(404),
     "bug": lambda _chance: Fate(refusal=ValueError("unexpected")),
 }
 instants = st.floats(0, TROUBLE)

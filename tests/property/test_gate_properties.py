@@ -79,7 +79,7 @@ def known_parents(draw):
     )
 
 
-def admitted(document, parents, policy_manifests, **options):
+def admit_pod(document, parents, policy_manifests, **options):
     return ask(review(copy.deepcopy(document)), engine_of(parents, *policy_manifests, **options))
 
 
@@ -122,7 +122,7 @@ def must_wait(document, parents):
 def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(
     document, parents, policy_manifests
 ):
-    answer = admitted(document, parents, policy_manifests)
+    answer = admit_pod(document, parents, policy_manifests)
     assert answer.response["allowed"]
     after, before = answer.after, document
     gates = before["spec"].get("schedulingGates") or []
@@ -146,7 +146,7 @@ def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(
             obj["spec"].pop(field, None)
     assert stripped[0] == stripped[1]
 
-    again = admitted(after, parents, policy_manifests)
+    again = admit_pod(after, parents, policy_manifests)
     assert "patch" not in again.response, again.operations
 
 
@@ -156,10 +156,10 @@ def test_gates_and_policies_in_any_order_come_to_the_same(document, parents, pol
     for policy in policy_manifests:
         # A node set first can't wait any more: why both are one pass (decision D4).
         policy["spec"].pop("nodeName", None)
-    both = admitted(document, parents, policy_manifests).after
+    both = admit_pod(document, parents, policy_manifests).after
     for first, second in (("gates", "policies"), ("policies", "gates")):
-        once = admitted(document, parents, policy_manifests, features=[first]).after
-        assert admitted(once, parents, policy_manifests, features=[second]).after == both
+        once = admit_pod(document, parents, policy_manifests, features=[first]).after
+        assert admit_pod(once, parents, policy_manifests, features=[second]).after == both
 
 
 SCHEDULER = "keptn-scheduler"
@@ -207,7 +207,7 @@ def test_a_pod_waits_in_one_place_and_nothing_foreign_changes(
     document, parents, policy_manifests, gating, deny
 ):
     options = {"gating": gating, "onForeignScheduler": deny}
-    answer = admitted(document, parents, policy_manifests, **options)
+    answer = admit_pod(document, parents, policy_manifests, **options)
     before, waits = document, must_wait(document, parents)
     was_gated, named = places(before)
     by_name = gating == "schedulerName"
@@ -240,6 +240,6 @@ def test_a_pod_waits_in_one_place_and_nothing_foreign_changes(
     assert stripped[0] == stripped[1]
 
     for other_gating in ("schedulingGates", "schedulerName") if waits else (gating,):
-        again = admitted(after, parents, policy_manifests, **{**options, "gating": other_gating})
+        again = admit_pod(after, parents, policy_manifests, **{**options, "gating": other_gating})
         if other_gating == gating or not is_foreign:
             assert "patch" not in again.response, again.operations

@@ -37,7 +37,7 @@ maps = st.dictionaries(any_keys, texts, max_size=6)
 
 
 @st.composite
-def mistyped(draw):
+def mistyped_keys(draw):
     """A key that people write and what one wrong keystroke makes of it."""
     key = draw(st.sampled_from(LONG))
     prefix, slash, name = key.partition("/")
@@ -56,7 +56,7 @@ def test_exactly_the_keys_under_our_prefixes_that_are_not_known_are_unknown(writ
 
 
 @many
-@given(typed=mistyped())
+@given(typed=mistyped_keys())
 @example(typed=("keptn.sh/pre-deployment-tasks", "keptn.sh/pre-deployment-task"))
 def test_a_key_with_one_wrong_keystroke_is_recognised(typed):
     key, wrong = typed

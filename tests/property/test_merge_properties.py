@@ -163,7 +163,7 @@ SHAPES = {("", "v1", "Pod"): ("spec",), ("apps", "v1", "Deployment"): ("spec", "
 
 
 @st.composite
-def selected(draw):
+def selecting_policies(draw):
     """Policies of which some select the pod and some don't; some are broken."""
     documents = draw(policies())
     for policy in documents:
@@ -213,7 +213,7 @@ def owned_fields(document, steps):
 @given(
     kind=st.sampled_from(list(SHAPES)),
     spec=pod_specs,
-    documents=selected(),
+    documents=selecting_policies(),
     pod_labels=labels,
     namespace=st.sampled_from(["ns1", "ns2"]),
     namespace_labels=labels,
@@ -268,7 +268,7 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
 
 
 @explanations
-@given(spec=pod_specs, documents=selected(), pod_labels=labels, data=st.data())
+@given(spec=pod_specs, documents=selecting_policies(), pod_labels=labels, data=st.data())
 def test_a_second_look_finds_all_that_the_first_one_added(spec, documents, pod_labels, data):
     kind = KINDS["", "v1", "Pod"]
     before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)

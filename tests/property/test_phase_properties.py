@@ -165,7 +165,7 @@ def run(plan, *, crashes=None):
     return walk
 
 
-def wanted(walk):
+def wanted_phases(walk):
     return [
         phase
         for phase in phases_of(walk.version)
@@ -181,7 +181,7 @@ def test_whatever_happens_it_ends_when_all_children_have(plan):
     assert walk.status.end_time
     if walk.status.status == "Succeeded":
         assert walk.status.current_phase == "Completed"
-        assert all(state_of(walk.status, phase) in PASSED for phase in wanted(walk))
+        assert all(state_of(walk.status, phase) in PASSED for phase in wanted_phases(walk))
 
 
 @flows
@@ -238,7 +238,7 @@ def test_no_phase_begins_before_the_one_before_it_has_passed(plan):
     for status in walk.statuses:
         assert order.index(status.current_phase) >= at
         at = order.index(status.current_phase)
-        phases = wanted(walk)
+        phases = wanted_phases(walk)
         for number, phase in enumerate(phases):
             passed = all(state_of(status, phase) in PASSED for phase in phases[:number])
             if not passed:

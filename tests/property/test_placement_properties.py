@@ -30,9 +30,9 @@ from helpers.placing import (
     application,
     cluster,
     decide_all,
-    decided,
+    decide_on,
     metric,
-    seen,
+    start_pass,
 )
 
 EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
@@ -153,7 +153,7 @@ def objects(clusters, order=None):
     return [*(made if order is None else order(made)), *(metric(name) for name in NAMES)]
 
 
-def told(decision):
+def outline(decision):
     """All of a decision that does not depend on the order of anything."""
     return (
         decision.outcome,
@@ -166,10 +166,10 @@ def told(decision):
 
 @given(APPLICATIONS, CLUSTERS, VALUES, RULES)
 def test_a_decision_is_sound_and_the_same_each_time(app, clusters, values, rules):
-    decision = decided(app, *objects(clusters), rules=rules, **values)
-    assert told(decided(app, *objects(clusters), rules=rules, **values)) == told(decision)
+    decision = decide_on(app, *objects(clusters), rules=rules, **values)
+    assert outline(decide_on(app, *objects(clusters), rules=rules, **values)) == outline(decision)
     backwards = objects(clusters, order=reversed)
-    assert told(decided(app, *backwards, rules=rules, **values)) == told(decision)
+    assert outline(decide_on(app, *backwards, rules=rules, **values)) == outline(decision)
     suits = {verdict.target.name for verdict in decision.verdicts if not verdict.reason}
     assert set(decision.scores) <= suits
     assert all(math.isfinite(score) for score in decision.scores.values())
@@ -190,7 +190,7 @@ def test_a_decision_is_sound_and_the_same_each_time(app, clusters, values, rules
 
 @given(APPLICATIONS, CLUSTERS, VALUES, RULES)
 def test_a_status_settles_and_its_record_is_bounded(app, clusters, values, rules):
-    view = seen(*objects(clusters), rules=rules, **values)
+    view = start_pass(*objects(clusters), rules=rules, **values)
     before = app.status
     for number in range(3):
         status = settle(app, decide(app, view), view.rules, lambda value: record(value, view))
@@ -212,8 +212,8 @@ def test_scores_depend_on_the_ratio_of_weights_alone(clusters, values, factor):
         ({name: weight * factor for name, weight in weights.items()}, status, labels)
         for weights, status, labels in clusters
     ]
-    unscaled_decision = decided(application(), *objects(clusters), **values)
-    scaled_decision = decided(application(), *objects(scaled), **values)
+    unscaled_decision = decide_on(application(), *objects(clusters), **values)
+    scaled_decision = decide_on(application(), *objects(scaled), **values)
     assert scaled_decision.scores == pytest.approx(unscaled_decision.scores)
 
 
@@ -224,7 +224,7 @@ def test_scores_of_weights_that_are_not_negative_are_means(clusters, values):
         for weights, status, labels in clusters
     ]
     for on in (None, "c0"):
-        decision = decided(application(on=on), *objects(good), **values)
+        decision = decide_on(application(on=on), *objects(good), **values)
         assert decision.scores.keys() <= {f"c{number}" for number in range(len(good))}
         assert all(-1e-9 <= score <= 1 + 1e-9 for score in decision.scores.values())
 
@@ -237,7 +237,7 @@ def test_stickiness_only_ever_keeps(clusters, values, stickiness):
         for weights, status, labels in clusters
     ]
     without, with_it = (
-        decided(application(on="c0"), *objects(good), rules={"stickiness": weight}, **values)
+        decide_on(application(on="c0"), *objects(good), rules={"stickiness": weight}, **values)
         for weight in (0.0, stickiness)
     )
     assert with_it.stays or not without.stays
@@ -246,7 +246,7 @@ def test_stickiness_only_ever_keeps(clusters, values, stickiness):
 @given(CLUSTERS, VALUES, st.integers(1, 3), st.integers(1, 12))
 def test_no_more_move_by_choice_than_the_limit_says(clusters, values, limit, number):
     apps = [application(f"app-{index}", on=f"c{index % 5}") for index in range(number)]
-    view = seen(*objects(clusters), rules={"moves_per_target": limit}, **values)
+    view = start_pass(*objects(clusters), rules={"moves_per_target": limit}, **values)
     arrivals = [decision.target.name for decision in decide_all(apps, view) if decision.is_elective]
     assert max((arrivals.count(name) for name in arrivals), default=0) <= limit
 
@@ -261,7 +261,7 @@ def test_a_silent_cluster_is_left_neither_early_nor_unnoticed(clusters, values, 
     silent = cluster("silent", status={"state": "Offline", "conditions": conditions})
     rules = {"on_unreachable": "Move", "offline_after_seconds": limit}
     app = application(on="silent")
-    decision = decided(app, *objects(clusters), silent, rules=rules, **values)
+    decision = decide_on(app, *objects(clusters), silent, rules=rules, **values)
     if seconds < limit:
         assert decision.stays
         assert decision.until == NOW + timedelta(seconds=limit - seconds)
@@ -274,7 +274,7 @@ def test_no_more_are_made_to_leave_than_the_limits_say(clusters, values, limit, 
     rules = {"forced_moves_per_cluster": limit, "forced_moves_total": total}
     away = [cluster(name, spec={"unschedulable": True}) for name in ("x", "y")]
     apps = [application(f"app-{index}", on="xyz"[index % 3]) for index in range(number)]
-    view = seen(*objects(clusters), *away, rules=rules, **values)
+    view = start_pass(*objects(clusters), *away, rules=rules, **values)
     decisions = decide_all(apps, view)
     left = [decision.current for decision in decisions if decision.target is not None]
     assert max((left.count(name) for name in "xyz"), default=0) <= (limit or number)
@@ -297,7 +297,7 @@ def test_an_application_that_fails_everywhere_never_moves_in_a_circle(clusters, 
     app, now, left = application(), NOW, set()
     for step in range(3 * len(clusters) + 3):
         values = worlds[step % len(worlds)]
-        view = seen(*objects(clusters), now=now, rules=rules, **values)
+        view = start_pass(*objects(clusters), now=now, rules=rules, **values)
         decision = decide(app, view)
         status = settle(app, decision, view.rules, lambda value, seen=view: record(value, seen))
         app = failing(msgspec.structs.replace(app, status=status))

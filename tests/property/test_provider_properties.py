@@ -108,7 +108,7 @@ def test_a_quantity_is_its_number_times_its_unit(number, unit):
     assert parse_quantity(f"{number}{unit}") == float(number * Decimal(factor[unit]))
 
 
-def hidden(address, form):
+def hide_address(address, form):
     """An IPv6 address by which an IPv4 one is reached."""
     number = int(address)
     return {
@@ -136,13 +136,13 @@ refused_4 = st.sampled_from(REFUSED_4).flatmap(
 @given(refused_4, st.sampled_from(FORMS))
 def test_what_is_refused_is_so_in_every_form(address, form):
     assert AddressFilter().refusal(address)
-    assert AddressFilter().refusal(hidden(address, form))
+    assert AddressFilter().refusal(hide_address(address, form))
 
 
 @many
 @given(st.integers(0, 2**32 - 1).map(IPv4Address), st.sampled_from(FORMS))
 def test_a_form_says_what_its_address_says(address, form):
-    open_form = hidden(address, form)
+    open_form = hide_address(address, form)
     refused = any(address in network for network in REFUSED_4)
     assert bool(AddressFilter().refusal(address)) is refused
     if open_form not in (IPv6Address("::"), IPv6Address("::1")):

@@ -12,14 +12,14 @@ from harbourmaster.gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
 from harbourmaster.telemetry.metrics import WRITTEN
 from helpers.admission import (
     CANARY,
-    annotated,
     asked_by,
     engine_of,
     family,
     owner,
     pod,
-    recorded,
+    record_of,
     replayed_response,
+    secret_annotations,
     secretive,
 )
 from helpers.objects import review, workload
@@ -65,7 +65,7 @@ def questions(draw):
         inner["spec"] = {**secretive(inner["spec"]), "hostname": draw(values)}
     if "annotations" in spots:
         held = inner["metadata"].setdefault("annotations", {})
-        held.update({**annotated(), "example.com/other": draw(values)})
+        held.update({**secret_annotations(), "example.com/other": draw(values)})
     manifest = with_unknown_fields(manifest, draw)
     more = asked_by(draw(values)) if "request" in spots else {}
     return review(manifest, operation=draw(st.sampled_from(["CREATE", "UPDATE"])), **more)
@@ -77,7 +77,7 @@ def test_no_secret_is_recorded_and_every_answer_is_given_again(
     question, inherited, policy_manifests, may_patch
 ):
     engine = engine_of(family(inherited), *policy_manifests)
-    line, response, outcome = recorded(copy.deepcopy(question), engine, may_patch=may_patch)
+    line, response, outcome = record_of(copy.deepcopy(question), engine, may_patch=may_patch)
     assert outcome == WRITTEN
     assert CANARY.encode() not in line
     assert replayed_response(line) == response
@@ -99,7 +99,7 @@ def test_of_what_is_no_object_of_its_kind_nothing_is_recorded_that_decides_nothi
     question = review({"apiVersion": "v1", "kind": kind}) if kind == "Secret" else None
     question = question or review(workload(kind))
     question["request"]["object"] = document
-    line, response, _ = recorded(question, engine_of(family()))
+    line, response, _ = record_of(question, engine_of(family()))
     assume(line is not None)
     assert CANARY.encode() not in line
     assert replayed_response(line) == response

@@ -20,7 +20,7 @@ from helpers.random_clusters import (
     is_required,
     present,
     random_case,
-    shuffled,
+    shuffle_events,
     tier_of,
 )
 
@@ -117,7 +117,7 @@ def test_the_order_of_events_makes_no_difference(part):
     for seed, case in some(part):
         account = Cluster()
         rng = random.Random(seed)  # noqa: S311 - a fixed seed
-        for what, obj in shuffled(case, seed):
+        for what, obj in shuffle_events(case, seed):
             if what == "gone":
                 account.remove_pod(obj.uid)
             elif isinstance(obj, Node):

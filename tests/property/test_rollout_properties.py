@@ -17,7 +17,7 @@ from harbourmaster.placement.model import MetricSource
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.placement.snapshot import MetricFault
 from helpers.member_clusters import DiedError, MemberClusters, ref
-from helpers.placing import made
+from helpers.placing import make_object
 from helpers.properties import TIMEOUT, cases
 
 ANY = st.text(st.sampled_from("ab1-._/\"'`\\{}()=~,|#$ \n\0\u2028é"), max_size=12)
@@ -36,9 +36,9 @@ PLACEHOLDERS = st.sampled_from(
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`', re.DOTALL)
 
 
-def asked(text, kind, name, namespace, zone):
+def ask_query(text, kind, name, namespace, zone):
     spec = {"type": kind}
-    provider = made("GlobalMetricsProvider", "p", spec=spec)
+    provider = make_object("GlobalMetricsProvider", "p", spec=spec)
     cluster = Metadata(name=name, namespace=namespace, labels={"zone": zone})
     return cluster_query("load", MetricSource(name="p", metric=text), provider, cluster)
 
@@ -48,7 +48,7 @@ def asked(text, kind, name, namespace, zone):
 def test_only_what_kubernetes_allows_in_names_is_put_into_a_query(
     before, placeholder, after, cluster, kind
 ):
-    query = asked(before + placeholder + after, kind, *cluster)
+    query = ask_query(before + placeholder + after, kind, *cluster)
     if isinstance(query, MetricFault):
         return
     assert query.startswith(before)
@@ -62,7 +62,7 @@ def test_only_what_kubernetes_allows_in_names_is_put_into_a_query(
 @settings(max_examples=cases(2000))
 @given(st.sampled_from("\"'`"), PLACEHOLDERS, VALUES)
 def test_a_value_does_not_leave_its_quotes(quote, placeholder, value):
-    query = asked(f"load{{a={quote}x{placeholder}y{quote}}}", "prometheus", value, value, value)
+    query = ask_query(f"load{{a={quote}x{placeholder}y{quote}}}", "prometheus", value, value, value)
     if isinstance(query, MetricFault):
         assert not value or (dns_subdomain(value) and label_value(value))
         return
@@ -73,7 +73,7 @@ def test_a_value_does_not_leave_its_quotes(quote, placeholder, value):
 @settings(max_examples=cases(2000))
 @given(PLACEHOLDERS, VALUES)
 def test_a_value_outside_of_quotes_is_no_operator(placeholder, value):
-    query = asked(f"load_{placeholder}", "prometheus", value, value, value)
+    query = ask_query(f"load_{placeholder}", "prometheus", value, value, value)
     text = query.message if isinstance(query, MetricFault) else query
     assert re.fullmatch(r"load_[\w.:]+|'load' cannot be asked for: [^\n]+", text)
 
@@ -87,7 +87,7 @@ orders = st.sampled_from(["DeleteFirst", "CreateFirst"])
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 
-def passed(members):
+def run_pass(members):
     with contextlib.suppress(DiedError):
         members.run()
 
@@ -126,7 +126,7 @@ def stormy(chance, order):
     members.schedule(chance.choice(NAMES))
     for _ in range(chance.randint(1, 25)):
         disturb(members, chance)
-        passed(members)
+        run_pass(members)
         members.check()
     return members
 
@@ -166,7 +166,7 @@ def test_what_is_deleted_is_gone_everywhere_before_the_finalizer(chance, order):
     members.ending = True
     for _ in range(10):
         members.reach[chance.choice(NAMES)] = chance.choice(list(Reach))
-        passed(members)
+        run_pass(members)
         assert members.finalizer or not members.holders
     calm(members)
     members.settle()
@@ -190,7 +190,7 @@ def test_with_create_first_a_ready_application_never_goes_before_its_successor(c
                 members.ready[chance.choice(NAMES)] = chance.random() < 0.5
             case 2:
                 members.now += chance.choice([1, 30, 100])
-        passed(members)
+        run_pass(members)
         whole = {manifest.key for manifest in members.desired}
         running = members.record.running_on
         assert members.objects[running].keys() == whole

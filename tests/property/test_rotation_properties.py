@@ -359,13 +359,13 @@ pieces = st.sampled_from(POOL)
 
 
 @st.composite
-def truncated(draw):
+def truncated_pieces(draw):
     piece = draw(pieces)
     return piece[draw(st.integers(0, len(piece))) : draw(st.integers(0, len(piece)))]
 
 
 @st.composite
-def damaged(draw):
+def damaged_pieces(draw):
     piece = bytearray(draw(pieces))
     piece[draw(st.integers(0, len(piece) - 1))] = draw(st.integers(0, 255))
     return bytes(piece)
@@ -373,9 +373,9 @@ def damaged(draw):
 
 values = st.one_of(
     pieces,
-    st.lists(st.one_of(pieces, truncated()), max_size=4).map(b"".join),
-    truncated(),
-    damaged(),
+    st.lists(st.one_of(pieces, truncated_pieces()), max_size=4).map(b"".join),
+    truncated_pieces(),
+    damaged_pieces(),
     st.binary(max_size=64),
     st.sampled_from([b"", bytes(2**20 + 1), POOL[0] * 100]),
 )
@@ -403,7 +403,7 @@ def replica_files(data):
     return BundleFiles(ca_crt=data["ca.crt"], tls_crt=data["tls.crt"], tls_key=data["tls.key"])
 
 
-def accepted(trust, data, now):
+def is_accepted(trust, data, now):
     """Whether clients of that trust accept a whole pair."""
     try:
         parse_bundle(BundleFiles(tls_crt=data.get("tls.crt"), tls_key=data.get("tls.key")))
@@ -434,15 +434,15 @@ def test_whatever_the_secret_holds_has_one_answer_that_breaks_no_trust(data, now
     assert after.get("note") == data.get("note")
     known = trust_bundle(after, now)
     if bundle.not_before <= now and NAME in names:
-        assert accepted(known, after, now)
-    if accepted(trusted, data, now) and NAME in names:
+        assert is_accepted(known, after, now)
+    if is_accepted(trusted, data, now) and NAME in names:
         # Who is late with the leaf or with the caBundle still gets through.
-        assert accepted(known, data, now)
-        assert accepted(trusted, after, now)
+        assert is_accepted(known, data, now)
+        assert is_accepted(trusted, after, now)
     issuing = encode(read_authorities(data.get("ca.crt"), now))
-    if since is None and accepted(issuing, data, now) and NAME in names:
+    if since is None and is_accepted(issuing, data, now) and NAME in names:
         # Nobody is known to have the next authority yet.
-        assert accepted(issuing, after, now)
+        assert is_accepted(issuing, after, now)
     secret_lines = after["tls.key"].decode().splitlines()[1:-1]
     assert not any(line in repr(action) for line in secret_lines)
 

@@ -21,7 +21,7 @@ from harbourmaster.lifecycle.gated_pods import decode_pod, versions_of_pod
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
 from harbourmaster.lifecycle.scheduling import CandidatePod, scheduling_permission
 from harbourmaster.lifecycle.workloads import approval
-from helpers.gated import CHECKED, CREATED, keptn, owned
+from helpers.gated import CHECKED, CREATED, keptn, owner_ref
 from helpers.phased import workload_version
 from helpers.properties import cases
 from helpers.signals import RecordedSignals
@@ -64,7 +64,7 @@ class Scene:
                 "namespace": "prod",
                 "uid": "u",
                 "annotations": keptn("cart", "2.0"),
-                "ownerReferences": [owned("ReplicaSet", "cart-1", "rs-1")],
+                "ownerReferences": [owner_ref("ReplicaSet", "cart-1", "rs-1")],
             },
             "spec": {"schedulerName": "keptn-scheduler"},
             "status": {},
@@ -79,7 +79,7 @@ class Scene:
     def version(self):
         return self.versions[-1]
 
-    def become(self, status):
+    def set_status(self, status):
         self.versions.append(replace(self.version, status=status))
 
     def lead(self):
@@ -140,17 +140,19 @@ class Scene:
         status = self.version.status
         if action == "become":
             nodes = status.failed_nodes if value == "passed" else ()
-            self.become(replace(STATES[value], start_time=status.start_time, failed_nodes=nodes))
+            self.set_status(
+                replace(STATES[value], start_time=status.start_time, failed_nodes=nodes)
+            )
         elif action == "avoid":
             ends = [
                 format_rfc3339(self.now + timedelta(minutes=number + 1)) for number in range(value)
             ]
             nodes = tuple(FailedNode(name=end, reason="pod failed", expires=end) for end in ends)
-            self.become(replace(status, failed_nodes=nodes))
+            self.set_status(replace(status, failed_nodes=nodes))
         elif action == "wait":
             self.now += timedelta(seconds=value)
         elif action == "restart":
-            self.become(replace(STATES["waiting"], start_time=format_rfc3339(self.now)))
+            self.set_status(replace(STATES["waiting"], start_time=format_rfc3339(self.now)))
         elif value is None:
             getattr(self, action)()
         else:

@@ -96,7 +96,7 @@ async def bystander(server, trusting):
     wire = await Connection.open(server, trusting)
     server.forget_peak()
     yield Bystander(server, wire)
-    await wire.gone()
+    await wire.drop()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import trustme
 from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
 from helpers.certificates import strict_client, with_certificate
 from helpers.objects import body, review, workload
-from helpers.oracles import NODE_REQUIRED, decode_patch, patched
+from helpers.oracles import NODE_REQUIRED, apply_patch, decode_patch
 from helpers.raw_http import Connection, post
 from helpers.server import POLICIES, Bystander, WatchedServer
 
@@ -140,7 +140,7 @@ async def test_a_pod_of_3_mib_with_1_000_containers_is_changed_correctly(ask, as
     document = large_pod()
     request = mutate(body(document))
     response = response_of(await ask(request))
-    after = patched(document, response)["spec"]
+    after = apply_patch(document, response)["spec"]
     assert after.pop("nodeSelector") == {"disk": "ssd"}
     assert after.pop("tolerations") == [{"key": "pool", "operator": "Exists"}]
     assert len(after.pop("affinity")["nodeAffinity"][NODE_REQUIRED]["nodeSelectorTerms"]) == 2
@@ -210,7 +210,7 @@ async def test_20_policies_of_3_terms_each_on_one_pod(ask, assert_harmless):
     response = response_of(await ask(mutate(body(document))))
     assert response["allowed"] is True
     assert "affinity-too-large" in response["auditAnnotations"]
-    after = patched(document, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED]
+    after = apply_patch(document, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED]
     # All 20 would have made 2 times 3 to the power of 20 terms.
     assert 3 < len(after["nodeSelectorTerms"]) < 10_000
     await assert_harmless(*(mutate(body(pod_of_crowd(index))) for index in range(1, 500)))
@@ -240,7 +240,7 @@ async def test_clients_that_send_one_byte_a_second_leave_others_served(server, t
     dripping = asyncio.create_task(drip())
     await bystander.assert_served(memory)
     dripping.cancel()
-    await asyncio.gather(*(wire.gone() for wire in wires))
+    await asyncio.gather(*(wire.drop() for wire in wires))
 
 
 async def test_900_idle_connections_leave_others_served(server, trusting, bystander, many_files):
@@ -249,7 +249,7 @@ async def test_900_idle_connections_leave_others_served(server, trusting, bystan
     assert server.metric("harbourmaster_connections") >= 900
     # 64 KiB each: most of it is OpenSSL's.
     await bystander.assert_served(memory + 900 * 65536)
-    await asyncio.gather(*(wire.gone() for wire in wires))
+    await asyncio.gather(*(wire.drop() for wire in wires))
 
 
 RANDOM = random.Random(1).randbytes(4096)  # noqa: S311
@@ -266,8 +266,8 @@ async def test_garbage_on_the_tls_port_ends_the_connection(server, name):
     wire = await Connection.open(server)
     wire.send(GARBAGE[name])
     # At most an alert comes back, never anything that could be taken for an answer.
-    assert len(await wire.closed()) <= 7
-    await wire.gone()
+    assert len(await wire.rest()) <= 7
+    await wire.drop()
 
 
 async def test_garbage_on_the_tls_port_leaves_others_served(assert_harmless):
@@ -280,7 +280,7 @@ async def test_half_a_client_hello_leaves_others_served(server, bystander):
     for wire in wires:
         wire.send(HALF_HELLO)
     await bystander.assert_served(memory)
-    await asyncio.gather(*(wire.gone() for wire in wires))
+    await asyncio.gather(*(wire.drop() for wire in wires))
 
 
 @pytest.fixture(scope="module")
@@ -317,4 +317,4 @@ async def test_clients_without_the_certificate_leave_others_served(mtls_server, 
     wire = await Connection.open(mtls_server, caller())
     with attacking(mtls_server, mutate(body(workload()))):
         await Bystander(mtls_server, wire).assert_served(memory)
-    await wire.gone()
+    await wire.drop()

@@ -30,7 +30,7 @@ async def ask_often(server):
         while (answer := await wire.ask(review)).status == 429:  # noqa: ASYNC110
             await asyncio.sleep(int(answer.headers["retry-after"]))
         assert answer.status == 200
-    await wire.gone()
+    await wire.drop()
 
 
 def serving(directory, url):
@@ -49,7 +49,7 @@ async def test_a_collector_that_hangs_keeps_no_review_and_not_the_end(tmp_path):
             await ask_often(server)
             # It has not said a word yet.
             assert await asyncio.to_thread(server.stop) == 0
-    lost = server.logged("spans lost at shutdown")
+    lost = server.log_lines("spans lost at shutdown")
     assert [line["spans"] for line in lost] == [2 * REVIEWS]
 
 
@@ -64,7 +64,7 @@ async def test_a_collector_that_is_away_is_one_line_of_log(tmp_path):
             await ask_often(server)
             assert await asyncio.to_thread(server.stop) == 0
     assert fault["error"] == "Connection refused"
-    assert len(server.logged("span export failed")) == 1
+    assert len(server.log_lines("span export failed")) == 1
     assert '"component":"opentelemetry' not in "".join(server.lines)
 
 

@@ -83,7 +83,7 @@ async def neighbour(server):
     try:
         yield wire
     finally:
-        await wire.gone()
+        await wire.drop()
 
 
 async def assert_harmless(server, attack, count, *, growth, is_enough=lambda: True):

@@ -75,7 +75,7 @@ async def upload(server, tls, payload, barrier):
             wire.send(payload[-1:])
         return await answering
     finally:
-        await wire.gone()
+        await wire.drop()
 
 
 @pytest.mark.claim("W3")

@@ -44,7 +44,7 @@ async def wires(small):
         return connections
 
     yield connect
-    await asyncio.gather(*(wire.gone() for wire in opened))
+    await asyncio.gather(*(wire.drop() for wire in opened))
 
 
 @pytest.fixture

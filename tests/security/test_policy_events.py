@@ -103,7 +103,7 @@ async def asking(api, tmp_path):
         return json.loads(base64.b64decode(json.loads(answer.body)["response"]["patch"]))
 
     yield ask
-    await wire.gone()
+    await wire.drop()
     await asyncio.to_thread(webhook.kill)
     assert webhook.errors == []
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from harbourmaster.cli.offline import replay_case
-from helpers.admission import CANARY, annotated, asked_by, secretive
+from helpers.admission import CANARY, asked_by, secret_annotations, secretive
 from helpers.certificates import strict_client
 from helpers.objects import body, cluster_policy, review, workload
 from helpers.patience import PATIENCE
@@ -24,14 +24,14 @@ def secret_of(kind):
     return {
         "apiVersion": "v1",
         "kind": kind,
-        "metadata": {"name": "credentials", "annotations": annotated()},
+        "metadata": {"name": "credentials", "annotations": secret_annotations()},
         "data": {"password": CANARY},
     }
 
 
 def pod():
     manifest = workload("Pod")
-    manifest["metadata"]["annotations"] = annotated()
+    manifest["metadata"]["annotations"] = secret_annotations()
     manifest["spec"] = secretive(manifest["spec"])
     return manifest
 

@@ -82,8 +82,8 @@ async def test_s3_no_key_is_in_what_a_whole_run_logs_counts_or_answers(tmp_path)
         said = [str(await server.ask(request, trusting)) for request in REQUESTS]
         wire = await Connection.open(server)
         wire.send(REQUESTS[0])
-        said.append(str(await wire.closed()))
-        await wire.gone()
+        said.append(str(await wire.rest()))
+        await wire.drop()
         # A key that is none, and one that does not fit: both are told in the log.
         for broken in ("half a key", text):
             draft = key.with_name("draft")

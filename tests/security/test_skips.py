@@ -13,7 +13,7 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Namespace, Snapshot
 from harbourmaster.webhook.sources import read_policy
 from helpers.objects import RESOURCES, body, cluster_policy, policy, required, workload
-from helpers.oracles import NODE_REQUIRED, decode_patch, patched
+from helpers.oracles import NODE_REQUIRED, apply_patch, decode_patch
 
 OWN = "harbourmaster-system"
 ANY = cluster_policy(
@@ -75,7 +75,7 @@ def test_s16_a_daemonset_pod_keeps_its_node():
     affinity = {"nodeAffinity": {NODE_REQUIRED: {"nodeSelectorTerms": [node]}}}
     pod = workload("Pod", affinity=affinity)
     response, _ = respond(pod)
-    (term,) = patched(pod, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED][
+    (term,) = apply_patch(pod, response)["spec"]["affinity"]["nodeAffinity"][NODE_REQUIRED][
         "nodeSelectorTerms"
     ]
     assert term["matchFields"] == node["matchFields"]

@@ -46,7 +46,7 @@ async def test_s8_dripping_heads_and_stalled_handshakes_end_unnoticed(server, tr
     await asyncio.gather(*ends)
     assert not drips.done()
     drips.cancel()
-    await asyncio.gather(*(wire.gone() for wire in dripping + stalled))
+    await asyncio.gather(*(wire.drop() for wire in dripping + stalled))
 
 
 async def test_s8_a_client_that_reads_no_answer_fills_no_memory(fresh, trusting, bystander):
@@ -57,7 +57,7 @@ async def test_s8_a_client_that_reads_no_answer_fills_no_memory(fresh, trusting,
         # The answers are as large as the requests, 100 MB in all.
         wire.send(large * 20)
     await bystander.assert_served(memory)
-    await asyncio.gather(*(wire.gone() for wire in wires))
+    await asyncio.gather(*(wire.drop() for wire in wires))
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd"])
@@ -90,6 +90,6 @@ async def test_s11_an_ambiguous_request_ends_the_connection(server, trusting, na
     wire.send(data + SMUGGLED)
     answer = await wire.answer()
     assert answer.status == 400
-    assert await wire.closed() == b""
-    await wire.gone()
+    assert await wire.rest() == b""
+    await wire.drop()
     assert b"smuggled" not in answer.body

@@ -14,7 +14,7 @@ FAULTS = read()
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_has_its_place_and_its_tests(fault):
     before = (ROOT / fault.file).read_text()
-    after = fault.broken(before)
+    after = fault.break_text(before)
     assert "\n" not in fault.old + fault.new
     assert after != before
     if fault.file.endswith(".py"):
@@ -28,10 +28,10 @@ def test_a_fault_has_its_place_and_its_tests(fault):
 
 def test_a_fault_whose_place_is_gone_or_ambiguous_is_refused():
     fault = Fault("one", "a.py", "b", "c", [], "why")
-    assert fault.broken("abc") == "acc"
+    assert fault.break_text("abc") == "acc"
     for text in ("", "bb"):
         with pytest.raises(ValueError, match=r"^old occurs \d times: a\.py: one$"):
-            fault.broken(text)
+            fault.break_text(text)
 
 
 def test_there_are_faults_of_every_package_and_for_the_real_api_server():

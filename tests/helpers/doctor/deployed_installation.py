@@ -80,7 +80,7 @@ class DeployedInstallation:
             item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name)
         )
 
-    def stored(self, what, name, namespace=None):
+    def stored_object(self, what, name, namespace=None):
         where = ("--namespace", namespace) if namespace else ()
         return json.loads(self.kubectl("get", what, name, "--output=json", *where).stdout)
 
@@ -91,7 +91,7 @@ class DeployedInstallation:
     # Faults
 
     @contextlib.contextmanager
-    def paused(self, name="controller"):
+    def pause_process(self, name="controller"):
         """A process hangs; the controller repairs nothing, and its lease lasts for a while."""
         pid = self.installation.pid(name)
         os.kill(pid, signal.SIGSTOP)
@@ -101,10 +101,10 @@ class DeployedInstallation:
             os.kill(pid, signal.SIGCONT)
 
     @contextlib.contextmanager
-    def edited(self, what, name, edit, namespace=None, *, is_paused=True):
+    def edit_object(self, what, name, edit, namespace=None, *, is_paused=True):
         """An object that ``edit`` changed in place; it is put back by hand, whoever repairs it."""
-        with self.paused() if is_paused else contextlib.nullcontext():
-            before = self.stored(what, name, namespace)
+        with self.pause_process() if is_paused else contextlib.nullcontext():
+            before = self.stored_object(what, name, namespace)
             changed = copy.deepcopy(before)
             edit(changed)
             self._replace(changed)
@@ -120,7 +120,7 @@ class DeployedInstallation:
         self.kubectl("replace", "--filename=-", stdin=json.dumps(obj))
 
     @contextlib.contextmanager
-    def gone(self, what, name, kind):
+    def delete_object(self, what, name, kind):
         """One of our objects that is deleted, and applied again afterwards."""
         manifest = self._manifest_of(kind, name)
         self.kubectl("delete", what, name, WAIT)
@@ -140,7 +140,7 @@ class DeployedInstallation:
             self.kubectl("delete", "--filename=-", *flags, stdin=json.dumps(manifest))
 
     @contextlib.contextmanager
-    def configured(self, role, flag):
+    def configure(self, role, flag):
         """A Deployment with one more flag; its process stays as it is."""
         name = f"harbourmaster-{role}"
         rollout = ("rollout", "status", WAIT, "--namespace", HOME, f"deployment/{name}")
@@ -148,13 +148,13 @@ class DeployedInstallation:
         def edit(obj):
             obj["spec"]["template"]["spec"]["containers"][0]["args"].append(flag)
 
-        with self.edited("deployment", name, edit, HOME, is_paused=False):
+        with self.edit_object("deployment", name, edit, HOME, is_paused=False):
             self.kubectl(*rollout)
             yield
         self.kubectl(*rollout)
 
     @contextlib.contextmanager
-    def killed(self, name):
+    def kill_process(self, name):
         """A process that is not there."""
         self.installation.kill(name)
         try:
@@ -163,7 +163,7 @@ class DeployedInstallation:
             self.installation.restart(name)
 
     @contextlib.contextmanager
-    def ended(self, name):
+    def end_process(self, name):
         """A process that was ended in order."""
         self.installation.end(name)
         try:
@@ -204,7 +204,7 @@ async def until(client, is_right):
     return report
 
 
-def named(report, check, severity, words):
+def findings_of(report, check, severity, words):
     """The findings of a check with these words."""
     return [
         finding

@@ -178,10 +178,10 @@ class ApiProxy:
                 request.method,
                 url,
                 data=await request.read() or None,
-                headers=_carried(request.headers),
+                headers=_carried_headers(request.headers),
                 allow_redirects=False,
             ) as answer:
-                headers = _carried(answer.headers)
+                headers = _carried_headers(answer.headers)
                 if request.query.get("watch") == "true" and answer.status == 200:
                     return await self._stream(request, answer, headers)
                 body = await answer.read()
@@ -226,7 +226,7 @@ def busiest(asked, seconds=1.0):
     }
 
 
-def _carried(headers):
+def _carried_headers(headers):
     return {name: value for name, value in headers.items() if name.lower() not in _OF_A_HOP}
 
 

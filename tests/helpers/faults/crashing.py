@@ -125,7 +125,7 @@ class MortalClient(Client):
     async def _write(self, verb, path, body, send):
         if self.died.is_set():
             await _never()
-        write = written(verb, path, body)
+        write = describe_write(verb, path, body)
         if self._plan.dies_before(write):
             await self._die()
         try:
@@ -148,7 +148,7 @@ async def _never():
     await asyncio.get_running_loop().create_future()
 
 
-def written(verb, path, body):
+def describe_write(verb, path, body):
     """A write by its content: without times, and without versions of what it is based on."""
     body = msgspec.to_builtins(body)
     if "/events" in path:

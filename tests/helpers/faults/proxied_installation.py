@@ -72,7 +72,7 @@ class AuditLog:
         with self._path.open("rb") as file:
             file.seek(since)
             events = filter(None, map(_event, file))
-            matching = [_deed(event, names) for event in events if _id(event) in names]
+            matching = [_deed_of(event, names) for event in events if _id(event) in names]
         return sorted(matching, key=lambda deed: deed.begun)
 
 
@@ -135,7 +135,7 @@ def _event(line):
     return None
 
 
-def _deed(event, names):
+def _deed_of(event, names):
     target = event.get("objectRef", {})
     return Deed(
         names[_id(event)],

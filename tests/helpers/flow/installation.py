@@ -61,7 +61,7 @@ class Harbour:
             self._flags = flags
 
     @contextlib.asynccontextmanager
-    async def configured(self, client, **spec):
+    async def use_config(self, client, **spec):
         """Let a KeptnConfig be in force meanwhile."""
         await self.configure(client, {**DEFAULTS, **spec})
         try:
@@ -77,7 +77,7 @@ class Harbour:
         await self.until_standing(client, stored, "in force")
 
     @contextlib.asynccontextmanager
-    async def adopted(self, client, namespace, name):
+    async def adopt_config(self, client, namespace, name):
         """Let an administrator adopt a KeptnConfig meanwhile; ours is not there."""
         await client.delete(KEPTN_CONFIGS, CONFIG, HOME, missing_ok=True)
         command = partial(harbourmaster, kubeconfig=self.plane.kubeconfig)

@@ -67,7 +67,7 @@ def deployment(name, annotations=None, **more):
     return owner("Deployment", name, annotations, **more)
 
 
-def gated(manifest):
+def with_gate(manifest):
     """Return the owner with our gate in its template, as admission adds it to pods."""
     manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
     return manifest
@@ -196,7 +196,7 @@ async def stay_waiting(flow, *parts):
 async def until_noted(flow, reason, name, text):
     """Wait for an event on an object with this text, of any reason or of one; return its note."""
 
-    def found():
+    def matching_events():
         like = {} if reason is None else {"reason": reason}
         return [event["note"] for event in flow.events(name, **like) if text in event["note"]]
 
@@ -205,4 +205,4 @@ async def until_noted(flow, reason, name, text):
             f"{text!r} not in {[(event['reason'], event['note']) for event in flow.events(name)]}"
         )
 
-    return (await flow.until(found, why=why))[0]
+    return (await flow.until(matching_events, why=why))[0]

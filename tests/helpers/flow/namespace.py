@@ -288,15 +288,15 @@ class Flow:
     async def until_all(self, resource, expected, count=1, patience=PATIENCE):
         """Wait until so many objects are like this; return them."""
 
-        def found():
+        def current_objects():
             return self.all(resource, expected)
 
         def why():
             unlike = [differences(expected, obj) for obj in self.all(resource)]
-            return f"{len(found())} of {count} {resource.plural}, others: {unlike}"
+            return f"{len(current_objects())} of {count} {resource.plural}, others: {unlike}"
 
-        await self.until(lambda: len(found()) == count, patience, why=why)
-        return found()
+        await self.until(lambda: len(current_objects()) == count, patience, why=why)
+        return current_objects()
 
     async def until_told(self, reason, name=None, **fields):
         """Wait for an event; return it."""
@@ -313,21 +313,23 @@ class Flow:
     async def until_released(self, part, count=1, patience=PATIENCE):
         """Wait until an owner has so many pods, all of them let go; return them."""
 
-        def found():
+        def current_objects():
             pods = self.pods(part)
             return pods if len(pods) == count and all(map(is_released, pods)) else None
 
         why = f"{count} pods of {part} are not released"
-        return await self.until(found, patience, why=lambda: why)
+        return await self.until(current_objects, patience, why=lambda: why)
 
     async def until_gated(self, part, count=1):
         """Wait until an owner has so many pods that wait at our gate; return them."""
 
-        def found():
+        def current_objects():
             pods = [pod for pod in self.pods(part) if GATE in gates(pod)]
             return pods if len(pods) == count else None
 
-        return await self.until(found, why=lambda: f"{count} pods of {part} are not gated")
+        return await self.until(
+            current_objects, why=lambda: f"{count} pods of {part} are not gated"
+        )
 
     async def stay_gated(self, *parts):
         """Assert that all pods of these owners wait, though the controller lets others go.

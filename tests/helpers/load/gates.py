@@ -29,7 +29,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.patience import Changes
-from helpers.processes import Controller, connected
+from helpers.processes import Controller, client_of
 from helpers.schemas import apply_definitions
 
 NAMESPACE = "load"
@@ -66,11 +66,11 @@ class Reconciled(NamedTuple):
 
 
 @asynccontextmanager
-async def controlled(plane, *flags, controllers="lifecycle"):
+async def control(plane, *flags, controllers="lifecycle"):
     """Run our controller alone on a control plane of its own; it may log no error."""
     apply_definitions(plane.kubectl)
     plane.kubectl("create", "namespace", HOME)
-    async with connected(plane.kubeconfig) as client:
+    async with client_of(plane.kubeconfig) as client:
         bulk = Bulk(client)
         await bulk.home()
         flags = (f"--controllers={controllers}", "--leader-election-enabled=false", *flags)
@@ -84,7 +84,7 @@ async def controlled(plane, *flags, controllers="lifecycle"):
 
 async def measure_release(plane, versions, quiet):
     """Let pods of so many versions wait for a task each, then go; ``quiet`` seconds in between."""
-    async with controlled(plane) as (client, bulk, controller):
+    async with control(plane) as (client, bulk, controller):
         names = [f"w{index}" for index in range(versions)]
         await bulk.create(TASK_DEFINITIONS, [task_definition()])
         await bulk.create(APPS, [app(f"a-{name}", [name]) for name in names])
@@ -132,7 +132,7 @@ async def measure_release(plane, versions, quiet):
 
 async def measure_apps(plane, count):
     """Let so many applications without checks, each of five workloads, be reconciled."""
-    async with controlled(plane) as (client, bulk, controller):
+    async with control(plane) as (client, bulk, controller):
         apps = [f"app{index}" for index in range(count)]
         parts = {name: [f"{name}-p{part}" for part in range(PARTS_EACH)] for name in apps}
         pairs = [(name, part) for name in apps for part in parts[name]]
@@ -366,7 +366,7 @@ class Availability(NamedTuple):
 async def measure_jobs(plane, others, singles):
     """Let ``singles`` Jobs end one by one, while pods wait for ``others`` that never do."""
     await asyncio.to_thread(plane.create_nodes, NODES)
-    async with controlled(plane) as (client, bulk, controller):
+    async with control(plane) as (client, bulk, controller):
         names = [f"s{index}" for index in range(singles)]
         spaces = {NAMESPACE: list(names), OTHER: []}
         await bulk.home(OTHER)
@@ -380,7 +380,7 @@ async def measure_jobs(plane, others, singles):
             for space, jobs in spaces.items():
                 pods = [waiting_pod(job_name, f"job/{job_name}") for job_name in jobs]
                 await bulk.create(PODS, pods, space)
-            await settled(controller)
+            await until_settled(controller)
             released, placed = [], []
             for count, name in enumerate(names, 1):
                 done = await bulk.complete(name)
@@ -395,14 +395,14 @@ async def measure_jobs(plane, others, singles):
 
 async def measure_availability(plane, count):
     """Let so many pods wait for one Deployment, and then have it be available."""
-    async with controlled(plane) as (client, bulk, controller):
+    async with control(plane) as (client, bulk, controller):
         manifest = document(DEPLOYMENTS, "db", replica_set("db")["spec"])
         (stored,) = await bulk.create(DEPLOYMENTS, [manifest])
         free = released_pods(client)
         async with running(free.run()):
             pods = [waiting_pod(f"p{index}", "deployment/db") for index in range(count)]
             await bulk.create(PODS, pods)
-            await settled(controller)
+            await until_settled(controller)
             before, spent = await requests(controller), cpu_seconds(controller.pid)
             assert free.at == {}
             await client.patch(
@@ -422,7 +422,7 @@ async def measure_availability(plane, count):
             )
 
 
-async def settled(controller):
+async def until_settled(controller):
     """Wait until the controller has looked at all: it makes few requests besides its events."""
     rate = MOST_EVENTS + 1.0
     while rate > MOST_EVENTS:

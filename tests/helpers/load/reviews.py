@@ -18,7 +18,7 @@ import aiohttp
 
 from harbourmaster.playground.errors import PlaygroundError
 from helpers.objects import body, workload
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 
 IDLE = 25
 # Longer than an API server waits: what is lost is counted here, and not how busy the machine is.
@@ -300,7 +300,7 @@ class Reviews:
             return connection.sock.getpeercert(binary_form=True)
 
     @contextmanager
-    def repeated(self, document, namespace):
+    def repeat(self, document, namespace):
         """A function that asks for a review of the document, and gives the response."""
         with ExitStack() as connections:
             left = 0
@@ -384,4 +384,4 @@ def _node_selector(document, response):
     assert response["allowed"], response
     if "warnings" in response:
         return None
-    return patched(document, response)["spec"].get("nodeSelector", {})
+    return apply_patch(document, response)["spec"].get("nodeSelector", {})

@@ -113,9 +113,9 @@ class CaseCluster:
     async def critical(self, name="c", cpu=1, **options):
         """Make a critical pod; its uid. From now on what is there counts as untouched, or not."""
         manifest = critical(f"{name}-{self.label}", self.label, cpu, **options)
-        return await self.wanted(manifest)
+        return await self.want_pod(manifest)
 
-    async def wanted(self, manifest, namespace=CRITICAL):
+    async def want_pod(self, manifest, namespace=CRITICAL):
         """Make a pod that is to be helped, or not."""
         self.remember()
         stored = msgspec.json.decode(await self.client.create(PODS, manifest, namespace))
@@ -154,16 +154,16 @@ class CaseCluster:
         name = self.latest(uid).get("spec", {}).get("nodeName")
         return name is not None and on in {None, name}
 
-    async def bound(self, uid, on=None, patience=SETTLED):
+    async def until_bound(self, uid, on=None, patience=SETTLED):
         """Wait until a pod has a node."""
         await self.cluster.until(lambda: self.is_bound(uid), patience, self.why)
         assert self.is_bound(uid, on), self.latest(uid)["spec"]["nodeName"]
 
     async def clean(self):
         """Wait until nothing of ours is on any node."""
-        await self.cluster.until(lambda: not self.marked(), SETTLED, self.why)
+        await self.cluster.until(lambda: not self.marked_nodes(), SETTLED, self.why)
 
-    def marked(self):
+    def marked_nodes(self):
         """The nodes of the case that carry something of ours."""
         nodes = [self.cluster.find(NODES, name) for name in self.nodes]
         return [node["metadata"]["name"] for node in nodes if node and not is_clean(node)]
@@ -180,7 +180,7 @@ class CaseCluster:
         ]
         return [now for before, now in zip([(), *changes], changes, strict=False) if now != before]
 
-    def reserved(self, name):
+    def reservation_texts(self, name):
         """The texts of our annotation that a node has ever had."""
         history = self.cluster.history(self.uid_of_node(name))
         texts = [
@@ -209,7 +209,7 @@ class CaseCluster:
                 ends_by_name[metadata["name"]] = versions[-1]
         return ends_by_name
 
-    def taken(self):
+    def taken_pods(self):
         """The names of the pods of the case that have to go, or went; not those of passers-by."""
         return {name for name in self.ends_of() if not name.startswith("passer")}
 
@@ -233,33 +233,33 @@ class CaseCluster:
             and event.get("reportingController", "").startswith("harbourmaster")
         ]
 
-    async def told(self, uid, reason, patience=SETTLED):
+    async def until_event(self, uid, reason, patience=SETTLED):
         """Wait until an event of ours tells this of an object."""
         await self.cluster.until(lambda: reason in self.events(uid), patience, self.why)
 
-    async def helped(self, uid, on, victims):
+    async def assert_helped(self, uid, on, victims):
         """Wait until a pod was helped so, and everything else is as before."""
-        await self.bound(uid, on)
+        await self.until_bound(uid, on)
         await self.clean()
-        assert self.taken() == set(victims)
-        self.untouched()
+        assert self.taken_pods() == set(victims)
+        self.assert_untouched()
 
     async def left_alone(self, uid, reason=None, *, passes=True):
         """Nothing is done for a pod, which an event may tell, while another one is helped."""
         if reason is not None:
-            await self.told(uid, reason)
+            await self.until_event(uid, reason)
         if passes:
             await self.passer_by()
-        assert self.taken() == set()
+        assert self.taken_pods() == set()
         assert not self.is_bound(uid)
         assert not self.was_marked()
-        self.untouched()
+        self.assert_untouched()
 
-    def untouched(self):
+    def assert_untouched(self):
         """Those that were not taken are exactly as they were."""
         for uid, version in self._before.items():
             metadata = self.latest(uid)["metadata"]
-            if metadata["name"] not in self.taken():
+            if metadata["name"] not in self.taken_pods():
                 assert uid not in self.cluster.gone, metadata["name"]
                 assert metadata["resourceVersion"] == version, metadata["name"]
 
@@ -271,9 +271,9 @@ class CaseCluster:
         await self.client.create(NODES, node(name, 1, labels={CASE: label}))
         await self.pods(removable(f"passer-{number}", name, 1))
         before = self._before
-        uid = await self.wanted(critical(name, label))
+        uid = await self.want_pod(critical(name, label))
         self._before = before
-        await self.bound(uid, name)
+        await self.until_bound(uid, name)
 
     def requests(self, text):
         """The requests of our controllers with this in their URI."""
@@ -305,7 +305,9 @@ class CaseCluster:
             )
             for pod in pods
         ]
-        return "\n".join([*lines, f"marked: {self.marked()}", f"taken: {sorted(self.taken())}"])
+        return "\n".join(
+            [*lines, f"marked: {self.marked_nodes()}", f"taken: {sorted(self.taken_pods())}"]
+        )
 
 
 def is_settled(pod):

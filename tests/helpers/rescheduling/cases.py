@@ -16,7 +16,7 @@ import pytest
 
 from harbourmaster.api.resources import NAMESPACES, Resource
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.processes import Controller, connected
+from helpers.processes import Controller, client_of
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.intercepting_proxy import InterceptingProxy
 from helpers.rescheduling.objects import node, priority_classes
@@ -163,7 +163,7 @@ async def _run(plane, chosen, outcomes):
 @contextlib.asynccontextmanager
 async def ready_field(plane, fillers=FILLERS):
     """A field on a control plane, with what all cases share."""
-    async with connected(plane.kubeconfig) as client, Cluster(client) as cluster:
+    async with client_of(plane.kubeconfig) as client, Cluster(client) as cluster:
         field = Field(plane, client, cluster)
         for priority_class in priority_classes():
             await client.create(CLASSES, priority_class)
@@ -218,14 +218,14 @@ class Field:
             proxy = stack.enter_context(InterceptingProxy(self.plane))
             kubeconfig = proxy.kubeconfig
         controller = await stack.enter_async_context(
-            self.controlled(case.settings, kubeconfig=kubeconfig)
+            self.control(case.settings, kubeconfig=kubeconfig)
         )
         for place in places:
             place.controller = controller
             place.proxy = proxy if case.proxied else None
 
     @contextlib.asynccontextmanager
-    async def controlled(self, settings, *flags, kubeconfig=None):
+    async def control(self, settings, *flags, kubeconfig=None):
         """Let one controller run meanwhile; flags are those of its election, by default none."""
         file = self.plane.layout.directory / "settings.json"
         file.write_text(json.dumps({"rescheduling": {**SETTINGS, **settings}}))
@@ -266,4 +266,4 @@ async def _of(case, place):
         await case.run(place)
         # So every case has to end.
         await place.clean()
-        place.untouched()
+        place.assert_untouched()

@@ -63,7 +63,7 @@ def _token(kubectl):
     ).stdout.strip()
 
 
-def overloaded():
+def overload_answer():
     """The answer of an API server that is too busy: no budget is named."""
     text = "too many requests, please try again later"
     return 429, status(429, text, details={"retryAfterSeconds": 1})

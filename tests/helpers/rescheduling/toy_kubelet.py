@@ -56,7 +56,7 @@ class Cluster:
                 client,
                 resource,
                 lambda raw, resource=resource: self._note(resource, raw),
-                on_change=lambda keys, resource=resource: self._changed(resource, keys),
+                on_change=lambda keys, resource=resource: self._note_changes(resource, keys),
             )
             for resource in (PODS, NODES, BUDGETS, EVENTS)
         }
@@ -104,7 +104,7 @@ class Cluster:
             self._care_for(obj)
         return obj
 
-    def _changed(self, resource, keys):
+    def _note_changes(self, resource, keys):
         store = self._reflectors[resource].store
         for key in keys:
             if resource is PODS:

@@ -17,9 +17,9 @@ from helpers.certificates import (
     NAME,
     accepts,
     first,
+    is_trusted,
     kupid_data,
     same_leaf,
-    served,
     shake_hands,
     strict_client,
 )
@@ -46,7 +46,7 @@ def test_kupid_s_secret_issues_a_leaf_for_our_names_and_gets_a_next_authority(ku
     data = write(NOW, kupid).data
     assert first(data) == first(kupid)
     assert "next-ca.crt" in data
-    assert served(data, NOW)
+    assert is_trusted(data, NOW)
     leaf_key = first(data, "tls.crt").public_key()
     assert isinstance(leaf_key, ec.EllipticCurvePublicKey)
 
@@ -57,7 +57,7 @@ def test_kupid_s_leaf_is_served_until_the_next_authority_is_known(kupid):
     assert same_leaf(data, kupid)
     since = NOW + SECOND
     after = write(since + PUBLISH, data, (name,), since).data
-    assert served(after, since + PUBLISH, name)
+    assert is_trusted(after, since + PUBLISH, name)
     assert accepts(trust_bundle(after, since), kupid["tls.crt"], name, since + PUBLISH)
     assert kupid["ca.key"] not in after.values()
 

@@ -20,10 +20,10 @@ from helpers.certificates import (
     first,
     foreign_authority,
     foreign_leaf,
+    is_trusted,
     margins,
     pem,
     same_leaf,
-    served,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ def rotating(fresh):
 def test_without_any_trust_all_is_made_at_once(data):
     action = write(NOW, data)
     assert sorted(action.data) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
-    assert served(action.data, NOW)
+    assert is_trusted(action.data, NOW)
     assert action.until == LEAF_DUE
 
 
@@ -86,7 +86,7 @@ def test_a_due_leaf_is_renewed_by_the_same_authority(fresh):
     assert action.reason == f"tls.crt is due for renewal since {LEAF_DUE.isoformat()}"
     assert first(action.data) == first(fresh)
     assert not same_leaf(action.data, fresh)
-    assert served(action.data, LEAF_DUE)
+    assert is_trusted(action.data, LEAF_DUE)
 
 
 @pytest.mark.parametrize("names", [(NAME, "new.svc"), ("new.svc",)], ids=str)
@@ -94,7 +94,7 @@ def test_names_that_are_permitted_renew_the_leaf(names):
     both = write(NOW, {}, permitted=(NAME, "new.svc")).data
     data = write(NOW, both, names).data
     assert first(data) == first(both)
-    assert all(served(data, NOW, name) for name in names)
+    assert all(is_trusted(data, NOW, name) for name in names)
 
 
 @pytest.mark.claim("W12")
@@ -102,13 +102,13 @@ def test_a_name_that_is_not_permitted_needs_a_new_authority_which_is_published_f
     names = (NAME, "new.svc")
     data = write(NOW, fresh, names).data
     assert same_leaf(data, fresh)
-    assert served(data, NOW)
+    assert is_trusted(data, NOW)
     after = write(NOW + PUBLISH, data, names, NOW).data
-    assert all(served(after, NOW + PUBLISH, name) for name in names)
+    assert all(is_trusted(after, NOW + PUBLISH, name) for name in names)
     # Who still has the leaf of before is trusted, too.
     assert accepts(trust_bundle(after, NOW + PUBLISH), fresh["tls.crt"], NAME, NOW + PUBLISH)
     alone = write(NOW, fresh, ("new.svc",)).data
-    assert served(alone, NOW, "new.svc")
+    assert is_trusted(alone, NOW, "new.svc")
 
 
 @pytest.mark.claim("W12")
@@ -128,7 +128,7 @@ def test_an_authority_without_limits_is_replaced_after_its_successor_is_publishe
     after = write(NOW + PUBLISH, action.data, since=NOW).data
     assert permitted_names(first(after)) == {NAME}
     assert authority.key not in after.values()
-    assert served(after, NOW + PUBLISH)
+    assert is_trusted(after, NOW + PUBLISH)
     assert accepts(trust_bundle(after, NOW + PUBLISH), old["tls.crt"], NAME, NOW + PUBLISH)
 
 
@@ -145,7 +145,7 @@ def test_names_no_longer_wanted_leave_the_leaf(fresh):
 def test_a_broken_pair_is_renewed_by_the_same_authority(fresh, change):
     data = write(NOW, {**fresh, **change}).data
     assert first(data) == first(fresh)
-    assert served(data, NOW)
+    assert is_trusted(data, NOW)
 
 
 def test_a_pair_of_two_halves_is_renewed(fresh):
@@ -174,7 +174,7 @@ def test_a_leaf_that_ends_with_its_authority_is_not_renewed(fresh):
 def test_a_due_authority_gets_a_next_one_while_the_old_leaf_is_served(fresh, rotating):
     assert first(rotating) == first(fresh)
     assert first(rotating, "next-ca.crt") != first(fresh)
-    assert served(rotating, AUTHORITY_DUE)
+    assert is_trusted(rotating, AUTHORITY_DUE)
     assert trust_bundle(rotating, AUTHORITY_DUE).count(b"BEGIN") == 2
 
 
@@ -195,7 +195,7 @@ def test_a_known_authority_takes_over(fresh, rotating):
     assert data["ca.key"] == rotating["next-ca.key"]
     # Both leaves are good for whoever has the caBundle of before or after.
     assert trust_bundle(data, now) == trust_bundle(rotating, now)
-    assert served(data, now)
+    assert is_trusted(data, now)
     assert accepts(trust_bundle(data, now), rotating["tls.crt"], NAME, now)
 
 
@@ -224,7 +224,7 @@ def test_a_due_leaf_is_renewed_while_the_next_authority_waits(rotating):
     now = AUTHORITY_DUE + timedelta(days=5)
     data = write(now, rotating).data
     assert without(data, "tls.crt", "tls.key") == without(rotating, "tls.crt", "tls.key")
-    assert served(data, now)
+    assert is_trusted(data, now)
 
 
 def test_more_names_are_no_reason_to_renew_while_the_next_authority_waits(rotating):
@@ -275,19 +275,19 @@ def test_a_lost_key_starts_a_next_authority_and_the_leaf_is_served_on(fresh, key
     assert "next-ca.crt" in data
     assert same_leaf(data, fresh)
     after = write(NOW + PUBLISH, data, since=NOW).data
-    assert served(after, NOW + PUBLISH)
+    assert is_trusted(after, NOW + PUBLISH)
     assert after["ca.crt"].count(b"BEGIN") == 2
 
 
 def test_a_leaf_for_some_of_the_names_is_served_on_without_the_key(fresh):
     data = write(NOW, without(fresh, "ca.key"), (NAME, "new.svc")).data
     assert same_leaf(data, fresh)
-    assert served(write(NOW, without(fresh, "ca.key"), ("new.svc",)).data, NOW, "new.svc")
+    assert is_trusted(write(NOW, without(fresh, "ca.key"), ("new.svc",)).data, NOW, "new.svc")
 
 
 def test_a_lost_key_and_a_lost_leaf_are_replaced_at_once(fresh):
     data = write(NOW, without(fresh, "ca.key", "tls.key")).data
-    assert served(data, NOW)
+    assert is_trusted(data, NOW)
     # Replicas may still have the leaf in memory.
     assert accepts(trust_bundle(data, NOW), fresh["tls.crt"], NAME, NOW)
 
@@ -304,7 +304,7 @@ def test_expired_certificates_are_replaced_and_no_longer_trusted(fresh):
     data = write(now, fresh).data
     assert data["ca.crt"].count(b"BEGIN") == 1
     assert first(data) != first(fresh)
-    assert served(data, now)
+    assert is_trusted(data, now)
 
 
 def test_a_clock_far_behind_changes_nothing_before_the_new_authority_is_known(fresh):
@@ -312,7 +312,7 @@ def test_a_clock_far_behind_changes_nothing_before_the_new_authority_is_known(fr
     data = write(early, fresh).data
     assert same_leaf(data, fresh)
     after = write(early + PUBLISH, data, since=early).data
-    assert served(after, early + PUBLISH)
+    assert is_trusted(after, early + PUBLISH)
     assert first(fresh) in x509.load_pem_x509_certificates(after["ca.crt"])
 
 
@@ -320,7 +320,7 @@ def test_a_clock_somewhat_behind_gets_a_leaf_of_the_same_authority(fresh):
     renewed = write(LEAF_DUE, fresh).data
     data = write(LEAF_DUE - DAY, renewed).data
     assert first(data) == first(fresh)
-    assert served(data, LEAF_DUE - DAY)
+    assert is_trusted(data, LEAF_DUE - DAY)
 
 
 def test_certificates_of_no_authority_are_removed_from_ca_crt(fresh):

@@ -43,9 +43,9 @@ from helpers.examined import (
     SECRET_NAME,
     WEBHOOK,
     ExaminedCluster,
-    examined,
+    examine,
     findings,
-    told,
+    problems,
 )
 
 
@@ -55,8 +55,8 @@ def cluster():
 
 
 async def test_a_sound_installation_is_healthy(cluster):
-    report = await examined(cluster)
-    assert told(report) == []
+    report = await examine(cluster)
+    assert problems(report) == []
     assert (report.healthy, report.summary) == (True, "Harbourmaster is healthy.")
     assert [check.name for check in CHECKS] == list(dict.fromkeys(check.name for check in CHECKS))
     assert {finding.check for finding in report.findings} == {check.name for check in CHECKS}
@@ -66,7 +66,7 @@ async def test_a_sound_installation_is_healthy(cluster):
 
 async def test_settings_of_a_config_map_count(cluster):
     settings_file(cluster, "webhook: {failurePolicy: Fail}\n")
-    (first, *_) = told(await examined(cluster), "fault")
+    (first, *_) = problems(await examine(cluster), "fault")
     assert first == (
         "configurations",
         "fault",
@@ -76,7 +76,7 @@ async def test_settings_of_a_config_map_count(cluster):
         cluster.entry(name)["failurePolicy"] = "Fail"
     for entry in cluster.at(VALIDATING_WEBHOOKS, NAME)["webhooks"]:
         entry["failurePolicy"] = "Fail"
-    assert told(await examined(cluster)) == []
+    assert problems(await examine(cluster)) == []
 
 
 async def test_without_deployments_a_setting_may_be_anything(cluster, assert_golden):
@@ -86,7 +86,7 @@ async def test_without_deployments_a_setting_may_be_anything(cluster, assert_gol
     # The address of a process outside of the cluster is not a default.
     cluster.entry(POD)["clientConfig"]["service"]["port"] = 8443
     cluster.entry(POD)["sideEffects"] = "Some"
-    report = await examined(cluster)
+    report = await examine(cluster)
     assert_golden([*findings(report, "configurations"), *findings(report, "installation")])
 
 
@@ -99,7 +99,7 @@ async def test_where_others_keep_the_registration_its_remedies_are_theirs(
     flags(cluster, flag)
     cluster.entry(POD)["failurePolicy"] = "Fail"
     cluster.entry(POD)["clientConfig"].pop("caBundle")
-    report = await examined(cluster)
+    report = await examine(cluster)
     # Not the bare manifests: an apply of them takes away what cert-manager injects by.
     assert_golden([*findings(report, "configurations"), *findings(report, "certificates")])
 
@@ -119,7 +119,7 @@ async def test_a_certificate_that_should_have_been_renewed_is_reported(cluster):
     for name in ("keptnapps.lifecycle.keptn.sh", "keptnappversions.lifecycle.keptn.sh"):
         spec = cluster.at(DEFINITIONS, name)["spec"]
         spec["conversion"]["webhook"]["clientConfig"]["caBundle"] = bundle
-    ((check, severity, text),) = told(await examined(cluster))
+    ((check, severity, text),) = problems(await examine(cluster))
     assert (check, severity) == ("certificates", "warning")
     assert "tls.crt expires in 2" in text
     assert text.endswith("h and should have been renewed")
@@ -128,7 +128,7 @@ async def test_a_certificate_that_should_have_been_renewed_is_reported(cluster):
 async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(cluster, assert_golden):
     cluster.forbidden.add("secrets")
     cluster.entry(GATED)["clientConfig"]["caBundle"] = ""
-    assert_golden(findings(await examined(cluster), "certificates"))
+    assert_golden(findings(await examine(cluster), "certificates"))
 
 
 async def test_the_canary_goes_where_webhooks_look(cluster):
@@ -137,49 +137,49 @@ async def test_the_canary_goes_where_webhooks_look(cluster):
     }
     cluster.entry(POD)["objectSelector"] = {"matchLabels": {"team": "a"}}
     tried = []
-    answered = cluster.answered
+    answered = cluster.answer_pod
 
     def admit(pod):
         tried.append(pod["metadata"])
         return answered(pod)
 
     cluster.admit = admit
-    await examined(cluster)
+    await examine(cluster)
     assert {request["namespace"] for request in tried} == {"shop"}
     assert tried[0]["labels"]["team"] == "a"
 
 
 async def test_a_canary_namespace_can_be_named(cluster):
-    report = await examined(cluster, canary_namespace="shop")
+    report = await examine(cluster, canary_namespace="shop")
     (said,) = [finding.text for finding in report.findings if finding.check == "canary"]
     assert said.startswith("a pod tried in shop was answered")
-    (line,) = told(await examined(cluster, canary_namespace="nowhere"))
+    (line,) = problems(await examine(cluster, canary_namespace="nowhere"))
     assert line[:2] == ("canary", "unknown")
 
 
 async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(cluster):
-    await examined(cluster)
+    await examine(cluster)
     # ExaminedCluster.create takes dry runs alone.
     assert cluster.created == ["Pod", "Pod"]
 
 
 async def test_a_client_authority_is_said_to_be_in_force(cluster):
     flags(cluster, "--client-ca=/etc/ca.crt", name=WEBHOOK)
-    assert findings(await examined(cluster), "transport") == []
+    assert findings(await examine(cluster), "transport") == []
 
 
 async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
     cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
     cluster.entry(POD)["failurePolicy"] = "Fail"
-    report = await examined(cluster)
-    assert ("configurations", "fault") in {line[:2] for line in told(report)}
-    assert any(line[1] == "unknown" and "could not be read" in line[2] for line in told(report))
+    report = await examine(cluster)
+    assert ("configurations", "fault") in {line[:2] for line in problems(report)}
+    assert any(line[1] == "unknown" and "could not be read" in line[2] for line in problems(report))
     assert {finding.check for finding in report.findings} == {check.name for check in CHECKS}
 
 
 async def test_an_object_that_cannot_be_read_is_named_once(cluster, capsys, assert_golden):
     cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
-    assert_golden(told(await examined(cluster), "unknown"))
+    assert_golden(problems(await examine(cluster), "unknown"))
     assert capsys.readouterr().err == ""
 
 
@@ -188,14 +188,14 @@ async def test_missing_permissions_are_reported_by_check_and_the_rest_is_checked
 ):
     cluster.forbidden.update({"namespaces", "customresourcedefinitions"})
     cluster.entry(POD)["failurePolicy"] = "Fail"
-    assert_golden(told(await examined(cluster)))
+    assert_golden(problems(await examine(cluster)))
 
 
 async def test_a_caller_without_any_permission_gets_one_line(cluster):
     cluster.lacking.add("*")
     cluster.forbidden.add("*")
     with pytest.raises(NoPermissionError) as told_so:
-        await examined(cluster)
+        await examine(cluster)
     line = str(told_so.value)
     assert line.startswith("ada has no permission to read")
     assert "ask for the permissions to get mutatingwebhookconfigurations" in line
@@ -217,12 +217,12 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(cluster):
     cluster.request = request
     observed = await read_observed(Installation(cluster, HOME))
     assert {fault.code for fault in judge(observed)} == {"policies-idle"}
-    assert told(await examined(cluster)) == []
+    assert problems(await examine(cluster)) == []
 
 
 async def test_without_a_configuration_checks_that_need_it_are_not_ok(cluster):
     cluster.remove(MUTATING_WEBHOOKS, NAME)
-    report = await examined(cluster)
+    report = await examine(cluster)
     severities = {finding.check: finding.severity for finding in report.findings}
     assert severities["configurations"] == "fault"
     assert severities["canary"] == severities["selectors"] == "note"
@@ -232,7 +232,7 @@ async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(cluster):
     for name in (CONTROLLER, WEBHOOK):
         cluster.remove(DEPLOYMENTS, name, HOME)
     cluster.age(3600)
-    report = await examined(cluster)
+    report = await examine(cluster)
     (finding,) = [finding for finding in report.findings if finding.subject.startswith("Lease")]
     assert "Deployment harbourmaster-controller not found" in finding.remedy
 
@@ -243,14 +243,14 @@ async def test_an_api_server_that_fails_is_reported_by_the_checks(cluster, broke
         raise ApiError("etcd is slow", status=500)
 
     setattr(cluster, broken, fails)
-    report = await examined(cluster)
-    assert any("etcd is slow" in text for _, severity, text in told(report, "unknown"))
+    report = await examine(cluster)
+    assert any("etcd is slow" in text for _, severity, text in problems(report, "unknown"))
     assert not report.healthy
 
 
 async def test_without_manifests_rights_are_not_seen(cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(permissions, "DEPLOY", tmp_path)
-    assert ("rights", "unknown") in {line[:2] for line in told(await examined(cluster))}
+    assert ("rights", "unknown") in {line[:2] for line in problems(await examine(cluster))}
 
 
 async def test_a_dead_webhook_of_others_is_not_taken_for_ours(cluster, assert_golden):
@@ -259,7 +259,7 @@ async def test_a_dead_webhook_of_others_is_not_taken_for_ours(cluster, assert_go
         raise ApiError(text, status=500)
 
     cluster.admit, cluster.check = (lambda pod: pod), check
-    assert_golden(findings(await examined(cluster), "canary"))
+    assert_golden(findings(await examine(cluster), "canary"))
 
 
 async def test_where_nothing_of_ours_is_one_finding_says_so(cluster):
@@ -270,7 +270,7 @@ async def test_where_nothing_of_ours_is_one_finding_says_so(cluster):
     cluster.remove(LEASES, CONTROLLER, HOME)
     elsewhere = {"name": "controller", "namespace": "elsewhere"}
     cluster.put(DEPLOYMENTS, {"metadata": elsewhere})
-    report = await examined(cluster)
+    report = await examine(cluster)
     (finding,) = report.findings
     assert finding.text == f"is not installed in namespace {HOME}, but in elsewhere"
     assert finding.remedy == "set --installed-in elsewhere"
@@ -290,7 +290,7 @@ async def test_an_api_server_that_goes_away_ends_it(cluster):
 
     cluster.get = get
     with pytest.raises(UnreachableError):
-        await examined(cluster)
+        await examine(cluster)
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert others == []
 

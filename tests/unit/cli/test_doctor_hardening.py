@@ -8,7 +8,7 @@ from harbourmaster.api.resources import SLICES
 from harbourmaster.cli.doctor.checks.environment import GUARDS
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CLUSTER_WIDE, NETWORK_POLICIES
 from helpers.broken_installations import flags
-from helpers.examined import HOME, WEBHOOK, ExaminedCluster, examined, findings
+from helpers.examined import HOME, WEBHOOK, ExaminedCluster, examine, findings
 
 BINDINGS = CLUSTER_WIDE[0]
 
@@ -36,7 +36,7 @@ def limit(cluster, peers):
 
 
 async def told(cluster):
-    return findings(await examined(cluster), "hardening")
+    return findings(await examine(cluster), "hardening")
 
 
 async def test_nothing_is_missing(cluster):

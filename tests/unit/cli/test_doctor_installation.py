@@ -27,7 +27,7 @@ from helpers.broken_installations import (
     glass,
     leaf,
     namespace,
-    scaled,
+    set_replicas,
     unready_pod,
 )
 from helpers.examined import (
@@ -37,7 +37,7 @@ from helpers.examined import (
     SECRET_NAME,
     WEBHOOK,
     ExaminedCluster,
-    examined,
+    examine,
     findings,
 )
 
@@ -66,8 +66,8 @@ FAULTS = {
         "a Service without ready endpoints": lambda w: w.at(SERVICES, WEBHOOK, HOME)["spec"].update(
             type="ClusterIP"
         ),
-        "a Deployment that is scaled to 0": lambda w: scaled(w, CONTROLLER, 0, 0),
-        "a Deployment without ready replicas": lambda w: scaled(w, WEBHOOK, 3, 0),
+        "a Deployment that is scaled to 0": lambda w: set_replicas(w, CONTROLLER, 0, 0),
+        "a Deployment without ready replicas": lambda w: set_replicas(w, WEBHOOK, 3, 0),
         "no Lease": lambda w: w.remove(LEASES, CONTROLLER, HOME),
         "a Lease without holder": lambda w: w.at(LEASES, CONTROLLER, HOME)["spec"].update(
             holderIdentity=""
@@ -171,7 +171,7 @@ IDS = [f"{check}: {name}" for check, rows in FAULTS.items() for name in rows]
 @pytest.mark.parametrize(("check", "break_it"), ROWS, ids=IDS)
 async def test_each_fault_is_named_with_what_to_do(cluster, assert_golden, check, break_it):
     break_it(cluster)
-    report = await examined(cluster)
+    report = await examine(cluster)
     lines = findings(report, check)
     assert_golden(lines)
     assert report.healthy is all(line.startswith("note ") for line in lines)

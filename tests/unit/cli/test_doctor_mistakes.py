@@ -20,7 +20,7 @@ from harbourmaster.cli.doctor.checks.workloads import check_mistakes
 from harbourmaster.cli.doctor.run import lines
 from harbourmaster.cli.live.installation import Installation
 from helpers.broken_installations import ASKED
-from helpers.examined import HOME, ExaminedCluster, examined, findings
+from helpers.examined import HOME, ExaminedCluster, examine, findings
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
 KEPTN = {"keptn.sh/workload": "cart", "keptn.sh/version": "1"}
@@ -78,7 +78,7 @@ async def test_an_opt_in_that_has_no_effect_is_told_in_place_of_ok(cluster, asse
     request_gates(cluster, annotations={"keptn.sh/lifecycle-toolkit": value})
     put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=TYPO)
     assert await found(cluster) == []
-    assert_golden(findings(await examined(cluster), "gates"))
+    assert_golden(findings(await examine(cluster), "gates"))
 
 
 async def test_unknown_keys_and_empty_lists_are_told_once_for_each_owner(cluster, assert_golden):
@@ -160,7 +160,7 @@ async def test_of_many_mistakes_the_first_ten_are_lines(cluster):
     request_gates(cluster)
     for number in range(14):
         put(cluster, PODS, f"bare-{number}", annotations=KEPTN)
-    report = await examined(cluster)
+    report = await examine(cluster)
     told = [line for line in lines(report) if line[10:17] == "checks "]
     assert len(told) == 11
     assert told[-1] == "note      checks          4 more: -o json has all"

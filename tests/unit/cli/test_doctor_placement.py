@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, DEPLOYMENTS
 from harbourmaster.cli.installed import CONTROLLER
-from helpers.examined import HOME, ExaminedCluster, examined, findings
+from helpers.examined import HOME, ExaminedCluster, examine, findings
 
 PLACE = {"namespace": "shop"}
 
@@ -36,7 +36,7 @@ def application(cluster, *conditions, **status):
 
 
 async def found(cluster):
-    return findings(await examined(cluster), "placement")
+    return findings(await examine(cluster), "placement")
 
 
 async def test_members_and_applications_that_are_well_are_one_line(cluster):

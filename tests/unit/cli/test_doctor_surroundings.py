@@ -20,7 +20,7 @@ from helpers.broken_installations import (
     silent,
     steals,
 )
-from helpers.examined import ExaminedCluster, examined, findings
+from helpers.examined import ExaminedCluster, examine, findings
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ IDS = [f"{check}: {name}" for check, rows in FAULTS.items() for name in rows]
 @pytest.mark.parametrize(("check", "break_it"), ROWS, ids=IDS)
 async def test_each_fault_is_named_with_what_to_do(cluster, assert_golden, check, break_it):
     break_it(cluster)
-    report = await examined(cluster)
+    report = await examine(cluster)
     lines = findings(report, check)
     assert_golden(lines)
     assert report.healthy is all(line.startswith("note ") for line in lines)

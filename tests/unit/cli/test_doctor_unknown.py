@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
 from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.broken_installations import ASKED, flags, policy
-from helpers.examined import HOME, ExaminedCluster, examined, findings, unreachable
+from helpers.examined import HOME, ExaminedCluster, examine, findings, unreachable
 
 BREAK_GLASS = 'harbourmaster doctor --break-glass on --reason "no webhook answers"'
 
@@ -40,7 +40,7 @@ def listing(cluster, resource, error):
 
 async def unknown(cluster, check):
     """The findings of a check that are unknown; it has none that is ok."""
-    findings = [finding for finding in (await examined(cluster)).findings if finding.check == check]
+    findings = [finding for finding in (await examine(cluster)).findings if finding.check == check]
     assert not [finding for finding in findings if finding.severity == "ok"]
     return [finding for finding in findings if finding.severity == "unknown"]
 
@@ -80,7 +80,7 @@ async def test_a_forbidden_kind_that_is_not_served_is_not_unknown(cluster):
     assert "rollouts" in (await unknown(cluster, "workloads"))[0].text
     cluster.unserved.add("/apis/argoproj.io/v1alpha1")
     result = [
-        finding for finding in (await examined(cluster)).findings if finding.check == "workloads"
+        finding for finding in (await examine(cluster)).findings if finding.check == "workloads"
     ]
     assert [finding.severity for finding in result] == ["ok"]
 
@@ -93,7 +93,7 @@ async def test_what_was_found_before_an_error_is_kept(cluster):
     cluster.put(PODS, {"metadata": keys, "spec": {}})
     cluster.forbidden.add("keptnconfigs")
     findings = [
-        finding for finding in (await examined(cluster)).findings if finding.check == "checks"
+        finding for finding in (await examine(cluster)).findings if finding.check == "checks"
     ]
     assert [finding.severity for finding in findings] == ["warning", "unknown"]
 
@@ -102,7 +102,7 @@ async def test_an_answer_that_does_not_come_is_unknown_and_ends_no_other_check(c
     listing(cluster, CLUSTER_POLICIES, UnreachableError("timed out after 20 s"))
     (result,) = await unknown(cluster, "policies")
     assert result.text == "timed out after 20 s"
-    checks = {finding.check: finding.severity for finding in (await examined(cluster)).findings}
+    checks = {finding.check: finding.severity for finding in (await examine(cluster)).findings}
     assert checks["certificates"] == "ok"
 
 
@@ -117,7 +117,7 @@ async def test_without_a_canary_other_webhooks_are_unknown(cluster):
 
 async def canary(cluster):
     (result,) = [
-        finding for finding in (await examined(cluster)).findings if finding.check == "canary"
+        finding for finding in (await examine(cluster)).findings if finding.check == "canary"
     ]
     return result
 
@@ -164,7 +164,7 @@ async def test_a_dead_webhook_of_others_names_no_break_glass(cluster):
 
 
 async def warned(cluster, check):
-    return findings(await examined(cluster), check)
+    return findings(await examine(cluster), check)
 
 
 async def test_a_policy_of_excluded_namespaces_says_what_excludes_them(cluster, assert_golden):

@@ -28,7 +28,7 @@ from harbourmaster.gates.release import CHECKS_KEY, HELD_BY_KEY, NONE
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from helpers.broken_installations import ASKED, policy
 from helpers.delegation import FIRST, SECOND, binding, mutation
-from helpers.examined import HOME, NAME, ExaminedCluster, examined, findings
+from helpers.examined import HOME, NAME, ExaminedCluster, examine, findings
 from helpers.objects import cluster_policy
 
 CHECKS = {
@@ -46,7 +46,7 @@ def cluster():
 
 
 async def warned(cluster, check):
-    return findings(await examined(cluster), check)
+    return findings(await examine(cluster), check)
 
 
 # Metrics

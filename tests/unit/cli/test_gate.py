@@ -17,7 +17,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.command import kubeconfig
-from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owned, pod, put
+from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owner_ref, pod, put
 from helpers.lifecycle_objects import owners
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
@@ -75,7 +75,7 @@ PODS_OF_CHECKS = {
     "a version of another owner": (pod(), version(CHECKED, owner="rs-9")),
     "a version of another workload": (pod(), version(workloadName="other")),
     "no workload": (pod(annotations={"a": "b"}),),
-    "an owner whose pods are not checked": (pod(owners=[owned("Job", "j", "j")]),),
+    "an owner whose pods are not checked": (pod(owners=[owner_ref("Job", "j", "j")]),),
     "an owner that is not determined yet": (
         pod(annotations={"gates.harbourmaster.dev/parent": "unresolved"}),
     ),
@@ -250,7 +250,7 @@ async def test_a_pod_to_release_is_named_as_for_kubectl(api, run, words):
 
 
 def of_set(name, owner="waiter-7c9", label="pod-template-hash"):
-    return pod(name, labels={label: "7c9"}, owners=[owned("ReplicaSet", owner, "rs-1")])
+    return pod(name, labels={label: "7c9"}, owners=[owner_ref("ReplicaSet", owner, "rs-1")])
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ async def test_the_waiting_pods_of_a_workload_are_released(api, run, workload, n
         put(api, PODS, of_set(name))
     put(api, PODS, of_set("canary-1", label="rollouts-pod-template-hash"))
     put(api, PODS, of_set("by-hand-1", owner="waiter"))
-    put(api, PODS, pod("db-0", owners=[owned("StatefulSet", "db", "s-1")]))
+    put(api, PODS, pod("db-0", owners=[owner_ref("StatefulSet", "db", "s-1")]))
     code, out, err = await run("release", workload, "-n", PROD, "--reason", REASON)
     assert (code, err) == (0, "")
     assert [line.split()[1] for line in out.splitlines()] == [f"prod/{name}" for name in names]

@@ -11,8 +11,8 @@ from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.run import report_of
 from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube.errors import ApiError
-from helpers.broken_installations import flags, scaled, settings_file
-from helpers.examined import CONTROLLER, HOME, WEBHOOK, ExaminedCluster, examined, told
+from helpers.broken_installations import flags, set_replicas, settings_file
+from helpers.examined import CONTROLLER, HOME, WEBHOOK, ExaminedCluster, examine, problems
 from helpers.gated import CHECKED, FAILED, PROD, PROVISIONAL, keptn, pod
 from helpers.lifecycle_objects import owners
 
@@ -25,7 +25,7 @@ ASKED = "pre-deployment checks of shop-waiter-1.0 are pending"
 def cluster():
     """An installation whose webhook is down."""
     examined_cluster = ExaminedCluster()
-    scaled(examined_cluster, WEBHOOK, 3, 0)
+    set_replicas(examined_cluster, WEBHOOK, 3, 0)
     return examined_cluster
 
 
@@ -97,7 +97,7 @@ async def test_a_controller_without_a_lease_is_looked_at_by_its_deployment(clust
     assert set(await waiting(cluster)) == {GATED}
     flags(cluster, "--leader-election-enabled=false")
     assert await waiting(cluster) == {}
-    scaled(cluster, CONTROLLER, 2, 0)
+    set_replicas(cluster, CONTROLLER, 2, 0)
     assert set(await waiting(cluster)) == {GATED}
 
 
@@ -214,7 +214,7 @@ async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
     put_scheduled(cluster, name)
     assert set(await waiting(cluster)) == ({GATED} if left else set())
     assert bool(await commands(cluster)) == left
-    said = [line for line in told(await examined(cluster)) if line[0] == "leftovers"]
+    said = [line for line in problems(await examine(cluster)) if line[0] == "leftovers"]
     assert len(said) == left
 
 

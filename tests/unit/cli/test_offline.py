@@ -11,7 +11,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import replay_lines
 from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.objects import cluster_policy, review, workload
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -44,7 +44,7 @@ def test_review_reads_standard_input_and_prints_a_review(policies, feed, capsysb
     feed(json.dumps(review(document)).encode())
     assert main(["review", "--policies", policies]) == 0
     result = json.loads(capsysbinary.readouterr().out)
-    spec = patched(document, result["response"])["spec"]["template"]["spec"]
+    spec = apply_patch(document, result["response"])["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {"disk": "ssd"}
 
 

@@ -11,7 +11,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import replay_lines
 from helpers.admission import GATE, OPT_IN, PARENT, family, keys, pod
 from helpers.objects import cluster_policy, review
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 NAMESPACE = {"kind": "Namespace", "metadata": {"name": "ns1", "annotations": OPT_IN}}
@@ -22,7 +22,7 @@ def replay(document=None, **case):
     document = document or pod()
     line = {"id": 1, "namespaces": [NAMESPACE], "review": review(document), **case}
     (results,) = replay_lines([json.dumps(line).encode()])
-    return patched(document, json.loads(bytes(results.response)))
+    return apply_patch(document, json.loads(bytes(results.response)))
 
 
 def test_the_parents_of_a_case_are_the_owners():
@@ -81,7 +81,7 @@ def question(tmp_path):
 def test_review_reads_the_owners_from_a_file(sources, question, capsysbinary):
     assert main(["review", *sources, question]) == 0
     response = json.loads(capsysbinary.readouterr().out)["response"]
-    assert patched(pod(), response)["metadata"]["annotations"] == TRACKED
+    assert apply_patch(pod(), response)["metadata"]["annotations"] == TRACKED
 
 
 def test_review_takes_the_settings_of_gates(sources, question, capsysbinary):
@@ -131,7 +131,7 @@ def test_review_puts_pods_where_the_settings_say(
 ):
     assert main(["review", *sources, *flags, question]) == 0
     response = json.loads(capsysbinary.readouterr().out)["response"]
-    spec = patched(pod(), response)["spec"]
+    spec = apply_patch(pod(), response)["spec"]
     assert (spec.get("schedulingGates"), spec.get("schedulerName")) == (gates, scheduler)
 
 

@@ -13,7 +13,7 @@ from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube import transport
 from harbourmaster.kube.errors import TooLargeError
-from helpers.examined import ExaminedCluster, definition, examined
+from helpers.examined import ExaminedCluster, definition, examine
 from helpers.fake_api import FakeApi
 
 TOO_MANY = "spec.workloads: too many: 1500"
@@ -39,7 +39,7 @@ def put(cluster):
 async def test_doctor_lists_them():
     cluster = ExaminedCluster()
     put(cluster)
-    report = await examined(cluster)
+    report = await examine(cluster)
     result = [finding for finding in report.findings if finding.check == "sizes"]
     assert {finding.severity for finding in result} == {"note"}
     assert [finding.subject for finding in result] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
@@ -48,7 +48,7 @@ async def test_doctor_lists_them():
 
 
 async def test_doctor_says_that_nothing_is_too_large():
-    report = await examined(ExaminedCluster())
+    report = await examine(ExaminedCluster())
     (result,) = (finding for finding in report.findings if finding.check == "sizes")
     assert (result.severity, result.text) == (
         "ok",

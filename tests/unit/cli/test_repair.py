@@ -27,7 +27,7 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.snapshot import Namespace, Snapshot
 from helpers.objects import cluster_policy, policy, required, workload
 from helpers.oracles import NODE_REQUIRED
-from helpers.policies import compiled, kind_of
+from helpers.policies import compile_all, kind_of
 from helpers.virtual_time import run_virtually
 
 GATED = {"schedulingGates": [{"name": "example.com/gate"}]}
@@ -40,7 +40,7 @@ CART = Workload("apps", "Deployment", "ns1", "cart")
 
 def lack(document, *policies, labels=None):
     namespaces = {"ns1": Namespace({"kubernetes.io/metadata.name": "ns1", **(labels or {})})}
-    engine = Engine(Snapshot(policy_set(compiled(*policies)), namespaces), DEFAULTS)
+    engine = Engine(Snapshot(policy_set(compile_all(*policies)), namespaces), DEFAULTS)
     return lack_of(kind_of(document), msgspec.json.encode(document), "ns1", engine)
 
 

@@ -66,13 +66,13 @@ async def test_a_pod_is_written_once_for_each_certificate_and_a_later_one_not_at
 ):
     pod("first")
     setting.start()
-    await setting.settled()
+    await setting.settle()
     await setting.until(lambda: mark("first"))
     pod("later")
     # One worker: when the second is back, all that followed the first is done.
     for _ in range(2):
         api.remove(MUTATING_WEBHOOKS, NAME)
-        await setting.settled()
+        await setting.settle()
     written = [seen.path for seen in api.seen("patch") if "/pods/" in seen.path]
     assert [path.rpartition("/")[2] for path in written] == ["first"]
     assert mark("later") == ""
@@ -80,7 +80,7 @@ async def test_a_pod_is_written_once_for_each_certificate_and_a_later_one_not_at
 
 async def test_a_new_leader_marks_the_pods_that_the_last_one_left(setting, pod, mark):
     tasks = setting.start()
-    await setting.settled()
+    await setting.settle()
     await setting.stop(tasks)
     pod("left")
     setting.start()

@@ -10,7 +10,7 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller.process import run
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.process import run_process
-from helpers.processes import observed
+from helpers.processes import observe
 from helpers.tracing import Collector, attributes
 
 KUBECONFIG = """
@@ -87,7 +87,7 @@ async def test_the_process_counts_its_requests_and_traces_its_work(api, tmp_path
     api.put(NAMESPACES, {"metadata": {"name": "harbour"}})
     async with Collector() as collector:
         flags = (f"--tracing-endpoint={collector.url}", "--tracing-sample-ratio=1")
-        async with observed("controller", tmp_path, api.port, *flags) as process:
+        async with observe("controller", tmp_path, api.port, *flags) as process:
             health = (await process.event("started"))["health"]
             listed = 'harbourmaster_api_requests_total{code="200",verb="list"}'
             assert await process.metric(health, listed) >= 1

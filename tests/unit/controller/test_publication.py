@@ -38,10 +38,10 @@ async def test_a_publication_begins_anew_though_the_watch_shows_the_repair_befor
     setting, api, until_cached
 ):
     setting.start(certificates={"publishSeconds": 30})
-    await setting.settled()
+    await setting.settle()
     old = setting.authority()
     setting.put(SECRETS, with_data(setting.secret(), next__ca_crt=b""))
-    await setting.until(setting.published)
+    await setting.until(setting.publication)
     # A look at certificates hangs, so that carriers come before the next one.
     api.fail_next("update", OURS, kind="hang")
     unpublished = copy.deepcopy(setting.secret())
@@ -66,5 +66,5 @@ async def test_a_publication_begins_anew_though_the_watch_shows_the_repair_befor
     await api.until_seen("update", "/validatingwebhook", repairs + 1)
     await until_cached(bundles_of(mutating))
     api.release()
-    await setting.until(lambda: setting.published() not in {None, since})
-    assert setting.published() == setting.now.isoformat()
+    await setting.until(lambda: setting.publication() not in {None, since})
+    assert setting.publication() == setting.now.isoformat()

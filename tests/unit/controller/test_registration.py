@@ -35,7 +35,7 @@ WATCHES = 7
 
 async def test_a_fresh_start_makes_the_secret_and_then_both_configurations(setting, api, events):
     setting.start()
-    await setting.settled()
+    await setting.settle()
     data = data_of(setting.secret())
     assert set(data) == set(KEYS)
     assert served_leaf(setting.secret()).names == NAMES
@@ -64,7 +64,7 @@ async def test_a_new_leader_finds_everything_right(setting, api, events):
 
 async def _settled_tasks(setting, **values):
     tasks = setting.start(**values)
-    await setting.settled()
+    await setting.settle()
     return tasks
 
 
@@ -161,7 +161,7 @@ async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
             tls_key=leaf.key,
         ),
     )
-    await setting.settled()
+    await setting.settle()
     bundle = bundles_of(setting.get(MUTATING_WEBHOOKS))[0]
     assert trusts(bundle, first)
     setting.now += timedelta(hours=1, seconds=1)
@@ -171,9 +171,9 @@ async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
 
 async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setting, api, events):
     setting.start(certificates={"publishSeconds": 30})
-    await setting.settled()
+    await setting.settle()
     setting.put(SECRETS, with_data(setting.secret(), next__ca_crt=b""))
-    since = await setting.until(setting.published)
+    since = await setting.until(setting.publication)
     old = data_of(setting.secret())["ca.crt"]
     setting.now += timedelta(seconds=20)
     configuration = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
@@ -181,7 +181,7 @@ async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setti
     entry(configuration)["clientConfig"]["caBundle"] = encoded
     setting.put(MUTATING_WEBHOOKS, configuration)
     await events.until("DriftRepaired")
-    await setting.until(lambda: setting.published() not in {None, since})
+    await setting.until(lambda: setting.publication() not in {None, since})
     setting.now += timedelta(seconds=15)
     setting.look()
     await asyncio.sleep(0.02)
@@ -198,7 +198,7 @@ async def test_configurations_that_may_not_be_written_do_not_stop_certificates(
     errors = metrics.reconcile_errors.labels("registration", "ForbiddenError")
     assert errors._value.get() >= 1
     api.heal()
-    await setting.settled()
+    await setting.settle()
 
 
 @pytest.mark.parametrize("status", [409, 500, 429])
@@ -206,7 +206,7 @@ async def test_faults_of_writes_end_in_the_same_state(setting, api, status):
     api.fail_next("create", SECRETS_PATH, 2, status=status)
     api.fail_next("create", CONFIGURATIONS_PATH, 3, status=status)
     setting.start()
-    await setting.settled()
+    await setting.settle()
     assert set(setting.bundles()) == {data_of(setting.secret())["ca.crt"]}
     assert setting.observer().broken == []
 
@@ -220,7 +220,7 @@ async def test_a_watch_that_is_behind_makes_no_second_secret(setting, api):
     setting.look()
     await api.until_seen("create", SECRETS_PATH, 3)
     api.release()
-    await setting.settled()
+    await setting.settle()
     assert len({seen.body for seen in api.seen("create", SECRETS_PATH)}) >= 2
     written = [obj for obj in api.objects.history if obj.resource == SECRETS]
     assert len(written) == 1
@@ -247,7 +247,7 @@ async def test_nothing_is_registered_for_a_namespace_that_ends(setting, api):
 async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, api):
     timing = {"certificates": {"publishSeconds": 30}}
     setting.start(**timing)
-    await setting.settled()
+    await setting.settle()
     first = setting.secret()
     authority = data_of(first)["ca.crt"]
     api.remove(SECRETS, SECRET, HOME)
@@ -295,7 +295,7 @@ async def test_the_authority_of_kupid_is_taken_over(setting):
     secret, authority = kupid(setting.now)
     setting.put(SECRETS, secret)
     setting.start(certificates={"adoptSecret": "gardener-extension-webhook-cert"})
-    await setting.settled()
+    await setting.settle()
     assert authority in data_of(setting.secret())["ca.crt"]
     assert all(authority in bundle for bundle in bundles_of(setting.get(MUTATING_WEBHOOKS)))
     theirs = setting.api.get(SECRETS, "gardener-extension-webhook-cert", HOME)
@@ -304,7 +304,7 @@ async def test_the_authority_of_kupid_is_taken_over(setting):
 
 async def test_nothing_to_adopt_is_no_fault(setting, events):
     setting.start(certificates={"adoptSecret": "absent"})
-    await setting.settled()
+    await setting.settle()
     assert served_leaf(setting.secret(), NAMES).names == NAMES
     assert {kind for *_, kind, _, _ in events.sent} == {"Normal"}
 
@@ -336,7 +336,7 @@ async def test_in_break_glass_mode_webhooks_fail_open_and_the_rest_is_kept(
     setting, events, metrics, text
 ):
     setting.start()
-    before = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    before = copy.deepcopy((await setting.settle())[MUTATING_WEBHOOKS])
     glass = copy.deepcopy(before)
     glass["metadata"]["annotations"] = {break_glass.ANNOTATION: text}
     # What was not opened by hand is opened, and what has to do with it alone is left alone.

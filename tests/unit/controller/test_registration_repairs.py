@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics):
     setting.start()
-    await setting.settled()
+    await setting.settle()
 
     async def other():
         while True:
@@ -53,7 +53,7 @@ async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics
 
 async def test_so_does_one_about_the_whole_configuration(setting, api, events):
     setting.start()
-    await setting.settled()
+    await setting.settle()
 
     async def other():
         while True:
@@ -70,7 +70,7 @@ async def test_so_does_one_about_the_whole_configuration(setting, api, events):
 
 async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events):
     setting.start()
-    await setting.settled()
+    await setting.settle()
     names = (f"n-{number}.example.com" for number in itertools.count())
 
     async def other():
@@ -93,7 +93,7 @@ async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events
 
 async def test_many_webhooks_added_at_once_are_no_fight(setting, events):
     setting.start()
-    changed = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    changed = copy.deepcopy((await setting.settle())[MUTATING_WEBHOOKS])
     others = [{**entry(changed), "name": f"n-{number}.example.com"} for number in range(100)]
     changed["webhooks"] += others
     setting.put(MUTATING_WEBHOOKS, changed)
@@ -104,7 +104,7 @@ async def test_many_webhooks_added_at_once_are_no_fight(setting, events):
 
 async def test_a_secret_that_may_not_be_written_does_not_stop_repairs(setting, api, events):
     setting.start()
-    await setting.settled()
+    await setting.settle()
     api.forbid("update", SECRETS)
     setting.put(SECRETS, with_data(setting.secret(), tls_key=b"x"))
     await api.until_seen("update", SECRETS_PATH)
@@ -116,13 +116,13 @@ async def test_a_secret_that_may_not_be_written_does_not_stop_repairs(setting, a
 
 async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
     setting.start()
-    await setting.settled()
+    await setting.settle()
     api.remove(NAMESPACES, HOME)
     uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
     for resource in CONFIGURATIONS:
         # As the garbage collector does.
         api.remove(resource, NAME)
-    configurations = await setting.settled()
+    configurations = await setting.settle()
     assert len(configurations) == 2
     for configuration in configurations.values():
         assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
@@ -132,7 +132,7 @@ async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
 
 async def test_an_owner_removed_by_hand_is_put_back(setting, events):
     setting.start()
-    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    configuration = copy.deepcopy((await setting.settle())[MUTATING_WEBHOOKS])
     del configuration["metadata"]["ownerReferences"]
     setting.put(MUTATING_WEBHOOKS, configuration)
     assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from helpers.dashboard import Filled, StubAccess, bearer, served
+from helpers.dashboard import Filled, StubAccess, bearer, serve_dashboard
 
 HTML = {"Accept": "text/html"}
 
@@ -24,7 +24,7 @@ def access():
 @pytest.fixture
 async def place(stores, access):
     """A served dashboard and its visitors."""
-    async with served(stores, access) as site, aiohttp.ClientSession() as session:
+    async with serve_dashboard(stores, access) as site, aiohttp.ClientSession() as session:
 
         @contextlib.asynccontextmanager
         async def ask(path, token="captain", method="GET", **more):  # noqa: S107 - of a stub

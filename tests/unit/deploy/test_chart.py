@@ -10,7 +10,7 @@ import re
 import pytest
 import yaml
 
-from helpers.chart import CHART, EXAMPLES, IMAGE, chart, overlays, union, written
+from helpers.chart import CHART, EXAMPLES, IMAGE, chart, chart_folder, overlays, union
 from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deployment_of, objects
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -35,8 +35,8 @@ def faults_of():
 def files():
     """The files of the chart, as text by name."""
     return {
-        str(path.relative_to(written())): path.read_text()
-        for path in written().rglob("*")
+        str(path.relative_to(chart_folder())): path.read_text()
+        for path in chart_folder().rglob("*")
         if path.is_file()
     }
 

@@ -19,8 +19,8 @@ import yaml
 from harbourmaster.cli.doctor.checks.permissions import required_permissions
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.definitions import kinds
-from helpers.manifests import ROOT, VERSION, kustomize, rendered
-from helpers.releases import ADDED, built, clean, make_wheel
+from helpers.manifests import ROOT, VERSION, kustomize, render
+from helpers.releases import ADDED, build_wheel, clean, make_wheel
 
 TOP_LEVEL = {"certs", "deploy", "playground", "policies", "webhook"}
 PLAYGROUND = "harbourmaster.playground"
@@ -79,7 +79,7 @@ def run(*command, cwd=None, **environment):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    return built(ROOT, tmp_path_factory.mktemp("wheel") / "here")
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel") / "here")
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def test_the_wheel_of_the_playground_has_all_manifests_of_the_default(playground
     archive.extractall(tmp_path)
     default = tmp_path / "harbourmaster/playground/deploy/default"
     assert (default / "kustomization.yaml").is_file()
-    assert kustomize(default) == rendered("default")
+    assert kustomize(default) == render("default")
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from helpers.manifests import (
     hardened_overlay,
     objects_of,
     of_kind,
-    parsed,
+    parse,
 )
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
@@ -257,7 +257,7 @@ def references(manifests):
 
 @pytest.mark.slow
 def test_every_image_of_the_manifests_has_a_digest(manifests):
-    rendered_objects = list(parsed(manifests("default")))
+    rendered_objects = list(parse(manifests("default")))
     assert references(rendered_objects) == {f"{IMAGE}@{DIGEST}"}
     lifecycle = controller_settings(rendered_objects).lifecycle
     assert lifecycle.python_image == PARAMETERS["PYTHON_RUNNER"]
@@ -293,7 +293,7 @@ def test_one_command_of_the_manual_completes_the_hardened_manifests(hardened_tex
     )
     ranges = re.findall(r'cidr: "?([^}"]+)', command)
     assert len(ranges) == 2
-    first, *rest = parsed(filled.stdout)
+    first, *rest = parse(filled.stdout)
     assert first["kind"] == "List"
     rendered_objects = [*first["items"], *rest]
     overlay = hardened_overlay(tmp_path, *ranges, deploy=deploy_without_schemas())

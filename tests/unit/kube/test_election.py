@@ -22,7 +22,7 @@ from helpers.simulated_processes import (
     last_step,
     leader_and_candidate,
     proxy_page,
-    refused,
+    refusal,
 )
 
 CALL = 0.75
@@ -111,7 +111,7 @@ def test_what_is_given_back_names_nobody_for_a_second(election):
     assert spec["leaseTransitions"] == 0
 
 
-@pytest.mark.parametrize("fate", [RESET, HANG, refused(503), refused(409)])
+@pytest.mark.parametrize("fate", [RESET, HANG, refusal(503), refusal(409)])
 def test_giving_back_takes_two_seconds_at_most(election, fate):
     a = election.add()
     election.run(5)
@@ -149,14 +149,14 @@ def test_a_candidate_gives_back_what_it_won_without_knowing(election):
         connection_reset(),
         connection_reset(instead=False),
         proxy_page(),
-        refused(500),
-        refused(429, retry_after=30),
-        refused(429, retry_after=1),
-        refused(403),
-        refused(401),
-        refused(404),
-        refused(409),
-        refused(422),
+        refusal(500),
+        refusal(429, retry_after=30),
+        refusal(429, retry_after=1),
+        refusal(403),
+        refusal(401),
+        refusal(404),
+        refusal(409),
+        refusal(422),
         Fate(there=30.0),
         Fate(refusal=ValueError("a bug of ours")),
     ],
@@ -182,7 +182,7 @@ def test_without_renewals_work_ends_at_the_deadline_and_goes_on_after(election, 
     assert [leading for _, leading in a.states] == [True, False, True]
 
 
-@pytest.mark.parametrize("fate", [RESET, HANG, connection_reset(), refused(429, retry_after=30)])
+@pytest.mark.parametrize("fate", [RESET, HANG, connection_reset(), refusal(429, retry_after=30)])
 def test_another_takes_over_when_the_leader_alone_is_cut_off(election, fate):
     a, _ = leader_and_candidate(election)
     cut = last_renewal(election, "a")
@@ -213,7 +213,7 @@ def test_renewals_that_fail_for_less_than_the_deadline_cost_no_term(election):
 def test_a_leader_waits_as_long_as_it_is_asked_to_and_can(election):
     election.add()
     election.run(5)
-    election.fate_of = lambda _candidate, _call: refused(429, retry_after=1)
+    election.fate_of = lambda _candidate, _call: refusal(429, retry_after=1)
     election.run(2)
     first, second = (call.time for call in election.calls_of("a", since=5)[:2])
     assert second - first == pytest.approx(1.0, abs=0.01)
@@ -223,14 +223,14 @@ def test_a_leader_sent_away_for_long_tries_once_more_before_its_deadline(electio
     a = election.add()
     election.run(5)
     begun = last_renewal(election, "a")
-    election.fate_of = by([(5.0, refused(429, retry_after=30)), (5.0 + PERIOD, Fate())])
+    election.fate_of = by([(5.0, refusal(429, retry_after=30)), (5.0 + PERIOD, Fate())])
     election.run(10)
     assert begun + 1 < election.calls_of("a", since=5)[1].time <= begun + DEADLINE - CALL + 0.01
     assert [leading for _, leading in a.states] == [True]
 
 
 def test_a_candidate_sent_away_for_30_s_comes_back_after_a_lease(election):
-    election.fate_of = lambda _candidate, _call: refused(429, retry_after=30)
+    election.fate_of = lambda _candidate, _call: refusal(429, retry_after=30)
     election.add()
     election.run(30)
     times = [call.time for call in election.calls]

@@ -52,7 +52,7 @@ async def test_a_wake_finds_the_resource_at_once(api):
         # Never before a second after the request before the last one.
         await asyncio.sleep(1.1)
         assert not follower.reflector.absent
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert follower.changes == [frozenset(["prod/a"])]
         assert follower.states == [(None, True, True), (None, False, True)]
         assert api.verbs()[-2:] == ["list", "watch"]

@@ -76,7 +76,7 @@ async def test_an_outage_of_an_hour_costs_few_requests_and_then_all_is_right(api
         api.down = None
         # One that hangs does so to its end, and then comes the longest wait.
         await asyncio.sleep(31 + (fault.seconds if isinstance(fault, Hang) else 0))
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         await asyncio.sleep(31)
         assert follower.reflector.error is None
 
@@ -94,7 +94,7 @@ async def test_an_outage_at_the_start_costs_few_requests_and_then_all_is_right(a
         assert not follower.reflector.synced.is_set()
         api.down = None
         await asyncio.sleep(61)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert follower.reflector.error is None
 
 
@@ -147,7 +147,7 @@ async def test_a_stream_that_brings_news_and_breaks_is_reopened_soon_but_not_in_
             await asyncio.sleep(60)
             assert most_within_a_second(breaking.times()) <= 2
             assert len(breaking.calls) > 60
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
             assert breaking.verbs().count("list") == 1
     assert logs == []
 
@@ -166,7 +166,7 @@ async def test_a_stream_that_brings_news_and_ends_is_no_fault(api):
             await asyncio.sleep(0.01)
             api.send(END)
             await asyncio.sleep(1.1)
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
         assert failures == []
         assert api.verbs().count("watch") == 11
 
@@ -202,7 +202,7 @@ async def test_a_poisoned_version_is_left_behind_by_a_list(api):
         await asyncio.sleep(120)
         assert poisoned.verbs().count("list") == 2
         assert poisoned.verbs().count("watch") == RELIST_AFTER + 1
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         await asyncio.sleep(20)
         assert follower.reflector.error is None
 
@@ -221,7 +221,7 @@ async def test_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over(ap
         assert api.verbs()[before:] == ["watch", "list", "watch"]
         refused, listed, _ = api.times()[before:]
         assert listed - refused < 0.1
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
 
 
 @virtual
@@ -236,10 +236,10 @@ async def test_a_server_set_back_in_time_is_listed_anew(api):
         api.objects = {"prod/thing-1": api.objects["prod/thing-1"]}
         api.send(END)
         await asyncio.sleep(120)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         api.put("new", value=5)
         await asyncio.sleep(1)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -385,7 +385,7 @@ async def test_a_listener_of_states_that_raises_does_not_end_the_mirror(api):
             follower.reflector._on_state = raise_error
             api.put("a", value=1)
             await asyncio.sleep(1)
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
     assert "state handler failed" in [line["event"] for line in logs]
 
 

@@ -39,8 +39,8 @@ async def relist(api):
 async def test_a_list_is_taken_page_by_page_and_told_at_once(api):
     fill(api, 25)
     async with follow(api, page_size=10) as follower:
-        assert follower.objects == follower.expected
-        assert follower.changes == [frozenset(follower.expected)]
+        assert follower.objects == follower.server_state
+        assert follower.changes == [frozenset(follower.server_state)]
         assert api.verbs() == ["list", "list", "list", "watch"]
         assert [call.options["limit"] for call in api.calls[:3]] == [10, 10, 10]
         assert api.calls[-1].options["resource_version"] == str(api.version)
@@ -85,7 +85,7 @@ async def test_changes_between_two_pages_are_watched_from_the_first_pages_versio
     async with follow(Changing(), page_size=10) as follower:
         assert api.calls[-1].options["resource_version"] == before
         follower.api = api
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
 
 
 @virtual
@@ -93,7 +93,7 @@ async def test_a_continue_token_that_expires_starts_the_list_again(api):
     fill(api, 25)
     api.faults.extend([None, GoneError("token too old", status=410, reason="Expired")])
     async with follow(api, page_size=10) as follower:
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         tokens = [bool(call.options["continue_token"]) for call in api.calls]
         assert tokens == [False, True, False, True, True]
         assert follower.states == [(None, False, True)]
@@ -113,7 +113,7 @@ async def test_a_page_fault_restarts_the_list_and_shows_nothing_of_the_first_try
     fill(api, 25)
     api.faults.extend([None, None, ServerError("no", status=500)])
     async with follow(api, page_size=10) as follower:
-        assert follower.changes == [frozenset(follower.expected)]
+        assert follower.changes == [frozenset(follower.server_state)]
         assert follower.states[-1] == (None, False, True)
 
 
@@ -131,7 +131,7 @@ async def test_objects_deleted_while_disconnected_are_found_by_the_next_list(api
         api.compact()
         api.down = None
         await asyncio.sleep(60)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         changed = {"prod/thing-1", "prod/thing-3", "prod/thing-2", "prod/new"}
         assert follower.changes[1:] == [frozenset(changed)]
 
@@ -318,7 +318,7 @@ async def test_a_listener_that_raises_does_not_end_the_mirror(api):
         async with follow(api, on_change=raise_error) as follower:
             fill(api, 2)
             await asyncio.sleep(1)
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
     assert [line["event"] for line in logs] == ["change handler failed"]
 
 

@@ -38,7 +38,7 @@ async def test_what_is_added_changed_and_deleted_is_followed(api):
         ):
             change()
             await asyncio.sleep(0.01)
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
         keys = ["prod/a", "prod/a", "other/a", "prod/a"]
         assert follower.changes == [frozenset([key]) for key in keys]
 
@@ -79,7 +79,7 @@ async def test_what_came_before_the_end_of_a_stream_is_told(api):
         api.send(UnreachableError("cut off"))
         api.faults.append(None)
         await asyncio.sleep(0.01)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert follower.changes == [frozenset(["prod/a"])]
 
 
@@ -93,7 +93,7 @@ async def test_after_an_end_the_watch_goes_on_from_the_last_event(api):
         await asyncio.sleep(0)
         api.put("b")
         await asyncio.sleep(0.1)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert api.verbs() == ["list", "watch", "watch"]
         assert api.calls[-1].options["resource_version"] == "101"
 
@@ -145,7 +145,7 @@ async def test_a_version_too_old_leads_to_a_list_and_a_watch_from_there(api, in_
             api.put("newer", value=5)
             api.compact()
         await asyncio.sleep(5)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert api.verbs()[-2:] == ["list", "watch"]
         assert api.calls[-1].options["resource_version"] == str(api.version)
         watched = [call.options["resource_version"] for call in api.calls if call.verb == "watch"]
@@ -215,7 +215,7 @@ async def test_an_object_that_becomes_unreadable_is_taken_away_until_it_is_mende
             assert [line["key"] for line in logs] == ["prod/a"]
             api.put("a", value=2)
             await asyncio.sleep(0.1)
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
             assert follower.changes[1:] == [frozenset(["prod/a"])] * 2
             api.put("a", value="bad")
             await asyncio.sleep(0.1)
@@ -225,7 +225,7 @@ async def test_an_object_that_becomes_unreadable_is_taken_away_until_it_is_mende
             assert len(logs) == 3
             api.remove("a")
             await asyncio.sleep(0.1)
-            assert follower.objects == follower.expected
+            assert follower.objects == follower.server_state
             # What could not be read counts all the same: a reconnect does not ask for it again.
             await asyncio.sleep(60)
             api.send(END)
@@ -239,7 +239,7 @@ async def test_an_event_without_metadata_is_passed_over(api):
         api.send(event("ADDED", {"kind": "Thing"}))
         api.put("a", value=1)
         await asyncio.sleep(0.1)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
 
 
 @virtual
@@ -278,7 +278,7 @@ async def test_a_stopped_mirror_goes_on_where_it_was(api):
         task = asyncio.create_task(follower.reflector.run())
         api.put("b", value=2)
         await asyncio.sleep(0.5)
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert api.verbs() == ["list", "watch", "watch"]
         task.cancel()
         await asyncio.wait([task])

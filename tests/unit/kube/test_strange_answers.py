@@ -76,7 +76,7 @@ async def test_pages_shrink_until_they_fit():
         api.put(f"n-{number}", value=number)
     api.faults += [TooLargeError("an answer of more than 1 bytes", status=200)] * 2
     async with follow(api, page_size=500) as follower:
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         assert [call.options["limit"] for call in api.calls[:4]] == [500, 62, 7, 7]
 
 
@@ -99,7 +99,7 @@ async def test_pages_shrink_within_a_list_and_what_came_is_kept():
         api.put(f"n-{number}", value=number)
     api.faults += [None, TooLargeError("an answer of more than 1 bytes", status=200)]
     async with follow(api, page_size=16) as follower:
-        assert follower.objects == follower.expected
+        assert follower.objects == follower.server_state
         listed = [call.options for call in api.calls if call.verb == "list"]
         assert [query["limit"] for query in listed[:4]] == [16, 16, 2, 2]
         assert [bool(query["continue_token"]) for query in listed[:3]] == [False, True, True]

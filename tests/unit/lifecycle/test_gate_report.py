@@ -23,7 +23,7 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadSpec,
 )
-from helpers.gated import GATE, REMOVED, keptn, owned, pod
+from helpers.gated import GATE, REMOVED, keptn, owner_ref, pod
 from helpers.lifecycle_objects import waiter_version
 from helpers.phased import app_version
 
@@ -85,7 +85,7 @@ CASES = {
         in_checks(**PASSED, deployment_status="Progressing", uid="rs-9"),
         None,
     ),
-    "orphaned": (pod(owners=[owned("Job", "j", "j")]), GOES, None),
+    "orphaned": (pod(owners=[owner_ref("Job", "j", "j")]), GOES, None),
     "waits-for-version": (pod(), None, None),
     "app-failed": (pod(), version(), app(status="Failed", pre_deployment_status="Failed")),
     "waits-for-app": (pod(), version(), app()),

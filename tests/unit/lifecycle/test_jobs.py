@@ -28,7 +28,7 @@ from helpers.tasks import (
     container_of,
     definition,
     environment,
-    expanded,
+    expand_variables,
     job,
     read,
     task,
@@ -449,7 +449,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s28_text_reaches_the_container_as_it_was_written(text):
     variables = {"KEPTN_CONTEXT": "leaked", "SECURE_DATA": "leaked", "HOME": "leaked"}
-    assert expanded(literal(text), variables) == text
+    assert expand_variables(literal(text), variables) == text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -464,7 +464,7 @@ def test_s28_what_strangers_wrote_is_only_ever_a_value(text):
     context = {**WORKLOAD_CONTEXT, "appName": text, "metadata": {text: text}}
     body = job(hostile, context=context)
     values = {
-        variable["name"]: expanded(variable["value"], {"DATA": "x"})
+        variable["name"]: expand_variables(variable["value"], {"DATA": "x"})
         for variable in environment(body)
     }
     assert json.loads(values["DATA"]) == {text: text}
@@ -474,4 +474,4 @@ def test_s28_what_strangers_wrote_is_only_ever_a_value(text):
     # Nothing runs by a command line of ours.
     assert container_of(body).keys() & {"command", "args"} == set()
     own = environment(job(container(), context=context))[-1]
-    assert json.loads(expanded(own["value"], {"DATA": "x"})) == context
+    assert json.loads(expand_variables(own["value"], {"DATA": "x"})) == context

@@ -11,7 +11,7 @@ from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.wait_cycles import wait_cycles
 from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.wait_targets import Target
-from helpers.gated import GATE, owned
+from helpers.gated import GATE, owner_ref
 
 
 class Services:
@@ -55,9 +55,9 @@ def test_pods_that_wait_for_each_other_are_a_cycle_and_who_waits_for_them_is_not
 
 
 def test_a_cycle_goes_through_workloads_labels_and_services():
-    cart = pod("cart-1", "service/mail", owned("StatefulSet", "cart", "u-1"), app="cart")
+    cart = pod("cart-1", "service/mail", owner_ref("StatefulSet", "cart", "u-1"), app="cart")
     mail = pod("mail-1", "statefulset/till", app="mail", tier="back")
-    till = pod("till-0", "pod/app=cart", owned("StatefulSet", "till", "u-2"), app="till")
+    till = pod("till-0", "pod/app=cart", owner_ref("StatefulSet", "till", "u-2"), app="till")
     cycles = find_cycles(cart, mail, till, mail={"app": "mail", "tier": "back"})
     text = "statefulset/cart -> pod/mail-1 -> statefulset/till -> statefulset/cart"
     assert cycles["statefulset", "cart"] == f"a cycle of waits: {text}"

@@ -13,7 +13,7 @@ from harbourmaster.placement.decision import record
 from harbourmaster.placement.decisions import MoveLimits, decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.rules import Rules
-from helpers.placing import NOW, ago, application, cluster, seen
+from helpers.placing import NOW, ago, application, cluster, start_pass
 
 AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
 BETTER = {"m": 0.1, "n": 0.9}
@@ -21,7 +21,7 @@ RULES = Rules()
 
 
 def status_after(app, *clusters, now=NOW, rules=None, **values):
-    view = seen(*clusters, now=now, rules=rules, **values)
+    view = start_pass(*clusters, now=now, rules=rules, **values)
     return settle(app, decide(app, view), view.rules, lambda decision: record(decision, view))
 
 
@@ -307,7 +307,7 @@ def test_the_first_period_is_a_whole_one(scheduled):
 
 
 def test_a_failed_application_that_must_wait_to_move_is_looked_at_again():
-    view = seen(cluster("a", spec={"unschedulable": True}), cluster("b"))
+    view = start_pass(cluster("a", spec={"unschedulable": True}), cluster("b"))
     view.rules = Rules(forced_moves_total=1)
     move_limits = MoveLimits(view.rules, NOW + timedelta(seconds=15))
     apps = [application(name, on="a", status={"phase": "Failed"}) for name in ("one", "other")]

@@ -22,13 +22,13 @@ from helpers.placing import (
     cloud,
     cloud_for,
     cluster,
-    made,
-    matched,
+    make_object,
+    matching_targets,
     project,
     project_for,
     reason,
     refs,
-    seen,
+    start_pass,
 )
 
 
@@ -37,12 +37,14 @@ def wanted_cluster(labels=None, metrics=None, *, status=None, backoff=None, **me
     spec = {"constraints": {"cloud": {"labels": labels, "metrics": metrics}}}
     if backoff is not None:
         spec["backoff"] = backoff
-    return made("Cluster", "wanted", spec=spec, status=status or {}, **metadata)
+    return make_object("Cluster", "wanted", spec=spec, status=status or {}, **metadata)
 
 
 def magnum(labels=None, weights=None, *, status=None, own=None, **metadata):
     spec = {"constraints": {"project": {"labels": labels}}, "metrics": refs(weights or {})}
-    return made("MagnumCluster", "m", spec=spec, status=status or {}, labels=own or {}, **metadata)
+    return make_object(
+        "MagnumCluster", "m", spec=spec, status=status or {}, labels=own or {}, **metadata
+    )
 
 
 def test_k1_only_a_cluster_without_a_kubeconfig_gets_a_cloud():
@@ -53,7 +55,7 @@ def test_k1_only_a_cluster_without_a_kubeconfig_gets_a_cloud():
         wanted_cluster(status={"state": "Failed"}),
         wanted_cluster(status={"scheduledTo": {"kind": "Cloud", "name": "before"}}),
         wanted_cluster(deletionTimestamp=ago(1)),
-        made("Cluster", "named", spec={"cloudRef": {"kind": "Cloud", "name": "other"}}),
+        make_object("Cluster", "named", spec={"cloudRef": {"kind": "Cloud", "name": "other"}}),
     ):
         decision = cloud_for(target, there)
         assert (decision.outcome, decision.target) == ("Waiting", None)
@@ -80,7 +82,7 @@ def test_clouds_of_other_namespaces_do_not_count():
 
 
 def after(unplaced, *clouds, now=NOW, **values):
-    view = seen(*clouds, now=now, **values)
+    view = start_pass(*clouds, now=now, **values)
     decision = decide_cluster(unplaced, view)
     status = settled_cluster(unplaced, decision, lambda made: record(made, view))
     return msgspec.structs.replace(unplaced, status=status)
@@ -129,7 +131,7 @@ def test_k6_a_cloud_that_is_measured_comes_first():
     clouds = (cloud("f", {"m": 1}), cloud("n"), cloud("g", {"n": 1}))
     decision = cloud_for(wanted_cluster(), *clouds, m="no answer", n=0.1)
     assert decision.chosen == ["g"]
-    assert matched(decision) == ["f", "g", "n"]
+    assert matching_targets(decision) == ["f", "g", "n"]
 
 
 def test_k7_a_metric_constraint_needs_a_value():
@@ -167,7 +169,7 @@ def test_k10_a_magnum_cluster_inherits_from_its_project():
 
 
 def magnum_after(magnum_cluster, *projects):
-    view = seen(*projects)
+    view = start_pass(*projects)
     decision = decide_magnum_cluster(magnum_cluster, view)
     return settled_magnum_cluster(
         magnum_cluster, decision, view.snapshot.projects, lambda made: record(made, view)

@@ -15,11 +15,11 @@ from helpers.placing import (
     application,
     cloud,
     cluster,
-    decided,
-    made,
+    decide_on,
+    make_object,
     metric,
     reason,
-    seen,
+    start_pass,
 )
 
 LOAD = 'load{cluster="$(cluster.name)"}'
@@ -30,7 +30,7 @@ AB = (cluster("a", {"load": 1}), cluster("b", {"load": 1}))
 
 def provider(kind, name="prom", **static):
     spec = {"type": kind, **({"static": {"metrics": static}} if kind == "static" else {})}
-    return made("GlobalMetricsProvider", name, spec=spec)
+    return make_object("GlobalMetricsProvider", name, spec=spec)
 
 
 def query(text, *, kind="prometheus", by_label="", name="one.x", **labels):
@@ -103,29 +103,29 @@ def test_names_of_other_providers_are_no_language(kind):
 
 
 def test_each_cluster_is_ranked_by_its_own_value():
-    decision = decided(application(), *AB, BY, load={"a": 0.2, "b": 0.9})
+    decision = decide_on(application(), *AB, BY, load={"a": 0.2, "b": 0.9})
     assert decision.scores == {"a": 0.2, "b": 0.9}
     assert decision.chosen == ["b"]
 
 
 def test_constraints_compare_the_value_of_each_cluster():
-    decision = decided(application(metrics=["load < 0.5"]), *AB, BY, load={"a": 0.2, "b": 0.9})
+    decision = decide_on(application(metrics=["load < 0.5"]), *AB, BY, load={"a": 0.2, "b": 0.9})
     assert decision.chosen == ["a"]
     assert reason(decision, "b").endswith("the value is 0.9")
 
 
 def test_a_cluster_without_a_value_is_no_candidate_and_others_are():
-    decision = decided(application(), *AB, BY, load={"a": "no series", "b": 0.1})
+    decision = decide_on(application(), *AB, BY, load={"a": "no series", "b": 0.1})
     assert reason(decision, "a") == "UnreachableMetricsProvider: no series"
     assert decision.chosen == ["b"]
-    missing = decided(application(), *AB, BY, provider("prometheus"), load={"b": 0.1})
+    missing = decide_on(application(), *AB, BY, provider("prometheus"), load={"b": 0.1})
     assert reason(missing, "a").endswith("there is no value of 'load' yet")
 
 
 def test_one_cluster_without_a_label_is_no_fault_of_others():
     labelled = metric("load", query='l{z="$(cluster.labels.zone)"}')
     clusters = (cluster("a", {"load": 1}), cluster("b", {"load": 1}, labels={"zone": "z"}))
-    decision = decided(application(), *clusters, labelled, load={"a": 0.9, "b": 0.1})
+    decision = decide_on(application(), *clusters, labelled, load={"a": 0.9, "b": 0.1})
     assert "no valid $(cluster.labels.zone)" in reason(decision, "a")
     assert decision.chosen == ["b"]
 
@@ -133,14 +133,14 @@ def test_one_cluster_without_a_label_is_no_fault_of_others():
 def test_static_values_have_names_of_clusters():
     static = provider("static", "fixed", **{"load-a": 0.3, "load-b": 0.6})
     named = metric("load", provider="fixed", query="load-$(cluster.name)")
-    decision = decided(application(), *AB, cluster("c", {"load": 1}), named, static)
+    decision = decide_on(application(), *AB, cluster("c", {"load": 1}), named, static)
     assert decision.scores == {"a": 0.3, "b": 0.6}
     assert reason(decision, "c") == "InvalidMetric: 'fixed' has no value 'load-c'"
 
 
 def test_a_namespaced_metric_has_the_value_of_each_cluster():
     clusters = (cluster("a", {"/load": 1}), cluster("b", {"/load": 1}))
-    decision = decided(
+    decision = decide_on(
         application(), *clusters, metric("/load", query=LOAD), load={"a": 0.8, "b": 0}
     )
     assert decision.scores == {"a": 0.8, "b": 0}
@@ -149,7 +149,7 @@ def test_a_namespaced_metric_has_the_value_of_each_cluster():
 def test_an_inherited_metric_is_that_of_the_inheriting_cluster():
     spec = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": True}
     clusters = (cluster("a", spec=spec), cluster("b", spec=spec))
-    decision = decided(
+    decision = decide_on(
         application(), *clusters, cloud("os", {"load": 1}), BY, load={"a": 0.1, "b": 1}
     )
     assert decision.scores == {"a": 0.1, "b": 1}
@@ -160,14 +160,14 @@ def test_an_inherited_label_counts_as_for_constraints():
     named = metric("load", provider="fixed", query="load-$(cluster.labels.region)")
     spec = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritLabels": True}
     region = cloud("os", labels={"region": "north"})
-    decision = decided(application(), cluster("a", {"load": 1}, spec=spec), region, named, static)
+    decision = decide_on(application(), cluster("a", {"load": 1}, spec=spec), region, named, static)
     assert decision.scores == {"a": 0.3}
 
 
 @pytest.mark.parametrize("source", [BY, metric("load", query=LOAD)], ids=["label", "query"])
 def test_clouds_have_no_metric_of_clusters(source):
     wanted = cluster("wanted", status={}, spec={"kubeconfigSecretRef": None})
-    view = seen(cloud("os", {"load": 1}), cloud("plain"), source, load={"os": 1})
+    view = start_pass(cloud("os", {"load": 1}), cloud("plain"), source, load={"os": 1})
     decision = decide_cluster(wanted, view)
     # They are compared as those without metrics are, so that their clusters can inherit them.
     assert set(decision.chosen) == {"os", "plain"}
@@ -180,7 +180,7 @@ def test_clouds_have_no_metric_of_clusters(source):
 
 
 def test_the_record_has_the_value_of_each_and_says_whose_would_have_mattered():
-    view = seen(*AB, BY, load={"a": 0.6, "b": 0.4})
+    view = start_pass(*AB, BY, load={"a": 0.6, "b": 0.4})
     decision_record = record(decide(application(), view), view)
     values = {
         candidate.cluster: candidate.terms[0].value for candidate in decision_record.candidates
@@ -194,6 +194,6 @@ def test_the_record_has_the_value_of_each_and_says_whose_would_have_mattered():
 
 def test_clusters_of_the_same_name_in_other_namespaces_have_values_of_their_own():
     namesake = cluster("a", {"load": 1}, namespace="other")
-    view = seen(*AB, namesake, BY, load={"a": 0.6, "b": 0.4})
+    view = start_pass(*AB, namesake, BY, load={"a": 0.6, "b": 0.4})
     assert view.clusters(NAMESPACE)[0].measured.weighted == 0.6
     assert view.clusters("other")[0].measured.fault

@@ -15,7 +15,7 @@ from harbourmaster.placement.confirmation import (
 from harbourmaster.placement.decision import record
 from harbourmaster.placement.decisions import MoveLimits
 from harbourmaster.placement.rules import Rules
-from helpers.placing import AB, NOW, ago, application, cluster, seen
+from helpers.placing import AB, NOW, ago, application, cluster, start_pass
 
 SINCE = ago(60)
 OLD = {"creationTimestamp": ago(61)}
@@ -33,12 +33,14 @@ def imported_application(on="a", confirmed=None, **options):
 
 
 def decide_unconfirmed(app, *objects, since="", move_limits=None, rules=None, **values):
-    return decide_confirmed(app, seen(*objects, rules=rules, **values), move_limits, since=since)
+    return decide_confirmed(
+        app, start_pass(*objects, rules=rules, **values), move_limits, since=since
+    )
 
 
 def after(app, decision):
     """Return the status that follows from a decision."""
-    pass_ = seen(*AB)
+    pass_ = start_pass(*AB)
     return settle(app, decision, pass_.rules, lambda decision: record(decision, pass_))
 
 
@@ -94,7 +96,7 @@ def test_one_that_waits_is_decided_on_for_show_only():
     assert waits(app)
     again = decide_unconfirmed(app, *AB, m=0.2, n=0.8, since=SINCE)
     assert after(app, again) is app.status
-    assert next_time(app, seen().rules, NOW) is None
+    assert next_time(app, start_pass().rules, NOW) is None
 
 
 def test_one_that_waits_and_fits_nowhere_says_so_without_values():

@@ -18,14 +18,14 @@ from helpers.placing import (
     cloud,
     cluster,
     conditions,
-    decided,
+    decide_on,
     decided_all,
-    made,
-    matched,
+    is_refused,
+    make_object,
+    matching_targets,
     metric,
     reason,
     refs,
-    refused,
     world,
 )
 
@@ -34,30 +34,30 @@ from helpers.placing import (
 
 @pytest.mark.parametrize("text", ["location is not DE", "location not in (DE)"])
 def test_c1_c2_a_cluster_without_the_label_never_matches(text):
-    assert refused(application(labels=[text]), cluster("a"))
-    assert not refused(application(labels=[text]), cluster("a", labels={"location": "SK"}))
+    assert is_refused(application(labels=[text]), cluster("a"))
+    assert not is_refused(application(labels=[text]), cluster("a", labels={"location": "SK"}))
 
 
 @pytest.mark.parametrize("value", [None, []])
 def test_c3_c4_no_constraints_are_no_restriction(value):
     app = application(labels=value, metrics=value, resources=value)
-    assert decided(app, cluster("a")).chosen == ["a"]
+    assert decide_on(app, cluster("a")).chosen == ["a"]
 
 
 def test_c3_c4_constraints_may_be_missing_at_each_level():
     for spec in ({}, {"constraints": None}, {"constraints": {"cluster": None}}):
-        assert decided(made("Application", "app", spec=spec), cluster("a")).chosen == ["a"]
+        assert decide_on(make_object("Application", "app", spec=spec), cluster("a")).chosen == ["a"]
 
 
 def test_c5_all_constraints_must_hold():
     app = application(labels=["a is b", "c is d"])
     labels = {"a": "b", "c": "x"}
-    assert refused(app, cluster("one", labels=labels))
-    assert decided(app, cluster("one", labels={**labels, "c": "d"})).chosen == ["one"]
+    assert is_refused(app, cluster("one", labels=labels))
+    assert decide_on(app, cluster("one", labels={**labels, "c": "d"})).chosen == ["one"]
 
 
 def test_c6_a_keyword_may_be_a_value():
-    decision = decided(
+    decision = decide_on(
         application(labels=["location is not"]), cluster("a", labels={"location": "not"})
     )
     assert decision.chosen == ["a"]
@@ -66,7 +66,7 @@ def test_c6_a_keyword_may_be_a_value():
 def test_c7_a_list_with_commas_at_its_end():
     app = application(labels=["location in (DE, SK,,)"])
     clusters = [cluster(name, labels={"location": name}) for name in ("DE", "SK", "FR")]
-    assert matched(decided(app, *clusters)) == ["DE", "SK"]
+    assert matching_targets(decide_on(app, *clusters)) == ["DE", "SK"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_c7_a_list_with_commas_at_its_end():
     ids=["c8", "c9", "c14", "custom resource"],
 )
 def test_an_invalid_constraint_is_a_decision_not_an_exception(field, text):
-    decision = decided(application(**{field: [text]}), cluster("a"))
+    decision = decide_on(application(**{field: [text]}), cluster("a"))
     assert decision.outcome == "InvalidConstraint"
     assert decision.error.startswith("InvalidConstraint: spec.constraints.cluster.")
     assert "[0]: " in decision.error
@@ -89,12 +89,12 @@ def test_an_invalid_constraint_is_a_decision_not_an_exception(field, text):
 
 def test_c15_a_metric_that_the_cluster_lacks_is_not_unequal():
     app = application(metrics=["other != 5"])
-    assert refused(app, cluster("a", {"load": 1}), load=0.5, other=0.5)
+    assert is_refused(app, cluster("a", {"load": 1}), load=0.5, other=0.5)
 
 
 def test_c18_a_cluster_without_metrics_fails_a_metric_constraint_alone():
     app = application(metrics=["load > 0.4"])
-    decision = decided(app, cluster("plain"), cluster("good", {"load": 1}), load=0.5)
+    decision = decide_on(app, cluster("plain"), cluster("good", {"load": 1}), load=0.5)
     assert decision.chosen == ["good"]
     assert reason(decision, "plain") == (
         "metric constraint 'load greater than 0.4': the metric is missing"
@@ -103,30 +103,30 @@ def test_c18_a_cluster_without_metrics_fails_a_metric_constraint_alone():
 
 def test_c19_labels_come_before_metrics():
     app = application(labels=["a is b"], metrics=["load > 5"])
-    decision = decided(app, cluster("plain"))
+    decision = decide_on(app, cluster("plain"))
     assert decision.outcome == "NoSuitableTarget"
     assert reason(decision, "plain").startswith("label constraint 'a is b'")
 
 
 def test_c20_custom_resources_are_compared_whole():
     app = application(resources=["a.b"])
-    assert refused(app, cluster("one", spec={"customResources": ["a.b.c"]}))
-    assert decided(app, cluster("one", spec={"customResources": ["a.b"]})).chosen == ["one"]
+    assert is_refused(app, cluster("one", spec={"customResources": ["a.b.c"]}))
+    assert decide_on(app, cluster("one", spec={"customResources": ["a.b"]})).chosen == ["one"]
 
 
 def test_custom_resources_are_declared_or_discovered():
     app = application(resources=["shirts.example.com"])
     status = {**ONLINE, "customResources": ["shirts.example.com"]}
-    assert decided(app, cluster("one", status=status)).chosen == ["one"]
-    assert refused(app, cluster("one", status=status, spec={"discoverCustomResources": False}))
+    assert decide_on(app, cluster("one", status=status)).chosen == ["one"]
+    assert is_refused(app, cluster("one", status=status, spec={"discoverCustomResources": False}))
 
 
 # Candidates
 
 
 def test_m1_only_clusters_of_the_same_namespace_count():
-    assert refused(application(), cluster("a", namespace="other"))
-    assert decided(application(), cluster("a", namespace="other")).error == (
+    assert is_refused(application(), cluster("a", namespace="other"))
+    assert decide_on(application(), cluster("a", namespace="other")).error == (
         "NoSuitableTarget: there is no cluster"
     )
 
@@ -150,16 +150,16 @@ def test_m1_only_clusters_of_the_same_namespace_count():
     ],
 )
 def test_m2_a_cluster_that_is_not_ready_gets_nothing(unready):
-    decision = decided(application(), unready, cluster("y"))
+    decision = decide_on(application(), unready, cluster("y"))
     assert decision.chosen == ["y"]
     assert reason(decision, "x")
-    assert refused(application(), unready)
+    assert is_refused(application(), unready)
 
 
 @pytest.mark.parametrize("state", [{}, {"state": "Online"}, {"state": "FailingMetrics"}])
 def test_a_cluster_whose_conditions_are_good_is_ready(state):
     ready = cluster("x", status={**state, "conditions": conditions()})
-    assert decided(application(), ready).chosen == ["x"]
+    assert decide_on(application(), ready).chosen == ["x"]
 
 
 # Inheritance
@@ -171,7 +171,7 @@ def test_labels_of_the_cloud_win():
     spec = {"cloudRef": CLOUD, "inheritLabels": True}
     there = cloud("os", labels={"a": "cloud", "b": "cloud"})
     app = application(labels=["a is cloud", "b is cloud", "c is own"])
-    decision = decided(app, cluster("x", spec=spec, labels={"a": "own", "c": "own"}), there)
+    decision = decide_on(app, cluster("x", spec=spec, labels={"a": "own", "c": "own"}), there)
     assert decision.chosen == ["x"]
 
 
@@ -186,14 +186,14 @@ def test_a_cluster_inherits_what_its_constraints_name(kind):
     weights = {"cost": 1, "green": 1}
     there = cloud("os", weights, kind=kind, labels={"location": "DE", "other": "x"})
     app = application(labels=["location is DE"], metrics=["cost > 0.5"])
-    decision = decided(app, inheriting, there, cost=0.9, green=0.1)
+    decision = decide_on(app, inheriting, there, cost=0.9, green=0.1)
     assert decision.scores == {"x": 0.9}
-    assert refused(application(labels=["other is x"]), inheriting, there, cost=0.9, green=0.1)
+    assert is_refused(application(labels=["other is x"]), inheriting, there, cost=0.9, green=0.1)
 
 
 def test_a_missing_cloud_gives_nothing():
     spec = {"cloudRef": CLOUD, "inheritMetrics": True, "inheritLabels": True}
-    assert decided(application(), cluster("x", spec=spec)).chosen == ["x"]
+    assert decide_on(application(), cluster("x", spec=spec)).chosen == ["x"]
 
 
 # Stickiness and ties
@@ -211,7 +211,7 @@ def test_s6_equal_clusters_share_the_applications():
 def test_s6_the_draw_is_the_same_each_time_and_another_by_its_seed():
     clusters = [cluster(name) for name in "abc"]
     draws = {
-        seed: {decided(application(), *clusters, rules={"seed": seed}).target.name for _ in "12"}
+        seed: {decide_on(application(), *clusters, rules={"seed": seed}).target.name for _ in "12"}
         for seed in map(str, range(30))
     }
     assert all(len(draw) == 1 for draw in draws.values())
@@ -221,7 +221,7 @@ def test_s6_the_draw_is_the_same_each_time_and_another_by_its_seed():
 def test_s7_a_cluster_of_another_namespace_or_uid_is_another_one():
     for reference in ({"name": "a", "namespace": "other"}, {"name": "a", "uid": "before"}):
         app = application(status={"scheduledTo": reference, "scheduledTime": ago(3600)})
-        decision = decided(app, *AB, m=0.5, n=0.5)
+        decision = decide_on(app, *AB, m=0.5, n=0.5)
         assert decision.scores == {"a": 0.5, "b": 0.5}
         assert list(decision.chosen) == ["a", "b"]
 
@@ -238,7 +238,7 @@ def test_s7_a_cluster_of_another_namespace_or_uid_is_another_one():
     ids=["r17 deleted", "r15 waits"],
 )
 def test_some_are_not_decided_about(app, text):
-    decision = decided(app, *AB, m=0.1, n=0.9)
+    decision = decide_on(app, *AB, m=0.1, n=0.9)
     assert decision.outcome == "Waiting"
     assert decision.error.startswith(text)
     assert decision.target is None
@@ -253,7 +253,7 @@ def test_a_world_is_not_changed_by_decisions():
 
 
 def test_a_weight_that_stickiness_undoes_is_left_as_it_is():
-    decision = decided(
+    decision = decide_on(
         application(on="a"), cluster("a", {"m": -0.1}), cluster("b", {"n": 1}), m=0.5, n=0
     )
     assert decision.scores == {"a": 0.5, "b": 0}
@@ -261,12 +261,13 @@ def test_a_weight_that_stickiness_undoes_is_left_as_it_is():
 
 def test_a_cluster_without_a_kubeconfig_says_so():
     for status in ({}, {"state": "Pending"}):
-        decision = decided(
+        decision = decide_on(
             application(), cluster("x", status=status, spec={"kubeconfigSecretRef": None})
         )
         assert reason(decision, "x") == "it has no kubeconfig yet"
     assert (
-        reason(decided(application(), cluster("x", status={})), "x") == "it is Pending, not Online"
+        reason(decide_on(application(), cluster("x", status={})), "x")
+        == "it is Pending, not Online"
     )
 
 
@@ -275,7 +276,7 @@ def test_the_most_frequent_reasons_come_first():
     clusters = [
         cluster(f"c{number}", status={"state": state}) for number, state in enumerate(states)
     ]
-    decision = decided(application(), *clusters)
+    decision = decide_on(application(), *clusters)
     assert decision.error.startswith(
         "NoSuitableTarget: no suitable cluster among 5: 2 times it is Offline, not Online; 1 times "
     )
@@ -283,14 +284,14 @@ def test_the_most_frequent_reasons_come_first():
 
 
 def test_reasons_say_what_was_found():
-    decision = decided(application(metrics=["m > 0.5"]), cluster("x", {"m": 1}), m=0.25)
+    decision = decide_on(application(metrics=["m > 0.5"]), cluster("x", {"m": 1}), m=0.25)
     text = "metric constraint 'm greater than 0.5': the value is 0.25"
     assert reason(decision, "x") == text
     bare = [{"type": "Reachable", "status": "False"}]
-    decision = decided(application(), cluster("x", status={"conditions": bare}))
+    decision = decide_on(application(), cluster("x", status={"conditions": bare}))
     assert reason(decision, "x") == "it is not reachable"
     told = [{**bare[0], "reason": "NoAnswer", "message": "timed out"}]
-    decision = decided(application(), cluster("x", status={"conditions": told}))
+    decision = decide_on(application(), cluster("x", status={"conditions": told}))
     assert reason(decision, "x") == "it is not reachable: timed out"
 
 
@@ -302,4 +303,4 @@ def test_of_two_metrics_of_one_name_a_constraint_means_the_own_one():
     readings = {("", "m"): 0.2, ("ns", "m"): 0.8}
     for text, matches in (("m > 0.5", ["x"]), ("m < 0.5", [])):
         view = Pass(snapshot_of(objects, readings), NOW)
-        assert matched(decide(application(metrics=[text]), view)) == matches
+        assert matching_targets(decide(application(metrics=[text]), view)) == matches

@@ -15,10 +15,10 @@ from helpers.placing import (
     ago,
     application,
     cluster,
-    decided,
+    decide_on,
     decided_all,
     reason,
-    seen,
+    start_pass,
 )
 
 # Moves
@@ -26,7 +26,7 @@ from helpers.placing import (
 
 @pytest.mark.parametrize(("seconds", "on"), [(59, "a"), (60, "b"), (61, "b")])
 def test_r1_r2_an_application_moves_to_a_better_cluster_after_the_hold_off(seconds, on):
-    decision = decided(application(on="a", scheduled=seconds), *AB, m=0.1, n=0.9)
+    decision = decide_on(application(on="a", scheduled=seconds), *AB, m=0.1, n=0.9)
     assert list(decision.chosen) == [on]
     if on == "a":
         assert decision.scores == {}
@@ -54,18 +54,18 @@ NODE_NOT_READY = {
 
 @pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
 def test_an_unreachable_cluster_keeps_its_applications(status):
-    decision = decided(application(on="a"), cluster("a", status=status), cluster("b"))
+    decision = decide_on(application(on="a"), cluster("a", status=status), cluster("b"))
     assert decision.stays
     assert decision.outcome == "Stayed"
     assert decision.reason.startswith("'a' is excluded (it is ")
     assert decision.reason.endswith("; it stays there (placement.onUnreachable: Stay)")
-    assert decided(application(), cluster("a", status=status), cluster("b")).chosen == ["b"]
+    assert decide_on(application(), cluster("a", status=status), cluster("b")).chosen == ["b"]
 
 
 @pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
 def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
     clusters = (cluster("a", status=status), cluster("b"))
-    decision = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
+    decision = decide_on(application(on="a", scheduled=5), *clusters, rules=MOVE)
     assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["b"], False)
     assert decision.cause == "NoAnswer"
     assert decision.reason.startswith("'a' is excluded (it is ")
@@ -84,8 +84,8 @@ def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
 )
 def test_only_silence_is_a_failover_whatever_the_setting(rules, status):
     clusters = (cluster("a", status=status), cluster("b"))
-    assert decided(application(on="a"), *clusters, rules=rules).stays
-    assert decided(application(), *clusters, rules=rules).chosen == ["b"]
+    assert decide_on(application(on="a"), *clusters, rules=rules).stays
+    assert decide_on(application(), *clusters, rules=rules).chosen == ["b"]
 
 
 @pytest.mark.parametrize("rules", [{}, MOVE])
@@ -96,7 +96,7 @@ def test_only_silence_is_a_failover_whatever_the_setting(rules, status):
 def test_people_can_send_applications_away_from_an_unreachable_cluster(rules, change):
     app = application(on="a", labels=["x is y"])
     silent = cluster("a", **{"status": NO_ANSWER, "labels": {"x": "y"}, **change})
-    decision = decided(app, silent, cluster("b", labels={"x": "y"}), rules=rules)
+    decision = decide_on(app, silent, cluster("b", labels={"x": "y"}), rules=rules)
     assert (decision.outcome, decision.chosen) == ("Moved", ["b"])
 
 
@@ -104,27 +104,29 @@ def test_people_can_send_applications_away_from_an_unreachable_cluster(rules, ch
 @pytest.mark.parametrize("status", [{"state": "NotReady"}, {"state": "Unhealthy"}, NODE_NOT_READY])
 def test_nodes_that_are_not_ready_stop_new_placements_only(rules, status):
     sick = cluster("a", {"m": 1}, status=status)
-    decision = decided(application(on="a"), sick, cluster("b", {"n": 1}), rules=rules, m=0.5, n=0.5)
+    decision = decide_on(
+        application(on="a"), sick, cluster("b", {"n": 1}), rules=rules, m=0.5, n=0.5
+    )
     assert decision.stays
     assert decision.scores == pytest.approx({"a": 0.6 / 1.1, "b": 0.5})
-    alone = decided(application(on="a"), sick, rules=rules, m=0.5)
+    alone = decide_on(application(on="a"), sick, rules=rules, m=0.5)
     assert (alone.outcome, alone.stays) == ("Stayed", True)
-    new = decided(application(), sick, cluster("b", {"n": 1}), rules=rules, m=0.9, n=0.1)
+    new = decide_on(application(), sick, cluster("b", {"n": 1}), rules=rules, m=0.9, n=0.1)
     assert new.chosen == ["b"]
     assert reason(new, "a").startswith("it")
 
 
 def test_unready_nodes_do_not_prevent_moves():
     sick = cluster("a", {"m": 1}, status=NODE_NOT_READY)
-    better = decided(application(on="a"), sick, cluster("b", {"n": 1}), m=0.1, n=0.9)
+    better = decide_on(application(on="a"), sick, cluster("b", {"n": 1}), m=0.1, n=0.9)
     assert (better.outcome, better.chosen, better.is_elective) == ("Moved", ["b"], True)
     assert better.cause == "BetterScore"
     limited = application(on="a", metrics=["n > 0.5"])
-    decision = decided(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
+    decision = decide_on(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
     assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["b"], False)
     assert decision.cause == "Unsuitable"
-    assert decided(application(on="gone"), cluster("b")).cause == "ClusterDeleted"
-    assert decided(application(), cluster("b")).cause == ""
+    assert decide_on(application(on="gone"), cluster("b")).cause == "ClusterDeleted"
+    assert decide_on(application(), cluster("b")).cause == ""
 
 
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
@@ -143,7 +145,7 @@ def recreating(app):
 @pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
 def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
     app = application(on="a", manifests=[manifest])
-    better = decided(app, *AB, m=0.1, n=0.9)
+    better = decide_on(app, *AB, m=0.1, n=0.9)
     assert (better.outcome, better.stays) == ("Stayed", True)
     assert better.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
     kind = manifest["kind"]
@@ -152,22 +154,22 @@ def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
         "it, set spec.migrationVolumes to Recreate"
     )
     limited = application(on="a", manifests=[manifest], metrics=["n > 0.5"])
-    assert decided(limited, *AB, m=0.1, n=0.9).stays
+    assert decide_on(limited, *AB, m=0.1, n=0.9).stays
     lost = {"on_metrics_loss": "Move"}
-    assert decided(app, *AB, rules=lost, m="no answer", n=0.9).stays
+    assert decide_on(app, *AB, rules=lost, m="no answer", n=0.9).stays
     silent = (cluster("a", status=NO_ANSWER), cluster("b"))
-    assert decided(app, *silent, rules=MOVE).stays
+    assert decide_on(app, *silent, rules=MOVE).stays
 
 
 @pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
 def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manifest):
     allowed = recreating(application(on="a", manifests=[manifest]))
-    assert decided(allowed, *AB, m=0.1, n=0.9).chosen == ["b"]
+    assert decide_on(allowed, *AB, m=0.1, n=0.9).chosen == ["b"]
     silent = (cluster("a", status=NO_ANSWER), cluster("b"))
-    assert decided(allowed, *silent, rules=MOVE).chosen == ["b"]
+    assert decide_on(allowed, *silent, rules=MOVE).chosen == ["b"]
     wanted = application(on="a", manifests=[manifest], labels=["x is y"])
-    assert decided(wanted, cluster("a"), cluster("b", labels={"x": "y"})).chosen == ["b"]
-    assert decided(application(manifests=[manifest]), *AB, m=0.1, n=0.9).chosen == ["b"]
+    assert decide_on(wanted, cluster("a"), cluster("b", labels={"x": "y"})).chosen == ["b"]
+    assert decide_on(application(manifests=[manifest]), *AB, m=0.1, n=0.9).chosen == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -185,58 +187,58 @@ def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manif
 )
 def test_manifests_without_volumes_may_move(manifest):
     app = application(on="a", manifests=[manifest])
-    assert decided(app, *AB, m=0.1, n=0.9).chosen == ["b"]
+    assert decide_on(app, *AB, m=0.1, n=0.9).chosen == ["b"]
 
 
 def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():
     app = application(on="a", scheduled=5, labels=["x is y"], generation=2)
-    decision = decided(app, cluster("a"), cluster("b", labels={"x": "y"}))
+    decision = decide_on(app, cluster("a"), cluster("b", labels={"x": "y"}))
     assert decision.chosen == ["b"]
 
 
 def test_a_deleted_cluster_is_left_at_once():
-    decision = decided(application(on="gone", scheduled=5), cluster("b"))
+    decision = decide_on(application(on="gone", scheduled=5), cluster("b"))
     assert decision.chosen == ["b"]
     assert decision.reason.startswith("'gone' is excluded (it no longer exists)")
 
 
 def test_r9_an_application_that_may_not_move_stays():
-    decision = decided(application(on="a", migration=False), *AB, m=0.1, n=0.9)
+    decision = decide_on(application(on="a", migration=False), *AB, m=0.1, n=0.9)
     assert decision.stays
     assert list(decision.chosen) == ["a"]
 
 
 def test_r10_an_application_that_may_not_move_is_placed():
-    assert decided(application(migration=False), *AB, m=0.1, n=0.9).chosen == ["b"]
+    assert decide_on(application(migration=False), *AB, m=0.1, n=0.9).chosen == ["b"]
 
 
 @pytest.mark.parametrize("clusters", [[], [cluster("a", status={"state": "Offline"})]])
 def test_r12_an_application_that_may_not_move_stays_on_a_missing_cluster(clusters):
-    decision = decided(application(on="a", migration=False), *clusters, cluster("b"))
+    decision = decide_on(application(on="a", migration=False), *clusters, cluster("b"))
     assert decision.stays
     assert list(decision.chosen) == ["a"]
 
 
 def test_r13_after_a_failed_move_the_application_stays_for_a_while():
     app = application(on="a", status={"suspendedUntil": ago(-100)})
-    assert decided(app, *AB, m=0.1, n=0.9).stays
+    assert decide_on(app, *AB, m=0.1, n=0.9).stays
     later = NOW + timedelta(seconds=100)
-    assert decided(app, *AB, now=later, m=0.1, n=0.9).chosen == ["b"]
+    assert decide_on(app, *AB, now=later, m=0.1, n=0.9).chosen == ["b"]
 
 
 @pytest.mark.parametrize(("rule", "on"), [(True, "a"), (False, "b")])
 def test_the_hold_off_may_leave_out_changed_applications(rule, on):
     app = application(on="a", scheduled=5, generation=2)
-    decision = decided(app, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9)
+    decision = decide_on(app, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9)
     assert list(decision.chosen) == [on]
     same = application(on="a", scheduled=5)
-    assert decided(same, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9).stays
+    assert decide_on(same, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9).stays
 
 
 @pytest.mark.parametrize("time", ["", "nonsense", ago(-86400)])
 def test_an_invalid_time_of_the_last_move_is_ignored(time):
     app = application(on="a", status={"scheduledTime": time})
-    assert decided(app, *AB, m=0.1, n=0.9).chosen == ["b"]
+    assert decide_on(app, *AB, m=0.1, n=0.9).chosen == ["b"]
 
 
 def test_r21_one_bad_application_is_the_only_one():
@@ -290,13 +292,13 @@ def test_a_tie_of_full_and_open_clusters_goes_to_the_open_ones():
 )
 def test_an_application_moves_only_so_often_in_an_hour(moves, limit, outcome):
     app = application(on="a", status={"recentMoves": [ago(move) for move in moves]})
-    decision = decided(app, *AB, rules={"moves_per_application": limit}, m=0.1, n=0.9)
+    decision = decide_on(app, *AB, rules={"moves_per_application": limit}, m=0.1, n=0.9)
     assert decision.outcome == outcome
 
 
 def test_an_application_that_has_moved_too_often_still_leaves_what_is_gone():
     app = application(on="gone", status={"recentMoves": [ago(10)] * 5})
-    assert decided(app, *AB, rules={"moves_per_application": 1}, m=0.1, n=0.9).outcome == "Moved"
+    assert decide_on(app, *AB, rules={"moves_per_application": 1}, m=0.1, n=0.9).outcome == "Moved"
 
 
 # Patience
@@ -310,7 +312,9 @@ def silent_since(seconds, reason):
 def test_a_silent_cluster_is_left_only_after_a_while(seconds, moves):
     conditions = [silent_since(seconds, "NoAnswer")]
     silent = cluster("a", status={"state": "Offline", "conditions": conditions})
-    decision = decided(application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"})
+    decision = decide_on(
+        application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"}
+    )
     assert (decision.target is not None) is moves
     if not moves:
         assert decision.until == NOW + timedelta(seconds=1)
@@ -321,7 +325,7 @@ def test_a_silent_cluster_is_left_only_after_a_while(seconds, moves):
 
 def test_a_cluster_that_is_silent_since_nobody_knows_when_is_kept():
     silent = cluster("a", status=NO_ANSWER)
-    assert decided(
+    assert decide_on(
         application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"}
     ).stays
 
@@ -329,7 +333,7 @@ def test_a_cluster_that_is_silent_since_nobody_knows_when_is_kept():
 def test_only_silence_counts_as_silence():
     conditions = [silent_since(86400, "InvalidCredentials")]
     denied = cluster("a", status={"state": "Offline", "conditions": conditions})
-    assert decided(application(on="a"), denied, cluster("b"), rules=MOVE).stays
+    assert decide_on(application(on="a"), denied, cluster("b"), rules=MOVE).stays
 
 
 GONE = cluster("a", spec={"unschedulable": True})
@@ -357,7 +361,7 @@ def test_the_limit_of_one_cluster_does_not_hold_others_and_zero_is_none():
 
 
 def test_one_that_is_decided_on_again_is_made_to_leave_once():
-    view = seen(GONE, cluster("b"), rules={"forced_moves_per_cluster": 1})
+    view = start_pass(GONE, cluster("b"), rules={"forced_moves_per_cluster": 1})
     move_limits = MoveLimits(view.rules, NOW + timedelta(seconds=15))
     first, second = (application(name, on="a") for name in ("one", "other"))
     assert decide(first, view, move_limits).target

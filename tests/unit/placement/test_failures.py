@@ -12,7 +12,16 @@ from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decision import record
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.rules import Rules
-from helpers.placing import NOW, ago, application, cluster, decided, matched, reason, seen
+from helpers.placing import (
+    NOW,
+    ago,
+    application,
+    cluster,
+    decide_on,
+    matching_targets,
+    reason,
+    start_pass,
+)
 
 CLUSTERS = (cluster("a", {"m": 1}), cluster("b", {"n": 1}), cluster("c", {"k": 1}))
 VALUES = {"m": 0.9, "n": 0.5, "k": 0.1}
@@ -48,15 +57,15 @@ def with_observed_conditions(app):
 
 def after(app, *clusters, now=NOW, rules=None, **values):
     """Return the application with its next status."""
-    view = seen(*clusters, now=now, rules=rules, **values)
+    view = start_pass(*clusters, now=now, rules=rules, **values)
     status = settle(app, decide(app, view), view.rules, lambda decision: record(decision, view))
     return replace(app, status=status)
 
 
 def test_an_application_that_is_not_ready_in_time_goes_to_the_next_best_cluster():
-    early = decided(waiting(scheduled=599), *CLUSTERS, **VALUES)
+    early = decide_on(waiting(scheduled=599), *CLUSTERS, **VALUES)
     assert (early.outcome, early.until) == ("Stayed", NOW + timedelta(seconds=1))
-    decision = decided(waiting(), *CLUSTERS, **VALUES)
+    decision = decide_on(waiting(), *CLUSTERS, **VALUES)
     assert (decision.outcome, decision.chosen, decision.is_elective) == ("Moved", ["b"], False)
     assert decision.cause == "Failed"
     why = f"the application failed there: not ready after 600 seconds: {FULL}"
@@ -66,7 +75,7 @@ def test_an_application_that_is_not_ready_in_time_goes_to_the_next_best_cluster(
 
 def test_it_is_looked_at_again_when_it_fails_in_time():
     app = waiting(scheduled=590)
-    decision = decided(app, *CLUSTERS, **VALUES)
+    decision = decide_on(app, *CLUSTERS, **VALUES)
     assert next_time(app, Rules(), NOW, decision.until) == NOW + timedelta(seconds=10)
     assert next_time(app, Rules(), NOW) == NOW + timedelta(seconds=10)
     early = waiting(scheduled=15)
@@ -76,24 +85,24 @@ def test_it_is_looked_at_again_when_it_fails_in_time():
 
 @pytest.mark.parametrize("word", REFUSED)
 def test_a_cluster_that_refuses_objects_is_left_after_a_moment(word):
-    assert decided(refused_application(word, since=29), *CLUSTERS, **VALUES).stays
-    decision = decided(refused_application(word), *CLUSTERS, **VALUES)
+    assert decide_on(refused_application(word, since=29), *CLUSTERS, **VALUES).stays
+    decision = decide_on(refused_application(word), *CLUSTERS, **VALUES)
     assert decision.chosen == ["b"]
     assert reason(decision, "a") == "the application failed there: no"
 
 
 def test_a_refusal_counts_from_the_time_at_which_it_was_placed():
-    assert decided(
+    assert decide_on(
         refused_application("NotFound", since=500, scheduled=29), *CLUSTERS, **VALUES
     ).stays
-    assert decided(
+    assert decide_on(
         refused_application("NotFound", since=500, scheduled=30), *CLUSTERS, **VALUES
     ).target
 
 
 @pytest.mark.parametrize("word", ["ApplyFailed", "Deploying", "Migrating", "CheckFailed"])
 def test_what_may_pass_is_no_refusal(word):
-    assert decided(refused_application(word, scheduled=500), *CLUSTERS, **VALUES).stays
+    assert decide_on(refused_application(word, scheduled=500), *CLUSTERS, **VALUES).stays
 
 
 @pytest.mark.parametrize(
@@ -122,25 +131,25 @@ def test_what_may_pass_is_no_refusal(word):
     ],
 )
 def test_some_do_not_fail(app):
-    assert decided(app, *CLUSTERS, **VALUES).stays
+    assert decide_on(app, *CLUSTERS, **VALUES).stays
 
 
 def test_nothing_fails_where_that_is_set_or_the_cluster_does_not_answer():
-    assert decided(waiting(), *CLUSTERS, rules={"on_failure": "Stay"}, **VALUES).stays
+    assert decide_on(waiting(), *CLUSTERS, rules={"on_failure": "Stay"}, **VALUES).stays
     silent = [{"type": "Reachable", "status": "False", "reason": "NoAnswer"}]
     lost = cluster("a", status={"state": "Offline", "conditions": silent})
-    assert decided(waiting(), lost, cluster("b")).stays
+    assert decide_on(waiting(), lost, cluster("b")).stays
     move = {"on_unreachable": "Move", "offline_after_seconds": 0}
-    left = decided(waiting(), lost, cluster("b"), rules=move)
+    left = decide_on(waiting(), lost, cluster("b"), rules=move)
     assert (left.cause, left.failed) == ("NoAnswer", None)
     back = [{"type": "Reachable", "status": "True", "lastTransitionTime": ago(599)}]
     returned = cluster("a", status={"state": "Online", "conditions": back})
-    assert decided(waiting(), returned, cluster("b")).stays
+    assert decide_on(waiting(), returned, cluster("b")).stays
 
 
 def test_volumes_keep_a_failed_application():
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
-    decision = decided(waiting(manifests=[claim]), *CLUSTERS, **VALUES)
+    decision = decide_on(waiting(manifests=[claim]), *CLUSTERS, **VALUES)
     assert decision.stays
     assert "but a move would lose the volumes of its PersistentVolumeClaim" in decision.reason
 
@@ -163,18 +172,20 @@ def test_it_tries_each_cluster_once_and_stays_on_the_last():
 def test_a_cluster_is_not_blamed_for_the_refusal_of_the_one_before():
     moved = after(refused_application("Forbidden"), *CLUSTERS, **VALUES)
     later = NOW + timedelta(seconds=700)
-    assert decided(moved, *CLUSTERS, now=later, **VALUES).stays
-    assert decided(with_observed_conditions(moved), *CLUSTERS, now=later, **VALUES).chosen == ["c"]
+    assert decide_on(moved, *CLUSTERS, now=later, **VALUES).stays
+    assert decide_on(with_observed_conditions(moved), *CLUSTERS, now=later, **VALUES).chosen == [
+        "c"
+    ]
 
 
 def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
     app = after(waiting(), *CLUSTERS, **VALUES)
     later = NOW + timedelta(seconds=60)
-    assert decided(app, *CLUSTERS, now=later, **VALUES).stays
+    assert decide_on(app, *CLUSTERS, now=later, **VALUES).stays
     changed = cluster("a", {"m": 1}, generation=2)
-    assert decided(app, changed, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
+    assert decide_on(app, changed, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
     anew = cluster("a", {"m": 1}, uid="other")
-    assert decided(app, anew, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
+    assert decide_on(app, anew, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
     metadata = replace(app.metadata, generation=2)
     update = replace(app, metadata=metadata)
     moved = after(update, *CLUSTERS, now=later, **VALUES)
@@ -185,7 +196,9 @@ def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
 def test_the_kinds_that_were_missing_are_recorded():
     shirt = {"apiVersion": "example.com/v1", "kind": "Shirt"}
     without = cluster("a", status={"state": "Online", "servedKinds": ["example.com/v1/Boat"]})
-    decision = decided(refused_application("UnknownKind", manifests=[shirt]), without, cluster("b"))
+    decision = decide_on(
+        refused_application("UnknownKind", manifests=[shirt]), without, cluster("b")
+    )
     assert decision.failed.revision == "1, example.com/v1/Shirt"
 
 
@@ -200,17 +213,17 @@ def test_a_change_of_the_application_has_its_time_to_get_ready():
     status = replace(app.status, conditions=tuple(seen_now))
     app = replace(app, status=status)
     soon = now + timedelta(seconds=599)
-    assert decided(app, *only, now=soon, **VALUES).stays
-    assert decided(app, *only, now=now + timedelta(seconds=600), **VALUES).chosen == ["c"]
+    assert decide_on(app, *only, now=soon, **VALUES).stays
+    assert decide_on(app, *only, now=now + timedelta(seconds=600), **VALUES).chosen == ["c"]
 
 
 def test_a_failed_cluster_that_is_full_is_not_chosen_by_others_moves():
     status = {"failedClusters": [{"name": "b", "uid": "uid-b", "generation": 1, "revision": "1"}]}
     app = application(on="c", status=status)
-    decision = decided(app, *CLUSTERS[1:], **VALUES)
+    decision = decide_on(app, *CLUSTERS[1:], **VALUES)
     assert decision.stays
     assert reason(decision, "b").startswith("the application failed there")
-    assert matched(decision) == ["c"]
+    assert matching_targets(decision) == ["c"]
 
 
 def test_a_cluster_to_which_it_returns_has_not_failed_any_more():
@@ -229,7 +242,7 @@ def test_what_was_written_before_this_term_is_looked_at_anew_before_anything_mov
     lost = cluster("a", status={"state": "Offline", "conditions": [silent]})
 
     def stays(app, *clusters, begun):
-        view = seen(*clusters, rules={"on_unreachable": "Move"}, **VALUES)
+        view = start_pass(*clusters, rules={"on_unreachable": "Move"}, **VALUES)
         view.begun = NOW - timedelta(seconds=begun)
         return decide(app, view).stays
 

@@ -7,7 +7,7 @@ import pytest
 
 from harbourmaster.placement.constraints import KindConstraint, needed_kinds
 from harbourmaster.placement.model import Manifest
-from helpers.placing import ONLINE, application, cluster, decided, reason, refused
+from helpers.placing import ONLINE, application, cluster, decide_on, is_refused, reason
 
 SHIRT = {"apiVersion": "example.com/v1", "kind": "Shirt", "metadata": {"name": "blue"}}
 DEFINITION = {
@@ -61,32 +61,32 @@ def test_a_kind_is_served_or_may_be(served, holds):
 
 def test_an_application_goes_where_its_kinds_are_served():
     clusters = (serving("a", "example.com/v1/Boat"), serving("b", "example.com/v1/Shirt"))
-    decision = decided(application(manifests=[SHIRT]), *clusters)
+    decision = decide_on(application(manifests=[SHIRT]), *clusters)
     assert decision.chosen == ["b"]
     assert reason(decision, "a") == "the cluster does not serve kind Shirt in example.com/v1"
-    assert refused(application(manifests=[SHIRT]), clusters[0])
-    assert decided(application(manifests=[DEFINITION, SHIRT]), clusters[0]).chosen == ["a"]
+    assert is_refused(application(manifests=[SHIRT]), clusters[0])
+    assert decide_on(application(manifests=[DEFINITION, SHIRT]), clusters[0]).chosen == ["a"]
 
 
 def test_nothing_is_concluded_about_clusters_whose_kinds_are_not_known():
-    assert decided(application(manifests=[SHIRT]), cluster("a")).chosen == ["a"]
+    assert decide_on(application(manifests=[SHIRT]), cluster("a")).chosen == ["a"]
     hidden = serving("a", "example.com/v1/Boat", spec={"discoverCustomResources": False})
-    assert decided(application(manifests=[SHIRT]), hidden).chosen == ["a"]
+    assert decide_on(application(manifests=[SHIRT]), hidden).chosen == ["a"]
 
 
 def test_a_cluster_that_loses_a_kind_keeps_what_it_was_told_to_deploy():
     clusters = (serving("a", "example.com/v1/Boat"), serving("b", "example.com/v1/Shirt"))
-    assert decided(application(on="a", manifests=[SHIRT]), *clusters).stays
-    changed = decided(application(on="a", manifests=[SHIRT], generation=2), *clusters)
+    assert decide_on(application(on="a", manifests=[SHIRT]), *clusters).stays
+    changed = decide_on(application(on="a", manifests=[SHIRT], generation=2), *clusters)
     assert (changed.outcome, changed.chosen) == ("Moved", ["b"])
-    assert refused(application(on="a", manifests=[SHIRT], generation=2), clusters[0])
+    assert is_refused(application(on="a", manifests=[SHIRT], generation=2), clusters[0])
 
 
 def test_a_failure_lasts_until_a_missing_kind_is_served():
     failed = {"name": "a", "uid": "uid-a", "generation": 1, "revision": "1, example.com/v1/Shirt"}
     app = application(manifests=[SHIRT], status={"failedClusters": [failed]})
-    assert decided(app, serving("a", "example.com/v1/Shirt")).chosen == ["a"]
+    assert decide_on(app, serving("a", "example.com/v1/Shirt")).chosen == ["a"]
     same = application(manifests=[SHIRT], status={"failedClusters": [{**failed, "revision": "1"}]})
-    assert refused(same, serving("a", "example.com/v1/Shirt"))
+    assert is_refused(same, serving("a", "example.com/v1/Shirt"))
     # What the application itself brings and takes along does not count.
-    assert refused(same, serving("a", "example.com/v1/Shirt", "example.com/v1/Boat"))
+    assert is_refused(same, serving("a", "example.com/v1/Shirt", "example.com/v1/Boat"))

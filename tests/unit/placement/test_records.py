@@ -5,13 +5,13 @@ import pytest
 
 from harbourmaster.placement.decision import LONGEST_TEXT, MOST_CANDIDATES, MOST_TERMS, record
 from harbourmaster.placement.decisions import decide
-from helpers.placing import ago, application, cluster, metric, seen
+from helpers.placing import ago, application, cluster, metric, start_pass
 
 AB = (cluster("a", {"m": 2}), cluster("b", {"n": 1}))
 
 
 def make_record(app, *clusters, rules=None, **values):
-    view = seen(*clusters, rules=rules, **values)
+    view = start_pass(*clusters, rules=rules, **values)
     return record(decide(app, view), view)
 
 

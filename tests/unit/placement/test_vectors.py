@@ -9,8 +9,8 @@ from helpers.placing import (
     cloud,
     cloud_for,
     cluster,
-    decided,
-    matched,
+    decide_on,
+    matching_targets,
     metric,
     reason,
 )
@@ -62,7 +62,7 @@ VECTORS = {
 )
 def test_vector(targets, values, on, scores, winners):
     clusters = (cluster(name, weights) for name, weights in targets.items())
-    decision = decided(application(on=on), *clusters, **values)
+    decision = decide_on(application(on=on), *clusters, **values)
     assert decision.scores == pytest.approx(scores, abs=1e-9)
     assert sorted(decision.chosen) == winners.split()
     assert decision.stays is (on == winners)
@@ -76,7 +76,7 @@ def test_vector(targets, values, on, scores, winners):
 )
 def test_vector_with_another_stickiness(stickiness, values, score):
     clusters = (cluster(name, weights) for name, weights in AB.items())
-    decision = decided(application(on="a"), *clusters, rules={"stickiness": stickiness}, **values)
+    decision = decide_on(application(on="a"), *clusters, rules={"stickiness": stickiness}, **values)
     assert decision.scores == pytest.approx({"a": score, "b": values["n"]})
     assert decision.chosen == ("a",)
     assert decision.stays
@@ -93,7 +93,7 @@ def test_vector_with_another_stickiness(stickiness, values, score):
     ids=["v23", "v24", "v25-top", "v25-bottom"],
 )
 def test_vector_with_other_bounds(weights, low, high, value, score):
-    decision = decided(
+    decision = decide_on(
         application(),
         cluster("n", weights),
         cluster("plain"),
@@ -105,7 +105,7 @@ def test_vector_with_other_bounds(weights, low, high, value, score):
 
 
 def test_vector_v25():
-    decision = decided(
+    decision = decide_on(
         application(),
         *(cluster("n", {"e": 1}), cluster("n2", {"f": 1})),
         *(metric("e"), metric("f", high=5)),
@@ -126,7 +126,7 @@ INHERITING = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": Tru
     ids=["v26", "v27-s8"],
 )
 def test_vector_of_inherited_metrics(weights, score):
-    decision = decided(
+    decision = decide_on(
         application(),
         cluster("i", weights, spec=INHERITING),
         cloud("os", {"cost": 2}),
@@ -139,7 +139,7 @@ def test_vector_of_inherited_metrics(weights, score):
 
 def test_vector_v28():
     clusters = (cluster("n", {"cost": -1}), cluster("p", {"green": 1}))
-    decision = decided(application(), *clusters, cost=0.9, green=0.1)
+    decision = decide_on(application(), *clusters, cost=0.9, green=0.1)
     assert decision.scores == pytest.approx({"n": 0.9, "p": 0.1})
     assert decision.chosen == ["n"]
 
@@ -147,9 +147,9 @@ def test_vector_v28():
 @pytest.mark.parametrize(("value", "scores"), [(2, {"n": 0.4}), (4, {})], ids=["m9-two", "m9-four"])
 def test_vector_v29(value, scores):
     limited = metric("m", high=5, allowed=[1, 2, 3])
-    decision = decided(application(), cluster("n", {"m": 1}), limited, m=value)
+    decision = decide_on(application(), cluster("n", {"m": 1}), limited, m=value)
     assert decision.scores == pytest.approx(scores)
-    assert matched(decision) == list(scores)
+    assert matching_targets(decision) == list(scores)
     if not scores:
         fault = "the value 4 of 'm' is not one of the allowed values"
         assert reason(decision, "n") == f"InvalidMetric: {fault}"
@@ -178,12 +178,12 @@ def test_vector_v30_k8():
 def test_c16_c17_what_a_metric_constraint_compares(weight, value, matches):
     results = {}
     for text in matches:
-        answer = decided(
+        answer = decide_on(
             application(metrics=[f"load {text}"]),
             cluster("c", {"load": weight}),
             metric("load", high=10),
             rules={"constraint_value": value},
             load=5,
         )
-        results[text] = matched(answer) == ["c"]
+        results[text] = matching_targets(answer) == ["c"]
     assert results == matches

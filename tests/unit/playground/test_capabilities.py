@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from harbourmaster.playground.capabilities import SCHEDULER, overlay, scheduler_configuration
-from helpers.manifests import kustomize, parsed
+from helpers.manifests import kustomize, parse
 
 
 def test_only_the_overlay_of_a_scheduler_has_one(tmp_path):
@@ -11,7 +11,7 @@ def test_only_the_overlay_of_a_scheduler_has_one(tmp_path):
             for text in kustomize(folder).split("\n---\n")
             # Definitions take a second to parse.
             if "\nkind: Service\n" in text
-            for obj in parsed(text)
+            for obj in parse(text)
         ]
         for folder in (
             overlay(tmp_path / "gates", ["dashboard"]),

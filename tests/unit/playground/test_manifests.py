@@ -7,12 +7,12 @@ import pytest
 
 from harbourmaster.playground import manifests
 from harbourmaster.playground.errors import PlaygroundError
-from helpers.manifests import DEPLOY, rendered
+from helpers.manifests import DEPLOY, render
 
 
 def kustomize_default(*arguments):
     assert arguments == ("kustomize", str(manifests.DEFAULT))
-    return CompletedProcess(arguments, 0, rendered("default"))
+    return CompletedProcess(arguments, 0, render("default"))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from harbourmaster.playground.capabilities import COMPONENTS, overlay
 from harbourmaster.playground.demo import NAMESPACE, SAMPLES
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.tour import APPLICATION, MEMBERS, Tour
-from helpers.manifests import kustomize, of_kind, parsed, settings_of
+from helpers.manifests import kustomize, of_kind, parse, settings_of
 
 FERRY = list(yaml.safe_load_all((SAMPLES / "demo" / "ferry.yaml").read_text()))
 
@@ -64,7 +64,7 @@ def pod(name, version):
 
 
 def test_the_overlay_turns_on_what_is_shown(tmp_path):
-    manifests = list(parsed(kustomize(overlay(tmp_path / "overlay"))))
+    manifests = list(parse(kustomize(overlay(tmp_path / "overlay"))))
     (controller,) = [
         deployment
         for deployment in of_kind(manifests, "Deployment")

@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from helpers.objects import cluster_policy, required, workload
-from helpers.policies import apart, expressions, merged, near, node_terms, one_of, preferences
+from helpers.policies import apart, expressions, merge_of, near, node_terms, one_of, preferences
 
 AT = "/spec/template/spec/affinity"
 TERM = required({"a": "1"})
@@ -17,7 +17,7 @@ SUBS = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 def merge(before, *policies):
     """Return the merge of policies into a pod; all arguments are affinities."""
     documents = [cluster_policy(f"c{i}", affinity=policy) for i, policy in enumerate(policies)]
-    return merged(workload(affinity=before), *documents)
+    return merge_of(workload(affinity=before), *documents)
 
 
 def operations(before, *policies):
@@ -35,7 +35,7 @@ def after(before, *policies):
 
 def test_pod_without_a_spec_gets_one():
     document = {"apiVersion": "v1", "kind": "Pod"}
-    result = merged(document, cluster_policy(affinity=TERM, nodeSelector={"a/b": "1"}))
+    result = merge_of(document, cluster_policy(affinity=TERM, nodeSelector={"a/b": "1"}))
     assert result.operations == [
         {"op": "add", "path": "/spec", "value": {"affinity": TERM, "nodeSelector": {"a/b": "1"}}}
     ]
@@ -44,7 +44,7 @@ def test_pod_without_a_spec_gets_one():
 @pytest.mark.parametrize("template", [{}, {"spec": None}, {"metadata": {}}])
 def test_template_without_a_spec_gets_one(template):
     document = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}}
-    result = merged(document, cluster_policy(nodeName="n1", affinity=TERM))
+    result = merge_of(document, cluster_policy(nodeName="n1", affinity=TERM))
     assert result.operations == [
         {
             "op": "add",
@@ -56,7 +56,7 @@ def test_template_without_a_spec_gets_one(template):
 
 def test_object_without_a_spec_stays_so_where_nothing_is_merged():
     document = {"apiVersion": "v1", "kind": "Pod"}
-    assert merged(document, cluster_policy()).operations == []
+    assert merge_of(document, cluster_policy()).operations == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import Policy
 from helpers.objects import cluster_policy, policy
 from helpers.oracles import satisfies
-from helpers.policies import compiled, one_of
+from helpers.policies import compile_all, one_of
 from helpers.properties import cases
 from helpers.virtual_time import lines
 
@@ -30,7 +30,7 @@ def references(matching):
 
 
 def match(documents, namespace="ns1", namespace_labels=None, pod_labels=None):
-    policies = policy_set(compiled(*documents))
+    policies = policy_set(compile_all(*documents))
     return references(policies.match(namespace, namespace_labels or {}, pod_labels or {}))
 
 
@@ -138,7 +138,7 @@ def test_undecodable_policy_matches_all_it_could_reach():
     ("document", "namespace"), [(cluster_policy("c1"), None), (policy("p1"), "ns1")]
 )
 def test_undecodable_policy_ranks_as_if_it_were_sound(document, namespace):
-    (sound,) = compiled(document)
+    (sound,) = compile_all(document)
     assert undecodable_policy(sound.reference, namespace, "spec: bad").rank == sound.rank
 
 
@@ -150,7 +150,7 @@ def test_policies_are_counted_even_those_that_match_nothing():
         policy("p2", namespace="ns2", nodeSelector={"a b": ""}),
         selecting(policy("p3"), podSelector=None),
     ]
-    policies = policy_set(compiled(*documents))
+    policies = policy_set(compile_all(*documents))
     assert (policies.cluster_size, policies.namespaced_size, policies.invalid) == (2, 3, 1)
 
 
@@ -229,7 +229,7 @@ changes = st.tuples(
 
 def one_policy(name, namespace, selector):
     document = cluster_policy(name) if namespace is None else policy(name, namespace)
-    (result,) = compiled(selecting(document, podSelector=selector))
+    (result,) = compile_all(selecting(document, podSelector=selector))
     return result
 
 
@@ -295,7 +295,7 @@ def tried(monkeypatch):
 @pytest.fixture(scope="module")
 def ten_thousand():
     """A compiled policy that tests copy many times."""
-    (compiled_policy,) = compiled(cluster_policy())
+    (compiled_policy,) = compile_all(cluster_policy())
     return compiled_policy
 
 

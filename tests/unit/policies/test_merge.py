@@ -6,7 +6,7 @@ import pytest
 
 from helpers.objects import RESOURCES, cluster_policy, required, workload
 from helpers.oracles import NODE_REQUIRED
-from helpers.policies import expressions, fields, merged, node_terms, one_of, pod_spec
+from helpers.policies import expressions, fields, merge_of, node_terms, one_of, pod_spec
 
 # Simple fields
 
@@ -24,14 +24,14 @@ from helpers.policies import expressions, fields, merged, node_terms, one_of, po
     ],
 )
 def test_node_selector_adds_the_keys_that_the_pod_lacks(before, policy, after):
-    result = merged(workload(nodeSelector=before), cluster_policy(nodeSelector=policy))
+    result = merge_of(workload(nodeSelector=before), cluster_policy(nodeSelector=policy))
     assert result.spec["nodeSelector"] == after
     assert bool(result.operations) is (after != before)
 
 
 @pytest.mark.parametrize("policy", [{}, None])
 def test_empty_node_selector_of_a_policy_adds_none(policy):
-    assert "nodeSelector" not in merged(workload(), cluster_policy(nodeSelector=policy)).spec
+    assert "nodeSelector" not in merge_of(workload(), cluster_policy(nodeSelector=policy)).spec
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_empty_node_selector_of_a_policy_adds_none(policy):
     + [({"nodeName": "x"}, policy, "x") for policy in ("n1", "", None)],
 )
 def test_node_name_is_set_where_the_pod_has_none(before, policy, after):
-    result = merged(workload(**before), cluster_policy(nodeName=policy))
+    result = merge_of(workload(**before), cluster_policy(nodeName=policy))
     assert result.spec["nodeName"] == after
 
 
@@ -55,7 +55,7 @@ def test_node_name_is_set_where_the_pod_has_none(before, policy, after):
 )
 @pytest.mark.parametrize("is_unset", [True, False])
 def test_scheduler_name_is_set_where_the_pod_has_none(before, after, is_unset):
-    result = merged(
+    result = merge_of(
         workload(**before),
         cluster_policy(schedulerName="s1"),
         treat_default_scheduler_as_unset=is_unset,
@@ -64,12 +64,14 @@ def test_scheduler_name_is_set_where_the_pod_has_none(before, after, is_unset):
 
 
 def test_default_scheduler_counts_as_unset():
-    result = merged(workload(schedulerName="default-scheduler"), cluster_policy(schedulerName="s1"))
+    result = merge_of(
+        workload(schedulerName="default-scheduler"), cluster_policy(schedulerName="s1")
+    )
     assert result.spec["schedulerName"] == "s1"
 
 
 def test_default_scheduler_counts_as_set_where_that_is_switched_off():
-    result = merged(
+    result = merge_of(
         workload(schedulerName="default-scheduler"),
         cluster_policy(schedulerName="s1"),
         treat_default_scheduler_as_unset=False,
@@ -82,8 +84,8 @@ def test_policy_that_names_the_default_scheduler_wins_over_later_ones():
         cluster_policy("c1", schedulerName="default-scheduler"),
         cluster_policy("c2", schedulerName="s2"),
     ]
-    assert merged(workload(schedulerName="default-scheduler"), *policies).operations == []
-    assert merged(workload(), *policies).spec["schedulerName"] == "default-scheduler"
+    assert merge_of(workload(schedulerName="default-scheduler"), *policies).operations == []
+    assert merge_of(workload(), *policies).spec["schedulerName"] == "default-scheduler"
 
 
 def test_first_policy_wins():
@@ -91,7 +93,7 @@ def test_first_policy_wins():
         cluster_policy("c1", nodeName="n1", schedulerName="s1", nodeSelector={"a": "1"}),
         cluster_policy("c2", nodeName="n2", schedulerName="s2", nodeSelector={"a": "2", "b": "2"}),
     ]
-    spec = merged(workload(), *policies).spec
+    spec = merge_of(workload(), *policies).spec
     assert (spec["nodeName"], spec["schedulerName"]) == ("n1", "s1")
     assert spec["nodeSelector"] == {"a": "1", "b": "2"}
 
@@ -122,7 +124,7 @@ FIVE_SECONDS = {**ETCD, "tolerationSeconds": 5}
     ],
 )
 def test_tolerations_are_appended_once(before, policy, after):
-    result = merged(workload(tolerations=before), cluster_policy(tolerations=policy))
+    result = merge_of(workload(tolerations=before), cluster_policy(tolerations=policy))
     assert result.spec["tolerations"] == after
 
 
@@ -131,7 +133,7 @@ def test_tolerations_of_several_policies_are_appended_in_order_and_once():
         cluster_policy("c1", tolerations=[ETCD]),
         cluster_policy("c2", tolerations=[EXISTS]),
     ]
-    result = merged(workload(), *policies, cluster_policy("c3", tolerations=[ETCD]))
+    result = merge_of(workload(), *policies, cluster_policy("c3", tolerations=[ETCD]))
     assert result.spec["tolerations"] == [ETCD, EXISTS]
 
 
@@ -150,7 +152,7 @@ EVERYTHING = {
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_all_five_fields_are_set_in_every_kind(kind):
     pod = workload(kind)
-    result = merged(pod, cluster_policy(**EVERYTHING))
+    result = merge_of(pod, cluster_policy(**EVERYTHING))
     assert result.spec == {**pod_spec(pod), **EVERYTHING}
 
 
@@ -176,19 +178,19 @@ def test_second_pass_changes_nothing(before, skip, as_field):
         cluster_policy("c3", affinity=required({"q": "2"}), nodeSelector={"q": "3", "c": "4"}),
     ]
     options = {"skip_conflicts": skip, "node_name_as_field": as_field}
-    once = merged(workload(**before), *policies, **options)
+    once = merge_of(workload(**before), *policies, **options)
     assert once.operations
-    assert merged(once.document, *policies, **options).operations == []
+    assert merge_of(once.document, *policies, **options).operations == []
 
 
 def test_empty_policy_changes_nothing():
     spec = {"nodeName": "", "nodeSelector": {}, "schedulerName": "", "tolerations": []}
-    result = merged(workload(), cluster_policy(**spec, affinity={"nodeAffinity": {}}))
+    result = merge_of(workload(), cluster_policy(**spec, affinity={"nodeAffinity": {}}))
     assert (result.operations, result.warnings) == ([], [])
 
 
 def test_nothing_to_merge_changes_nothing():
-    result = merged(workload())
+    result = merge_of(workload())
     assert (result.operations, result.warnings) == ([], [])
 
 
@@ -199,13 +201,13 @@ GATED = {"schedulingGates": [{"name": "example.com/gate"}]}
 
 
 def test_node_name_becomes_a_field_of_required_node_affinity():
-    result = merged(workload(**GATED), cluster_policy(nodeName="n1"), node_name_as_field=True)
+    result = merge_of(workload(**GATED), cluster_policy(nodeName="n1"), node_name_as_field=True)
     assert "nodeName" not in result.spec
     assert result.spec["affinity"] == node_terms(fields(NODE_1))["affinity"]
 
 
 def test_node_name_as_a_field_is_anded_to_the_terms_of_pod_and_policy():
-    result = merged(
+    result = merge_of(
         workload(affinity=required({"a": "1"})),
         cluster_policy(nodeName="n1", affinity=required({"b": "1"})),
         node_name_as_field=True,
@@ -216,12 +218,12 @@ def test_node_name_as_a_field_is_anded_to_the_terms_of_pod_and_policy():
 
 def test_node_name_of_the_pod_wins_over_one_as_a_field():
     pod = workload(nodeName="own")
-    assert merged(pod, cluster_policy(nodeName="n1"), node_name_as_field=True).operations == []
+    assert merge_of(pod, cluster_policy(nodeName="n1"), node_name_as_field=True).operations == []
 
 
 def test_first_node_name_as_a_field_wins():
     policies = [cluster_policy("c1", nodeName="n1"), cluster_policy("c2", nodeName="n2")]
-    result = merged(workload(), *policies, node_name_as_field=True)
+    result = merge_of(workload(), *policies, node_name_as_field=True)
     assert result.spec["affinity"] == node_terms(fields(NODE_1))["affinity"]
     assert result.warnings == []
 
@@ -229,10 +231,10 @@ def test_first_node_name_as_a_field_wins():
 def test_node_name_as_a_field_that_the_pod_excludes_is_noted():
     pod = workload(**node_terms(fields(one_of("metadata.name", "n7"))))
     policy = cluster_policy(nodeName="n1")
-    result = merged(pod, policy, node_name_as_field=True)
+    result = merge_of(pod, policy, node_name_as_field=True)
     assert result.codes == ["affinity-conflict"]
     assert result.operations
-    skipped = merged(pod, policy, node_name_as_field=True, skip_conflicts=True)
+    skipped = merge_of(pod, policy, node_name_as_field=True, skip_conflicts=True)
     assert skipped.codes == ["affinity-conflict"]
     assert skipped.operations == []
 
@@ -246,7 +248,7 @@ PLAIN = {"waiting_scheduler": "waiting"}
 @pytest.mark.parametrize("before", [{}, {"schedulerName": "default-scheduler"}])
 def test_scheduler_name_is_left_out_where_the_pod_waits_with_one(before):
     policies = [cluster_policy("c1", schedulerName="s1"), cluster_policy("c2", schedulerName="s2")]
-    result = merged(workload(**before), *policies, **KEEPS)
+    result = merge_of(workload(**before), *policies, **KEEPS)
     assert result.operations == []
     (warning,) = result.warnings
     assert warning.code == "policy-scheduler-name"
@@ -258,23 +260,23 @@ def test_scheduler_name_is_left_out_where_the_pod_waits_with_one(before):
 
 @pytest.mark.parametrize("own", ["waiting", "s3"])
 def test_nobody_is_told_of_a_scheduler_name_that_the_pod_has_kept_anyway(own):
-    result = merged(workload(schedulerName=own), cluster_policy(schedulerName="s1"), **KEEPS)
+    result = merge_of(workload(schedulerName=own), cluster_policy(schedulerName="s1"), **KEEPS)
     assert (result.operations, result.warnings) == ([], [])
 
 
 def test_the_scheduler_that_pods_wait_with_is_not_left_out_but_there_already():
-    result = merged(workload(), cluster_policy(schedulerName="waiting"), **KEEPS)
+    result = merge_of(workload(), cluster_policy(schedulerName="waiting"), **KEEPS)
     assert (result.operations, result.warnings) == ([], [])
 
 
 def test_at_a_gate_only_the_scheduler_that_pods_wait_with_is_left_out():
-    assert merged(workload(), cluster_policy(schedulerName="s1"), **PLAIN).spec[
+    assert merge_of(workload(), cluster_policy(schedulerName="s1"), **PLAIN).spec[
         "schedulerName"
     ] == ("s1")
     policies = [
         cluster_policy("c1", schedulerName="waiting"),
         cluster_policy("c2", schedulerName="s2"),
     ]
-    result = merged(workload(), *policies, **PLAIN)
+    result = merge_of(workload(), *policies, **PLAIN)
     assert result.operations == []
     assert result.codes == ["policy-scheduler-name"]

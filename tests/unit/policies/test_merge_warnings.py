@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from helpers.objects import cluster_policy, required, workload
-from helpers.policies import expressions, merged, node_terms, one_of
+from helpers.policies import expressions, merge_of, node_terms, one_of
 
 
 def test_conflict_is_noted_with_both_sides_and_merged():
-    result = merged(
+    result = merge_of(
         workload(affinity=required({"d": "other"})),
         cluster_policy(affinity=required({"d": "etcd"})),
     )
@@ -25,7 +25,7 @@ def test_conflict_is_noted_with_both_sides_and_merged():
 
 
 def test_conflict_is_noted_and_left_out_where_conflicts_are_skipped():
-    result = merged(
+    result = merge_of(
         workload(affinity=required({"d": "other"})),
         cluster_policy(affinity=required({"d": "etcd"})),
         skip_conflicts=True,
@@ -40,8 +40,8 @@ def test_conflict_is_noted_and_left_out_where_conflicts_are_skipped():
 
 def test_conflict_that_is_left_out_is_noted_again():
     policy = cluster_policy(affinity=required({"d": "etcd", "e": "1"}), nodeSelector={"a": "1"})
-    once = merged(workload(affinity=required({"d": "other"})), policy, skip_conflicts=True)
-    again = merged(once.document, policy, skip_conflicts=True)
+    once = merge_of(workload(affinity=required({"d": "other"})), policy, skip_conflicts=True)
+    again = merge_of(once.document, policy, skip_conflicts=True)
     assert once.operations
     assert (again.operations, again.warnings) == ([], once.warnings)
 
@@ -51,7 +51,7 @@ def test_node_selector_of_an_earlier_policy_conflicts_as_the_pods_own():
         cluster_policy("c1", nodeSelector={"d": "other"}),
         cluster_policy("c2", affinity=required({"d": "etcd"})),
     ]
-    (warning,) = merged(workload(), *policies).warnings
+    (warning,) = merge_of(workload(), *policies).warnings
     assert warning.code == "affinity-conflict"
     assert warning.text.startswith("ClusterPodSchedulingPolicy c2 requires d In [etcd], ")
     assert "already required is d In [other]: " in warning.text
@@ -59,7 +59,7 @@ def test_node_selector_of_an_earlier_policy_conflicts_as_the_pods_own():
 
 def test_pod_is_not_blamed_for_the_rule_of_an_earlier_policy():
     policies = [cluster_policy(f"c{i}", affinity=required({"d": f"{i}"})) for i in (1, 2)]
-    (warning,) = merged(workload(affinity=required({"e": "1"})), *policies).warnings
+    (warning,) = merge_of(workload(affinity=required({"e": "1"})), *policies).warnings
     assert warning.text == (
         "ClusterPodSchedulingPolicy c2 requires d In [2], already required is d In [1]: "
         "no node can satisfy both"
@@ -96,12 +96,12 @@ def selector_and_affinity(selector, affinity):
     ids=["of the pod", "of an earlier policy", "of the same policy"],
 )
 def test_node_selector_that_required_affinity_excludes_is_noted(before, policies, text, skip):
-    result = merged(workload(**before), *policies, skip_conflicts=skip)
+    result = merge_of(workload(**before), *policies, skip_conflicts=skip)
     (warning,) = result.warnings
     assert warning.code == "affinity-conflict"
     assert warning.text == f"ClusterPodSchedulingPolicy {text}no node can satisfy both"
     assert result.spec["nodeSelector"]["d"] == "y"
-    assert merged(result.document, *policies, skip_conflicts=skip).operations == []
+    assert merge_of(result.document, *policies, skip_conflicts=skip).operations == []
 
 
 @pytest.mark.parametrize(
@@ -114,19 +114,19 @@ def test_node_selector_that_required_affinity_excludes_is_noted(before, policies
     ids=["one term fits", "one term does not care", "the pod's own node selector"],
 )
 def test_node_selector_that_excludes_not_all_or_is_not_added_is_not_noted(before):
-    assert merged(workload(**before), cluster_policy(nodeSelector={"d": "y"})).warnings == []
+    assert merge_of(workload(**before), cluster_policy(nodeSelector={"d": "y"})).warnings == []
 
 
 def test_conflict_is_noted_again_while_it_lasts():
     policy = cluster_policy(affinity=required({"d": "etcd"}))
-    once = merged(workload(affinity=required({"d": "other"})), policy)
-    again = merged(once.document, policy)
+    once = merge_of(workload(affinity=required({"d": "other"})), policy)
+    again = merge_of(once.document, policy)
     assert (again.operations, again.warnings) == ([], once.warnings)
 
 
 def test_note_is_one_line_whatever_the_pod_holds():
     pod = workload(affinity=required({"d": "x\ny"}))
-    result = merged(pod, cluster_policy(affinity=required({"d": "etcd"})))
+    result = merge_of(pod, cluster_policy(affinity=required({"d": "etcd"})))
     assert result.warnings[0].text.isprintable()
 
 
@@ -136,7 +136,7 @@ BROKEN = cluster_policy(
 
 
 def test_broken_policy_is_skipped_with_a_note_and_the_others_apply():
-    result = merged(
+    result = merge_of(
         workload(),
         cluster_policy("c1", nodeSelector={"a": "1"}),
         BROKEN,

@@ -10,7 +10,7 @@ from helpers.policies import (
     INVALID,
     MISSING,
     cluster_policy,
-    located,
+    places,
     policy,
 )
 
@@ -39,7 +39,7 @@ METADATA_FAULTS = [
 @pytest.mark.parametrize(("metadata", "field", "kind", "value"), METADATA_FAULTS)
 def test_a_fault_of_the_metadata_denies(metadata, field, kind, value):
     errors = validate(policy({}, **metadata))
-    assert located(errors) == [(f"metadata.{field}", kind, value)]
+    assert places(errors) == [(f"metadata.{field}", kind, value)]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_fault_of_the_metadata_denies(metadata, field, kind, value):
 )
 def test_a_faulty_manager_denies(change, field, value):
     errors = validate(policy({}, managedFields=[{"operation": "Apply", **change}]))
-    assert located(errors) == [(f"metadata.managedFields[0].{field}", INVALID, value)]
+    assert places(errors) == [(f"metadata.managedFields[0].{field}", INVALID, value)]
 
 
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
@@ -80,7 +80,7 @@ OWNERS = "metadata.ownerReferences"
 )
 def test_a_faulty_owner_denies(change, path, value):
     errors = validate(policy({}, ownerReferences=[{**OWNER, **change}]))
-    assert located(errors) == [(path, INVALID, value)]
+    assert places(errors) == [(path, INVALID, value)]
 
 
 def test_two_controllers_deny():
@@ -105,7 +105,7 @@ def test_good_metadata_is_accepted():
 
 def test_a_cluster_policy_has_no_namespace():
     errors = validate(cluster_policy({}, namespace="ns"))
-    assert located(errors) == [("metadata.namespace", FORBIDDEN, None)]
+    assert places(errors) == [("metadata.namespace", FORBIDDEN, None)]
 
 
 def test_errors_of_metadata_come_in_the_order_of_the_spec():

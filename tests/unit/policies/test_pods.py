@@ -13,7 +13,7 @@ from harbourmaster.policies.merge import MergeOptions, merge
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION, is_absent
 from helpers.objects import RESOURCES, cluster_policy, required, workload
-from helpers.policies import compiled, kind_of, merged, node_terms
+from helpers.policies import compile_all, kind_of, merge_of, node_terms
 
 TEMPLATES = [kind for kind in RESOURCES if kind != "Pod"]
 
@@ -79,7 +79,7 @@ def test_labels_and_spec_are_those_of_the_pod(key):
 
 @pytest.mark.parametrize("key", KINDS, ids="/".join)
 def test_node_selector_is_added_where_the_kind_keeps_its_pod(key):
-    result = merged(document_of(key), cluster_policy(nodeSelector={"a": "b"}))
+    result = merge_of(document_of(key), cluster_policy(nodeSelector={"a": "b"}))
     assert result.operations == [
         {"op": "add", "path": f"{POINTERS[key]}/nodeSelector", "value": {"a": "b"}}
     ]
@@ -325,7 +325,7 @@ def test_wrong_type_in_an_owned_field_is_named(kind, path, value):
 @pytest.mark.parametrize("path", sorted({path for path, _ in AFFINITY if not path.endswith("]")}))
 def test_null_in_an_affinity_is_as_good_as_absent(path):
     document = workload(**nested_document(f"affinity{path}", None))
-    assert merged(document, cluster_policy(affinity=required({"a": "1"}))).operations
+    assert merge_of(document, cluster_policy(affinity=required({"a": "1"}))).operations
 
 
 UNREADABLE = [b"1e999", b"9" * 5000, b'{"\xff": 1}', b"[" * 940 + b"]" * 940]
@@ -345,7 +345,7 @@ def test_unknown_field_that_can_not_be_read_is_refused(field, value):
 def test_unknown_field_that_can_be_read_can_be_merged_and_written(field, value):
     kind = KINDS["", "v1", "Pod"]
     pod = kind.read(b'{"spec": {"%b": %b}}' % (field.encode(), FIELDS[field] % value))
-    policies = compiled(
+    policies = compile_all(
         cluster_policy(**node_terms({}), tolerations=[{"key": "a", "operator": "Exists"}])
     )
     assert msgspec.json.encode(merge(pod, kind.pointer, policies, MergeOptions()).operations)

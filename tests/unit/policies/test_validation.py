@@ -20,9 +20,9 @@ from helpers.policies import (
     cluster_policy,
     expressions,
     fields,
-    located,
     near,
     node_terms,
+    places,
     policy,
     preferences,
     requirement,
@@ -32,7 +32,7 @@ from helpers.policies import (
 
 def test_a_stored_policy_is_judged_by_its_spec_alone():
     stored = policy({"nodeName": "A_"}, name="Bad_Name")
-    assert located(validate_spec(stored)) == [("spec.nodeName", INVALID, '"A_"')]
+    assert places(validate_spec(stored)) == [("spec.nodeName", INVALID, '"A_"')]
 
 
 COMMON_FAULTS = [
@@ -59,14 +59,14 @@ SELECTORS = pytest.mark.parametrize("name", ["podSelector", "namespaceSelector"]
 @SELECTORS
 def test_a_faulty_expression_of_a_selector_denies(name, faulty, field, kind, value):
     errors = validate(cluster_policy({name: expressions(requirement(), faulty)}))
-    assert located(errors) == [(f"spec.{name}.matchExpressions[1].{field}", kind, value)]
+    assert places(errors) == [(f"spec.{name}.matchExpressions[1].{field}", kind, value)]
 
 
 @pytest.mark.parametrize(("labels", "value"), LABEL_FAULTS)
 @SELECTORS
 def test_a_faulty_label_of_a_selector_denies(name, labels, value):
     errors = validate(cluster_policy({name: {"matchLabels": labels}}))
-    assert located(errors) == [(f"spec.{name}.matchLabels", INVALID, value)]
+    assert places(errors) == [(f"spec.{name}.matchLabels", INVALID, value)]
 
 
 def test_the_namespace_selector_of_a_namespaced_policy_is_ignored():
@@ -83,7 +83,7 @@ NODE_FAULTS = [
 @pytest.mark.parametrize(("faulty", "field", "kind", "value"), NODE_FAULTS)
 def test_a_faulty_expression_of_a_node_term_denies(faulty, field, kind, value):
     errors = validate(policy(node_terms({}, expressions(requirement(), faulty))))
-    assert located(errors) == [(f"{TERMS}[1].matchExpressions[1].{field}", kind, value)]
+    assert places(errors) == [(f"{TERMS}[1].matchExpressions[1].{field}", kind, value)]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_faulty_expression_of_a_node_term_denies(faulty, field, kind, value):
 )
 def test_a_faulty_field_of_a_node_term_denies(faulty, field, kind, value):
     errors = validate(policy(node_terms(fields(faulty))))
-    assert located(errors) == [(f"{TERMS}[0].matchFields[0].{field}", kind, value)]
+    assert places(errors) == [(f"{TERMS}[0].matchFields[0].{field}", kind, value)]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_faulty_field_of_a_node_term_denies(faulty, field, kind, value):
 )
 def test_a_faulty_toleration_denies(faulty, field, kind, value):
     errors = validate(policy(tolerations({"key": "a"}, faulty)))
-    assert located(errors) == [(f"spec.tolerations[1].{field}", kind, value)]
+    assert places(errors) == [(f"spec.tolerations[1].{field}", kind, value)]
 
 
 NO_VALUES = expressions({"key": "a", "operator": "In"})
@@ -171,7 +171,7 @@ SPEC_FAULTS = [
 
 @pytest.mark.parametrize(("spec", "path", "kind", "value"), SPEC_FAULTS)
 def test_a_fault_of_the_spec_denies(spec, path, kind, value):
-    assert located(validate(policy(spec))) == [(path, kind, value)]
+    assert places(validate(policy(spec))) == [(path, kind, value)]
 
 
 ACCEPTED_SPECS = [
@@ -202,7 +202,7 @@ def test_a_spec_is_accepted(spec):
 
 def test_an_absent_topology_key_breaks_three_rules():
     path = f"{NEAR}[0].topologyKey"
-    assert located(validate(policy(near({"labelSelector": {}})))) == [
+    assert places(validate(policy(near({"labelSelector": {}})))) == [
         (path, MISSING, None),
         (path, INVALID, '""'),
         (path, INVALID, '""'),

@@ -12,7 +12,7 @@ from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.model import NodeTerm
 from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, unmet
 from helpers.fit_cases import CASES, ON_NODES, pod
-from helpers.known_nodes import known, node, taint
+from helpers.known_nodes import node, nodes_of, taint
 
 DISK, ZONE = "example.com/disk", "topology.kubernetes.io/zone"
 SSD = pod(nodeSelector={DISK: "ssd"})
@@ -33,7 +33,7 @@ def needing(*terms, **more):
 
 
 def text_of_unmet(pod_json, *nodes, **pools):
-    unmet_text = unmet(decode_pending(json.dumps(pod_json).encode()), known(*nodes, **pools))
+    unmet_text = unmet(decode_pending(json.dumps(pod_json).encode()), nodes_of(*nodes, **pools))
     return None if unmet_text is None else unmet_text[0]
 
 
@@ -199,7 +199,7 @@ def test_only_what_matters_of_a_node_makes_another_one():
     second = {**node(), "status": {"conditions": [{"type": "Ready"}]}}
     second["spec"] = {"unschedulable": True, "taints": [CORDON]}
     assert decode_known(json.dumps(first).encode()) == decode_known(json.dumps(second).encode())
-    assert len(known(node("n1"), node("n2"), node("n3", {ZONE: "a"})).kinds) == 2
+    assert len(nodes_of(node("n1"), node("n2"), node("n3", {ZONE: "a"})).kinds) == 2
 
 
 MANY = 150
@@ -266,4 +266,4 @@ def test_labels_are_not_written_into_each_term(checks, monkeypatch):
 def test_only_the_requirements_in_the_text_are_returned():
     many = [term(expression(DISK, "In", f"v{number}")) for number in range(9)]
     pending = decode_pending(json.dumps(needing(*many)).encode())
-    assert len(unmet(pending, known(node()))[1]) == 3
+    assert len(unmet(pending, nodes_of(node()))[1]) == 3

@@ -80,4 +80,4 @@ async def connect():
         return opened[-1]
 
     yield start
-    await asyncio.gather(*(connection.gone() for connection in opened))
+    await asyncio.gather(*(connection.drop() for connection in opened))

@@ -139,7 +139,7 @@ async def test_a_head_without_room_ends_its_connection(serve, connect):
     echo = Echo(limits=Limits(body_bytes=30))
     wire = await connect(await serve(echo))
     wire.send(post()[:40])
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     assert echo.limits.bytes_in_flight == 0
 
 

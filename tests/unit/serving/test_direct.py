@@ -216,7 +216,7 @@ async def test_while_draining_each_answer_is_the_last(site, wire):
     assert "connection" not in (await wire.ask(post())).headers
     site.close_connections_after_response()
     assert (await wire.ask(post())).headers["connection"] == "close"
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ async def test_a_kept_connection_is_closed_a_while_after_its_last_answer(serve, 
         assert (await wire.ask(post())).status == 200
         last = loop.time()
         await asyncio.sleep(0.15)
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     assert loop.time() - last > 0.25
     assert echo.direct == 3
 
@@ -245,7 +245,7 @@ async def test_the_time_since_an_answer_of_aiohttp_s_counts_too(serve, connect, 
     await asyncio.sleep(0.2)
     # Not closed by the timer of the answer before.
     assert (await wire.ask(post())).status == 200
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 @pytest.mark.slow

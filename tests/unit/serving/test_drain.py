@@ -48,7 +48,7 @@ async def test_idle_connections_are_closed_at_the_cap(serve, connect):
     wire = await connect(site)
     await wire.ask(post())
     assert await drain(site, Readiness(), wait=0.05, cap=0.1) == 1
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 async def test_a_request_that_runs_at_the_end_is_answered(serve, connect):

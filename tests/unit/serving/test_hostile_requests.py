@@ -115,14 +115,14 @@ async def test_s5_endless_chunks_are_refused_at_the_limit(wire, echo):
 async def test_s5_a_body_shorter_than_it_says_ends_with_the_connection(wire, echo):
     wire.send(post(b"short", length=100))
     wire.writer.write_eof()
-    assert b"200" not in await wire.closed()
+    assert b"200" not in await wire.rest()
     assert not echo.bodies
     assert (echo.limits.requests_in_flight, echo.limits.bytes_in_flight) == (0, 0)
 
 
 async def test_s5_a_body_longer_than_it_says_is_no_second_request(wire, echo):
     assert assert_refusal(await wire.ask(post(b"{}{}", length=2)), 400)
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     assert not echo.bodies
 
 
@@ -233,7 +233,7 @@ async def test_s11_an_ambiguous_request_is_refused_and_ends_the_connection(wire,
     # A good request behind it must never be answered.
     wire.send(data + post(b'"smuggled"'))
     assert assert_refusal(await wire.answer(), 400)
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     assert not echo.bodies
 
 
@@ -242,7 +242,7 @@ async def test_s11_a_chunk_broken_while_it_is_read_is_refused(wire, echo):
     await echo.begun.wait()
     wire.send(b"ZZ\r\n" + post(b'"smuggled"'))
     assert assert_refusal(await wire.answer(), 400)
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     assert not echo.bodies
 
 

@@ -27,7 +27,7 @@ async def drip(connection, data, pause=0.02):
 async def test_s8_a_head_that_drips_is_cut_off(serve, connect):
     wire = await connect(await serve(head=0.15))
     dripping = asyncio.create_task(drip(wire, post() * 5))
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     await dripping
 
 
@@ -35,14 +35,14 @@ async def test_s8_a_second_head_that_drips_is_cut_off_too(serve, connect):
     wire = await connect(await serve(head=0.15))
     assert (await wire.ask(post())).status == 200
     dripping = asyncio.create_task(drip(wire, post() * 5))
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     await dripping
 
 
 async def test_s8_a_head_that_stops_half_way_is_cut_off(serve, connect):
     wire = await connect(await serve(head=0.1))
     wire.send(post()[:20])
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 async def test_a_head_in_two_halves_in_time_is_answered(serve, connect):
@@ -79,7 +79,7 @@ async def test_s8_a_body_that_does_not_come_is_answered_408(serve, connect, requ
     wire = await connect(await serve(echo, linger=0.05))
     answer = await wire.ask(request_)
     assert (answer.status, answer.headers["connection"]) == (408, "close")
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
     assert (echo.limits.requests_in_flight, echo.limits.bytes_in_flight) == (0, 0)
 
 
@@ -88,19 +88,19 @@ async def test_s8_a_body_that_drips_is_cut_off(serve, connect):
     wire.send(post(b"", length=1000))
     dripping = asyncio.create_task(drip(wire, bytes(1000)))
     assert (await wire.answer()).status == 408
-    await wire.closed()
+    await wire.rest()
     await dripping
 
 
 async def test_s8_a_stalled_handshake_is_cut_off(serve, connect, holder):
     wire = await connect(await serve(tls=holder.context, handshake=0.1))
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 async def test_s8_a_handshake_that_stops_half_way_is_cut_off(serve, connect, holder):
     wire = await connect(await serve(tls=holder.context, handshake=0.1))
     wire.send(b"\x16\x03\x01\x02\x00\x01")
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 async def test_s8_a_client_that_never_reads_is_cut_off(serve):
@@ -128,13 +128,13 @@ async def test_s8_a_connection_that_asks_nothing_is_closed(
 ):
     site = await serve(tls=holder.context if is_tls else None, first_request=0.15)
     wire = await connect(site, trusting if is_tls else None)
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 async def test_s8_an_idle_connection_is_closed_after_the_keepalive_time(serve, connect):
     wire = await connect(await serve(keepalive=0.15))
     await wire.ask(post())
-    assert await wire.closed() == b""
+    assert await wire.rest() == b""
 
 
 @pytest.mark.claim("W5")
@@ -147,4 +147,4 @@ async def test_s8_many_idle_and_dripping_clients_do_not_slow_the_others(serve, c
     async with asyncio.timeout(PATIENCE):
         for _ in range(100):
             assert (await wire.ask(post())).status == 200
-    await asyncio.gather(*(other.gone() for other in others))
+    await asyncio.gather(*(other.drop() for other in others))

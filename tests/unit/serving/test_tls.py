@@ -60,7 +60,7 @@ async def handshake_fails(connect, site, context, echo):
     try:
         wire = await connect(site, context)
         wire.send(post())
-        answer = await wire.closed()
+        answer = await wire.rest()
     except (ssl.SSLError, ConnectionError):
         answer = b""
     return answer == b"" and not echo.begun.is_set()

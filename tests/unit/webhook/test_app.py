@@ -224,11 +224,11 @@ async def test_a_large_policy_whose_turn_comes_too_late_is_not_checked(admission
 
     large = with_padding(cluster_policy(), 8 * 1024)
     monkeypatch.setattr("harbourmaster.webhook.server.answer_body", slow)
-    async with admission.connected() as first, admission.connected() as second:
+    async with admission.connect() as first, admission.connect() as second:
         first.send(mutate(large))
         await asyncio.to_thread(begun.wait, PATIENCE)
         second.send(mutate(large, path="/mutate?timeout=500ms"))
-        async with admission.connected() as third:
+        async with admission.connect() as third:
             # Others are answered meanwhile.
             monkeypatch.setattr("harbourmaster.webhook.server.answer_body", answer_body)
             assert response_of(await third.ask(mutate()))["allowed"] is True
@@ -283,7 +283,7 @@ async def test_the_size_of_patches_is_counted(admission):
 
 
 async def test_each_mutated_review_is_one_line_of_the_log(admission):
-    async with admission.connected() as wire:
+    async with admission.connect() as wire:
         for uid in ("u-1", "u-2"):
             await wire.ask(mutate(workload(name="ledger"), uid=uid, name="ledger"))
     first, second = admission.lines()
@@ -327,7 +327,7 @@ async def test_names_from_a_request_start_no_line_of_their_own(admission):
 
 
 async def test_a_defect_of_ours_allows_the_object_with_a_warning(admission, broken):
-    async with admission.connected() as wire:
+    async with admission.connect() as wire:
         response = response_of(await wire.ask(mutate(uid="u-7")))
         # The connection, and the next request on it, go on.
         assert response_of(await wire.ask(mutate(uid="u-8")))["uid"] == "u-8"
@@ -368,7 +368,7 @@ async def test_s1_only_the_caller_of_the_right_name_is_answered(
     client = with_certificate(strict_client(bundle.files.ca_crt), pair, tmp_path)
     holder = CertificateHolder(bundle, TlsOptions(client_ca=callers.cert_pem.bytes()))
     admission = make(client_cn=CALLER)
-    async with admission.connected(holder.context, client) as wire:
+    async with admission.connect(holder.context, client) as wire:
         # Of the refused body not a byte is there: the name is looked at first.
         data = mutate() if status == 200 else post(b"", length=100, path="/mutate")
         answer = await wire.ask(data)

@@ -38,7 +38,7 @@ from helpers.admission import (
     owner,
     parent,
     pod,
-    recorded,
+    record_of,
     replayed_response,
 )
 from helpers.known_nodes import node
@@ -147,7 +147,7 @@ async def test_the_first_snapshot_holds_everything(api):
 
 def answered_again(follower):
     """Return the names of the policies that a recorded review holds, or why it is not recorded."""
-    line, response, outcome = recorded(review(workload("Pod"), namespace="web"), follower.engine)
+    line, response, outcome = record_of(review(workload("Pod"), namespace="web"), follower.engine)
     if line is None:
         return outcome
     assert replayed_response(line) == response

@@ -157,7 +157,7 @@ async def ask():
         try:
             return await wire.ask(post(body, *headers, path="/convert"))
         finally:
-            await wire.gone()
+            await wire.drop()
             await site.stop()
 
     def count_reviews(outcome):

@@ -295,7 +295,7 @@ async def statuses_of(site, data):
     except ConnectionError:
         pass
     finally:
-        await wire.gone()
+        await wire.drop()
     return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d\d\d) ", received)]
 
 

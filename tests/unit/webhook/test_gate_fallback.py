@@ -35,7 +35,7 @@ TRACKED = keys(workload="waiter", version="0.4", app="shop")
 
 
 def failed(document, engine=None, **request):
-    return admission.failed(document, engine or engine_of(), **request)
+    return admission.answer_after_failure(document, engine or engine_of(), **request)
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}, TRACKED])

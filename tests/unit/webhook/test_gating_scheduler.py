@@ -310,7 +310,7 @@ def test_an_engine_of_another_gating_forgets_what_was_decided():
 
 
 def failed(document, **settings):
-    return admission.failed(document, engine_of(**THERE, **settings))
+    return admission.answer_after_failure(document, engine_of(**THERE, **settings))
 
 
 @pytest.mark.parametrize("named", [None, "", "default-scheduler", 3, ["x"]])

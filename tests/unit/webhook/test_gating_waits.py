@@ -12,9 +12,9 @@ from helpers.admission import (
     OPT_IN,
     THEIRS,
     admit,
+    answer_after_failure,
     ask,
     engine_of,
-    failed,
     family,
     keys,
     owner,
@@ -136,11 +136,13 @@ def test_without_gates_a_pod_waits_in_its_scheduler():
 
 def test_a_pod_that_can_not_be_decided_on_waits_until_the_controller_has():
     engine = engine_of(namespaces=PLAIN)
-    answer = failed(pod(WAITS, owners=[]), engine)
+    answer = answer_after_failure(pod(WAITS, owners=[]), engine)
     assert answer.gates == [GATE]
     assert answer.annotations["gates.harbourmaster.dev/parent"] == "unresolved"
-    assert failed(pod(owners=[]), engine).is_untouched
-    assert failed(pod(WAITS, owners=[]), engine_of(namespaces=FORBIDDING)).gates is None
+    assert answer_after_failure(pod(owners=[]), engine).is_untouched
+    assert (
+        answer_after_failure(pod(WAITS, owners=[]), engine_of(namespaces=FORBIDDING)).gates is None
+    )
 
 
 def test_a_cached_answer_is_not_used_once_the_namespace_says_something_else():

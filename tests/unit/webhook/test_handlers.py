@@ -17,7 +17,7 @@ from harbourmaster.webhook.verdict import (
 )
 from helpers.admission import policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
-from helpers.oracles import decode_patch, patched
+from helpers.oracles import apply_patch, decode_patch
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 
@@ -39,7 +39,7 @@ def test_a_matching_policy_gives_a_patch():
     assert response["uid"] == "u-1"
     assert response["status"] == {"metadata": {}, "code": 200}
     assert response["patchType"] == "JSONPatch"
-    after = patched(document, response)
+    after = apply_patch(document, response)
     assert after["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
 
 
@@ -289,7 +289,7 @@ def test_skip_drops_what_the_pod_excludes_with_the_warning():
     asked = cluster_policy(affinity=required({"pool": "etcd", "disk": "ssd"}))
     document = workload(affinity=required({"pool": "web"}))
     reply, _ = ask(review(document), asked, on_required_affinity_conflict="skip")
-    spec = patched(document, reply["response"])["spec"]["template"]["spec"]
+    spec = apply_patch(document, reply["response"])["spec"]["template"]["spec"]
     (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]

@@ -10,8 +10,8 @@ import pytest
 from harbourmaster.webhook.recording import line_of
 from harbourmaster.webhook.review import MAX_WARNING, MAX_WARNINGS
 from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
-from helpers.admission import OPT_IN, admit, ask, engine_of, family, keys, owner, pod, taken
-from helpers.manifests import parsed
+from helpers.admission import OPT_IN, admit, ask, engine_of, family, keys, owner, pod, take
+from helpers.manifests import parse
 from helpers.objects import RESOURCES, cluster_policy, review, workload
 
 ROOT = Path(__file__).parents[3]
@@ -356,7 +356,7 @@ def test_equal_pods_share_the_answer_with_its_warnings():
 def test_a_recording_of_a_warning_is_faithful(document, parents, options):
     engine = engine_of(parents, **options)
     assert warnings_of(ask(review(document), engine))
-    line, outcome = line_of(taken(json.dumps(review(document)).encode(), engine))
+    line, outcome = line_of(take(json.dumps(review(document)).encode(), engine))
     assert line is not None, outcome
 
 
@@ -364,7 +364,7 @@ def documents():
     for path in sorted((*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("tests/**/*.yaml"))):
         if path.parent == ROOT / "tests/mistakes":
             continue
-        for parsed_document in parsed(path.read_text()):
+        for parsed_document in parse(path.read_text()):
             for item in parsed_document if isinstance(parsed_document, list) else [parsed_document]:
                 if isinstance(item, dict) and item.get("kind") in RESOURCES:
                     yield path.relative_to(ROOT).as_posix(), item

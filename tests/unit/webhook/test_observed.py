@@ -8,7 +8,7 @@ from harbourmaster.certs.store import ensure
 from helpers.certificates import strict_client
 from helpers.fake_api import FakeApi
 from helpers.objects import body, workload
-from helpers.processes import observed
+from helpers.processes import observe
 from helpers.raw_http import Connection, post
 from helpers.tracing import SAMPLED, TRACE, Collector
 
@@ -40,14 +40,14 @@ async def test_the_process_counts_its_requests_and_traces_reviews_to_its_end(tmp
             "--drain-seconds=0",
             f"--tracing-endpoint={collector.url}",
         )
-        async with observed("webhook", tmp_path, api.port, *flags) as process:
+        async with observe("webhook", tmp_path, api.port, *flags) as process:
             serving = await process.event("serving")
             listed = 'harbourmaster_api_requests_total{code="200",verb="list"}'
             assert await process.metric(serving["health"], listed) >= 1
             tls = strict_client(bundle.files.ca_crt)
             wire = await Connection.open(Address(serving["reviews"]), tls)
             assert (await wire.ask(question)).status == 200
-            await wire.gone()
+            await wire.drop()
             # What waits for company is sent at the end.
             assert await process.end() == 0
         ((span, resource),) = collector.spans()

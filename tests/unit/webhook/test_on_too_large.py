@@ -11,7 +11,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.policies.model import ON_TOO_LARGE
 from harbourmaster.webhook.snapshot import Namespace
 from harbourmaster.webhook.verdict import DENIED, GATED, INVALID, MUTATED, SKIPPED, UNCHANGED, VALID
-from helpers.admission import ask, engine_of, keys, pod, policy_engine, recorded, replayed_response
+from helpers.admission import ask, engine_of, keys, pod, policy_engine, record_of, replayed_response
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.oracles import NODE_REQUIRED
 
@@ -131,11 +131,11 @@ def test_a_policy_with_another_value_is_refused(asked, value, outcome):
 
 def test_replay_answers_the_same():
     engine = engine_of((), PLATFORM, namespaces=[{"metadata": {"name": "ns1"}}])
-    line, response, _ = recorded(review(workload("Pod", **MANY)), engine)
+    line, response, _ = record_of(review(workload("Pod", **MANY)), engine)
     assert not json.loads(response)["allowed"]
     assert replayed_response(line) == response
     assert b"secret" not in line
-    line, response, _ = recorded(review(PLATFORM), engine)
+    line, response, _ = record_of(review(PLATFORM), engine)
     assert replayed_response(line) == response
 
 

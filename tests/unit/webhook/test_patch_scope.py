@@ -10,7 +10,7 @@ import pytest
 from harbourmaster.webhook.handlers import answer
 from helpers.admission import admit, keys, pod, policy_engine
 from helpers.objects import body, cluster_policy, policy, required, workload
-from helpers.oracles import decode_patch, patched
+from helpers.oracles import apply_patch, decode_patch
 
 OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 FULL = cluster_policy(
@@ -55,7 +55,7 @@ def test_s14_a_key_that_is_a_path_leads_nowhere(key):
     asked = policy(nodeSelector={key: "x", "disk": "ssd"})
     document = workload("Pod", nodeSelector={"kept": "1"})
     response = ask(document, asked, cluster_policy("other", nodeSelector={"a": "b"}))
-    after = patched(document, response)
+    after = apply_patch(document, response)
     assert after["spec"].pop("nodeSelector").keys() <= {"kept", "a", "disk", key}
     before = document["spec"]
     assert after["spec"] == {name: before[name] for name in before if name != "nodeSelector"}

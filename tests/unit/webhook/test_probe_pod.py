@@ -23,7 +23,7 @@ from harbourmaster.webhook.review import decode_review
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.objects import body, workload
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 
 
 def admit(document, *, features=("policies", "gates"), namespace="ns1", policies=(), **request):
@@ -36,7 +36,7 @@ def admit(document, *, features=("policies", "gates"), namespace="ns1", policies
     result, _ = answer(sent, engine)
     response = json.loads(result)["response"]
     assert response["allowed"]
-    return patched(document, response) if "patch" in response else document
+    return apply_patch(document, response) if "patch" in response else document
 
 
 def canary(kind="Pod"):

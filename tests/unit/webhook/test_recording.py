@@ -26,7 +26,7 @@ from harbourmaster.webhook.recording import MAX_REVIEW, MAX_WAITING, Recorder
 from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.server import ReviewServer
 from harbourmaster.webhook.settings import RecordSettings, Settings
-from helpers.admission import CANARY, engine_of, taken
+from helpers.admission import CANARY, engine_of, take
 from helpers.known_nodes import knowing, node
 from helpers.objects import body, cluster_policy, workload
 from helpers.patience import PATIENCE
@@ -67,7 +67,7 @@ class Stage:
         self.recorder = Recorder(self.files, share, self.metrics.recorded, **options)
 
     def take(self, data=None):
-        record = taken(body(workload()) if data is None else data, self.engine)
+        record = take(body(workload()) if data is None else data, self.engine)
         self.recorder.take(
             record.body, record.result, record.decision, record.engine, may_patch=True
         )
@@ -129,7 +129,7 @@ async def test_what_finds_no_place_is_dropped_and_counted():
 
 async def test_what_waits_is_bounded_in_bytes_too(monkeypatch):
     stage = Stage()
-    record = taken(body(workload()), stage.engine)
+    record = take(body(workload()), stage.engine)
     monkeypatch.setattr(
         recording,
         "MAX_WAITING_BYTES",
@@ -149,7 +149,7 @@ async def test_what_waits_is_bounded_in_bytes_too(monkeypatch):
 
 async def test_an_answer_that_is_large_is_not_kept_either(monkeypatch):
     stage = Stage()
-    record = taken(body(workload()), stage.engine)
+    record = take(body(workload()), stage.engine)
     monkeypatch.setattr(recording, "MAX_REVIEW", len(record.body) + len(record.result) - 1)
     stage.take()
     assert stage.outcomes == {TOO_LARGE: 1}

@@ -9,15 +9,15 @@ from harbourmaster.webhook.cases import answer_case
 from harbourmaster.webhook.redaction import REDACTED, blank, redact
 from helpers.admission import (
     CANARY,
-    annotated,
     asked_by,
     engine_of,
     family,
     keys,
     owner,
     pod,
-    recorded,
+    record_of,
     replayed_response,
+    secret_annotations,
     secretive,
 )
 from helpers.objects import cluster_policy, policy, review, workload
@@ -44,7 +44,7 @@ def with_secrets(document):
     if document["kind"] == "CronJob":
         held.append(document["spec"]["jobTemplate"].setdefault("metadata", {}))
     for metadata in held:
-        metadata["annotations"] = annotated()
+        metadata["annotations"] = secret_annotations()
     managed = {"manager": "m", "fieldsV1": {f'v:"{CANARY}"': {}}}
     document["metadata"]["managedFields"] = [managed]
     document["status"] = {"message": CANARY}
@@ -53,7 +53,7 @@ def with_secrets(document):
 
 def faithful(question, engine, **options):
     """The line of a review, by which it is answered again and which has no secret; the response."""
-    line, response, outcome = recorded(question, engine, **options)
+    line, response, outcome = record_of(question, engine, **options)
     assert outcome == WRITTEN
     assert CANARY.encode() not in line
     assert replayed_response(line) == response
@@ -91,7 +91,7 @@ def test_of_an_object_that_nobody_handles_only_its_name_is_kept(kind):
     document = {
         "apiVersion": "v1",
         "kind": kind,
-        "metadata": {"name": "one", "annotations": annotated()},
+        "metadata": {"name": "one", "annotations": secret_annotations()},
         "data": {"password": CANARY},
         "stringData": {"password": CANARY},
     }
@@ -107,7 +107,7 @@ def test_a_kind_that_is_only_checked_is_not_recorded():
         "metadata": {"name": "one"},
         "spec": {"deno": {"inline": {"code": CANARY}}},
     }
-    assert recorded(review(document), engine_of())[::2] == (None, NOT_KEPT)
+    assert record_of(review(document), engine_of())[::2] == (None, NOT_KEPT)
 
 
 @pytest.mark.parametrize("value", ["spoilt!", "good"])
@@ -131,7 +131,7 @@ def test_a_version_that_was_made_of_secret_values_is_answered_again():
 def test_a_hash_that_the_answer_does_not_have_is_not_kept():
     document = pod(keys(workload="w", version="1"))
     document["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": CANARY}]
-    line, *_ = recorded(review(document), engine_of(family(), *POLICIES))
+    line, *_ = record_of(review(document), engine_of(family(), *POLICIES))
     assert "hash" not in json.loads(line)
 
 
@@ -171,7 +171,7 @@ def test_an_answer_that_can_not_be_given_again_is_no_line():
     # Containers of that size are not hashed here, but without the values they are small.
     document = pod(keys(workload="w"))
     document["spec"]["containers"][0]["env"] = [{"name": "A", "value": "x" * 140_000}]
-    line, _, outcome = recorded(review(document), engine_of(family()))
+    line, _, outcome = record_of(review(document), engine_of(family()))
     assert (line, outcome) == (None, UNFAITHFUL)
 
 
@@ -189,7 +189,7 @@ def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, mon
         "harbourmaster.webhook.recording.answer_case",
         lambda case: replays.append(case) or answer_case(case),
     )
-    assert recorded(review(workload("Pod")), engine_of((), *policies))[2] == expected
+    assert record_of(review(workload("Pod")), engine_of((), *policies))[2] == expected
     assert len(replays) == (expected == WRITTEN)
 
 

@@ -35,7 +35,7 @@ from harbourmaster.webhook.shadow import (
 )
 from helpers.admission import GATE, THEIRS, Admission, engine_of, keys, owner, pod
 from helpers.objects import body, cluster_policy, required, workload
-from helpers.oracles import patched
+from helpers.oracles import apply_patch
 from helpers.raw_http import post, post_chunked
 from helpers.virtual_time import virtual
 
@@ -63,7 +63,7 @@ class Observed:
     def ours(self, document):
         """Return the object with our patch."""
         result, _ = answer(body(document), self.engine)
-        return patched(document, json.loads(result)["response"])
+        return apply_patch(document, json.loads(result)["response"])
 
     def create(self, document, final=None, **request):
         """Create an object; ``final`` is its state after all webhooks, by default ours."""

@@ -28,7 +28,7 @@ class Traced:
 
     async def ask(self, *requests):
         """Send the requests; return their answers' statuses, the spans and the log's lines."""
-        async with self.admission.connected() as wire:
+        async with self.admission.connect() as wire:
             statuses = [(await wire.ask(request)).status for request in requests]
         lines = self.admission.lines()
         await self.tracer.close()

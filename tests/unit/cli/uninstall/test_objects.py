@@ -19,12 +19,21 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.installed import DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.rescheduling.model import RESERVATIONS
-from helpers.uninstalling import OURS, POLICY_CRD, calls, done, install, names, put, run
+from helpers.uninstalling import (
+    OURS,
+    POLICY_CRD,
+    assert_uninstalled,
+    calls,
+    install,
+    names,
+    put,
+    run,
+)
 
 
 async def test_definitions_go_with_the_flag(api, client):
     install(api)
-    told = await done(client, delete_definitions=True)
+    told = await assert_uninstalled(client, delete_definitions=True)
     assert f"definitions: deleted {POLICY_CRD}" in told
     assert names(api, DEFINITIONS) == []
 
@@ -33,7 +42,7 @@ async def test_definitions_that_kupid_uses_stay(api, client):
     install(api)
     kupid = calls("kupid", "gardener-extension-kupid", "mutate.kupid.gardener.cloud")
     put(api, MUTATING_WEBHOOKS, "gardener-extension-kupid", labels={}, webhooks=[kupid])
-    told = await done(client, delete_definitions=True, code=1)
+    told = await assert_uninstalled(client, delete_definitions=True, code=1)
     assert f"left: definition {POLICY_CRD}: kupid is registered and uses it" in told
     assert names(api, DEFINITIONS) == [POLICY_CRD]
     assert names(api, MUTATING_WEBHOOKS) == ["gardener-extension-kupid"]
@@ -53,7 +62,7 @@ async def test_kept_definitions_are_read_without_us(api, client):
     install(api)
     put_converted(api, WEBHOOK)
     put(api, APPS, "ledger", namespace="shop", labels={})
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert f"conversions: turned off {APPS_CRD}" in told
     assert api.get(DEFINITIONS, APPS_CRD)["spec"]["conversion"] == {"strategy": "None"}
     kept = "1 policy and 1 object of Keptn's kinds"
@@ -73,7 +82,7 @@ async def test_conversions_go_before_the_webhook_that_makes_them(api, client):
 
 async def test_conversions_of_others_stay(api, client):
     put_converted(api, "lifecycle-webhook-service", "keptn-system")
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert not any(line.startswith("conversions") for line in told)
     assert api.get(DEFINITIONS, APPS_CRD)["spec"]["conversion"]["strategy"] == "Webhook"
 
@@ -90,7 +99,7 @@ async def test_definitions_that_keptn_uses_stay(api, client):
     put_converted(api, WEBHOOK)
     entry = calls("keptn-system", "metrics-webhook-service", "vkeptnmetric.kb.io")
     put(api, VALIDATING_WEBHOOKS, "metrics", labels={}, webhooks=[entry])
-    told = await done(client, delete_definitions=True, code=1)
+    told = await assert_uninstalled(client, delete_definitions=True, code=1)
     assert f"left: definition {APPS_CRD}: Keptn is registered and uses it" in told
     assert names(api, DEFINITIONS) == [APPS_CRD]
 
@@ -98,7 +107,7 @@ async def test_definitions_that_keptn_uses_stay(api, client):
 async def test_shared_definitions_of_users_keep_our_namespace(api, client):
     install(api)
     put(api, TASK_DEFINITIONS, "shared", labels={})
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     kept = f"namespace {DEFAULT_NAMESPACE}: it holds KeptnTaskDefinition shared"
     assert f"left: {kept}" in told
 
@@ -107,7 +116,7 @@ async def test_others_in_the_namespace_keep_it(api, client):
     install(api)
     put(api, SECRETS, "token-of-the-team", labels={})
     put(api, SECRETS, "kube-root-ca.crt", labels={})
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     assert f"left: namespace {DEFAULT_NAMESPACE}: it holds Secret token-of-the-team" in told
     assert names(api, NAMESPACES) == [DEFAULT_NAMESPACE]
     assert names(api, SECRETS) == ["token-of-the-team", "kube-root-ca.crt"]
@@ -118,7 +127,7 @@ async def test_a_namespace_of_others_stays_with_its_content(api, client, name):
     put(api, NAMESPACES, name, labels={})
     put(api, SECRETS, "theirs", namespace=name, labels={})
     put(api, SECRETS, "harbourmaster-webhook-cert", namespace=name, labels={})
-    told = await done(client, namespace=name)
+    told = await assert_uninstalled(client, namespace=name)
     assert f"namespace: kept {name}, which was not created for Harbourmaster" in told
     assert names(api, SECRETS) == ["theirs"]
 
@@ -133,14 +142,14 @@ async def test_no_label_makes_a_namespace_of_the_cluster_ours(api, client, name)
 
 async def test_a_namespace_that_does_not_end_is_left(api, client):
     put(api, NAMESPACES, DEFAULT_NAMESPACE, metadata={"finalizers": ["example.com/slow"]})
-    told = await done(client, patience=0.05, code=1)
+    told = await assert_uninstalled(client, patience=0.05, code=1)
     assert told[-1].startswith(f"left: namespace {DEFAULT_NAMESPACE}: still terminating")
 
 
 async def test_our_namespace_stays_where_it_holds_clusters(api, client):
     put(api, NAMESPACES, DEFAULT_NAMESPACE)
     put(api, CLUSTERS, "one", labels={})
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     assert f"left: namespace {DEFAULT_NAMESPACE}: it holds Cluster one" in told
 
 
@@ -184,7 +193,7 @@ async def test_nodes_that_were_kept_for_add_ons_are_free(api, client):
     conflict = {"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid"}
     body = json.dumps({**conflict, "details": {}}).encode()
     api.fail_next("patch", "/nodes/n1$", status=422, body=body)
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert "nodes kept for critical add-ons: freed 3 nodes" in told
     own = ["example.com/own"]
     first = OTHERS_ON_NODES[0]
@@ -203,6 +212,6 @@ async def test_nodes_that_cannot_be_freed_are_reported(api, client):
     install(api)
     keep_nodes(api)
     api.forbid("patch", NODES)
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     (line,) = [line for line in told if line.startswith("left: reservations: 3 failed")]
     assert "nodes" in line

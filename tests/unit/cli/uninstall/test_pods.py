@@ -16,7 +16,7 @@ from harbourmaster.gates.waits import (
     WAIT_FOR_KEY,
     WAITED_KEY,
 )
-from helpers.uninstalling import calls, done, names, put, run
+from helpers.uninstalling import assert_uninstalled, calls, names, put, run
 
 
 def pod(api, name, *gates, annotations=None):
@@ -45,7 +45,7 @@ def gates(api, name):
 async def test_gates_go_from_every_page_and_others_stay(api, client):
     for number in range(600):
         pod(api, f"ledger-{number}", "example.com/quota", GATE)
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert "gates: released 600 pods" in told
     assert all(gates(api, name) == ["example.com/quota"] for name in names(api, PODS))
     assert api.get(PODS, "ledger-7", "shop")["metadata"]["annotations"] == {}
@@ -64,7 +64,7 @@ async def test_a_pod_that_changes_meanwhile_is_looked_at_again(api, client):
         return page
 
     client.list = list_then_change
-    await done(client)
+    await assert_uninstalled(client)
     assert gates(api, "moved") == []
 
 
@@ -72,7 +72,7 @@ async def test_gates_are_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     pod(api, "ledger", GATE)
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert "gates: left to Keptn, whose webhook is registered" in told
     assert gates(api, "ledger") == [GATE]
 
@@ -82,7 +82,7 @@ async def test_pods_that_wait_for_objects_alone_are_not_left_to_keptn(api, clien
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     pod(api, "ledger", GATE)
     pod(api, "waits", GATE, annotations={CHECKS_KEY: NONE, WAIT_FOR_KEY: "job/migrate"})
-    assert "gates: released 1 pod" in await done(client)
+    assert "gates: released 1 pod" in await assert_uninstalled(client)
     assert (gates(api, "ledger"), gates(api, "waits")) == ([GATE], [])
 
 
@@ -90,7 +90,7 @@ async def test_what_users_wrote_of_waits_stays(api, client):
     asked = {WAIT_FOR_KEY: "job/migrate", TIMEOUT_KEY: "10m", ON_TIMEOUT_KEY: "Fail"}
     pod(api, "waits", GATE, annotations={**asked, CHECKS_KEY: NONE})
     pod(api, "over", annotations={**asked, CHECKS_KEY: NONE, WAITED_KEY: MET})
-    assert "gates: released 1 pod" in await done(client)
+    assert "gates: released 1 pod" in await assert_uninstalled(client)
     assert gates(api, "waits") == []
     assert annotations(api) == {"waits": asked, "over": asked}
 
@@ -103,7 +103,7 @@ async def test_beside_keptn_only_the_annotation_that_it_reads_stays(api, client,
     pod(api, "cart", annotations={RELEASED: "true", RELEASED_KEY: EXPIRED})
     pod(api, "ledger", GATE, annotations={PARENT_KEY: UNRESOLVED, "a": "b"})
     put_scheduled(api, "waits", annotations={PARENT_KEY: UNRESOLVED})
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert f"annotations: removed annotations from {3 if keptn else 2} pods" in told
     assert annotations(api) == {
         "cart": kept,
@@ -116,10 +116,10 @@ async def test_a_pod_whose_deletion_failed_is_still_known_in_the_next_run(api, c
     put_scheduled(api, "ledger-1", annotations={PARENT_KEY: UNRESOLVED})
     put_scheduled(api, "lonely", annotations={PARENT_KEY: UNRESOLVED}, owners=())
     api.forbid("delete", PODS)
-    await done(client, code=1)
+    await assert_uninstalled(client, code=1)
     assert annotations(api) == {"ledger-1": {PARENT_KEY: UNRESOLVED}, "lonely": {}}
     api.heal()
-    await done(client, code=1)
+    await assert_uninstalled(client, code=1)
     assert names(api, PODS) == ["lonely"]
 
 
@@ -160,7 +160,7 @@ async def test_pods_in_the_scheduler_are_deleted_if_their_owner_recreates_them(a
 )
 async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
     put_scheduled(api, "lonely", **given)
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     assert "pods in keptn-scheduler: 1 pod that no owner recreates: shop/lonely" in told
     assert told[-1] == (
         "left: 1 pod in keptn-scheduler, which gets no answers now: shop/lonely: delete them, and "
@@ -179,7 +179,7 @@ async def test_a_pod_that_returns_to_the_scheduler_is_named(api, client):
             put_scheduled(api, "ledger-2")
 
     client.delete = make_anew
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     assert told[-1].startswith("left: 1 pod in keptn-scheduler")
     assert "shop/ledger-2" in told[-1]
 
@@ -188,7 +188,7 @@ async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, c
     put_scheduled(api, "ledger-1")
     put_scheduled(api, "lonely", owners=())
     pod(api, "runs", annotations={RELEASED: "true"})
-    told = await done(client, dry_run=True)
+    told = await assert_uninstalled(client, dry_run=True)
     assert "annotations: would remove annotations from 1 pod" in told
     assert (
         "pods in keptn-scheduler: would delete 1 pod, for their owners to recreate; "
@@ -204,6 +204,6 @@ async def test_the_scheduler_is_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     put_scheduled(api, "ledger-1")
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert "pods in keptn-scheduler: left to Keptn, whose webhook is registered" in told
     assert names(api, PODS) == ["ledger-1"]

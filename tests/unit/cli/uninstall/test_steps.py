@@ -32,7 +32,16 @@ from harbourmaster.cli.uninstall.marks import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options
 from harbourmaster.kube.errors import UnreachableError
 from helpers.patience import PATIENCE
-from helpers.uninstalling import OURS, POLICY_CRD, calls, done, install, names, put, run
+from helpers.uninstalling import (
+    OURS,
+    POLICY_CRD,
+    assert_uninstalled,
+    calls,
+    install,
+    names,
+    put,
+    run,
+)
 
 OPTIONS = Options(DEFAULT_NAMESPACE, patience=PATIENCE)
 
@@ -85,7 +94,7 @@ async def test_keptn_s_addresses_go_where_they_are_ours(api, client, labels, sta
     for name in KEPTN_ADDRESSES:
         put(api, SERVICES, name, labels=labels, namespace=KEPTN_NAMESPACE)
     put(api, SERVICES, "other", labels={}, namespace=KEPTN_NAMESPACE)
-    await done(client)
+    await assert_uninstalled(client)
     left = {name for namespace, name in api.objects.all(SERVICES) if namespace == KEPTN_NAMESPACE}
     assert left == {"other", *(KEPTN_ADDRESSES if stays else ())}
 
@@ -97,7 +106,7 @@ async def test_nothing_installed_is_nothing_left(client):
 async def test_a_dry_run_only_reads(api, client):
     install(api)
     put(api, LEASES, CONTROLLER, labels={}, spec={"holderIdentity": "pod-1_x"})
-    told = await done(client, dry_run=True, delete_definitions=True)
+    told = await assert_uninstalled(client, dry_run=True, delete_definitions=True)
     assert {seen.method for seen in api.requests} == {"GET"}
     assert f"namespace: would delete {DEFAULT_NAMESPACE}" in told
     assert f"definitions: would delete {POLICY_CRD}" in told
@@ -108,7 +117,7 @@ async def test_what_is_forbidden_is_one_line_and_the_rest_goes(api, client):
     install(api)
     api.forbid("delete", SERVICES)
     api.forbid("list", NAMESPACES)
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     (line,) = [line for line in told if line.startswith("services: 1 failed")]
     assert 'cannot delete resource "services"' in line
     assert any(line.startswith("labels: failed: list /api/v1/namespaces: 403") for line in told)
@@ -116,7 +125,7 @@ async def test_what_is_forbidden_is_one_line_and_the_rest_goes(api, client):
     assert "left: Service harbourmaster-webhook" in told
     # And once it is allowed, the same command does the rest.
     api.heal()
-    await done(client)
+    await assert_uninstalled(client)
 
 
 async def test_a_server_that_goes_away_ends_it(api, client):
@@ -134,7 +143,7 @@ async def test_a_configuration_shared_with_others_is_left_to_them(api, client):
     put(api, MUTATING_WEBHOOKS, "shared", labels={}, webhooks=[calls(), foreign])
     put(api, MUTATING_WEBHOOKS, "by-hand", labels={}, webhooks=[calls()])
     put(api, MUTATING_WEBHOOKS, "theirs", labels={}, webhooks=[foreign])
-    told = await done(client, code=1)
+    told = await assert_uninstalled(client, code=1)
     assert names(api, MUTATING_WEBHOOKS) == ["shared", "theirs"]
     (left,) = [line for line in told if line.startswith("left:")]
     assert "shared is not ours but calls our Service in pods.harbourmaster.dev" in left
@@ -145,7 +154,7 @@ async def test_on_a_gardener_seed_our_service_has_another_name(api, client):
     put(api, SERVICES, "gardener-extension-kupid", namespace="gardener-extension-kupid")
     entry = calls("gardener-extension-kupid", "gardener-extension-kupid")
     put(api, MUTATING_WEBHOOKS, "by-hand", labels={}, webhooks=[entry])
-    await done(client, namespace="gardener-extension-kupid")
+    await assert_uninstalled(client, namespace="gardener-extension-kupid")
     for resource in (MUTATING_WEBHOOKS, SERVICES, NAMESPACES):
         assert names(api, resource) == []
 
@@ -154,7 +163,7 @@ async def test_only_our_finalizers_and_labels_go(api, client):
     finalizers = ["example.com/a", "placement.harbourmaster.dev/b", "harbourmaster.dev/c"]
     put(api, CLUSTER_POLICIES, "ssd", labels={"team": "a"}, metadata={"finalizers": finalizers})
     put(api, NAMESPACES, "shop", labels={MIRRORED: "true", "team": "a"})
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert api.get(CLUSTER_POLICIES, "ssd")["metadata"]["finalizers"] == ["example.com/a"]
     assert api.get(NAMESPACES, "shop")["metadata"]["labels"] == {"team": "a"}
     assert "labels: removed labels from 1 namespace" in told
@@ -170,7 +179,7 @@ async def test_placement_lets_its_objects_go_and_tells_what_stays_on_members(api
     put(api, APPLICATIONS, "web", namespace="shop", metadata=held, status=status)
     put(api, APPLICATIONS, "idle", namespace="shop")
     put(api, CLUSTERS, "one", namespace="shop", metadata=held)
-    told = await done(client)
+    told = await assert_uninstalled(client)
     for resource, name in ((APPLICATIONS, "web"), (CLUSTERS, "one")):
         assert api.get(resource, name, "shop")["metadata"]["finalizers"] == ["example.com/a"]
     assert "finalizers of applications: freed 1 object" in told
@@ -182,7 +191,7 @@ async def test_placement_lets_its_objects_go_and_tells_what_stays_on_members(api
 async def test_an_application_that_cannot_be_read_is_named_and_hides_no_other(api, client, capsys):
     for name, inventory in (("broken", "broken"), ("web", [{"cluster": "one"}])):
         put(api, APPLICATIONS, name, namespace="shop", status={"inventory": inventory})
-    told = await done(client)
+    told = await assert_uninstalled(client)
     assert "objects on member clusters: those of 1 application stay on shop/one" in told
     err = capsys.readouterr().err
     assert "Application shop/broken is skipped, because it cannot be read: " in err
@@ -192,7 +201,7 @@ async def test_roles_of_others_stay_whatever_their_labels(api, client):
     put(api, CLUSTER_ROLES, "team-role")
     put(api, CLUSTER_ROLES, "harbourmaster-of-the-team", labels={})
     put(api, CLUSTER_ROLES, "harbourmaster-policy-editor")
-    await done(client)
+    await assert_uninstalled(client)
     assert names(api, CLUSTER_ROLES) == ["team-role", "harbourmaster-of-the-team"]
 
 
@@ -214,7 +223,7 @@ async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
         return answer
 
     client.patch = restore_on_takeover
-    told = await done(client)
+    told = await assert_uninstalled(client)
     (again,) = [line for line in told if line.startswith("webhook configurations again")]
     assert again.endswith("MutatingWebhookConfiguration harbourmaster, restored meanwhile")
 

@@ -10,7 +10,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import checks
 from helpers.explained import shown
-from helpers.gated import CREATED, PROD, deployment, keptn, owned, pod
+from helpers.gated import CREATED, PROD, deployment, keptn, owner_ref, pod
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
 OPT_IN = "keptn.sh/lifecycle-toolkit"
@@ -57,7 +57,7 @@ async def test_mistakes_of_a_pod_and_of_its_owners_are_told_and_copies_are_not(a
 
 
 async def test_a_pod_that_is_never_checked_is_told(ask, assert_golden):
-    once = pod(owners=[owned("Job", "once", "j-1", "batch/v1")])
+    once = pod(owners=[owner_ref("Job", "once", "j-1", "batch/v1")])
     assert_golden([*shown(await ask(once)), *shown(await ask(workload(keptn()), "Job"))])
 
 

@@ -27,7 +27,7 @@ def define(api, resource):
 
 
 async def test_a_metric_has_its_value(world):
-    async with world.controlled():
+    async with world.control():
         await world.provider(kind="static", static=STATIC)
         await world.metric()
         await world.until_value("4")
@@ -39,7 +39,7 @@ async def test_a_metric_has_its_value(world):
 async def test_kinds_may_be_absent_and_come(api, world, absent):
     for resource in absent:
         api.undefine(resource)
-    async with world.controlled() as controller:
+    async with world.control() as controller:
         for reflector in controller.caches.reflectors:
             await reflector.synced.wait()
         for resource in absent:
@@ -51,7 +51,7 @@ async def test_kinds_may_be_absent_and_come(api, world, absent):
 
 @pytest.mark.slow
 async def test_kinds_may_go_and_come_again(api, world):
-    async with world.controlled():
+    async with world.control():
         await world.provider(kind="static", static=STATIC)
         await world.metric()
         await world.until_value("4")
@@ -64,7 +64,7 @@ async def test_kinds_may_go_and_come_again(api, world):
 
 async def test_no_question_outlives_the_term(world):
     async with ScriptedPrometheus() as server:
-        async with world.controlled():
+        async with world.control():
             await world.provider(server.url)
             await world.metric(HUNG)
             await server.until_seen(HUNG)

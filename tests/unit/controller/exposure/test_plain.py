@@ -37,7 +37,7 @@ async def ask():
 
     yield start
     for connection in connections:
-        await connection.gone()
+        await connection.drop()
     for site in sites:
         await site.stop()
 
@@ -98,10 +98,10 @@ async def test_other_methods_are_refused(ask, path, method):
     get = await ask(metric("cpu", "10"))
     connection = await Connection.open(get.site)
     connection.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    answer = await connection.closed()
+    answer = await connection.rest()
     assert answer.startswith(b"HTTP/1.1 405 ")
     assert b"\r\nAllow: GET\r\n" in answer
-    await connection.gone()
+    await connection.drop()
 
 
 async def test_a_body_that_never_comes_is_not_waited_for(ask):
@@ -109,7 +109,7 @@ async def test_a_body_that_never_comes_is_not_waited_for(ask):
     connection = await Connection.open(get.site)
     answer = await connection.ask(post(b"", length=10**9, path="/metrics"))
     assert answer.status == 405
-    await connection.gone()
+    await connection.drop()
 
 
 async def test_results_of_analyses_are_on_the_page_and_no_metric_takes_their_name():

@@ -8,7 +8,7 @@ from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put, until_death
-from helpers.lifecycle import context_of, running, told
+from helpers.lifecycle import await_signal, context_of, running
 
 FIRST, SECOND, THIRD = "6b86b273", "d4735e3a", "4e074085"
 
@@ -113,7 +113,7 @@ async def test_a_version_of_a_former_app_goes_first(api, client):
 async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, text):
     put(api, APPS, app(text))
     async with running(client, watches.APPS) as world:
-        await told(world, "CreateAppVersionFailed")
+        await await_signal(world, "CreateAppVersionFailed")
     assert "is not a valid object name" in world.signals.kept[0].text
     assert not api.seen("create")
 
@@ -122,7 +122,7 @@ async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
     api.fail_next("create", "/keptnappversions$", None, status=422)
     put(api, APPS, app())
     async with running(client, watches.APPS) as world:
-        await told(world, "CreateAppVersionFailed")
+        await await_signal(world, "CreateAppVersionFailed")
         api.heal()
         change(api, version="2.0")
         await current(world, api, "2.0")
@@ -140,7 +140,7 @@ async def test_missing_rights_are_told_and_tried_again(api, client, verb, reason
         forbidden = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"may not"}'
         api.fail_next(verb, "/keptnappversions", None, status=403, body=forbidden)
         change(api, version="2.0")
-        await told(world, reason)
+        await await_signal(world, reason)
         api.heal()
         await current(world, api, "2.0")
         await world.until(lambda: status(api, f"1.0-{FIRST}") == "Deprecated")

@@ -24,9 +24,9 @@ from helpers.fake_api import FakeApi
 from helpers.lifecycle_objects import (
     app,
     app_version,
-    controlled,
     evaluation,
     metadata,
+    owner_by,
     task,
     workload_version,
 )
@@ -156,7 +156,7 @@ def tell_everything(outlet):
     )
     outlet.caches.app_versions.store.put(shop.metadata.key, shop)
     run = task(
-        controlled("KeptnAppVersion", shop),
+        owner_by("KeptnAppVersion", shop),
         context=TaskContext(app_name="shop", object_type="App", metadata=secret),
     )
     parameters = {"parameters": Parameters(map=secret)}

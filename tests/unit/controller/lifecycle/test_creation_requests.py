@@ -9,7 +9,7 @@ from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.kube.errors import GoneError
 from helpers.gated import CREATED, PROD, names, put
-from helpers.lifecycle import running, told
+from helpers.lifecycle import await_signal, running
 
 SINGLE = {"keptn.sh/app-type": "single-service"}
 MANAGED = {"app.kubernetes.io/managed-by": "keptn"}
@@ -183,7 +183,7 @@ async def test_pages_that_became_too_old_are_read_anew(api, client):
 async def test_names_that_can_be_none_are_told(api, client, name):
     put(api, APP_CREATION_REQUESTS, request(app=name))
     async with only(client, now=after(31)) as world:
-        await told(world, "CreateAppFailed")
+        await await_signal(world, "CreateAppFailed")
     assert not api.seen("create")
     assert names(api, APP_CREATION_REQUESTS) == ["shop"]
 
@@ -192,7 +192,7 @@ async def test_what_the_api_refuses_is_told(api, client):
     api.fail_next("create", "/keptnapps$", None, status=422)
     put(api, APP_CREATION_REQUESTS, request(SINGLE))
     async with only(client, now=after(0)) as world:
-        await told(world, "CreateAppFailed")
+        await await_signal(world, "CreateAppFailed")
     assert len(api.seen("create")) == 1
     assert names(api, APP_CREATION_REQUESTS) == ["shop"]
 
@@ -201,7 +201,7 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
     api.forbid("create", APPS)
     put(api, APP_CREATION_REQUESTS, request(SINGLE))
     async with only(client, now=after(0)) as world:
-        await told(world, "CreateAppFailed")
+        await await_signal(world, "CreateAppFailed")
         api.heal()
         await is_done(world, api)
     assert names(api, APPS) == ["shop"]

@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle import watches
-from helpers.gated import CREATED, PROD, SetClock, keptn, owned, pod, put, tick
+from helpers.gated import CREATED, PROD, SetClock, keptn, owner_ref, pod, put, tick
 from helpers.lifecycle import running
 
 VERSION = "shop-waiter-1.0"
@@ -44,7 +44,7 @@ def make_task(api, name="pre-migrate-1", *, check="pre", status="Failed", ended=
 
 def make_pod(api, name, job, *, node="n1", phase="Failed", created=CREATED):
     failed_pod = pod(
-        name, {"a": "b"}, gates=(), owners=[owned("Job", job, job)], created=created, uid=name
+        name, {"a": "b"}, gates=(), owners=[owner_ref("Job", job, job)], created=created, uid=name
     )
     failed_pod["metadata"]["labels"] = {"job-name": job}
     failed_pod["spec"]["nodeName"] = node

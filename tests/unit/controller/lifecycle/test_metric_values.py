@@ -23,8 +23,8 @@ from helpers.lifecycle_objects import (
     ENDED,
     STARTED,
     app_version,
-    controlled,
     evaluation,
+    owner_by,
     task,
     workload_version,
 )
@@ -53,8 +53,8 @@ def test_what_ends_is_counted_with_its_state_its_time_and_its_version():
     shop, front = app_version(), workload_version()
     endings.count(shop)
     endings.count(front)
-    endings.count(task(controlled("KeptnAppVersion", shop)))
-    endings.count(evaluation(controlled("KeptnWorkloadVersion", front)))
+    endings.count(task(owner_by("KeptnAppVersion", shop)))
+    endings.count(evaluation(owner_by("KeptnWorkloadVersion", front)))
     key = "prod/shop-1-6b86b273"
     assert kept.found == [
         (APP, ("shop", "1", "prod", "Succeeded"), 60.0, (APP, key)),
@@ -78,9 +78,9 @@ def test_what_ends_is_counted_with_its_state_its_time_and_its_version():
 @pytest.mark.parametrize("make", [task, evaluation])
 def test_what_a_user_made_counts_for_no_app(make):
     front = workload_version()
-    assert labels_of(make(controlled("KeptnWorkloadVersion", front)))[0] == "shop"
+    assert labels_of(make(owner_by("KeptnWorkloadVersion", front)))[0] == "shop"
     assert labels_of(make())[:4] == ("", "", "", "")
-    assert labels_of(make(controlled("ReplicaSet", front)))[:4] == ("", "", "", "")
+    assert labels_of(make(owner_by("ReplicaSet", front)))[:4] == ("", "", "", "")
 
 
 def test_a_promotion_counts_besides_and_nothing_counts_twice():
@@ -113,8 +113,8 @@ def test_what_has_no_end_runs(telling):
     telling.put(caches.app_versions, app_version("3", status=superseded))
     shop = app_version()
     for number in range(3):
-        telling.put(caches.tasks, task(controlled("KeptnAppVersion", shop), name=f"t-{number}"))
-    running = task(controlled("KeptnAppVersion", shop), name="t-9")
+        telling.put(caches.tasks, task(owner_by("KeptnAppVersion", shop), name=f"t-{number}"))
+    running = task(owner_by("KeptnAppVersion", shop), name="t-9")
     status = replace(running.status, status="Progressing", end_time="")
     telling.put(caches.tasks, replace(running, status=status))
     active = MetricValues(caches).read_gauges().active

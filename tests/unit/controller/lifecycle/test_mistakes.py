@@ -6,11 +6,11 @@ import pytest
 
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, PODS
 from harbourmaster.controller.lifecycle import watches
-from helpers.gated import PROD, keptn, owned, pod, put
-from helpers.lifecycle import running, told
+from helpers.gated import PROD, keptn, owner_ref, pod, put
+from helpers.lifecycle import await_signal, running
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
-JOB = [owned("Job", "once", "j-1", "batch/v1")]
+JOB = [owner_ref("Job", "once", "j-1", "batch/v1")]
 
 
 pytestmark = pytest.mark.usefixtures("pod_owners")
@@ -49,9 +49,9 @@ async def test_a_pod_with_and_one_without_a_gate_are_told_of_their_keys(api, cli
 async def test_a_pod_that_can_have_no_checks_and_an_empty_list_are_told(api, client):
     put(api, PODS, pod("bare", keptn(), owners=[], gates=()))
     async with running(client, watches.MISTAKES) as world:
-        await told(world, "GateOwnerUnsupported")
+        await await_signal(world, "GateOwnerUnsupported")
         put(api, PODS, pod("job", keptn(pre_deployment_tasks=" , "), owners=JOB, gates=()))
-        await told(world, "GateListEmpty")
+        await await_signal(world, "GateListEmpty")
         reasons = [signal.reason for signal in world.signals.kept]
         assert sorted(reasons) == [
             "GateListEmpty",
@@ -63,7 +63,7 @@ async def test_a_pod_that_can_have_no_checks_and_an_empty_list_are_told(api, cli
 async def test_a_mistake_is_told_once_until_it_changes(api, client):
     put(api, PODS, pod("gated", {**keptn(), **TYPO}))
     async with running(client, watches.MISTAKES) as world:
-        await told(world, "GateKeyUnknown")
+        await await_signal(world, "GateKeyUnknown")
         put(api, PODS, pod("gated", {**keptn(), **TYPO}, labels={"a": "b"}))
         put(api, PODS, pod("gated", {**keptn(), **TYPO, "keptn.sh/stage": "dev"}))
         await world.until(lambda: len(world.signals.kept) == 2)
@@ -75,14 +75,14 @@ async def test_pods_of_namespaces_without_gates_are_told_nothing(api, client):
     put(api, EVALUATION_DEFINITIONS, definition("about 5"))
     names = (watches.MISTAKES, watches.EVALUATION_DEFINITIONS)
     async with running(client, *names, has_gates=lambda _name: False) as world:
-        await told(world, "EvaluationTargetInvalid")
+        await await_signal(world, "EvaluationTargetInvalid")
         assert len(world.signals.kept) == 1
 
 
 async def test_a_target_that_cannot_be_parsed_is_told_on_its_definition(api, client):
     put(api, EVALUATION_DEFINITIONS, definition(">5", "about 5"))
     async with running(client, watches.EVALUATION_DEFINITIONS) as world:
-        await told(world, "EvaluationTargetInvalid")
+        await await_signal(world, "EvaluationTargetInvalid")
         (event,) = world.signals.kept
         assert event.about == "KeptnEvaluationDefinition ready"
         assert event.text.startswith("spec.objectives[1].evaluationTarget: Invalid value")

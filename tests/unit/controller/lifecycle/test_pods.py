@@ -32,7 +32,7 @@ from helpers.gated import (
     let_pass,
     make,
     names,
-    owned,
+    owner_ref,
     owners_of,
     pod,
     put,
@@ -44,7 +44,7 @@ from helpers.gated import (
     waiting,
     workload_of,
 )
-from helpers.lifecycle import running, told
+from helpers.lifecycle import await_signal, running
 
 PATCHES = "/pods/"
 
@@ -78,7 +78,7 @@ async def test_a_newer_replica_set_of_the_version_becomes_its_reference(api, cli
         await release(api, world)
         put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
         put(api, DEPLOYMENTS, deployment(revision="2"))
-        owners = [owned("ReplicaSet", "waiter-rs2", "rs-2")]
+        owners = [owner_ref("ReplicaSet", "waiter-rs2", "rs-2")]
         make(api, pod("waiter-2", owners=owners, created=LATER))
         await world.until(lambda: not waiting(api))
         await world.until(lambda: version_of(api)["spec"]["resourceReference"]["uid"] == "rs-2")
@@ -107,7 +107,7 @@ def of_set(kind, name, version, revision, created=CREATED):
         if kind == "StatefulSet"
         else {"pod-template-generation": str(revision)}
     )
-    owners = [owned(kind, "store", "s-1")]
+    owners = [owner_ref(kind, "store", "s-1")]
     return pod(name, keptn(version=version), owners=owners, labels=label, created=created)
 
 
@@ -145,7 +145,7 @@ async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(a
         await release(api, world, "shop-waiter-0.5")
         # Gates were switched on between both revisions.
         make(api, of_set("StatefulSet", "store-6", "0.4", 1, LATER))
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
         assert "version 0.4 of its pods was never checked" in world.signals.kept[-1].text
         put_partition(2, 2)
         make(api, of_set("StatefulSet", "store-5", "0.4", 1, LATER))
@@ -161,7 +161,7 @@ async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(a
 
 async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client):
     put(api, REPLICA_SETS, replica_set("canary-rs", "rs-2", above=None))
-    canary = [owned("ReplicaSet", "canary-rs", "rs-2")]
+    canary = [owner_ref("ReplicaSet", "canary-rs", "rs-2")]
     async with running(client, *MINE) as world:
         for number in range(20):
             make(api, pod(f"stable-{number}"))
@@ -189,14 +189,14 @@ async def test_a_pod_that_changes_under_our_hands_is_read_anew(api, client):
 @pytest.mark.parametrize(
     ("kind", "owner", "objects"),
     [
-        ("Deployment", owned("ReplicaSet", "waiter-rs", "rs-1"), []),
+        ("Deployment", owner_ref("ReplicaSet", "waiter-rs", "rs-1"), []),
         (
             "Rollout",
-            owned("ReplicaSet", "waiter-rs", "rs-1"),
+            owner_ref("ReplicaSet", "waiter-rs", "rs-1"),
             [(REPLICA_SETS, replica_set(above=("Rollout", "waiter", "d-1")))],
         ),
-        ("StatefulSet", owned("StatefulSet", "waiter", "d-1"), []),
-        ("DaemonSet", owned("DaemonSet", "waiter", "d-1"), []),
+        ("StatefulSet", owner_ref("StatefulSet", "waiter", "d-1"), []),
+        ("DaemonSet", owner_ref("DaemonSet", "waiter", "d-1"), []),
     ],
 )
 @pytest.mark.parametrize("above", [{}, keptn("fleet", "3", None)], ids=["free", "held"])
@@ -210,7 +210,7 @@ async def test_a_provisional_gate(api, client, kind, owner, objects, above):
     for obj in objects:
         if kind == "Rollout":
             obj[1]["metadata"]["ownerReferences"] = [
-                owned("Rollout", "waiter", "d-1", "argoproj.io/v1alpha1")
+                owner_ref("Rollout", "waiter", "d-1", "argoproj.io/v1alpha1")
             ]
         put(api, *obj)
     put(api, resource, deployment(annotations=above))
@@ -240,7 +240,7 @@ async def test_a_provisional_pod_with_a_workload_of_its_own(api, client):
 
 @pytest.mark.parametrize(
     "owners",
-    [[], [owned("Job", "j", "j-1")], [owned("Deployment", "waiter", "d-1")]],
+    [[], [owner_ref("Job", "j", "j-1")], [owner_ref("Deployment", "waiter", "d-1")]],
     ids=["none", "job", "deployment"],
 )
 async def test_a_provisional_pod_that_nobody_would_gate_is_let_go(api, client, owners):

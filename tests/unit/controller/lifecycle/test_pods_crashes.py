@@ -17,7 +17,7 @@ from helpers.gated import (
     make,
     names,
     outline,
-    owned,
+    owner_ref,
     pod,
     put,
     replica_set,
@@ -46,7 +46,7 @@ async def flow(api, client, at=0, *, after=False):
     """Run the flow to its end; with ``at``, a process ends at that write, and another continues."""
     put(api, REPLICA_SETS, replica_set("other-rs", "rs-2", above=None))
     for name, given, uid in FLOW_PODS:
-        owner = owned("ReplicaSet", {"rs-1": "waiter-rs", "rs-2": "other-rs"}[uid], uid)
+        owner = owner_ref("ReplicaSet", {"rs-1": "waiter-rs", "rs-2": "other-rs"}[uid], uid)
         make(api, pod(name, given, owners=[owner]))
     make(api, pod("d-1", dict(PROVISIONAL)))
     options = {

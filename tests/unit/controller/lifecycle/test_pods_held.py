@@ -27,7 +27,7 @@ from helpers.gated import (
     let_pass,
     make,
     names,
-    owned,
+    owner_ref,
     pod,
     put,
     release,
@@ -37,7 +37,7 @@ from helpers.gated import (
     waiting,
     workload_of,
 )
-from helpers.lifecycle import running, told
+from helpers.lifecycle import await_signal, running
 
 pytestmark = pytest.mark.usefixtures("pod_owners")
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("pod_owners")
     [
         ({"annotations": {"example.com/a": "b"}}, "no longer names a workload"),
         ({"owners": []}, "owns it"),
-        ({"owners": [owned("Job", "j", "j")]}, "owns it"),
+        ({"owners": [owner_ref("Job", "j", "j")]}, "owns it"),
     ],
 )
 async def test_orphans_are_reported_and_stay(api, client, changes, why):
@@ -93,7 +93,7 @@ async def test_a_pod_that_waits_too_long_is_reported_once(api, client):
     ) as world:
         await version_there(api, world)
         api.put(PODS, pod(labels={"a": "b"}))
-        await told(world, "GateExpired")
+        await await_signal(world, "GateExpired")
         make(api, pod("passer-1", keptn("passer"), uid="p", created=LATER))
         await version_there(api, world, "shop-passer-1.0")
     expired = [signal for signal in world.signals.kept if signal.reason == "GateExpired"]
@@ -108,7 +108,7 @@ async def test_a_pod_that_waits_too_long_is_released_where_that_is_wanted(api, c
     settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
     async with running(client, *MINE, settings=settings, now=ages(api, 60)) as world:
         await world.until(lambda: not waiting(api))
-        await told(world, "GateReleased")
+        await await_signal(world, "GateReleased")
     pod_annotations = annotations_of(api)
     assert pod_annotations["gates.harbourmaster.dev/released"] == "expired"
     assert pod_annotations[REMOVED] == "true"
@@ -168,7 +168,7 @@ async def test_a_workload_of_another_app_is_not_taken(api, client):
     async with running(client, *MINE) as world:
         await version_there(api, world, "a-b-c-1.0")
         make(api, pod("other-1", keptn("c", app="a-b"), uid="o"))
-        await told(world, "CreateWorkloadFailed")
+        await await_signal(world, "CreateWorkloadFailed")
         let_pass(api, "a-b-c-1.0")
         await world.until(lambda: waiting(api) == ["other-1"])
     signals = [
@@ -183,7 +183,7 @@ async def test_two_versions_of_one_name_are_told_apart(api, client):
         await version_there(api, world, "shop-waiter-v1-rc")
         await release(api, world, "shop-waiter-v1-rc")
         make(api, pod("waiter-2", keptn(version="v1-rc"), created=LATER))
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
     assert waiting(api) == ["waiter-2"]
     assert workload_of(api)["spec"]["version"] == "v1_rc"
 
@@ -199,7 +199,7 @@ async def test_missing_rights_are_told_once_and_tried_again(api, client, resourc
     make(api, pod())
     api.forbid("create", resource)
     async with running(client, *MINE) as world:
-        await told(world, reason)
+        await await_signal(world, reason)
         await api.until_seen("create", f"/{resource.plural}$", 3)
         assert world.signals.of("waiter-1") == [reason]
         api.heal()
@@ -237,7 +237,7 @@ async def test_a_namespace_that_ends_is_left_alone(api, client):
 @pytest.mark.slow
 async def test_two_versions_that_can_not_be_made_do_not_write_in_turns(api, client):
     put(api, REPLICA_SETS, replica_set("canary-rs", "rs-2", above=None))
-    canary = [owned("ReplicaSet", "canary-rs", "rs-2")]
+    canary = [owner_ref("ReplicaSet", "canary-rs", "rs-2")]
     make(api, pod(), pod("canary-1", keptn(version="2.0"), owners=canary))
     api.forbid("create", WORKLOAD_VERSIONS)
     async with running(client, *MINE) as world:

@@ -13,9 +13,9 @@ from harbourmaster.lifecycle.model import App, AppSpec, AppVersionStatus, Worklo
 from helpers.lifecycle_objects import (
     app,
     app_version,
-    controlled,
     evaluation,
     metadata,
+    owner_by,
     task,
     workload,
     workload_version,
@@ -241,7 +241,7 @@ def test_a_long_text_is_cut_and_still_says_of_what_it_is():
 
 def test_what_ends_is_counted_once():
     telling = Telling()
-    owner = controlled("KeptnAppVersion", app_version())
+    owner = owner_by("KeptnAppVersion", app_version())
     for _ in range(2):
         telling.signals.report_completed(app_version())
         telling.signals.report_completed(task(owner))
@@ -257,7 +257,7 @@ def test_what_ends_is_counted_once():
 def test_a_signal_that_makes_no_sense_harms_nothing():
     telling = Telling()
     with captured_log() as stream:
-        signals = telling.restarted()
+        signals = telling.new_signals()
         signals.emit(object(), "AppDeploy", "Started")
         signals.report_completed(None)
         signals.report_created(3)

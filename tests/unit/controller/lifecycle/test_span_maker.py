@@ -12,8 +12,8 @@ from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext, Workloa
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (
     app_version,
-    controlled,
     evaluation,
+    owner_by,
     task,
     workload_version,
 )
@@ -52,8 +52,8 @@ async def test_phases_hang_below_their_version_and_workloads_below_the_deploymen
     ):
         signals.emit(version, phase, "Started")
         signals.emit(version, phase, "Finished")
-    pre = task(controlled("KeptnAppVersion", shop))
-    check = evaluation(controlled("KeptnWorkloadVersion", front))
+    pre = task(owner_by("KeptnAppVersion", shop))
+    check = evaluation(owner_by("KeptnWorkloadVersion", front))
     for obj in (pre, check, front, shop):
         signals.report_completed(obj)
     spans = await telling.spans()
@@ -125,7 +125,7 @@ async def test_after_a_restart_it_goes_on_with_the_same_ids_from_the_start_of_th
     shop = app_version()
     telling.signals.emit(shop, "AppDeploy", "Started")
     before = telling.events.taken[0].annotations["traceparent"]
-    telling.restarted().emit(shop, "AppDeploy", "Finished")
+    telling.new_signals().emit(shop, "AppDeploy", "Finished")
     assert telling.events.taken[1].annotations["traceparent"] == before
     span = (await telling.spans())["AppDeploy"]
     assert seconds(span) == (STARTED, NOW.timestamp())
@@ -155,7 +155,7 @@ async def test_a_superseded_version_ends_then_but_not_one_that_had_ended(telling
     signals.report_deprecated(app_version("1", status=AppVersionStatus(status="Deprecated")))
     signals.report_deprecated(app_version("2", status=AppVersionStatus(status="Deprecated")))
     over = AppVersionStatus(status="Deprecated", end_time="2026-03-01T11:00:00Z")
-    telling.restarted().report_deprecated(app_version("3", status=over))
+    telling.new_signals().report_deprecated(app_version("3", status=over))
     assert set(await telling.spans()) == {"shop-1-6b86b273", "shop-2-6b86b273"}
 
 
@@ -203,8 +203,8 @@ async def test_context_metadata_of_the_app_and_then_of_the_workload_is_on_all_th
     )
     for version, phase in ((shop, "AppDeploy"), (front, "WorkloadDeploy")):
         telling.signals.emit(version, phase, "Finished")
-    pre = task(controlled("KeptnAppVersion", shop))
-    check = evaluation(controlled("KeptnWorkloadVersion", front))
+    pre = task(owner_by("KeptnAppVersion", shop))
+    check = evaluation(owner_by("KeptnWorkloadVersion", front))
     for obj in (pre, check, front, shop):
         telling.signals.report_completed(obj)
     spans = await telling.spans()

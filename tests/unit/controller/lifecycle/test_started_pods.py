@@ -14,7 +14,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
     versions_of_started,
 )
 from harbourmaster.lifecycle.failed_nodes import NodeFailure
-from helpers.gated import CREATED, LATER, keptn, owned, pod
+from helpers.gated import CREATED, LATER, keptn, owner_ref, pod
 
 FAILING = {"phase": "Failed", "startTime": LATER}
 
@@ -70,7 +70,7 @@ def test_a_pod_that_was_ready_for_long_has_started():
         # Stopped while it started: its containers end as failed.
         pod_json(deletionTimestamp=LATER),
         # It has no other node to go to.
-        pod_json(owners=[owned("DaemonSet", "waiter", "d-1")]),
+        pod_json(owners=[owner_ref("DaemonSet", "waiter", "d-1")]),
     ],
 )
 def test_all_others_are_kept_as_good_as_empty(given):
@@ -80,6 +80,6 @@ def test_all_others_are_kept_as_good_as_empty(given):
 
 
 def test_a_pod_of_a_job_that_failed():
-    assert failed_node(pod_json(owners=[owned("Job", "j", "j")])) == (CREATED, "node-1")
+    assert failed_node(pod_json(owners=[owner_ref("Job", "j", "j")])) == (CREATED, "node-1")
     assert failed_node(pod_json(node="")) is None
     assert failed_node(pod_json({"phase": "Succeeded"})) is None

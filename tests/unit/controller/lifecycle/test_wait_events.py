@@ -13,7 +13,7 @@ from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEventRe
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
-from helpers.gated import GATE, keptn, owned, pod, replica_set
+from helpers.gated import GATE, keptn, owner_ref, pod, replica_set
 from helpers.lifecycle import context_of
 from helpers.lifecycle_objects import waiter_version
 from helpers.virtual_time import virtual
@@ -167,9 +167,9 @@ async def test_a_pod_that_goes_while_its_event_waits_for_its_turn_is_not_told():
 @pytest.mark.parametrize(
     ("owner", "about"),
     [
-        (owned("StatefulSet", "store", "s-1"), "StatefulSet store"),
-        (owned("DaemonSet", "agent", "d-9"), "DaemonSet agent"),
-        (owned("ReplicaSet", "lone-rs", "rs-9"), "ReplicaSet lone-rs"),
+        (owner_ref("StatefulSet", "store", "s-1"), "StatefulSet store"),
+        (owner_ref("DaemonSet", "agent", "d-9"), "DaemonSet agent"),
+        (owner_ref("ReplicaSet", "lone-rs", "rs-9"), "ReplicaSet lone-rs"),
     ],
 )
 @virtual
@@ -187,7 +187,7 @@ async def test_the_owner_is_the_one_at_which_users_look(owner, about):
     [
         {"gates": ("example.com/quota",)},
         {"deletionTimestamp": "2026-03-01T10:00:00Z"},
-        {"owners": [owned("Job", "j", "j")]},
+        {"owners": [owner_ref("Job", "j", "j")]},
         {"annotations": {**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}},
     ],
     ids=["others' gate", "ending", "orphan", "provisional"],

@@ -28,8 +28,8 @@ from harbourmaster.lifecycle.model import (
 from helpers.lifecycle_objects import (
     app,
     app_version,
-    controlled,
     evaluation,
+    owner_by,
     task,
     workload,
     workload_version,
@@ -374,7 +374,7 @@ def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(scheduler_c
     assert scheduler_caches.change("workload_versions", key(version))[watches.FAILED_NODES] == {
         key(version)
     }
-    reference = controlled("KeptnWorkloadVersion", version)
+    reference = owner_by("KeptnWorkloadVersion", version)
     failed_task = task()
     owned = msgspec.structs.replace(failed_task.metadata, owner_references=(reference,))
     scheduler_caches.put("tasks", msgspec.structs.replace(failed_task, metadata=owned))

@@ -5,7 +5,7 @@ import pytest
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
-from helpers.lifecycle import running, told
+from helpers.lifecycle import await_signal, running
 from helpers.lifecycle_objects import owners
 
 
@@ -107,7 +107,7 @@ async def test_a_version_deleted_by_hand_comes_again(api, client):
 async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, version):
     put(api, WORKLOADS, workload(version=version))
     async with running(client, watches.WORKLOADS) as world:
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
     (signal,) = world.signals.kept
     assert signal.about == "KeptnWorkload shop-waiter" or signal.about.startswith("Workload")
     assert "is not a valid object name" in signal.text
@@ -118,7 +118,7 @@ async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):
     api.fail_next("create", "/keptnworkloadversions$", None, status=422)
     put(api, WORKLOADS, workload())
     async with running(client, watches.WORKLOADS) as world:
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
         api.heal()
         change(api, version="2.0")
         await current(world, api, "2.0")
@@ -129,7 +129,7 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
     api.forbid("create", WORKLOAD_VERSIONS)
     put(api, WORKLOADS, workload())
     async with running(client, watches.WORKLOADS) as world:
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
         assert not workload_of(api, "shop-waiter").get("status", {}).get("currentVersion")
         api.heal()
         await current(world, api, "1.0")
@@ -141,7 +141,7 @@ async def test_another_version_of_that_name_is_left_alone(api, client):
     put(api, WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
     put(api, WORKLOADS, workload(version="1-0"))
     async with running(client, watches.WORKLOADS) as world:
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
     assert version_of(api, "shop-waiter-1-0")["spec"]["version"] == "1_0"
     assert "status" not in workload_of(api)
 

@@ -194,7 +194,7 @@ async def test_a_dead_cluster_and_its_application_go_together(env, member):
         await env.delete(CLUSTERS, "one")
         await env.until_gone(CLUSTERS, "one")
         await env.until_gone()
-        assert "ClusterNotFound" in env.told()
+        assert "ClusterNotFound" in env.reasons_of()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
@@ -270,7 +270,7 @@ async def test_a_restart_takes_nothing_for_lost(env, member, second_member):
     async with env.deploying(request_timeout_seconds=0.3):
         await env.until_running("two")
         assert count(member) == 0
-        assert "CleanupPending" not in env.told()
+        assert "CleanupPending" not in env.reasons_of()
 
 
 async def test_a_cluster_without_a_kubeconfig_is_left_alone(env):
@@ -278,7 +278,7 @@ async def test_a_cluster_without_a_kubeconfig_is_left_alone(env):
         await env._create(CLUSTERS, "wanted", {})
         await env.cluster("bad", text="x")
         await env.until_offline(name="bad")
-        assert "status" not in await env.stored("wanted", CLUSTERS)
+        assert "status" not in await env.fetch("wanted", CLUSTERS)
         await env.delete(CLUSTERS, "wanted")
         await env.until_gone(CLUSTERS, "wanted")
 

@@ -87,7 +87,7 @@ async def test_the_hold_off_has_a_fixed_end_that_no_event_puts_off():
         # A change is handed over, and starts no new time.
         assert await env.reconcile() == left
         assert env.on() == "one"
-        assert env.status()["scheduledGeneration"] == env.stored()["metadata"]["generation"]
+        assert env.status()["scheduledGeneration"] == env.fetch()["metadata"]["generation"]
     env.time = 50
     assert await env.reconcile() == 60
     assert env.on() == "two"
@@ -363,7 +363,7 @@ async def test_one_that_never_gets_ready_is_moved_and_told_where_it_failed():
 async def test_what_is_deleted_is_left_alone():
     env = two_berths()
     env.add_application()
-    application = env.stored()
+    application = env.fetch()
     application["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     env.catch_up()
     assert await env.reconcile() is None
@@ -400,7 +400,7 @@ async def test_a_magnum_cluster_gets_labels_and_metrics_first_and_its_project_th
     env.put(MAGNUM_CLUSTERS, "crane", {"masterCount": 1}, labels={"a": "own"})
     await env.reconcile("crane", MAGNUM_CLUSTERS)
     assert [subresource for *_, subresource in env.writes] == [None, "status"]
-    magnum_cluster = env.stored("crane", MAGNUM_CLUSTERS)
+    magnum_cluster = env.fetch("crane", MAGNUM_CLUSTERS)
     assert magnum_cluster["metadata"]["labels"] == {"a": "own", "b": "x"}
     assert magnum_cluster["spec"]["metrics"][0]["name"] == "cost"
     assert magnum_cluster["status"]["template"] == "small"

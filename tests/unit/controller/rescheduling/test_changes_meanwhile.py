@@ -11,7 +11,7 @@ from harbourmaster.api.resources import LEASES, NODES, PODS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.rescheduling import planner
-from helpers.evicting import KEY, budget, full, leading, refused_by_budget, told, until
+from helpers.evicting import KEY, budget, event_reasons, full, leading, refused_by_budget, until
 from helpers.fake_store import StatusError
 from helpers.logs import captured_log
 
@@ -42,7 +42,7 @@ def change(api, resource, name, namespace="", **parts):
 
 async def test_the_log_ends_with_the_end(full_api, make_controller, states):
     async with leading(make_controller()):
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         full_api.remove(PODS, "v1", "default")
         await until(lambda: states[-1][0] == "BIND")
         full_api.bind()
@@ -64,12 +64,12 @@ async def test_the_log_says_why_a_plan_was_given_up(full_api, make_controller, s
 async def test_who_is_to_stay_by_now_stays(full_api, make_controller):
     full_api.answers["v1"] = [BUSY]
     async with leading(make_controller()):
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         change(full_api, PODS, "v1", "default", metadata={"labels": {NEVER_EVICT: "true"}})
-        await until(lambda: "v0" in full_api.evicted())
-        count = full_api.evicted().count("v1")
+        await until(lambda: "v0" in full_api.evicted_names())
+        count = full_api.evicted_names().count("v1")
         await asyncio.sleep(0.8)
-        assert full_api.evicted().count("v1") == count
+        assert full_api.evicted_names().count("v1") == count
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_who_is_to_stay_by_now_stays(full_api, make_controller):
 async def test_nobody_goes_from_a_node_that_closes(full_api, make_controller, parts):
     full_api.answers["v1"] = [BUSY]
     async with leading(make_controller()):
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         change(full_api, NODES, "n1", **parts)
         await until(full_api.is_clean)
         count = len(full_api.evictions)
@@ -94,7 +94,7 @@ async def test_nobody_goes_from_a_node_that_closes(full_api, make_controller, pa
 async def test_who_is_finished_or_gone_is_not_evicted(full_api, make_controller):
     full_api.answers["v1"] = [BUSY]
     async with leading(make_controller()):
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         change(full_api, PODS, "v1", "default", status={"phase": "Succeeded"})
         await asyncio.sleep(0.1)
         count = len(full_api.evictions)
@@ -102,7 +102,7 @@ async def test_who_is_finished_or_gone_is_not_evicted(full_api, make_controller)
         assert len(full_api.evictions) == count
         full_api.bind()
         await until(full_api.is_clean)
-    assert set(full_api.evicted()) == {"v1"}
+    assert set(full_api.evicted_names()) == {"v1"}
 
 
 async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, make_controller):
@@ -116,7 +116,7 @@ async def test_no_budget_is_violated_that_the_limit_does_not_allow(api, make_con
     api.answers["v1"] = [refused_by_budget()]
     async with leading(make_controller(pdbViolationsPerHour=1, evictTimeoutSeconds=0.3)):
         await until(lambda: api.deletions)
-        await until(lambda: "v1" in api.evicted())
+        await until(lambda: "v1" in api.evicted_names())
         await asyncio.sleep(0.6)
     assert [name for name, _ in api.deletions] == ["v0"]
 
@@ -125,9 +125,9 @@ async def test_where_less_harm_will_do_by_now_no_more_is_done(full_api, make_con
     budget(full_api, allowed=0)
     full_api.answers["v0"] = full_api.answers["v1"] = [refused_by_budget()]
     async with leading(make_controller(verifyDelaySeconds=0.3)):
-        await until(lambda: "RescheduleStarted" in told(full_api))
+        await until(lambda: "RescheduleStarted" in event_reasons(full_api))
         budget(full_api, allowed=1)
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         await asyncio.sleep(0.3)
     assert full_api.deletions == full_api.marks == []
 
@@ -141,21 +141,21 @@ async def test_more_than_may_move_for_one_pod_never_do(api, make_controller):
         for name in ("v0", "v1"):
             api.remove(PODS, name, "default")
         await until(api.is_clean)
-        assert sorted(api.evicted()) == ["v0", "v1"]
+        assert sorted(api.evicted_names()) == ["v0", "v1"]
 
 
 async def test_what_others_took_is_no_mismatch(full_api, make_controller, states):
     settings = {"maxVictimsPerPod": 5, "backoffSeconds": 60}
     async with leading(make_controller(**settings)):
         for name, thief in (("v1", "w1"), ("w1", "w2"), ("w2", "w3")):
-            await until(lambda name=name: name in full_api.evicted())
+            await until(lambda name=name: name in full_api.evicted_names())
             # It stays where the next one is to go.
             full_api.add_pod(thief)
             full_api.remove(PODS, name, "default")
         await until(lambda: states[-1][0] == "BACKOFF")
         await until(full_api.is_clean)
     assert ("BACKOFF", "the room was taken by others") in states
-    assert "FitMismatch" not in told(full_api)
+    assert "FitMismatch" not in event_reasons(full_api)
 
 
 async def test_nobody_goes_for_one_that_has_its_place_though_the_watch_is_behind(
@@ -182,13 +182,13 @@ async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, make_contro
     api.add_node(cpu="500m")
     api.add_critical()
     async with leading(make_controller()):
-        await until(lambda: "DoesNotFitAnyNode" in told(api))
+        await until(lambda: "DoesNotFitAnyNode" in event_reasons(api))
         old = format_rfc3339(datetime.now(UTC) - timedelta(minutes=10))
         metadata = {"name": "kube-scheduler", "namespace": "kube-system"}
         api.put(LEASES, {"metadata": metadata, "spec": {"renewTime": old}})
         api.add_pod("v0", "n2")
         api.add_node("n2", cpu="1")
-        await until(lambda: "RescheduleCircuitOpen" in told(api))
+        await until(lambda: "RescheduleCircuitOpen" in event_reasons(api))
         await asyncio.sleep(0.5)
         assert api.evictions == []
         assert api.is_clean("n2")
@@ -217,7 +217,7 @@ async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
     for number in range(50):
         api.add_critical(f"c{number}")
     async with leading(make_controller(housekeepingIntervalSeconds=1)):
-        await until(lambda: told(api).count("DoesNotFitAnyNode") == 50)
+        await until(lambda: event_reasons(api).count("DoesNotFitAnyNode") == 50)
         await until(lambda: counts[-1] == 50)
     assert len(counts) < 25
 
@@ -227,7 +227,7 @@ async def test_what_is_remembered_of_pods_goes_with_them(full_api, make_controll
         (context,) = make_controller.contexts
         attempts = context.history.attempts
         uid = full_api.get(PODS, "c", "kube-system")["metadata"]["uid"]
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         full_api.remove(PODS, "v1", "default")
         await until(lambda: attempts.count_of(uid) == 1)
         # While rescheduling is off, the end of the pod is not observed.
@@ -253,7 +253,7 @@ async def test_one_that_cannot_be_planned_for_keeps_no_other_waiting(
     monkeypatch.setattr(planner, "plan_in_slices", failing)
     with captured_log() as log:
         async with leading(make_controller()):
-            await until(full_api.evicted)
+            await until(full_api.evicted_names)
     (kept,) = full_api.reservations()
     assert kept["pod"] == "kube-system/c"
     assert b"a fault of ours" in log.getvalue()
@@ -264,7 +264,7 @@ async def test_a_dry_run_leaves_the_taints_of_the_first_rescheduler(api, make_co
     full(api)
     api.add_node("n2", cpu="0", taints=[taint])
     async with leading(make_controller(dryRun=True, adoptLegacyTaints=True)):
-        await until(lambda: "RescheduleDryRun" in told(api))
+        await until(lambda: "RescheduleDryRun" in event_reasons(api))
         await asyncio.sleep(0.5)
     assert api.taints("n2") == [taint]
     async with leading(make_controller(adoptLegacyTaints=True)):
@@ -289,14 +289,14 @@ async def test_rule_3_room_is_made_on_another_node_when_the_preemption_is_stuck(
     async with leading(make_controller(housekeepingIntervalSeconds=30)):
         await asyncio.sleep(290)
         assert full_api.writes() == []
-        assert await until(full_api.evicted) == ["w0"]
+        assert await until(full_api.evicted_names) == ["w0"]
         assert full_api.reservations("n2")
         full_api.remove(PODS, "w0", "default")
         await asyncio.sleep(0.1)
         full_api.bind(node="n2")
         await until(lambda: full_api.is_clean("n2"))
-    assert full_api.evicted() == ["w0"]
-    assert "RescheduleSucceeded" in told(full_api)
+    assert full_api.evicted_names() == ["w0"]
+    assert "RescheduleSucceeded" in event_reasons(full_api)
 
 
 def terminate(api, name, seconds, **status):

@@ -12,12 +12,12 @@ from helpers.evicting import (
     ANNOTATION,
     KEY,
     budget,
+    event_reasons,
     full,
     leading,
     refused_by_admission,
     refused_by_budget,
     refused_by_two_budgets,
-    told,
     until,
 )
 from helpers.fake_store import StatusError, status
@@ -49,7 +49,7 @@ def stop(part):
 async def test_one_pod_makes_room(api, make_controller):
     uid = full(api)
     async with leading(make_controller()):
-        await until(api.evicted)
+        await until(api.evicted_names)
         (taint,) = api.taints()
         assert (taint["key"], taint["value"][:8], taint["effect"]) == (KEY, OURS, "NoSchedule")
         (kept,) = api.reservations()
@@ -59,9 +59,9 @@ async def test_one_pod_makes_room(api, make_controller):
     ((_, options),) = api.evictions
     assert options["gracePeriodSeconds"] == 5
     assert api.deletions == api.marks == []
-    await until(lambda: "RescheduleSucceeded" in told(api))
+    await until(lambda: "RescheduleSucceeded" in event_reasons(api))
     for reason in ("RescheduleStarted", "EvictedByRescheduler", "ReservedForCriticalAddon"):
-        assert reason in told(api)
+        assert reason in event_reasons(api)
 
 
 async def test_room_is_made_on_another_node_where_a_pod_cannot_be_read(full_api, make_controller):
@@ -70,15 +70,15 @@ async def test_room_is_made_on_another_node_where_a_pod_cannot_be_read(full_api,
     for name in ("w0", "w1"):
         full_api.add_pod(name, "n2", cpu="1100m" if name == "w0" else "900m")
     async with leading(make_controller()):
-        assert await until(full_api.evicted) == ["w0"]
+        assert await until(full_api.evicted_names) == ["w0"]
 
 
 async def test_one_without_the_toleration_is_told(api, make_controller):
     full(api, tolerates=False)
     async with leading(make_controller()):
-        await until(lambda: "MissingToleration" in told(api))
+        await until(lambda: "MissingToleration" in event_reasons(api))
         await asyncio.sleep(0.5)
-    assert told(api) == ["MissingToleration"]
+    assert event_reasons(api) == ["MissingToleration"]
     assert api.writes() == []
 
 
@@ -94,7 +94,7 @@ async def test_who_is_bound_elsewhere_spares_the_rest(api, make_controller):
     full(api, cpu="2")
     api.answers["v1"] = [StatusError(429, "too busy")]
     async with leading(make_controller()):
-        await until(lambda: api.evicted().count("v1") >= 2)
+        await until(lambda: api.evicted_names().count("v1") >= 2)
         api.add_node("n2")
         api.bind(node="n2")
         await until(api.is_clean)
@@ -105,7 +105,7 @@ async def test_who_is_bound_elsewhere_spares_the_rest(api, make_controller):
 async def test_a_busy_server_is_no_budget(full_api, make_controller):
     full_api.answers["v1"] = [StatusError(429, "too busy"), StatusError(503, "too busy"), None]
     async with leading(make_controller(gracePeriodLimitSeconds=3)):
-        await until(lambda: full_api.evicted() == ["v1"] * 3)
+        await until(lambda: full_api.evicted_names() == ["v1"] * 3)
         full_api.remove(PODS, "v1", "default")
         await asyncio.sleep(0.05)
         full_api.bind()
@@ -139,7 +139,7 @@ async def test_a_budget_that_says_no_is_got_round_only_as_a_last_resort(full_api
 async def test_no_budget_is_got_round_where_that_is_not_allowed(full_api, make_controller):
     budget(full_api, allowed=0)
     async with leading(make_controller(allowPdbViolation=False)):
-        await until(lambda: "DoesNotFitAnyNode" in told(full_api))
+        await until(lambda: "DoesNotFitAnyNode" in event_reasons(full_api))
         await asyncio.sleep(0.3)
     assert full_api.writes() == []
 
@@ -149,7 +149,7 @@ async def test_a_budget_that_nobody_has_counted_yet_is_waited_for(full_api, make
     full_api.answers["v1"] = [refused_by_budget(1), None]
     async with leading(make_controller()):
         await wait_until_bound(full_api)
-    assert full_api.evicted() == ["v1", "v1"]
+    assert full_api.evicted_names() == ["v1", "v1"]
     assert full_api.deletions == full_api.marks == []
 
 
@@ -174,8 +174,8 @@ async def test_what_admission_refuses_is_never_done_by_another_way(full_api, mak
 async def test_what_admission_refuses_only_in_earnest_is_not_asked_again(full_api, make_controller):
     full_api.answers["v1"] = [refused_by_admission()]
     async with leading(make_controller()):
-        await until(lambda: "v0" in full_api.evicted())
-    assert full_api.evicted() == ["v1", "v0"]
+        await until(lambda: "v0" in full_api.evicted_names())
+    assert full_api.evicted_names() == ["v1", "v0"]
     assert full_api.deletions == []
 
 
@@ -198,7 +198,9 @@ async def test_another_writers_taint_stays(full_api, make_controller):
     async with leading(make_controller()):
         full_api.put(NODES, {**node, "spec": {"taints": [foreign_taint]}})
         await asyncio.sleep(0)
-        await until(lambda: len(full_api.taints()) == 2 or "DoesNotFitAnyNode" in told(full_api))
+        await until(
+            lambda: len(full_api.taints()) == 2 or "DoesNotFitAnyNode" in event_reasons(full_api)
+        )
     assert foreign_taint in full_api.taints()
 
 
@@ -207,7 +209,7 @@ async def test_a_taint_that_the_api_refuses_ends_the_plan(full_api, make_control
     body = json.dumps(status(422, "on demand", details=details)).encode()
     full_api.fail_next("PATCH", "/nodes/n1$", count=None, status=422, body=body)
     async with leading(make_controller()):
-        await until(lambda: "DoesNotFitAnyNode" in told(full_api))
+        await until(lambda: "DoesNotFitAnyNode" in event_reasons(full_api))
     assert [method for method, path in full_api.writes() if "/nodes/" in path] == ["PATCH"]
     assert full_api.evictions == []
 
@@ -229,10 +231,10 @@ async def test_the_kill_switch_stops_evictions_and_gives_nodes_back(full_api, ma
 
 async def test_a_dry_run_changes_nothing_and_tells_once(full_api, make_controller):
     async with leading(make_controller(dryRun=True)):
-        await until(lambda: "RescheduleDryRun" in told(full_api))
+        await until(lambda: "RescheduleDryRun" in event_reasons(full_api))
         await asyncio.sleep(0.6)
     assert full_api.writes() == [] or all("eviction" in path for _, path in full_api.writes())
-    assert told(full_api).count("RescheduleDryRun") == 1
+    assert event_reasons(full_api).count("RescheduleDryRun") == 1
     assert full_api.evictions == []
 
 
@@ -240,12 +242,12 @@ async def test_what_an_earlier_leader_began_is_gone_on_with(api, make_controller
     full(api, cpu="2")
     api.answers["v1"] = [StatusError(429, "too busy")]
     async with leading(make_controller()):
-        await until(lambda: "v1" in api.evicted())
+        await until(lambda: "v1" in api.evicted_names())
     (before,) = api.taints()
     api.answers.clear()
     api.evictions.clear()
     async with leading(make_controller()):
-        await until(api.evicted)
+        await until(api.evicted_names)
         await asyncio.sleep(0.3)
         assert api.taints() == [before]
         assert not api.is_clean()
@@ -254,7 +256,7 @@ async def test_what_an_earlier_leader_began_is_gone_on_with(api, make_controller
         await asyncio.sleep(0.1)
         api.bind()
         await until(api.is_clean)
-    assert api.evicted() == ["v1"]
+    assert api.evicted_names() == ["v1"]
 
 
 @pytest.mark.parametrize(
@@ -279,19 +281,19 @@ async def test_what_nobody_needs_goes_from_nodes_in_any_state(api, make_controll
 
 async def test_a_taint_that_somebody_removes_comes_back(full_api, make_controller):
     async with leading(make_controller()):
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)
         node = full_api.get(NODES, "n1")
         full_api.put(
             NODES, {**node, "metadata": {**node["metadata"], "annotations": {}}, "spec": {}}
         )
         await until(lambda: len(full_api.taints()) == 1 and full_api.reservations())
-        assert full_api.evicted() == ["v1"]
+        assert full_api.evicted_names() == ["v1"]
 
 
 async def test_a_plan_that_costs_too_much_is_not_begun(api, make_controller):
     full(api, cpu="2")
     async with leading(make_controller(evictionsPerMinute=1)):
-        await until(lambda: "RescheduleDelayed" in told(api))
+        await until(lambda: "RescheduleDelayed" in event_reasons(api))
         await asyncio.sleep(0.3)
     assert api.writes() == []
 
@@ -299,8 +301,10 @@ async def test_a_plan_that_costs_too_much_is_not_begun(api, make_controller):
 async def test_who_comes_after_the_evictions_of_a_minute_is_delayed(full_api, make_controller):
     full_api.add_critical("d")
     async with leading(make_controller(evictionsPerMinute=1)):
-        await until(lambda: "RescheduleDelayed" in told(full_api) and full_api.evicted())
-    assert full_api.evicted() == ["v1"]
+        await until(
+            lambda: "RescheduleDelayed" in event_reasons(full_api) and full_api.evicted_names()
+        )
+    assert full_api.evicted_names() == ["v1"]
 
 
 @pytest.mark.parametrize("is_stopping", [True, False])
@@ -321,7 +325,7 @@ async def test_a_node_is_given_back_at_the_end_of_the_process_if_nobody_went(
 async def test_what_was_begun_is_left_to_who_follows(full_api, make_controller):
     part = make_controller()
     async with leading(part) as lead:
-        await until(lambda: "EvictedByRescheduler" in told(full_api))
+        await until(lambda: "EvictedByRescheduler" in event_reasons(full_api))
         await asyncio.sleep(0.1)
         stop(part)
         lead.cancel()
@@ -342,14 +346,14 @@ async def test_who_is_bound_while_an_eviction_is_awaited_spares_the_rest(api, ma
         await asyncio.sleep(0.1)
         api.release()
         await until(api.is_clean)
-    assert api.evicted() == ["v0"]
+    assert api.evicted_names() == ["v0"]
 
 
 async def test_two_share_a_node_and_no_victim(api, make_controller):
     full(api)
     api.add_critical("d")
     async with leading(make_controller()):
-        await until(lambda: len(api.evicted()) == 2)
+        await until(lambda: len(api.evicted_names()) == 2)
         assert len(api.taints()) == 1
         assert sorted(len(reservation["victims"]) for reservation in api.reservations()) == [1, 1]
         for name in ("v0", "v1"):
@@ -360,7 +364,7 @@ async def test_two_share_a_node_and_no_victim(api, make_controller):
         assert len(api.taints()) == 1
         api.bind("d")
         await until(api.is_clean)
-    assert sorted(api.evicted()) == ["v0", "v1"]
+    assert sorted(api.evicted_names()) == ["v0", "v1"]
 
 
 async def test_what_was_given_up_is_not_gone_on_with(full_api, make_controller):
@@ -387,7 +391,7 @@ async def test_nothing_is_evicted_while_too_many_nodes_are_not_ready(
     full_api.add_pod("w", "n2", cpu="2")
     async with leading(make_controller(maxNotReadyPercent=percent)):
         reason = "RescheduleCircuitOpen" if is_paused else "RescheduleStarted"
-        await until(lambda: reason in told(full_api))
+        await until(lambda: reason in event_reasons(full_api))
     notes = [event["note"] for event in full_api.objects.all(EVENTS).values()]
     text = "rescheduling paused: 2 of 4 nodes are not ready, and 1 may be: "
     assert any(note.startswith(text) for note in notes) is is_paused
@@ -400,4 +404,4 @@ async def test_one_of_three_nodes_may_be_not_ready(full_api, make_controller):
     full_api.put(NODES, {**node, "status": {**node["status"], "conditions": []}})
     full_api.add_pod("w", "n2", cpu="2")
     async with leading(make_controller()):
-        await until(full_api.evicted)
+        await until(full_api.evicted_names)

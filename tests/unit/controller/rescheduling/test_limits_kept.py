@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import LEASES
-from helpers.evicting import HOME, budget, full, leading, refused_by_budget, told, until
+from helpers.evicting import HOME, budget, event_reasons, full, leading, refused_by_budget, until
 from helpers.fake_store import StatusError
 
 LEASE = "harbourmaster-controller"
@@ -54,10 +54,10 @@ async def test_after_a_restart_the_budgets_are_not_full_again(api, make_controll
     full(api)
     limits = {"evictionsPerHour": 1}
     async with leading(make_controller(**limits)):
-        await until(api.evicted)
+        await until(api.evicted_names)
     api.add_critical("d")
     async with leading(make_controller(**limits)):
-        await until(lambda: "RescheduleDelayed" in told(api))
+        await until(lambda: "RescheduleDelayed" in event_reasons(api))
     assert len(api.evictions) == 1
 
 
@@ -65,7 +65,7 @@ async def test_what_was_spent_long_ago_is_no_longer_missing(api, make_controller
     note(api, json.dumps({"at": 0, "evictions_per_hour": 1, "unknown": 7}))
     full(api)
     async with leading(make_controller(evictionsPerHour=1)):
-        await until(api.evicted)
+        await until(api.evicted_names)
 
 
 @pytest.mark.parametrize("text", ["x", "[]", '{"evictions_per_hour": "1"}'])
@@ -73,7 +73,7 @@ async def test_an_unreadable_record_counts_as_all_of_it_spent(api, make_controll
     note(api, text)
     full(api)
     async with leading(make_controller()):
-        await until(lambda: "RescheduleDelayed" in told(api))
+        await until(lambda: "RescheduleDelayed" in event_reasons(api))
     assert api.evictions == []
 
 
@@ -91,7 +91,7 @@ async def test_nothing_is_evicted_that_cannot_be_recorded(api, make_controller):
         await until(lambda: order(api, f"/leases/{LEASE}"))
         assert api.evictions == []
         api._do = answer
-        await until(api.evicted)
+        await until(api.evicted_names)
     assert read_spent(api)["evictions_per_hour"] == pytest.approx(1, abs=0.1)
 
 

@@ -11,7 +11,7 @@ from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.rescheduling.decoding import decode_pending
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
-from helpers.evicting import leading, told, until
+from helpers.evicting import event_reasons, leading, until
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
@@ -106,10 +106,10 @@ async def test_a_pod_is_helped_on_the_node_of_its_volume(api, make_controller):
     node = api.get(NODES, "n2")
     api.put(NODES, {**node, "metadata": {**node["metadata"], "labels": {"zone": "a"}}})
     async with leading(make_controller()):
-        await until(lambda: "UnsupportedConstraint" in told(api))
+        await until(lambda: "UnsupportedConstraint" in event_reasons(api))
         assert api.writes() == []
     named = {"name": "data", "namespace": "kube-system", "annotations": BOUND}
     api.put(VOLUME_CLAIMS, {**claim(), "metadata": named})
     api.put(VOLUMES, volume())
     async with leading(make_controller()):
-        assert await until(api.evicted) == ["on-n2"]
+        assert await until(api.evicted_names) == ["on-n2"]
