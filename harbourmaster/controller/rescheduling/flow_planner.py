@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import FlowObserver, Flows
     from harbourmaster.controller.rescheduling.node_writer import NodeWriter
-    from harbourmaster.controller.rescheduling.plan_execution import PlanVerifier
+    from harbourmaster.controller.rescheduling.plan_execution import PlanExecutor
     from harbourmaster.controller.rescheduling.qualification import Qualification
     from harbourmaster.rescheduling.flow_model import EvictionFlow
     from harbourmaster.rescheduling.plans import CandidateNode, Plan
@@ -55,7 +55,7 @@ class FlowPlanner:
         context: ReschedulingContext,
         flows: Flows,
         node_writer: NodeWriter,
-        verifier: PlanVerifier,
+        executor: PlanExecutor,
         observer: FlowObserver,
         qualification: Qualification,
         wake: Callable[[str], None],
@@ -63,7 +63,7 @@ class FlowPlanner:
         self._context = context
         self._flows = flows
         self._node_writer = node_writer
-        self._verifier = verifier
+        self._executor = executor
         self._observer = observer
         self._qualification = qualification
         self._wake = wake
@@ -268,7 +268,7 @@ class FlowPlanner:
     async def _report_dry_run(self, flow: EvictionFlow, candidate: CandidateNode) -> None:
         """A dry run: the evictions are tried, and a plan that differs from the last is reported."""
         context, now = self._context, self._context.clock()
-        against = await self._verifier.try_all(candidate)
+        against = await self._executor.try_all(candidate)
         if not self._flows.is_current(flow):
             return
         named = ", ".join(victim.key for victim in candidate.victims)

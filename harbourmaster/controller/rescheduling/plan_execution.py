@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 BEHIND: Final = 1.0
 """Seconds for the watch to tell what the API knows."""
+_ACCEPTED: Final = frozenset((NextStep.NEXT, NextStep.VERIFY))
+_DELETED: Final = frozenset((EvictionOutcome.EVICTED, EvictionOutcome.BACKGROUND))
 _ENDED: Final = frozenset((Observation.BOUND, Observation.GONE, Observation.EXCUSED))
 
 
@@ -62,8 +64,19 @@ class PlanFault(Struct, frozen=True):
     """Whether the fault is the node's, and not that of one pod on it."""
 
 
-class PlanVerifier:
-    """Verifies the plan of a flow before anything is evicted."""
+class PlanRefusal(Struct, frozen=True):
+    """An answer that ends the plan: the node is of no use, or a pod must stay."""
+
+    flow: EvictionFlow
+    why: str
+    is_of_node: bool
+
+
+_Result: TypeAlias = Evicted | EvictionDelayed | VictimSpared | PlanRefusal
+
+
+class PlanExecutor:
+    """Verifies the plans of flows before anything is evicted, and carries out their evictions."""
 
     def __init__(
         self, context: ReschedulingContext, flows: Flows, evictions: EvictionClient
@@ -71,6 +84,8 @@ class PlanVerifier:
         self._context = context
         self._flows = flows
         self._evictions = evictions
+        self._reported: set[str] = set()
+        """Victims with an event already; an eviction may take several tries."""
 
     async def verify(
         self, flow: EvictionFlow, pending: PendingPod
@@ -151,12 +166,11 @@ class PlanVerifier:
         self, flow: EvictionFlow, tier: int, victim: Victim
     ) -> VerificationDelayed | PlanFault | None:
         """Try one eviction; None if it can succeed."""
-        context, now = self._context, self._context.clock()
         reply = await self._evictions.evict(victim, dry_run=True)
         outcome = read_answer(reply, in_background=victim.evicts_in_background)
         state = EvictionState(
             tier,
-            may_violate=tier >= VIOLATING and context.settings.allow_pdb_violation,
+            may_violate=tier >= VIOLATING and self._context.settings.allow_pdb_violation,
             busy=flow.state_of(Verifying).busy,
         )
         text = reply.message if reply is not None else outcome.value
@@ -165,51 +179,27 @@ class PlanVerifier:
             case NextStep.NEXT:
                 return None
             case NextStep.RETRY | NextStep.VERIFY:
-                asked = reply.retry_after if reply is not None else None
-                wait = pause(outcome, state, asked, context.chance())
-                if outcome is EvictionOutcome.BUSY:
-                    context.history.busy.note("", now)
-                return VerificationDelayed(now + wait, is_busy=True)
-            case NextStep.WITHOUT_BUDGET:
-                self._flows.refuse(victim, now + REFUSED)
-            case NextStep.WITHOUT_POD:
-                self._flows.spare(victim.uid, now + UNEVICTABLE)
-            case _:
-                return PlanFault(why)
-        return PlanFault(why, elsewhere=False)
+                return VerificationDelayed(self._retry_at(outcome, state, reply), is_busy=True)
+            case step:
+                return PlanFault(why, elsewhere=not self._leave_alone(victim, step))
 
+    def _retry_at(
+        self, outcome: EvictionOutcome, state: EvictionState, reply: Reply | None
+    ) -> float:
+        """Return when to try again, and note an overloaded API server."""
+        now = self._now()
+        if outcome is EvictionOutcome.BUSY:
+            self._context.history.busy.note("", now)
+        asked = reply.retry_after if reply is not None else None
+        return now + pause(outcome, state, asked, self._context.chance())
 
-def costs(victims: Sequence[Victim]) -> tuple[int, int]:
-    """Return the evictions and the violated budgets that these victims take."""
-    return len(victims), sum(victim.violates for victim in victims)
-
-
-_ACCEPTED: Final = frozenset((NextStep.NEXT, NextStep.VERIFY))
-_DELETED: Final = frozenset((EvictionOutcome.EVICTED, EvictionOutcome.BACKGROUND))
-
-
-class PlanRefusal(Struct, frozen=True):
-    """An answer that ends the plan: the node is of no use, or a pod must stay."""
-
-    flow: EvictionFlow
-    why: str
-    is_of_node: bool
-
-
-_Result: TypeAlias = Evicted | EvictionDelayed | VictimSpared | PlanRefusal
-
-
-class VictimEvictor:
-    """Carries out the evictions of flows."""
-
-    def __init__(
-        self, context: ReschedulingContext, flows: Flows, evictions: EvictionClient
-    ) -> None:
-        self._context = context
-        self._flows = flows
-        self._evictions = evictions
-        self._reported: set[str] = set()
-        """Victims with an event already; an eviction may take several tries."""
+    def _leave_alone(self, victim: Victim, step: NextStep) -> bool:
+        """Ask nothing of the pod or of its budget for a while; return whether it is one of them."""
+        if step is NextStep.WITHOUT_BUDGET:
+            self._flows.refuse(victim, self._now() + REFUSED)
+        if step is NextStep.WITHOUT_POD:
+            self._flows.spare(victim.uid, self._now() + UNEVICTABLE)
+        return step in {NextStep.WITHOUT_BUDGET, NextStep.WITHOUT_POD}
 
     def forget_but(self, uids: Collection[str]) -> None:
         """Forget the events of all pods except these."""
@@ -325,19 +315,10 @@ class VictimEvictor:
         reply: Reply | None,
     ) -> EvictionDelayed | VictimSpared | PlanRefusal:
         """Try again later, or give up this node, this pod or this budget."""
-        now = self._now()
         if step is NextStep.RETRY:
-            is_busy = outcome is EvictionOutcome.BUSY
-            if is_busy:
-                self._context.history.busy.note("", now)
-            asked = reply.retry_after if reply is not None else None
-            state = self._eviction_state(flow, victim)
-            wait = pause(outcome, state, asked, self._context.chance())
-            return EvictionDelayed(now + wait, is_busy=is_busy)
-        if step is NextStep.WITHOUT_BUDGET:
-            self._flows.refuse(victim, now + REFUSED)
-        if step is NextStep.WITHOUT_POD:
-            self._flows.spare(victim.uid, now + UNEVICTABLE)
+            until = self._retry_at(outcome, self._eviction_state(flow, victim), reply)
+            return EvictionDelayed(until, is_busy=outcome is EvictionOutcome.BUSY)
+        self._leave_alone(victim, step)
         text = reply.message if reply is not None else outcome.value
         why = f"the eviction of {victim.key} is refused: {text}"
         if flow.accepted_uids and step is not NextStep.WITHOUT_NODE:
@@ -365,3 +346,8 @@ class VictimEvictor:
 
     def _now(self) -> float:
         return self._context.clock()
+
+
+def costs(victims: Sequence[Victim]) -> tuple[int, int]:
+    """Return the evictions and the violated budgets that these victims take."""
+    return len(victims), sum(victim.violates for victim in victims)

@@ -16,9 +16,8 @@ from harbourmaster.controller.rescheduling.flow_planner import FlowPlanner
 from harbourmaster.controller.rescheduling.flows import FlowObserver, Flows
 from harbourmaster.controller.rescheduling.node_writer import NodeWriter
 from harbourmaster.controller.rescheduling.plan_execution import (
+    PlanExecutor,
     PlanFault,
-    PlanVerifier,
-    VictimEvictor,
 )
 from harbourmaster.controller.rescheduling.qualification import Qualification
 from harbourmaster.rescheduling.flow import Action, advance
@@ -72,16 +71,15 @@ class ReschedulingReconciler:
         self._observer = FlowObserver(context, self._flows)
         evictions = EvictionClient(context.client)
         reservations = NodeWriter(context.client, context.sleep)
-        self._verifier = PlanVerifier(context, self._flows, evictions)
+        self._executor = PlanExecutor(context, self._flows, evictions)
         self._shortener = PreemptionShortener(context, evictions)
-        self._evictor = VictimEvictor(context, self._flows, evictions)
         self._knows_budgets = False
         self._qualification = Qualification(context, context.clock())
         self._planner = FlowPlanner(
             context,
             self._flows,
             reservations,
-            self._verifier,
+            self._executor,
             self._observer,
             self._qualification,
             self._wake_pod,
@@ -255,7 +253,7 @@ class ReschedulingReconciler:
 
     async def _verify(self, flow: EvictionFlow, pending: PendingPod) -> None:
         context, budgets = self._context, self._context.history.budgets
-        result = await self._verifier.verify(flow, pending)
+        result = await self._executor.verify(flow, pending)
         now = context.clock()
         if not self._flows.is_current(flow):
             return
@@ -289,7 +287,7 @@ class ReschedulingReconciler:
             following = advance(at, seen, self._context.clock(), self._context.settings.times)
             return following.action is Action.EVICT
 
-        refusal = await self._evictor.evict(flow, may_go_on)
+        refusal = await self._executor.evict(flow, may_go_on)
         if refusal is None:
             return
         if refusal.is_of_node:
@@ -306,7 +304,7 @@ class ReschedulingReconciler:
             if isinstance(flow.state, NoFit | WaitingForFit) and self._planner.is_old(flow):
                 flows.apply(flow, ClusterChanged(), now)
         self._planner.forget_but({flow.uid for flow in flows.by_key.values()})
-        self._evictor.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
+        self._executor.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
         self._shortener.sweep()
         waiting = context.caches.cluster.pending.keys()
         self._counted &= waiting
