@@ -146,7 +146,6 @@ class PolicyMetadata(Struct, frozen=True, gc=False, rename="camel"):
     """The object metadata that validation looks at."""
 
     name: str | None = None
-    generate_name: str | None = None
     namespace: str | None = None
     generation: int | None = None
     labels: dict[str, str] | None = None

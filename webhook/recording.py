@@ -41,7 +41,7 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import Decision
 from harbourmaster.webhook.parents import Parent
 from harbourmaster.webhook.redaction import redact
-from harbourmaster.webhook.review import GroupVersionKind, Request, WorkloadRequest
+from harbourmaster.webhook.review import Request, WorkloadRequest
 from harbourmaster.webhook.reviewed_object import containers_of, owners_of, read_object
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.verdict import MALFORMED
@@ -133,7 +133,7 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
 def _object_of(request: RequestHead) -> ReviewedObject | None:
     if isinstance(request, WorkloadRequest):
         return request.object
-    if isinstance(request, Request) and request.has_object and _kind(request) in KINDS:
+    if isinstance(request, Request) and request.has_object and request.kind_key in KINDS:
         try:
             return read_object(request.object)
         except MalformedError:
@@ -141,14 +141,9 @@ def _object_of(request: RequestHead) -> ReviewedObject | None:
     return None
 
 
-def _kind(request: RequestHead) -> tuple[str, str, str]:
-    kind = request.kind or GroupVersionKind()
-    return kind.group, kind.version, kind.kind
-
-
 def _policies(request: RequestHead, engine: Engine) -> tuple[CompiledPolicy, ...]:
     """Those that were matched, whose answers the others have no part in."""
-    kind, obj = KINDS.get(_kind(request)), _object_of(request)
+    kind, obj = KINDS.get(request.kind_key), _object_of(request)
     name = request.namespace or ""
     namespace = engine.snapshot.namespace(name)
     if kind is None or obj is None or namespace is None:

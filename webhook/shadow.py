@@ -183,8 +183,7 @@ class Shadow:
         return encode_review(review.api_version, uid, allow())
 
     def _note(self, request: Request, engine: Engine, verdict: Verdict, *, is_first: bool) -> None:
-        named = request.kind
-        kind = KINDS.get((named.group, named.version, named.kind)) if named else None
+        kind = KINDS.get(request.kind_key)
         if kind is None:
             return
         document, namespace = _decode(request.object), request.namespace or ""

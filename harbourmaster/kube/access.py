@@ -69,11 +69,6 @@ class Memo(Generic[K, V]):
         self._known: dict[K, tuple[V, float]] = {}
         self._asked: dict[K, asyncio.Task[V]] = {}
 
-    def peek(self, key: K) -> V | None:
-        """Return the cached answer; None if there is none, or it has expired."""
-        known = self._known.get(key)
-        return known[0] if known is not None and self._clock() < known[1] else None
-
     async def get(self, key: K, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Return the cached answer, or that of ``ask``. Raises its errors, and TimeoutError."""
         known = self._known.get(key)
