@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from types import NoneType, UnionType
+from typing import get_args, get_origin
 
 import msgspec
 import pytest
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.merge import MergeOptions, merge
-from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.policies.model import PolicySpec
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION, is_absent
 from helpers.objects import RESOURCES, cluster_policy, required, workload
 from helpers.policies import compile_all, kind_of, merge_of, node_terms
@@ -221,88 +223,33 @@ def test_wrong_type_around_the_pod_spec_is_named(path, value):
 
 # Wrong types in every owned field
 
-TERMS = f"nodeAffinity.{REQUIRED}.nodeSelectorTerms"
-LABEL_SELECTOR = [
-    ("", []),
-    (".matchLabels", []),
-    (".matchLabels", {"a": 1}),
-    (".matchExpressions", {}),
-    (".matchExpressions[0]", ""),
-    (".matchExpressions[0].key", 1),
-    (".matchExpressions[0].operator", 1),
-    (".matchExpressions[0].values", {}),
-    (".matchExpressions[0].values[0]", 1),
-]
-NODE_TERM = [
-    ("", []),
-    *(
-        (f".{scope}{path}", value)
-        for scope in ("matchExpressions", "matchFields")
-        for path, value in (
-            ("", {}),
-            ("[0]", ""),
-            ("[0].key", 1),
-            ("[0].operator", {}),
-            ("[0].values", ""),
-            ("[0].values[0]", 1),
-        )
-    ),
-]
-POD_TERM = [
-    ("", []),
-    (".topologyKey", 1),
-    (".namespaces", ""),
-    (".namespaces[0]", 1),
-    (".matchLabelKeys", {}),
-    (".matchLabelKeys[0]", 1),
-    (".mismatchLabelKeys", {}),
-    (".mismatchLabelKeys[0]", 1),
-    *((f".labelSelector{path}", value) for path, value in LABEL_SELECTOR),
-    *((f".namespaceSelector{path}", value) for path, value in LABEL_SELECTOR),
-]
-AFFINITY = [
-    ("", []),
-    ("", "x"),
-    (".nodeAffinity", []),
-    (f".nodeAffinity.{REQUIRED}", []),
-    (f".{TERMS}", {}),
-    *((f".{TERMS}[0]{path}", value) for path, value in NODE_TERM),
-    (f".nodeAffinity.{PREFERRED}", {}),
-    (f".nodeAffinity.{PREFERRED}[0]", []),
-    (f".nodeAffinity.{PREFERRED}[0].weight", "1"),
-    *((f".nodeAffinity.{PREFERRED}[0].preference{path}", value) for path, value in NODE_TERM),
-    *(
-        (f".{sub}{path}", value)
-        for sub in ("podAffinity", "podAntiAffinity")
-        for path, value in (
-            ("", []),
-            (f".{REQUIRED}", {}),
-            *((f".{REQUIRED}[0]{path}", value) for path, value in POD_TERM),
-            (f".{PREFERRED}", {}),
-            (f".{PREFERRED}[0]", []),
-            (f".{PREFERRED}[0].weight", 1.5),
-            *((f".{PREFERRED}[0].podAffinityTerm{path}", value) for path, value in POD_TERM),
-        )
-    ),
-]
+
+def wrong(path, kind):
+    """Yield each path in a value of this type, with values that have no place there."""
+    kinds = [part for part in get_args(kind) if part is not NoneType]
+    if isinstance(kind, UnionType):
+        yield from wrong(path, kinds[0])
+    elif get_origin(kind) is list:
+        yield path, {}
+        yield f"{path}[0]", None
+        yield from wrong(f"{path}[0]", kinds[0])
+    elif get_origin(kind) is dict:
+        yield from ((path, value) for value in ([], {"a": 1}, {"a": None}))
+    elif issubclass(kind, msgspec.Struct):
+        yield path, []
+        for field in msgspec.structs.fields(kind):
+            yield from wrong(f"{path}.{field.encode_name}", field.type)
+    else:
+        yield from ((path, value) for value in (["1", 1.5] if kind is int else [1]))
+
+
+SPEC = {field.encode_name: field.type for field in msgspec.structs.fields(PolicySpec)}
+AFFINITY = list(wrong("affinity", SPEC["affinity"]))
+OTHERS = ("nodeName", "nodeSelector", "schedulerName", "tolerations")
 WRONG = [
-    ("nodeName", 5),
-    ("nodeSelector", []),
-    ("nodeSelector", {"a": 1}),
-    ("nodeSelector", {"a": None}),
-    ("schedulerName", {}),
+    *AFFINITY,
+    *(entry for name in OTHERS for entry in wrong(name, SPEC[name])),
     ("schedulingGates", {}),
-    ("tolerations", {}),
-    ("tolerations", ""),
-    ("tolerations[0]", "x"),
-    ("tolerations[0]", None),
-    ("tolerations[0].key", 1),
-    ("tolerations[0].operator", 1),
-    ("tolerations[0].value", True),
-    ("tolerations[0].effect", []),
-    ("tolerations[0].tolerationSeconds", "5"),
-    ("tolerations[0].tolerationSeconds", 1.5),
-    *((f"affinity{path}", value) for path, value in AFFINITY),
 ]
 
 
@@ -324,7 +271,7 @@ def test_wrong_type_in_an_owned_field_is_named(kind, path, value):
 
 @pytest.mark.parametrize("path", sorted({path for path, _ in AFFINITY if not path.endswith("]")}))
 def test_null_in_an_affinity_is_as_good_as_absent(path):
-    document = workload(**nested_document(f"affinity{path}", None))
+    document = workload(**nested_document(path, None))
     assert merge_of(document, cluster_policy(affinity=required({"a": "1"}))).operations
 
 
