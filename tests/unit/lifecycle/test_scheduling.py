@@ -53,22 +53,132 @@ PASSED = {
 }
 
 
+def ago(**span):
+    return format_rfc3339(NOW - timedelta(**span))
+
+
 def version(**status):
-    begun = format_rfc3339(NOW - timedelta(seconds=60))
-    return waiter_version(uid="u1", **{"start_time": begun, **status})
+    return waiter_version(uid="u1", **{"start_time": ago(seconds=60), **status})
 
 
-def ask(stored_version, pod=POD, deadline=300.0, now=NOW):
+def with_checks(tasks=("smoke",), evaluations=(), **status):
+    made = version(**status)
+    spec = replace(made.spec, pre_deployment_tasks=tasks, pre_deployment_evaluations=evaluations)
+    return replace(made, spec=spec)
+
+
+def ending_version(**status):
+    """Return a version that is being deleted."""
+    made = version(**status)
+    metadata = replace(made.metadata, deletion_timestamp="2026-03-01T11:00:00Z")
+    return replace(made, metadata=metadata)
+
+
+def failed_version(field, name):
+    """Return a version of which one check, in this field of the status, failed."""
+    item = replace(TASK, definition_name=name, status="Failed")
+    return version(pre_deployment_status="Failed", **{f"pre_deployment_{field}": (item,)})
+
+
+def with_annotations(annotations, pod=POD):
+    return replace(pod, annotations={**pod.annotations, **annotations})
+
+
+def ask(stored_version, pod=POD, deadline=300.0, now=NOW, **options):
     stored = {f"prod/{NAME}": stored_version}
-    return scheduling_permission(pod, stored.get, deadline=deadline, now=now)
+    return scheduling_permission(pod, stored.get, deadline=deadline, now=now, **options)
 
 
-def test_a_pod_without_keptn_metadata_passes_unfiltered():
-    assert ask(None, CandidatePod(namespace="prod")) == FREE
+def message_of(refusal, nodes=3):
+    """Return the text as a scheduler reports it."""
+    return f"0/{nodes} nodes are available: {nodes} {refusal}. preemption: 0/{nodes} nodes ..."
 
 
-def test_a_pod_whose_workload_version_is_missing_waits():
-    assert ask(None).refusal == f"waits for KeptnWorkloadVersion {NAME}, which is not there yet"
+BARE = CandidatePod(namespace="prod")
+REMOVED = {"keptn.sh/scheduling-gate-removed": "true"}
+UNRESOLVED = {"gates.harbourmaster.dev/parent": "unresolved"}
+WAIT_FOR = {"gates.harbourmaster.dev/wait-for": "job/migrate"}
+WAITER = with_annotations({**WAIT_FOR, "gates.harbourmaster.dev/checks": "none"}, BARE)
+MET = {"gates.harbourmaster.dev/waited": "met"}
+WRONG = with_annotations({"gates.harbourmaster.dev/wait-for": "migrate"}, WAITER)
+NAMELESS = with_annotations({"keptn.sh/workload": "waiter"}, BARE)
+MANY = tuple(replace(TASK, definition_name=name) for name in "abcde")
+BOTH = {
+    "pre_deployment_task_status": (TASK, DONE),
+    "pre_deployment_evaluation_task_status": (EVALUATION,),
+}
+LATE = version(start_time=ago(seconds=300), pre_deployment_task_status=(TASK,))
+CHECKED = version(**PASSED)
+UNBEGUN = {"start_time": "", "pre_deployment_task_status": (DONE,)}
+KNOWN = with_checks(("warm-up", "smoke"), ("room",), **UNBEGUN)
+OF_VERSION = f"KeptnWorkloadVersion {NAME}"
+ABSENT = f"waits for {OF_VERSION}, which is not there yet"
+UNKNOWN_OWNER = "waits until it is known whether its owner has a workload"
+UNRECORDED = f"waits until {OF_VERSION} has recorded its owner"
+OBJECTS = "waits for objects: job/migrate"
+CHECKS = f"pre-deployment checks of {NAME}"
+UNTIL = f"waits for {CHECKS} until 2026-03-01T12:04:00Z"
+NOT_DONE = f"{CHECKS} were not done by 2026-03-01T12:00:00Z: smoke; {CHECK_AGAIN}"
+REFUSALS = [
+    (None, POD, ABSENT),
+    (None, replace(POD, labels=REMOVED), ABSENT),
+    (CHECKED, replace(POD, namespace="other"), ABSENT),
+    (ending_version(**PASSED), POD, f"waits for {OF_VERSION}, which is being deleted"),
+    (CHECKED, NAMELESS, "waits for its version: workload waiter has none yet"),
+    (None, with_annotations(UNRESOLVED, BARE), UNKNOWN_OWNER),
+    (CHECKED, with_annotations(UNRESOLVED), UNKNOWN_OWNER),
+    (version(**BOTH), POD, f"{UNTIL}: smoke, room"),
+    (version(pre_deployment_task_status=MANY), POD, f"{UNTIL}: a, b, c and 2 more"),
+    (version(start_time=""), POD, f"waits for {CHECKS}: they have not begun"),
+    (KNOWN, POD, f"waits for {CHECKS}: smoke, room"),
+    (failed_version("task_status", "smoke"), POD, f"{CHECKS} failed: smoke"),
+    (failed_version("evaluation_task_status", "room"), POD, f"{CHECKS} failed: room"),
+    (version(pre_deployment_evaluation_status="Failed"), POD, f"{CHECKS} failed"),
+    (LATE, POD, NOT_DONE),
+    (CHECKED, replace(POD, owner_references=()), UNRECORDED),
+    (CHECKED, replace(POD, owner_references=(replace(OWNER, uid="u2"),)), UNRECORDED),
+    (CHECKED, replace(POD, owner_references=(replace(OWNER, uid=""),)), UNRECORDED),
+    (
+        version(**{**PASSED, "deployment_status": "Deprecated"}),
+        POD,
+        f"{UNTIL}: they have not begun",
+    ),
+    (None, WAITER, OBJECTS),
+    (None, with_annotations({"gates.harbourmaster.dev/waited": "timed-out"}, WAITER), OBJECTS),
+    (CHECKED, with_annotations(WAIT_FOR), OBJECTS),
+    (version(), with_annotations(WAIT_FOR | MET), f"{UNTIL}: they have not begun"),
+    (None, WRONG, "waits for objects: its annotation names none"),
+]
+
+
+@pytest.mark.parametrize(("stored_version", "pod", "text"), REFUSALS)
+def test_who_must_wait_hears_for_what_and_is_known_by_it(stored_version, pod, text):
+    refusal = ask(stored_version, pod).refusal
+    assert refusal == text
+    assert is_refusal(message_of(refusal))
+
+
+def test_the_deadline_is_that_of_the_settings():
+    assert ask(LATE, deadline=0).refusal == f"waits for {CHECKS}: smoke"
+    assert CHECK_AGAIN not in ask(LATE, now=NOW - timedelta(seconds=1)).refusal
+
+
+PERMISSIONS = [
+    (None, BARE, FREE),
+    (None, with_annotations(WAIT_FOR, BARE), FREE),
+    (None, with_annotations(REMOVED), FREE),
+    (None, with_annotations({"gates.harbourmaster.dev/released": "by-hand"}), FREE),
+    (None, with_annotations(MET, WAITER), FREE),
+    (CHECKED, with_annotations(WAIT_FOR | MET), FREE),
+    (CHECKED, POD, Permission()),
+    (version(**{**PASSED, "pre_deployment_status": "Warning"}), POD, Permission()),
+    (version(**PASSED, start_time=ago(hours=9)), POD, Permission()),
+]
+
+
+@pytest.mark.parametrize(("stored_version", "pod", "permission"), PERMISSIONS)
+def test_who_may_run(stored_version, pod, permission):
+    assert ask(stored_version, pod) == permission
 
 
 SAME_NAME = {
@@ -81,45 +191,26 @@ SAME_NAME = {
 @pytest.mark.parametrize("spec", SAME_NAME.values(), ids=list(SAME_NAME))
 def test_a_version_of_that_name_that_is_another_s_lets_nobody_go(spec):
     # A StatefulSet stays the same object, and recorded, when its template changes.
-    current = version(**PASSED)
-    current = ask(replace(current, spec=replace(current.spec, **spec)))
-    assert current.refusal.startswith(
-        f"waits for KeptnWorkloadVersion {NAME}, which is of workload "
-    )
-    assert is_refusal(message_of(current.refusal))
-
-
-def test_a_version_that_is_being_deleted_lets_nobody_go():
-    current = version(**PASSED)
-    metadata = replace(current.metadata, deletion_timestamp="2026-03-01T11:00:00Z")
-    current = ask(replace(current, metadata=metadata))
-    assert current.refusal == f"waits for KeptnWorkloadVersion {NAME}, which is being deleted"
+    refusal = ask(replace(CHECKED, spec=replace(CHECKED.spec, **spec))).refusal
+    assert refusal.startswith(f"waits for {OF_VERSION}, which is of workload ")
+    assert is_refusal(message_of(refusal))
 
 
 @pytest.mark.parametrize("stored_version", [None, version()])
 def test_who_waits_in_a_scheduler_that_is_not_ours_hears_so(stored_version):
-    stored = {f"prod/{NAME}": stored_version}
     pod = replace(POD, scheduler="gatekeeper")
-    answer = scheduling_permission(
-        pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
-    )
+    answer = ask(stored_version, pod, scheduler="keptn-scheduler")
     assert answer.is_foreign
     assert answer.refusal.startswith(
         "waits in gatekeeper, but the controller handles pods of keptn-scheduler: "
     )
-    assert not scheduling_permission(
-        pod, stored.get, deadline=300, now=NOW, scheduler="gatekeeper"
-    ).is_foreign
+    assert not ask(stored_version, pod, scheduler="gatekeeper").is_foreign
 
 
-@pytest.mark.parametrize("pod", [POD, CandidatePod(namespace="prod")])
+@pytest.mark.parametrize("pod", [POD, BARE])
 def test_who_may_run_does_whatever_the_scheduler(pod):
-    stored = {f"prod/{NAME}": version(**PASSED)}
     pod = replace(pod, scheduler="gatekeeper")
-    answer = scheduling_permission(
-        pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
-    )
-    assert answer == Permission()
+    assert ask(CHECKED, pod, scheduler="keptn-scheduler") == Permission()
 
 
 def long_ones():
@@ -147,136 +238,15 @@ def long_ones():
 def test_no_text_grows_with_what_people_write(case):
     # It is sent once for each node.
     long_version, pod = long_ones()[case]
-    stored = {f"prod/{NAME}": long_version}
-    answer = scheduling_permission(
-        pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
-    )
+    answer = ask(long_version, pod, scheduler="keptn-scheduler")
     for text in (answer.refusal, *answer.avoided.values()):
         assert len(text) < MOST_TEXT + 100
     assert answer != Permission()
 
 
-def test_a_pod_without_a_version_waits_for_it():
-    annotations = {"keptn.sh/workload": "waiter"}
-    current = ask(version(**PASSED), replace(POD, annotations=annotations))
-    assert current.refusal == "waits for its version: workload waiter has none yet"
-
-
-def test_a_pod_whose_owner_is_not_known_yet_waits():
-    unresolved = {"gates.harbourmaster.dev/parent": "unresolved"}
-    current = ask(None, CandidatePod(namespace="prod", annotations=unresolved))
-    assert current.refusal == "waits until it is known whether its owner has a workload"
-    current = ask(version(**PASSED), replace(POD, annotations={**POD.annotations, **unresolved}))
-    assert current.refusal
-
-
-def test_a_pod_of_another_namespace_waits_whatever_the_name():
-    assert ask(version(**PASSED), replace(POD, namespace="other")).refusal
-
-
-def test_checks_that_run_are_named_with_their_deadline():
-    answer = ask(
-        version(
-            pre_deployment_task_status=(
-                TASK,
-                replace(TASK, definition_name="a", status="Succeeded"),
-            ),
-            pre_deployment_evaluation_task_status=(EVALUATION,),
-        )
-    )
-    assert answer.refusal == (
-        f"waits for pre-deployment checks of {NAME} until 2026-03-01T12:04:00Z: smoke, room"
-    )
-
-
-def test_checks_that_have_not_begun_say_so():
-    current = ask(version(start_time=""))
-    assert current.refusal == f"waits for pre-deployment checks of {NAME}: they have not begun"
-
-
-def test_checks_that_have_not_begun_are_named_where_they_are_known():
-    item = version(start_time="", pre_deployment_task_status=(DONE,))
-    spec = replace(
-        item.spec, pre_deployment_tasks=("warm-up", "smoke"), pre_deployment_evaluations=("room",)
-    )
-    item = ask(replace(item, spec=spec))
-    assert item.refusal == f"waits for pre-deployment checks of {NAME}: smoke, room"
-
-
-def test_of_many_checks_some_are_named():
-    items = tuple(replace(TASK, definition_name=name) for name in "abcde")
-    assert ask(version(pre_deployment_task_status=items)).refusal.endswith("a, b, c and 2 more")
-
-
-@pytest.mark.parametrize(
-    "status",
-    [
-        {"pre_deployment_task_status": (replace(TASK, status="Failed"),)},
-        {"pre_deployment_evaluation_task_status": (replace(TASK, status="Failed"),)},
-    ],
-)
-def test_failed_checks_are_named(status):
-    current = ask(version(pre_deployment_status="Failed", **status))
-    assert current.refusal == f"pre-deployment checks of {NAME} failed: smoke"
-
-
-def test_a_failed_phase_refuses_though_no_check_is_listed():
-    current = ask(version(pre_deployment_evaluation_status="Failed"))
-    assert current.refusal == f"pre-deployment checks of {NAME} failed"
-
-
-def test_passed_checks_let_the_pods_of_the_recorded_owner_go():
-    assert ask(version(**PASSED)) == Permission()
-
-
-def test_a_warning_is_as_good_as_a_success():
-    status = {**PASSED, "pre_deployment_status": "Warning"}
-    assert ask(version(**status)) == Permission()
-
-
-@pytest.mark.parametrize("owners", [(), (replace(OWNER, uid="u2"),), (replace(OWNER, uid=""),)])
-def test_pods_of_an_owner_that_is_not_recorded_wait(owners):
-    current = ask(version(**PASSED), replace(POD, owner_references=owners))
-    assert current.refusal == f"waits until KeptnWorkloadVersion {NAME} has recorded its owner"
-
-
-def test_a_deployment_that_was_called_off_lets_nobody_go():
-    assert ask(version(**{**PASSED, "deployment_status": "Deprecated"})).refusal
-
-
-def test_after_the_deadline_it_is_to_check_again_later():
-    late = version(
-        start_time=format_rfc3339(NOW - timedelta(seconds=300)), pre_deployment_task_status=(TASK,)
-    )
-    answer = ask(late)
-    assert answer.refusal == (
-        f"pre-deployment checks of {NAME} were not done by 2026-03-01T12:00:00Z: smoke; "
-        f"{CHECK_AGAIN}"
-    )
-    assert CHECK_AGAIN not in ask(late, now=NOW - timedelta(seconds=1)).refusal
-
-
-def test_checks_that_pass_after_the_deadline_still_release():
-    assert (
-        ask(version(**PASSED, start_time=format_rfc3339(NOW - timedelta(hours=9)))) == Permission()
-    )
-
-
-def test_without_a_deadline_it_waits_for_ever():
-    late = version(
-        start_time=format_rfc3339(NOW - timedelta(days=9)), pre_deployment_task_status=(TASK,)
-    )
-    assert ask(late, deadline=0).refusal == f"waits for pre-deployment checks of {NAME}: smoke"
-
-
 @pytest.mark.parametrize("text", ["", "soon"])
 def test_without_a_start_there_is_no_deadline(text):
     assert deadline_of(version(start_time=text), 300.0) is None
-
-
-def test_a_release_by_hand_counts():
-    annotations = {**POD.annotations, "gates.harbourmaster.dev/released": "by-hand"}
-    assert ask(None, replace(POD, annotations=annotations)) == FREE
 
 
 def test_failed_nodes_are_avoided_until_they_expire():
@@ -293,23 +263,7 @@ def test_failed_nodes_are_avoided_until_they_expire():
 
 
 def pod_told(value):
-    annotations = {**POD.annotations, "gates.harbourmaster.dev/checks": value}
-    return replace(POD, annotations=annotations)
-
-
-def message_of(refusal, nodes=3):
-    """Return the text as a scheduler reports it."""
-    return f"0/{nodes} nodes are available: {nodes} {refusal}. preemption: 0/{nodes} nodes ..."
-
-
-def test_a_pod_whose_gate_was_removed_is_free():
-    annotations = {**POD.annotations, "keptn.sh/scheduling-gate-removed": "true"}
-    assert ask(None, replace(POD, annotations=annotations)) == FREE
-
-
-def test_labels_free_nobody():
-    labels = {"keptn.sh/scheduling-gate-removed": "true"}
-    assert ask(None, replace(POD, labels=labels)).refusal
+    return with_annotations({"gates.harbourmaster.dev/checks": value})
 
 
 @pytest.mark.parametrize(
@@ -317,11 +271,11 @@ def test_labels_free_nobody():
     [
         ({}, "waiting"),
         ({"start_time": ""}, "waiting"),
-        ({"start_time": format_rfc3339(NOW - timedelta(seconds=300))}, "late"),
+        ({"start_time": ago(seconds=300)}, "late"),
         ({"pre_deployment_status": "Failed"}, "failed"),
         ({"pre_deployment_evaluation_status": "Failed"}, "failed"),
         ({"pre_deployment_task_status": (replace(TASK, status="Failed"),)}, "failed"),
-        ({**PASSED, "start_time": format_rfc3339(NOW - timedelta(hours=1))}, "passed"),
+        ({**PASSED, "start_time": ago(hours=1)}, "passed"),
         ({**PASSED, "pre_deployment_task_status": (replace(TASK, status="Failed"),)}, "passed"),
     ],
 )
@@ -332,16 +286,11 @@ def test_how_checks_stand(status, state):
     )
 
 
-def with_checks(**status):
-    current = version(**status)
-    return replace(current, spec=replace(current.spec, pre_deployment_tasks=("smoke",)))
-
-
 def test_checks_of_its_own_that_have_begun_are_a_state():
     begun = {"current_phase": "WorkloadPreDeployTasks"}
     assert is_checking(with_checks(**begun))
     assert state_of_checks(with_checks(**begun), deadline=300.0, now=NOW) == "checking"
-    late = {**begun, "start_time": format_rfc3339(NOW - timedelta(seconds=300))}
+    late = {**begun, "start_time": ago(seconds=300)}
     assert state_of_checks(with_checks(**late), deadline=300.0, now=NOW) == "late"
     assert state_of_checks(with_checks(), deadline=300.0, now=NOW) == "waiting"
     # Without checks of its own, no pod is told of them.
@@ -369,24 +318,6 @@ def test_a_message_of_before_the_start_lacks_the_deadline():
 def test_a_failed_check_fails_the_version():
     assert has_failed(version(pre_deployment_task_status=(replace(TASK, status="Failed"),)))
     assert not has_failed(version(pre_deployment_task_status=(TASK, DONE)))
-
-
-UNOWNED = replace(POD, owner_references=())
-REFUSED = [
-    (None, POD),
-    (None, CandidatePod(annotations={"gates.harbourmaster.dev/parent": "unresolved"})),
-    (None, CandidatePod(annotations={"keptn.sh/workload": "waiter"})),
-    (version(**PASSED), UNOWNED),
-    (version(), POD),
-    (version(start_time=""), POD),
-    (version(start_time=format_rfc3339(NOW - timedelta(seconds=300))), POD),
-    (version(pre_deployment_status="Failed"), POD),
-]
-
-
-@pytest.mark.parametrize(("stored_version", "pod"), REFUSED)
-def test_every_refusal_is_known_again(stored_version, pod):
-    assert is_refusal(message_of(ask(stored_version, pod).refusal))
 
 
 @pytest.mark.parametrize(
@@ -445,35 +376,3 @@ def test_a_node_that_is_avoided_no_more_is_asked_about_once(value):
     rest = version(**PASSED, failed_nodes=(longer,))
     assert is_outdated(avoidance(value, NODE, longer), value, rest, NOW)
     assert not is_outdated(avoidance(value, longer), value, rest, NOW)
-
-
-WAIT_FOR = "gates.harbourmaster.dev/wait-for"
-ONLY_WAITS = {WAIT_FOR: "job/migrate", "gates.harbourmaster.dev/checks": "none"}
-MET = {"gates.harbourmaster.dev/waited": "met"}
-
-
-def test_a_pod_that_waits_for_objects_is_refused_until_they_are_there():
-    waiting = CandidatePod(namespace="prod", annotations=ONLY_WAITS)
-    refused = ask(None, waiting)
-    assert refused.refusal == "waits for objects: job/migrate"
-    assert is_refusal(refused.refusal)
-    assert ask(None, replace(waiting, annotations=ONLY_WAITS | MET)) == FREE
-    timed_out = {"gates.harbourmaster.dev/waited": "timed-out"}
-    assert ask(None, replace(waiting, annotations=ONLY_WAITS | timed_out)).refusal
-
-
-def test_checks_and_objects_must_both_be_there():
-    both = replace(POD, annotations=POD.annotations | {WAIT_FOR: "job/migrate"})
-    met = replace(both, annotations=both.annotations | MET)
-    assert ask(version(**PASSED), both).refusal == "waits for objects: job/migrate"
-    assert "pre-deployment checks" in ask(version(), met).refusal
-    assert ask(version(**PASSED), met) == FREE
-
-
-def test_a_pod_whose_list_is_wrong_is_refused():
-    wrong = CandidatePod(namespace="prod", annotations=ONLY_WAITS | {WAIT_FOR: "migrate"})
-    assert ask(None, wrong).refusal == "waits for objects: its annotation names none"
-
-
-def test_who_was_not_gated_by_admission_is_free_whatever_it_names():
-    assert ask(None, CandidatePod(namespace="prod", annotations={WAIT_FOR: "job/x"})) == FREE
