@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from helpers import virtual_time
 from helpers.shards import Recorder, Report, divide, find_omissions, split_files
+from helpers.stubs import write_program
 
 TESTS = Path(__file__).parents[1]
 REASON = "runc not found: apt-get install --yes runc"
@@ -205,9 +206,7 @@ def test_a_stage_that_ran_no_test_fails_however_its_process_ended(run_stages, co
 def test_the_check_of_the_node_tells_whether_its_stage_runs(
     monkeypatch, tmp_path, code, output, reason
 ):
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\nprintf '{output}' >&2\nexit {code}\n")
-    program.chmod(0o700)
+    program = write_program(tmp_path / "python", f"printf '{output}' >&2\nexit {code}")
     monkeypatch.setattr("sys.executable", str(program))
     if reason is None:
         failure = f"^check of the stage node failed with {code}: {output}"

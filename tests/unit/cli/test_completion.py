@@ -12,6 +12,7 @@ import pytest
 
 from harbourmaster.cli import program
 from harbourmaster.cli.main import main
+from helpers.stubs import write_program
 
 CASES = {
     "wh": {"why"},
@@ -102,9 +103,7 @@ def test_kubectl_completes_the_plugin(script, typed):
     path = path.rename(path.with_suffix(""))
     path.chmod(0o755)
     kubectl = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    plugin = path.with_name("kubectl-harbourmaster")
-    plugin.write_text("#!/bin/sh\n")
-    plugin.chmod(0o755)
+    write_program(path.with_name("kubectl-harbourmaster"))
     done = subprocess.run(
         [kubectl, "__complete", "harbourmaster", *typed.split(" ")],
         cwd=path.parent,

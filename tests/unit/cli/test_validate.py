@@ -12,6 +12,7 @@ import yaml
 from harbourmaster.cli.main import main
 from helpers.manifests import ROOT
 from helpers.objects import cluster_policy, policy, required, workload
+from helpers.stubs import write_program
 
 SAMPLES = ROOT / "deploy/samples"
 TASKS = "keptn.sh/pre-deployment-tasks"
@@ -244,9 +245,8 @@ def test_standard_input_is_read(monkeypatch, capsys):
 
 
 def test_a_kustomization_is_built(tmp_path, monkeypatch, capsys):
-    built = tmp_path / "kubectl"
-    built.write_text(f"#!/bin/sh\ntest $2 = {tmp_path} && cat {tmp_path}/built.yaml\n")
-    built.chmod(0o755)
+    script = f"test $2 = {tmp_path} && cat {tmp_path}/built.yaml"
+    built = write_program(tmp_path / "kubectl", script)
     (tmp_path / "built.yaml").write_text(yaml.safe_dump(policy(podSelectr={})))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert main(["validate", "-k", str(tmp_path)]) == 1

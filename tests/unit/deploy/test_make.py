@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from helpers.manifests import ROOT, VERSION
+from helpers.stubs import write_program
 
 MAKE = shutil.which("make")
 DEPENDENCIES = ("requirements-dev.txt", "requirements-go.txt")
@@ -27,12 +28,10 @@ def make(*arguments, path=None, cwd=ROOT):
     )
 
 
-def program(path, script):
-    """Write an executable shell script."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o700)
-    return path
+def refusal_of(result):
+    """What make printed of a target that was refused, without its own lines."""
+    assert (result.returncode, result.stdout) == (2, "")
+    return [line for line in result.stderr.splitlines() if not line.startswith("make")]
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def tree(tmp_path):
     """A copy of the Makefile, where ``python`` only makes what it is given a path of."""
     for name in ("Makefile", "setup.cfg", "pyproject.toml", *DEPENDENCIES):
         shutil.copyfile(ROOT / name, tmp_path / name)
-    program(
+    write_program(
         tmp_path / ".venv/bin/python",
         'for each; do case "$each" in dist/*) : > "$each";; build/*) mkdir "$each"; esac; done',
     )
@@ -53,11 +52,9 @@ def tree(tmp_path):
 def test_without_an_engine_that_works_one_line_says_what_was_tried(target, tmp_path):
     for name in ("sed", "sh", "git", "realpath", "mkdir", "rm"):
         (tmp_path / name).symlink_to(shutil.which(name))
-    program(tmp_path / "docker", "exit 1")
+    write_program(tmp_path / "docker", "exit 1")
     result = make(target, "CONTAINER_ENGINE=", path=tmp_path)
-    ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
-    assert result.returncode == 2
-    assert not result.stdout
+    ours = refusal_of(result)
     tried = 'docker (found, but "info" fails), podman (not found), buildah (not found)'
     action = "start or install one of them, or name another in CONTAINER_ENGINE"
     assert ours == [f"no container engine works: {tried}: {action}"]
@@ -67,7 +64,7 @@ def test_pip_settings_reach_a_build_as_a_secret_that_no_file_keeps(tmp_path):
     engine = tmp_path / "deploy/image/engine.sh"
     engine.parent.mkdir(parents=True)
     shutil.copy(ROOT / "deploy/image/engine.sh", engine)
-    program(tmp_path / "bin/docker", 'echo "$@"; echo "$PIP_CONF"')
+    write_program(tmp_path / "bin/docker", 'echo "$@"; echo "$PIP_CONF"')
     url = "https://user:password@example.com/simple"
     environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PIP_INDEX_URL": url}
     told = subprocess.run(
@@ -93,7 +90,7 @@ def test_pip_settings_reach_a_build_as_a_secret_that_no_file_keeps(tmp_path):
 def test_a_file_in_dist_replaces_that_of_an_older_version_and_no_other(tree, target, made, kept):
     for name in (made, kept):
         (tree / "dist" / name.replace(VERSION, "0.0.1")).touch()
-    engine = program(
+    engine = write_program(
         tree / "engine", "mkdir -p build/image/blobs; cd build/image; touch index.json oci-layout"
     )
     result = make(target, "--old-file=docker-build", f"ENGINE={engine}", cwd=tree)
@@ -105,9 +102,9 @@ def test_a_file_in_dist_replaces_that_of_an_older_version_and_no_other(tree, tar
 
 
 def test_no_image_of_a_node_is_built_without_deno(tree):
-    program(tree / ".venv/bin/python", "exit 1")
-    program(tree / "deploy/image/node.sh", "touch built")
-    engine = program(tree / "engine", "touch saved")
+    write_program(tree / ".venv/bin/python", "exit 1")
+    write_program(tree / "deploy/image/node.sh", "touch built")
+    engine = write_program(tree / "engine", "touch saved")
     given = ("PYTHON_IMAGE=python", f"ENGINE={engine}", "MAKE=true")
     assert make("node-images", *given, "--old-file=engine", cwd=tree).returncode == 2
     assert not (tree / "built").exists()
@@ -126,7 +123,7 @@ def test_no_image_of_a_node_is_built_without_deno(tree):
 def test_the_first_engine_that_runs_is_used(tmp_path, works, named, used):
     for name in ("docker", "podman", "buildah"):
         info = "exit 0" if name in works else "exit 1"
-        program(tmp_path / name, f'[ "$1" != info ] || {info}\necho {name} "$@"')
+        write_program(tmp_path / name, f'[ "$1" != info ] || {info}\necho {name} "$@"')
     chosen = () if named is None else (f"CONTAINER_ENGINE={named}",)
     storage = f"CONTAINERS_STORAGE_CONF={tmp_path}/storage.conf"
     path = f"{tmp_path}:{os.environ['PATH']}"
@@ -135,11 +132,9 @@ def test_the_first_engine_that_runs_is_used(tmp_path, works, named, used):
 
 
 def test_shadow_mode_does_not_replace_a_working_installation(tmp_path):
-    kubectl = program(tmp_path / "kubectl", 'echo "$@"')
+    kubectl = write_program(tmp_path / "kubectl", 'echo "$@"')
     result = make("deploy-shadow", f"KUBECTL={kubectl}")
-    ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
-    assert result.returncode == 2
-    assert not result.stdout
+    ours = refusal_of(result)
     (line,) = ours
     assert line.startswith("Harbourmaster works in this cluster")
 
@@ -165,19 +160,14 @@ def test_the_names_of_kupids_targets_work(verb):
 def test_without_cert_manager_one_line_says_so():
     # A kubectl that finds nothing, and says so by silence.
     result = make("deploy-with-certmanager", "KUBECTL=true")
-    ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
-    assert result.returncode == 2
-    assert not result.stdout
+    ours = refusal_of(result)
     assert ours == ["cert-manager not found in this cluster: install it first, or use make deploy"]
 
 
 def test_a_rollout_that_fails_says_where_to_look(tmp_path):
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text('#!/bin/sh\ncase "$*" in *rollout*) exit 1;; esac\n')
-    kubectl.chmod(0o700)
+    kubectl = write_program(tmp_path / "kubectl", 'case "$*" in *rollout*) exit 1;; esac')
     result = make("deploy", f"KUBECTL={kubectl}")
-    ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
-    assert result.returncode == 2
+    ours = refusal_of(result)
     where = "see: kubectl --namespace=harbourmaster-system describe pods"
     assert ours == [f"harbourmaster-controller is not ready; {where}"]
 
@@ -192,11 +182,9 @@ def test_a_rollout_that_fails_says_where_to_look(tmp_path):
     ],
 )
 def test_a_custom_metrics_api_of_somebody_else_stays_theirs(tmp_path, served, stays):
-    kubectl, log = tmp_path / "kubectl", tmp_path / "log"
-    kubectl.write_text(
-        f'#!/bin/sh\necho "$*" >> {log}\ncase "$1" in get) echo "{served}";; apply) cat;; esac\n'
-    )
-    kubectl.chmod(0o700)
+    log = tmp_path / "log"
+    answers = f'case "$1" in get) echo "{served}";; apply) cat;; esac'
+    kubectl = write_program(tmp_path / "kubectl", f'echo "$*" >> {log}\n{answers}')
     result = make("deploy", f"KUBECTL={kubectl}")
     assert result.returncode == 0, result.stderr
     (applied,) = [line for line in log.read_text().splitlines() if line.startswith("apply")]

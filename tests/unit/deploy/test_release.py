@@ -28,6 +28,7 @@ from helpers.manifests import (
     of_kind,
     parse,
 )
+from helpers.stubs import write_program
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 IMAGE = "registry.example.com/harbourmaster"
@@ -344,12 +345,8 @@ def test_the_workflow_and_the_manual_give_every_variable_of_make_release():
 
 def test_the_workflow_signs_and_attests_the_image_before_it_gets_its_tag(tmp_path):
     for name, told in (("skopeo", f"*inspect*) echo {DIGEST}"), ("cosign", "x)"), ("jq", "x)")):
-        stub = tmp_path / "bin" / name
-        stub.parent.mkdir(exist_ok=True)
-        stub.write_text(
-            f'#!/bin/sh\necho {name} "$*" >> {tmp_path}/log\ncase "$*" in {told};; esac'
-        )
-        stub.chmod(0o700)
+        script = f'echo {name} "$*" >> {tmp_path}/log\ncase "$*" in {told};; esac'
+        write_program(tmp_path / "bin" / name, script)
     job = workflow("release")
     (step,) = [step for step in job["steps"] if "cosign sign" in step.get("run", "")]
     environment = {

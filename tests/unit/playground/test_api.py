@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from harbourmaster.playground import api
 from harbourmaster.playground.errors import PlaygroundError
+from helpers.stubs import web_server
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 TAINTED = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
@@ -18,27 +17,12 @@ TAINTED = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSched
 def server():
     answers, seen = {}, []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            length = int(self.headers.get("Content-Length", 0))
-            seen.append((self.command, json.loads(self.rfile.read(length) or "null")))
-            status, body = answers[self.command]
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def answer(command, _path, body):
+        seen.append((command, json.loads(body or "null")))
+        return answers[command]
 
-        do_POST = do_GET  # noqa: N815 -- the base class names it
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield http.server_port, answers, seen
-        http.shutdown()
-        thread.join()
+    with web_server(answer) as port:
+        yield port, answers, seen
 
 
 def events(*nodes):

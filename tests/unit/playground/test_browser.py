@@ -9,6 +9,7 @@ import pytest
 from harbourmaster.playground import browser
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
 from harbourmaster.playground.errors import PlaygroundError
+from helpers.stubs import write_program
 
 # Stand for apt-get and dpkg-deb: the one notes its calls and makes two packages, the other unpacks
 # a browser that needs its library, or what TREE names instead.
@@ -47,7 +48,7 @@ touch node_modules/axe-core/axe.min.js
 @pytest.fixture
 def environment(tmp_path):
     for name, script in (("apt-get", APT), ("dpkg-deb", DPKG), ("npm", NPM)):
-        program(tmp_path / "bin" / name, script)
+        write_program(tmp_path / "bin" / name, script)
     return {
         "PATH": f"{tmp_path / 'bin'}:{system(tmp_path)}",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -65,13 +66,6 @@ def system(tmp_path):
     return folder
 
 
-def program(path, content="#!/bin/sh\n"):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content)
-    path.chmod(0o755)
-    return path
-
-
 def find_browser(environment, lines=None):
     progress = (lambda _: None) if lines is None else lines.append
     return ensure_browser(environment=environment, progress=progress)
@@ -87,8 +81,8 @@ def list_left(tmp_path):
 
 
 def test_the_users_own_browser_comes_first(environment, tmp_path):
-    named = program(tmp_path / "own" / "browser")
-    program(tmp_path / "bin" / "chromium")
+    named = write_program(tmp_path / "own" / "browser")
+    write_program(tmp_path / "bin" / "chromium")
     assert find_browser({**environment, "CHROMIUM": str(named)}) == named
 
 
@@ -100,7 +94,7 @@ def test_a_named_browser_that_is_not_there_is_one_line(environment):
 
 @pytest.mark.parametrize("name", browser.PROGRAMS)
 def test_an_installed_browser_is_taken(environment, tmp_path, name):
-    installed = program(tmp_path / "bin" / name)
+    installed = write_program(tmp_path / "bin" / name)
     assert find_browser(environment) == installed
     assert calls(environment) == []
 

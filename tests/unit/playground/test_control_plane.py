@@ -5,6 +5,7 @@ import pytest
 from harbourmaster.playground.control_plane import ControlPlane, shut_down, survey
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.processes import Process, Record, write_records
+from helpers.stubs import write_program
 
 BROKEN = "#!/bin/sh\nfor number in 1 2 3; do echo line $number; done\nexit 7\n"
 
@@ -23,13 +24,8 @@ def control_plane(tmp_path, binaries):
     plane.stop()
 
 
-def install(folder, name, script):
-    (folder / name).write_text(script)
-    (folder / name).chmod(0o755)
-
-
 def test_a_component_that_ends_is_named_with_its_log_and_its_last_lines(control_plane, binaries):
-    install(binaries, "etcd", BROKEN)
+    write_program(binaries / "etcd", BROKEN)
     with pytest.raises(PlaygroundError) as raised:
         control_plane.start()
     log = control_plane.layout.log("etcd")
@@ -42,7 +38,7 @@ def test_a_component_that_ends_is_named_with_its_log_and_its_last_lines(control_
 
 
 def test_a_failed_start_leaves_no_process(control_plane, binaries, monkeypatch):
-    install(binaries, "etcd", "#!/bin/sh\nexec sleep 60\n")
+    write_program(binaries / "etcd", "#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr("harbourmaster.playground.control_plane.READY_SECONDS", 0.1)
     started = []
     spawn = control_plane._spawn
@@ -67,7 +63,7 @@ def test_a_missing_binary_is_one_clear_line(control_plane, binaries):
 
 def test_settings_of_another_etcd_do_not_reach_ours(control_plane, binaries, monkeypatch):
     monkeypatch.setenv("ETCD_NAME", "another")
-    install(binaries, "etcd", '#!/bin/sh\necho "name=$ETCD_NAME"\nexit 1\n')
+    write_program(binaries / "etcd", '#!/bin/sh\necho "name=$ETCD_NAME"\nexit 1\n')
     with pytest.raises(PlaygroundError, match=r"\nname=$"):
         control_plane.start()
 

@@ -3,8 +3,6 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from harbourmaster.playground import local
 from harbourmaster.playground.node import host
 from harbourmaster.playground.pki import write_pki
 from harbourmaster.playground.processes import Record, identity, read_records, write_records
+from helpers.stubs import web_server
 
 NOBODY = Record("etcd", 1, "other-boot:1")
 ALL = ("etcd", "kube-apiserver", "kubelet", "controller", "webhook")
@@ -45,22 +44,8 @@ def record(directory, *records):
 @pytest.fixture
 def health():
     """A server whose every answer is 503, for a reason; yields its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(503)
-            self.end_headers()
-            self.wfile.write(b"policies: not synced\n")
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}/readyz"
-        http.shutdown()
-        thread.join()
+    with web_server(lambda *_: (503, "policies: not synced\n")) as port:
+        yield f"http://127.0.0.1:{port}/readyz"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.prometheus import Prometheus, Series, configuration_of
+from helpers.stubs import write_program
 
 # Stands for Prometheus: notes its flags, is ready at the second question, and answers each query
 # by the file of that name.
@@ -37,11 +38,7 @@ SCRAPES = {"webhook": "http://127.0.0.1:1/metrics", "other": "https://example.co
 
 @pytest.fixture
 def program(tmp_path):
-    path = tmp_path / "bin" / "prometheus"
-    path.parent.mkdir()
-    path.write_text(FAKE.format(python=sys.executable))
-    path.chmod(0o755)
-    return path
+    return write_program(tmp_path / "bin" / "prometheus", FAKE.format(python=sys.executable))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from helpers.manifests import ROOT
 from helpers.patience import PATIENCE
+from helpers.stubs import write_program
 
 ENTRYPOINT = ROOT / "deploy/runtimes/deno/entrypoint.sh"
 ALLOWED = [
@@ -27,10 +28,8 @@ HOSTILE = ["$(touch pwned)", "`touch pwned`", "; touch pwned", "* ?", "a\nb", "'
 def run(tmp_path):
     """Return a function that runs the entry point with an environment."""
     programs = tmp_path / "bin"
-    programs.mkdir()
-    deno = programs / "deno"
-    deno.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
-    deno.chmod(0o755)
+    script = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
+    write_program(programs / "deno", script)
     work = tmp_path / "work"
     work.mkdir()
 

@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 
 from helpers.manifests import ROOT
 from helpers.patience import PATIENCE
+from helpers.stubs import web_server
 
 ENTRYPOINT = ROOT / "deploy/runtimes/python/entrypoint.py"
 SHOW = """
@@ -49,29 +49,12 @@ def script(tmp_path):
     return str(path)
 
 
-class _Site(BaseHTTPRequestHandler):
-    def do_GET(self):
-        status, body = self.server.pages.get(self.path, (404, b"print('page not found')"))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-
 @pytest.fixture
 def site():
-    """A web server on a free port; ``pages`` has a status and a body for each path."""
-    with HTTPServer(("127.0.0.1", 0), _Site) as server:
-        server.pages = {}
-        server.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    """A web server on a free port; ``pages`` has a status and a text for each path."""
+    pages = {}
+    with web_server(lambda _, path, __: pages.get(path, (404, "print('page not found')"))) as port:
+        yield SimpleNamespace(pages=pages, url=f"http://127.0.0.1:{port}")
 
 
 def test_a_file_is_run_with_what_it_is_given(run, script):
@@ -92,7 +75,7 @@ def test_quotes_hold_an_argument_together(run, script):
 
 
 def test_code_behind_a_url_is_run(run, site):
-    site.pages["/f.py"] = (200, SHOW.encode())
+    site.pages["/f.py"] = (200, SHOW)
     result = run(SCRIPT=f"{site.url}/f.py", DATA="d")
     assert json.loads(result.stdout)[0] == ["-"]
     assert json.loads(result.stdout)[2]["DATA"] == "d"
@@ -105,7 +88,7 @@ def test_a_page_that_says_not_found_never_runs(run, site):
 
 
 def test_what_is_too_large_never_runs(run, site):
-    site.pages["/big.py"] = (200, b"print(1)\n" + b"#" * (10 * 1024 * 1024))
+    site.pages["/big.py"] = (200, "print(1)\n" + "#" * (10 * 1024 * 1024))
     result = run(SCRIPT=f"{site.url}/big.py")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"{site.url}/big.py has more than 10 MiB\n"
