@@ -29,7 +29,7 @@ def make(*arguments, path=None, cwd=ROOT):
 
 
 def refusal_of(result):
-    """What make printed of a target that was refused, without its own lines."""
+    """Return what make printed about a target that was refused, without its own lines."""
     assert (result.returncode, result.stdout) == (2, "")
     return [line for line in result.stderr.splitlines() if not line.startswith("make")]
 
