@@ -46,7 +46,7 @@ async def test_a_metric_is_fetched_at_once(controlled, server, kubectl):
     assert server.forms["cpus"][0]["path"] == "/api/v1/query"
     result = kubectl("get", "keptnmetric", "cpus", f"-n={controlled.namespace}")
     assert result.stdout.splitlines()[1].split() == ["cpus", "prometheus", "cpus", "0.25"]
-    assert controlled.reasons() == []
+    assert controlled.reasons_of("cpus") == []
 
 
 async def test_c93_of_five_fetches_three_results_are_stored(controlled, server):

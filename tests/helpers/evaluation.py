@@ -84,33 +84,58 @@ class ScriptedQueries:
         return [question.query for _, question in self.asked]
 
 
-class AnalysisEnvironment:
-    """A reconciler and its API server, whose clock only the test advances."""
+class Environment:
+    """An API server and scripted queries of a reconciler, whose clock only the test advances."""
 
-    def __init__(self, api, client, events):
+    def __init__(self, api, client, events, default=None):
         self.api = api
         self.client = client
         self.events = events
         self.now = START
-        self.references = "ProvidersNeedConsent"
-        self.queries = ScriptedQueries()
+        self.queries = ScriptedQueries(default)
         self.restart()
+
+    def new_context(self, **options):
+        """Return the context of a new process, whose caches are empty."""
+        self.caches = MetricCaches(self.client)
+        return MetricContext(
+            client=self.client,
+            caches=self.caches,
+            settings=MetricsSettings(),
+            queries=self.queries,
+            events=self.events,
+            now=lambda: self.now,
+            **options,
+        )
+
+    def put_provider(
+        self,
+        name="prom",
+        namespace="prod",
+        *,
+        kind="prometheus",
+        server="http://prom",
+        allow=None,
+    ):
+        spec = {"type": kind, "targetServer": server}
+        metadata = {"name": name, "namespace": namespace, **allowing(allow)}
+        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
+
+    @property
+    def writes(self):
+        return len([request for request in self.api.requests if request.verb == "patch"])
+
+
+class AnalysisEnvironment(Environment):
+    """A reconciler of analyses and its API server."""
+
+    references = "ProvidersNeedConsent"
 
     def restart(self):
         """Replace the reconciler and its caches, as a new process does."""
-        self.caches = MetricCaches(self.client)
         self.woken = asyncio.Event()
         self.analyses = AnalysisReconciler(
-            MetricContext(
-                client=self.client,
-                caches=self.caches,
-                settings=MetricsSettings(),
-                queries=self.queries,
-                events=self.events,
-                now=lambda: self.now,
-                references=self.references,
-            ),
-            lambda _key: self.woken.set(),
+            self.new_context(references=self.references), lambda _key: self.woken.set()
         )
         self.sync()
 
@@ -152,19 +177,6 @@ class AnalysisEnvironment:
         metadata = {"name": name, "namespace": namespace, **allowing(allow)}
         self.api.put(ANALYSIS_VALUE_TEMPLATES, {"metadata": metadata, "spec": spec})
 
-    def put_provider(
-        self,
-        name="prom",
-        namespace="prod",
-        *,
-        kind="prometheus",
-        server="http://prom",
-        allow=None,
-    ):
-        spec = {"type": kind, "targetServer": server}
-        metadata = {"name": name, "namespace": namespace, **allowing(allow)}
-        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
-
     async def reconcile(self, seconds=0.0):
         """Reconcile so many seconds later, with up-to-date caches."""
         self.now += timedelta(seconds=seconds)
@@ -196,10 +208,6 @@ class AnalysisEnvironment:
     def status(self):
         return self.api.get(ANALYSES, "release", "prod").get("status")
 
-    @property
-    def writes(self):
-        return len([request for request in self.api.requests if request.verb == "patch"])
-
 
 def allowing(namespaces):
     """Return the annotation of an object that consents to references from these namespaces."""
@@ -219,32 +227,18 @@ def answer(*values, shown=None, raw=None):
     return Answer(text, samples, f'"{text}"'.encode() if raw is None else raw)
 
 
-class MetricEnvironment:
-    """A reconciler and its API server, whose clock only the test advances."""
+class MetricEnvironment(Environment):
+    """A reconciler of metrics and its API server."""
 
     def __init__(self, api, client, events):
-        self.api = api
-        self.client = client
-        self.events = events
-        self.now = START
-        self.queries = ScriptedQueries(answer(4))
         self.registry = CollectorRegistry()
         self.lateness = create_lateness(self.registry)
-        self.restart()
+        super().__init__(api, client, events, answer(4))
 
     def restart(self):
         """Replace the reconciler and its caches, as a new process does."""
-        self.caches = MetricCaches(self.client)
         self.woken = []
-        context = MetricContext(
-            client=self.client,
-            caches=self.caches,
-            settings=MetricsSettings(),
-            queries=self.queries,
-            events=self.events,
-            now=lambda: self.now,
-            lateness=self.lateness,
-        )
+        context = self.new_context(lateness=self.lateness)
         self.metrics = MetricReconciler(context, self.woken.append)
         self.sync()
 
@@ -256,10 +250,9 @@ class MetricEnvironment:
             (self.caches.providers, METRICS_PROVIDERS, Provider),
         )
 
-    def put_provider(self, name=NAME, namespace="prod", server="http://prometheus.example.com"):
-        metadata = {"name": name, "namespace": namespace}
-        spec = {"type": "prometheus", "targetServer": server}
-        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
+    def put_provider(self, name=NAME, namespace="prod", **options):
+        options.setdefault("server", "http://prometheus.example.com")
+        super().put_provider(name, namespace, **options)
 
     def put_metric(self, name="cpus", *, status=None, labels=None, namespace="prod", **spec):
         metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
@@ -296,10 +289,6 @@ class MetricEnvironment:
 
     def status(self, name="cpus"):
         return self.api.get(KEPTN_METRICS, name, "prod").get("status", {})
-
-    @property
-    def writes(self):
-        return len([request for request in self.api.requests if request.verb == "patch"])
 
     @property
     def query_count(self):

@@ -290,17 +290,6 @@ def container(deployment):
     return only
 
 
-def bound_to(manifests, role):
-    """The names of the accounts that have a role."""
-    bindings = of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
-    return [
-        subject["name"]
-        for binding in bindings
-        if binding["roleRef"]["name"] == role
-        for subject in binding["subjects"]
-    ]
-
-
 def settings_of(deployment):
     """The settings that a Deployment's arguments give, by the real parser."""
     given = container(deployment)["args"]

@@ -140,7 +140,7 @@ class MetricsNamespace(Namespaced):
 
     async def until_told(self, *reasons, name="cpus"):
         """Wait until the events of a metric are these, and nothing else."""
-        await self.until_found(lambda: self.reasons(name) == [*reasons])
+        await self.until_found(lambda: self.reasons_of(name) == [*reasons])
 
     async def until_value(self, value, name="cpus"):
         """Wait for a value."""
@@ -150,10 +150,6 @@ class MetricsNamespace(Namespaced):
         """Wait for a fault that says so; return all of it."""
         value = await self.until(lambda status: status.err_msg and text in status.err_msg, name)
         return value.err_msg
-
-    def reasons(self, name="cpus"):
-        """The events of a metric."""
-        return self.reasons_of(name)
 
 
 def moment(stamp):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
 import uuid
 
 import msgspec
@@ -18,7 +17,6 @@ from harbourmaster.api.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
-    PLACEMENT_GROUP,
     SECRETS,
 )
 from harbourmaster.controller.placement.deployment import DeploymentControllers
@@ -29,9 +27,8 @@ from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.namespaces import Namespaced
-from helpers.patience import PATIENCE, WAIT
+from helpers.patience import PATIENCE
 from helpers.processes import client_of
-from helpers.schemas import open_definition
 
 QUICK = {
     "probe_interval_seconds": 0.3,
@@ -39,15 +36,6 @@ QUICK = {
     "kubeconfig_interval_seconds": 1.0,
     "allowed_addresses": ("127.0.0.0/8", "::1"),
 }
-
-
-def ensure_definitions(plane):
-    """Have our kinds served, where they are not."""
-    for resource in (APPLICATIONS, CLUSTERS):
-        name = f"crd/{resource.plural}.{PLACEMENT_GROUP}"
-        if plane.kubectl("get", name, check=False).returncode:
-            plane.kubectl("create", "-f=-", stdin=json.dumps(open_definition(resource)))
-        plane.kubectl("wait", "--for=condition=Established", WAIT, name)
 
 
 def config_map(name, namespace=None, **data):
