@@ -11,6 +11,18 @@ from helpers.dashboard import Filled, StubAccess, bearer, serve_dashboard
 HTML = {"Accept": "text/html"}
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
 @pytest.fixture
 def stores():
     return Filled(max_age=3600)

@@ -1,4 +1,4 @@
-"""The small parts: attempts, the guard, queries, times, text."""
+"""The small parts: the guard, queries, times, text."""
 
 from __future__ import annotations
 
@@ -20,60 +20,9 @@ from harbourmaster.dashboard.guard import (
 from harbourmaster.dashboard.query import ROWS, PageQuery, read_query, select_page
 from harbourmaster.dashboard.rendering import escape_invisible, finalize, read_assets
 from harbourmaster.dashboard.times import age, span
-from harbourmaster.dashboard.tokens import Rate, RateLimit
-from harbourmaster.kube.event_series import Allowance
 from harbourmaster.providers.addresses import parse_networks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-BURST, PERIOD, BURST_OF_ALL = 10, 6.0, 100
-ALLOWED = Rate(Allowance(BURST, PERIOD), Allowance(BURST_OF_ALL, 0.6))
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def wrong(attempts, address, times):
-    for _ in range(times):
-        assert not attempts.delay(address)
-        attempts.note(address)
-
-
-def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
-    clock = Clock()
-    attempts = RateLimit(ALLOWED, clock)
-    wrong(attempts, "a", BURST)
-    assert attempts.delay("a") == pytest.approx(PERIOD)
-    assert not attempts.delay("b")
-    clock.now += PERIOD
-    wrong(attempts, "a", 1)
-    assert attempts.delay("a")
-    clock.now += PERIOD * BURST * 2
-    wrong(attempts, "a", BURST)
-    assert attempts.delay("a")
-
-
-def test_all_addresses_together_have_a_bound_too():
-    attempts = RateLimit(ALLOWED, Clock())
-    for number in range(BURST_OF_ALL):
-        wrong(attempts, f"address {number}", 1)
-    assert attempts.delay("one more")
-
-
-def test_no_number_of_addresses_is_remembered_for_ever():
-    clock = Clock()
-    attempts = RateLimit(ALLOWED, clock)
-    for number in range(5000):
-        clock.now += PERIOD
-        attempts.note(str(number))
-    assert len(attempts._single) <= 1024
-
-
 PROXIES = parse_networks(["10.0.0.0/8", "fd00::/16"])
 
 
