@@ -189,11 +189,10 @@ class GateFactsReader:
         namespace, _, name = key.partition("/")
         try:
             raw = await self._live.find(resource, name, namespace)
-            if raw is None:
-                return
-            self._objects[resource, key] = msgspec.json.decode(raw, type=_TYPES[resource])
-            if resource == EVALUATIONS and (time := written_at(raw)) is not None:
-                self._measured[name] = time
+            if raw is not None:
+                self._objects[resource, key] = msgspec.json.decode(raw, type=_TYPES[resource])
+                if resource == EVALUATIONS and (time := written_at(raw)) is not None:
+                    self._measured[name] = time
         except (ApiError, ValueError) as error:
             self._note(resource, error)
 
