@@ -5,10 +5,12 @@ The functions are pure. See decision D15.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
 from harbourmaster.certs.bundle import (
@@ -18,6 +20,7 @@ from harbourmaster.certs.bundle import (
     verify_bundle,
 )
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.secret import read_authorities
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -103,3 +106,33 @@ def canonical_name(name: str) -> str:
         return str(ip_address(name))
     except ValueError:
         return name
+
+
+SPARE: Final = 10
+"""Divisor of the validity for its last part, in which the old certificate is not served."""
+_MARK_LENGTH: Final = 16
+
+
+def handover(served: Bundle, offered: Bundle, now: datetime) -> datetime | None:
+    """Return the time at which ``offered`` replaces ``served``; None for now.
+
+    It is later for clients that read ca.crt only at their start, such as a kube-scheduler: while
+    the old certificate is served they can be restarted, and who starts meanwhile trusts the old
+    authority too.
+    """
+    if served.anchor_der is None or served.anchor_der == offered.anchor_der:
+        return None
+    if not offered.names <= served.names:
+        return None
+    trusted = read_authorities(offered.files.ca_crt, now, limit=None)
+    if served.anchor_der not in {authority.public_bytes(Encoding.DER) for authority in trusted}:
+        return None
+    end = served.not_after - (served.not_after - served.not_before) / SPARE
+    return end if now < end else None
+
+
+def mark_of(bundle: Bundle) -> str:
+    """Return a fingerprint of the authority of a certificate; empty without ca.crt."""
+    if bundle.anchor_der is None:
+        return ""
+    return hashlib.sha256(bundle.anchor_der).hexdigest()[:_MARK_LENGTH]

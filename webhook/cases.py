@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.lines import line_failure
+from harbourmaster.api.decoding import MalformedError, decode, line_failure
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -22,7 +21,7 @@ from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
 
 if TYPE_CHECKING:
-    from harbourmaster.api.lines import LineFailure
+    from harbourmaster.api.decoding import LineFailure
 
 HTTP_OK: Final = 200
 HTTP_TOO_LARGE: Final = 413

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.lines import LineFailure
+from harbourmaster.api.decoding import LineFailure, MalformedError
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.version import hash_of

@@ -1,4 +1,4 @@
-"""Decoding of JSON into our projections, with errors that name the field."""
+"""Decoding of JSON into our projections, and of lines of it, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from typing import TypeVar
 
     Decoded = TypeVar("Decoded")
+
 
 _JSON_NAMES: Final = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`")
@@ -77,3 +79,31 @@ def _with_path(at: str, text: str) -> str:
 
 
 _anything: Final = msgspec.json.Decoder()
+
+
+class LineFailure(Struct, frozen=True, omit_defaults=True):
+    """The reason why a line is not a case."""
+
+    id: Any
+    error: str
+    line: int = 0
+    """Number of the line from 1; 0 if it is not in a file."""
+
+
+class _Identified(Struct, frozen=True):
+    id: Any = None
+
+
+_identified: Final = msgspec.json.Decoder(_Identified)
+
+
+def line_failure(line: bytes, error: MalformedError) -> LineFailure:
+    """Return the failure of a line, with the ID of its case if that can be read."""
+    return LineFailure(_id_of(line), str(error))
+
+
+def _id_of(line: bytes) -> Any:  # noqa: ANN401
+    try:
+        return decode(_identified, line, "").id
+    except MalformedError:
+        return None

@@ -1,12 +1,18 @@
-"""The name formats of Kubernetes: each function lists what is wrong, nothing for a good name.
+"""The name formats of Kubernetes, and suggestions for names that are unknown.
 
+Each function of a format lists what is wrong, nothing for a good name.
 All formats are ASCII. The patterns never backtrack, so any text is checked in linear time.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 MAX_LABEL: Final = 63
 """Characters of a DNS label, of a label value, and of the name part of a qualified name."""
@@ -64,3 +70,23 @@ def _faults(text: str, pattern: re.Pattern[str], limit: int, rule: str) -> list[
     if not pattern.fullmatch(text):
         faults.append(rule)
     return faults
+
+
+NEAR: Final = 0.6
+"""Similarity from 0 to 1 from which a name is proposed."""
+VERY_NEAR: Final = 0.7
+"""Similarity from which a name is proposed if many names are alike."""
+_LONGEST: Final = 253
+"""Maximum number of compared characters: a comparison takes the square of it."""
+
+
+def nearest(given: str, known: Iterable[str], cutoff: float = NEAR) -> str:
+    """Return the most similar known name; empty if none is similar."""
+    near = get_close_matches(given[:_LONGEST].lower(), known, n=1, cutoff=cutoff)
+    return near[0] if near else ""
+
+
+def did_you_mean(given: str, known: Iterable[str], cutoff: float = NEAR) -> str:
+    """Return a question that names the most similar known name; empty if none is similar."""
+    near = nearest(given, known, cutoff)
+    return f'did you mean "{near}"?' if near else ""

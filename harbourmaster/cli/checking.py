@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import render_value as shown
-from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.api.names import did_you_mean
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.offline import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.lines import LineFailure, line_failure
+from harbourmaster.api.decoding import LineFailure, MalformedError, line_failure
 from harbourmaster.cli.terminal import printable
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from harbourmaster.api.decoding import LineFailure
 from harbourmaster.api.durations import format_duration
-from harbourmaster.api.lines import LineFailure
 from harbourmaster.api.patches import Operation, apply
 from harbourmaster.api.resources import CRON_JOBS, PODS
 from harbourmaster.cli import program

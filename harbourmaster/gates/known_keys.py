@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.suggestions import VERY_NEAR, nearest
+from harbourmaster.api.names import VERY_NEAR, nearest
 from harbourmaster.gates import metadata, release
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.release import OURS

@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.names import dns_subdomain, label_value, qualified_name
+from harbourmaster.api.names import did_you_mean, dns_subdomain, label_value, qualified_name
 from harbourmaster.api.resources import Resource
-from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.gates.metadata import cut
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.durations import format_duration
-from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.api.names import did_you_mean
 from harbourmaster.gates.waits import TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
 from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, SERVICE_LABEL, field_of
 

@@ -21,8 +21,8 @@ from harbourmaster.certs.bundle import (
     verify_bundle,
 )
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.certs.handover import handover
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.rotation import handover
 from harbourmaster.certs.store import load
 from harbourmaster.certs.watch import keep_current, wait_for
 from harbourmaster.telemetry.logging import get_logger

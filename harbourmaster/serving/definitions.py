@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.field_errors import render_value
-from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
+from harbourmaster.api.names import VERY_NEAR, did_you_mean
 from harbourmaster.serving.documents import parse_documents
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.api.names import did_you_mean
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason

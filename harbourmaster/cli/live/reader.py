@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.api.names import did_you_mean
 from harbourmaster.api.times import moment
 from harbourmaster.cli.live.cluster import collect, complain, count
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in

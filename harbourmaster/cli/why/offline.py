@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.decoding import MalformedError, describe
-from harbourmaster.api.lines import LineFailure
+from harbourmaster.api.decoding import LineFailure, MalformedError, describe
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.live.cluster import (
     DONE,

@@ -2,7 +2,7 @@
 
 A scheduler reads its trusted authorities only when it starts. An annotation of its pod template
 names the authority that its pods have read; until they restart, every replica serves the old
-certificate (``harbourmaster.certs.handover``).
+certificate (``harbourmaster.certs.rotation``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.certs.handover import mark_of
+from harbourmaster.certs.rotation import mark_of
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.objects import reference
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError

@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
-from harbourmaster.certs.handover import handover, mark_of
+from harbourmaster.certs.rotation import handover, mark_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api import resources
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
+from harbourmaster.api.names import VERY_NEAR, did_you_mean
 from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import mistake, unknown, warning

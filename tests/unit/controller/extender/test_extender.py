@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
-from harbourmaster.certs.handover import SPARE
+from harbourmaster.certs.rotation import SPARE
 from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
 from harbourmaster.controller.extender.extender import (
