@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.times import format_rfc3339 as stamped
-from harbourmaster.api.times import moment
+from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.placement.deployed import DEPLOYED
 from harbourmaster.placement.model import (
     DEGRADED,
@@ -55,7 +54,7 @@ _LONGEST_MESSAGE: Final = 1024
 _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 
 
-stamp: Final = lru_cache(maxsize=256)(stamped)
+format_time: Final = lru_cache(maxsize=256)(format_rfc3339)
 """Formats a time, cached: one pass has one time for thousands of objects."""
 
 
@@ -85,7 +84,7 @@ def not_now(application: Application, now: datetime) -> str:
         return "it is being deleted"
     again = moment(application.status.next_retry_time)
     if again is not None and again > now and not is_new(application):
-        return f"the next try is at {stamp(again)}"
+        return f"the next try is at {format_time(again)}"
     return ""
 
 
@@ -190,10 +189,10 @@ def tries_left(backoff: RetryPolicy, left: int | None) -> int | None:
 
 
 def next_try(backoff: RetryPolicy, now: datetime) -> str:
-    """The stamp of the next try: always the same time later, whole seconds and never early."""
+    """The time of the next try: always the same time later, whole seconds and never early."""
     wait = backoff.delay_seconds * backoff.factor
     wait = min(max(wait, LEAST_WAIT), LONGEST_WAIT) if math.isfinite(wait) else LONGEST_WAIT
-    return stamp(now + timedelta(seconds=wait) + _ALMOST_A_SECOND)
+    return format_time(now + timedelta(seconds=wait) + _ALMOST_A_SECOND)
 
 
 def scheduled_condition(decision: Decision, status: str, reason: str, message: str) -> Condition:
@@ -223,13 +222,13 @@ def _with_condition(
         phase=phase,
         retries_left=None,
         next_retry_time="",
-        conditions=with_conditions(before.conditions, stamp(decision.time), wanted),
+        conditions=with_conditions(before.conditions, format_time(decision.time), wanted),
     )
 
 
 def _bind(before: ApplicationStatus, decision: Decision, rules: Rules) -> ApplicationStatus:
     """All of a binding at one instant."""
-    target, time = decision.target, stamp(decision.time)
+    target, time = decision.target, format_time(decision.time)
     if target is None:
         return before
     phase = PENDING if before.phase in {"", DEGRADED, FAILED} else before.phase
@@ -252,7 +251,7 @@ def _bind(before: ApplicationStatus, decision: Decision, rules: Rules) -> Applic
         scheduled_to=TargetReference(name=target.name, uid=target.uid),
         scheduled_time=time,
         scheduled_generation=decision.generation,
-        next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),
+        next_reschedule_time=format_time(decision.time + timedelta(seconds=rules.reschedule_after)),
         recent_moves=moves,
         awaits_ready=True,
         # A cluster that is tried again must not make a later move delete first.
@@ -285,5 +284,5 @@ def _after_failure(application: Application, decision: Decision) -> ApplicationS
         phase=DEGRADED if has_more else FAILED,
         retries_left=left,
         next_retry_time=next_try(backoff, decision.time) if has_more else "",
-        conditions=with_conditions(before.conditions, stamp(decision.time), wanted),
+        conditions=with_conditions(before.conditions, format_time(decision.time), wanted),
     )

@@ -13,9 +13,9 @@ from harbourmaster.api.references import ALL, DEFAULT_MODE, Reference, consentin
 from harbourmaster.api.resources import MAGNUM_CLUSTERS, PROJECTS
 from harbourmaster.api.times import moment
 from harbourmaster.placement.application_status import (
+    format_time,
     next_try,
     scheduled_condition,
-    stamp,
     tries_left,
 )
 from harbourmaster.placement.candidates import InvalidConstraintError, compile_constraints
@@ -198,13 +198,13 @@ def settled_cluster(
         state=state,
         retries_left=left,
         next_retry_time=again,
-        conditions=with_conditions(before.conditions, stamp(time), _condition(decision)),
+        conditions=with_conditions(before.conditions, format_time(time), _condition(decision)),
     )
     if target is not None:
         after = msgspec.structs.replace(
             after,
             scheduled_to=TargetReference(kind=target.kind, name=target.name, uid=target.uid),
-            scheduled_time=stamp(time),
+            scheduled_time=format_time(time),
             scheduled_generation=decision.generation,
         )
     if after == before:
@@ -225,7 +225,9 @@ def settled_magnum_cluster(
     after = msgspec.structs.replace(
         before,
         state=PENDING if target is not None else FAILED,
-        conditions=with_conditions(before.conditions, stamp(decision.time), _condition(decision)),
+        conditions=with_conditions(
+            before.conditions, format_time(decision.time), _condition(decision)
+        ),
     )
     if target is not None:
         after = msgspec.structs.replace(

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.api.times import moment
-from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.model import GROUP, NOT_CONFIRMED, TargetReference
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.placement.application_decisions import MoveLimits
     from harbourmaster.placement.decision import Decision
-    from harbourmaster.placement.decisions import MoveLimits
     from harbourmaster.placement.model import Application, PlacedStatus
     from harbourmaster.placement.passes import Pass
 

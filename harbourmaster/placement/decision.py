@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.evaluation.schedule import stable_hash
-from harbourmaster.placement.application_status import stamp
+from harbourmaster.placement.application_status import format_time
 from harbourmaster.placement.candidates import Candidate
 from harbourmaster.placement.model import CandidateRecord, DecisionRecord, FailedCluster, RunnerUp
 
@@ -200,7 +200,7 @@ def record(decision: Decision, seen: Pass) -> DecisionRecord:
     second = max(others, key=lambda name: scores[name]) if others else ""
     changes = _changes(decision, seen, chosen, second)
     return DecisionRecord(
-        time=stamp(decision.time),
+        time=format_time(decision.time),
         generation=decision.generation,
         outcome=decision.outcome,
         chosen=chosen,

@@ -42,7 +42,7 @@ _BEFORE: Final = 40
 class ConstraintError(ValueError):
     """An invalid constraint; ``position`` counts characters from 0, its length is the end.
 
-    Its text is one line; ``pointed`` has the constraint below it and a caret below the place.
+    Its text is one line; ``with_caret`` has the constraint below it and a caret below the place.
     """
 
     def __init__(self, message: str, expression: str, position: int) -> None:
@@ -52,7 +52,7 @@ class ConstraintError(ValueError):
         super().__init__(f"{message}, at character {position + 1} of '{self._excerpt[0]}'")
 
     @property
-    def pointed(self) -> str:
+    def with_caret(self) -> str:
         """Three lines: what is wrong, the text, and a caret."""
         shown, place = self._excerpt
         return f"{self.message}\n  {shown}\n  {' ' * place}^"

@@ -235,7 +235,7 @@ def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterato
         try:
             PARSERS[language](text)
         except ConstraintError as error:
-            pointer = error.pointed.partition("\n")[2]
+            pointer = error.with_caret.partition("\n")[2]
             yield ConstraintFieldError(
                 f"{at}[{index}]", "Invalid value", None, str(error), pointer=pointer
             )

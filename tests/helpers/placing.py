@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from harbourmaster.api.times import format_rfc3339
+from harbourmaster.placement.application_decisions import MoveLimits, decide
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
-from harbourmaster.placement.decisions import MoveLimits, decide
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules

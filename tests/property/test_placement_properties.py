@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import settle
 from harbourmaster.placement.constraints import (
     PARSERS,
@@ -20,7 +21,6 @@ from harbourmaster.placement.constraints import (
     parse_metric,
 )
 from harbourmaster.placement.decision import MOST_CANDIDATES, record
-from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.lexer import ConstraintError
 from harbourmaster.placement.model import Condition
 from harbourmaster.placement.rules import Rules
@@ -91,7 +91,7 @@ def test_every_text_is_a_constraint_or_a_fault_with_a_place(language, text):
         assert parse(parsed.canonical) == parsed
         return
     assert 0 <= error.position <= len(text)
-    message, shown, caret = error.pointed.split("\n")
+    message, shown, caret = error.with_caret.split("\n")
     assert message == error.message
     assert caret.strip() == "^"
     assert len(caret) <= len(shown) + 1

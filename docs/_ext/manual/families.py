@@ -127,7 +127,7 @@ def placement_families() -> list[Metric]:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = PlacementMetrics(registry := CollectorRegistry())
     metrics.count_answer("Application", "Placed", 0.001)
-    metrics.moved("BetterScore")
+    metrics.count_move("BetterScore")
     application = DeployedApplication(metadata=Metadata(name="shop"))
     cluster = MemberCluster(metadata=Metadata(name="m1"))
     PlacementStates(registry, lambda: (application,), lambda: (cluster,))

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from harbourmaster.api import times
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.lines import answer_file
-from harbourmaster.placement import decisions
+from harbourmaster.placement import application_decisions
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
 from harbourmaster.placement.constraints import PARSERS, Language
 from harbourmaster.placement.lexer import ConstraintError
@@ -110,7 +110,7 @@ def parse_line(line: bytes) -> Parsed:
     try:
         constraint = PARSERS[given.kind](given.expression)
     except ConstraintError as error:
-        return Parsed(given.id, valid=False, error=error.pointed)
+        return Parsed(given.id, valid=False, error=error.with_caret)
     return Parsed(given.id, valid=True, canonical=constraint.canonical)
 
 
@@ -163,7 +163,7 @@ def _decision(case: PlacementCase, world: Snapshot, seen: Pass) -> Decision:
     cluster = world.clusters.get(place[0], {}).get(place[1])
     magnum_cluster = world.magnum_clusters.get(place)
     if field == "application" and application is not None:
-        return decisions.decide(application, seen)
+        return application_decisions.decide(application, seen)
     if field == "cluster" and cluster is not None:
         return decide_cluster(cluster, seen)
     if field == "magnumCluster" and magnum_cluster is not None:

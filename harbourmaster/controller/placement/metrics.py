@@ -51,7 +51,7 @@ class PlacementMetrics(AnswerCounters):
         """Set the function that counts the metrics without a value at each scrape."""
         self._without_value.set_function(count)
 
-    def moved(self, reason: str) -> None:
+    def count_move(self, reason: str) -> None:
         """Count a move."""
         self._moves.labels(reason).inc()
 

@@ -188,7 +188,7 @@ class Scheduler(PlacementReconciler[Application]):
             if not await self._write(application, status):
                 return None
             if decision.cause:
-                self._context.metrics.moved(decision.cause)
+                self._context.metrics.count_move(decision.cause)
             self._tell(decision, application, status.conditions)
             if decision.outcome == "Moved" and not decision.is_elective:
                 self._announce(decision, application, snapshot)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.placement.caches import places
 from harbourmaster.evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
+from harbourmaster.placement.application_decisions import MoveLimits
 from harbourmaster.placement.candidates import cloud_key, taken_over
 from harbourmaster.placement.cluster_queries import cluster_query
-from harbourmaster.placement.decisions import MoveLimits
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.provider_validation import KAFKA, PROMETHEUS, STATIC
 from harbourmaster.placement.snapshot import MetricFault, key_of, snapshot_of
@@ -104,7 +104,7 @@ class Samples:
         self.held.clear()
         self._since.clear()
 
-    def wanted(self) -> dict[MetricQuery, list[ReadingKey]]:
+    def queries(self) -> dict[MetricQuery, list[ReadingKey]]:
         """Return the queries of all metrics that a target names, with the keys of these metrics."""
         queries: dict[MetricQuery, list[ReadingKey]] = {}
         per_cluster: dict[ObjectKey, tuple[MetricSource, SubmittedProvider]] = {}
@@ -140,7 +140,7 @@ class Samples:
         now = self.clock()
         readings: dict[ReadingKey, Reading] = {}
         waits: dict[str, float] = {}
-        wanted = self.wanted()
+        wanted = self.queries()
         self._since = {query: self._since.get(query, now) for query in wanted}
         for query, users in wanted.items():
             sample = self.held.get(query)
@@ -157,7 +157,7 @@ class Samples:
     def count_without_value(self) -> int:
         """Return the number of metrics without a value; one per cluster counts for each cluster."""
         readings = self.readings()[0]
-        users = (user for query, user in self.wanted().items() if query in self.held)
+        users = (user for query, user in self.queries().items() if query in self.held)
         return sum(not isinstance(readings.get(query), float) for query in chain(*users))
 
     def namespaces(self, users: Iterable[ReadingKey]) -> set[str]:
@@ -210,7 +210,7 @@ class SampleReconciler:
 
     def map_changes(self, _keys: Iterable[str] | None) -> Iterator[str]:
         """Yield the keys of queries that are new, changed or no longer needed."""
-        wanted, held = self._samples.wanted(), self._samples.held
+        wanted, held = self._samples.queries(), self._samples.held
         self._wanted = wanted
         for query in [*wanted, *(query for query in held if query not in wanted)]:
             sample, provider = held.get(query), self._samples.caches.provider(query.provider)

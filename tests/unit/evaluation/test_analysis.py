@@ -35,8 +35,8 @@ LIMITS = TotalScore(pass_percentage=75, warning_percentage=50)
 QUERY = "sum(up)"
 
 
-def fixed(bound):
-    return {"fixedValue": bound}
+def exactly(limit):
+    return {"fixedValue": limit}
 
 
 def between(low, high):
@@ -63,7 +63,7 @@ def score(value, **target):
 
 
 def test_c96_one_objective_that_passes(assert_golden):
-    failure, warning = {"lessThan": fixed(2)}, {"lessThan": fixed("3")}
+    failure, warning = {"lessThan": exactly(2)}, {"lessThan": exactly("3")}
     passing = objective(namespace="shop", failure=failure, warning=warning)
     limits = TotalScore(pass_percentage=90, warning_percentage=75)
     result = verdict((passing, "4"), limits=limits)
@@ -73,8 +73,10 @@ def test_c96_one_objective_that_passes(assert_golden):
 
 
 def test_c96_three_objectives_of_which_one_is_warned_of(assert_golden):
-    first = objective("first", 2, failure={"lessThan": fixed(5)}, warning={"lessThan": fixed("4")})
-    failure, warning = {"greaterThan": fixed("20")}, {"greaterThan": fixed(15)}
+    first = objective(
+        "first", 2, failure={"lessThan": exactly(5)}, warning={"lessThan": exactly("4")}
+    )
+    failure, warning = {"greaterThan": exactly("20")}, {"greaterThan": exactly(15)}
     second = objective("second", failure=failure, warning=warning)
     third = objective("third", failure={"notInRange": between("25", 35)})
     result = verdict((first, "11"), (second, "20"), (third, "30.000000"))
@@ -86,11 +88,19 @@ def test_c96_three_objectives_of_which_one_is_warned_of(assert_golden):
     ("value", "target", "expected"),
     [
         ("4", {}, 4),
-        ("1", {"failure": {"lessThan": fixed(2)}}, 0),
-        ("1", {"warning": {"lessThan": fixed(2)}}, 2),
-        ("3", {"failure": {"lessThan": fixed(2)}, "warning": {"lessThan": fixed(4)}}, 2),
-        ("1", {"failure": {"lessThan": fixed(2)}, "warning": {"lessThan": fixed(4)}}, 0),
-        ("0.5", {"failure": {"greaterThan": fixed("500m")}}, 4),
+        ("1", {"failure": {"lessThan": exactly(2)}}, 0),
+        ("1", {"warning": {"lessThan": exactly(2)}}, 2),
+        (
+            "3",
+            {"failure": {"lessThan": exactly(2)}, "warning": {"lessThan": exactly(4)}},
+            2,
+        ),
+        (
+            "1",
+            {"failure": {"lessThan": exactly(2)}, "warning": {"lessThan": exactly(4)}},
+            0,
+        ),
+        ("0.5", {"failure": {"greaterThan": exactly("500m")}}, 4),
         ("25", {"failure": {"notInRange": between(25, 35)}}, 4),
         ("35.1", {"failure": {"notInRange": between(25, 35)}}, 0),
         ("35", {"failure": {"inRange": between(25, 35)}}, 0),
@@ -131,7 +141,7 @@ def test_what_is_no_number_has_no_points_and_an_error(value, error):
 
 
 def test_a_target_that_can_not_be_read_has_no_points():
-    result = verdict((objective(failure={"lessThan": fixed("x")}), "4"))
+    result = verdict((objective(failure={"lessThan": exactly("x")}), "4"))
     assert (result.total, result.passed) == (0, False)
     assert result.results[0].error.startswith("target.failure.lessThan.fixedValue: 'x' is no")
 
@@ -141,14 +151,14 @@ def test_a_target_that_can_not_be_read_has_no_points():
     [(0, False, False), (2, False, True), (3, True, False), (4, True, False)],
 )
 def test_limits_are_reached_where_they_are_met(reached, passed, warning):
-    good, bad = objective(), objective(failure={"greaterThan": fixed(0)})
+    good, bad = objective(), objective(failure={"greaterThan": exactly(0)})
     result = verdict(*[(good, "1")] * reached, *[(bad, "1")] * (4 - reached))
     assert (result.percentage, result.passed, result.warning) == (reached * 25, passed, warning)
 
 
 def test_a_key_objective_without_points_ends_all():
     limits = TotalScore(pass_percentage=10, warning_percentage=5)
-    bad = objective("errors", key=True, failure={"greaterThan": fixed(0)})
+    bad = objective("errors", key=True, failure={"greaterThan": exactly(0)})
     result = verdict((objective(weight=9), "1"), (bad, "1"), limits=limits)
     assert (result.percentage, result.passed, result.warning) == (90, False, False)
     assert result.summary == "the analysis failed: 9 of 10 points, 90 %"
@@ -156,7 +166,7 @@ def test_a_key_objective_without_points_ends_all():
 
 
 def test_a_key_objective_with_a_warning_ends_nothing():
-    result = verdict((objective(key=True, warning={"greaterThan": fixed(0)}), "1"))
+    result = verdict((objective(key=True, warning={"greaterThan": exactly(0)}), "1"))
     assert (result.percentage, result.passed, result.warning) == (50, False, True)
     assert result.summary == "the analysis ended with a warning: 0.5 of 1 points, 50 %"
 
@@ -179,8 +189,8 @@ TARGETS = st.fixed_dictionaries(
     {},
     optional={
         name: st.one_of(
-            st.builds(lambda bound: {"lessThan": fixed(bound)}, st.integers(-5, 5)),
-            st.builds(lambda bound: {"greaterThan": fixed(f"{bound}m")}, st.integers(-5, 5)),
+            st.builds(lambda bound: {"lessThan": exactly(bound)}, st.integers(-5, 5)),
+            st.builds(lambda bound: {"greaterThan": exactly(f"{bound}m")}, st.integers(-5, 5)),
             st.builds(lambda low: {"inRange": between(low, low + 2)}, st.integers(-5, 5)),
             st.just({}),
         )
@@ -382,25 +392,35 @@ def test_waits_grow_to_a_limit():
     ]
 
 
-def named(name, namespace=""):
+def template(name, namespace=""):
     return ObjectReference(name=name, namespace=namespace)
 
 
-def stored(reference, **fields):
+def stored_value(reference, **fields):
     return StoredValue(objective_reference=reference, **fields)
 
 
 def test_each_template_is_needed_once():
     objectives = [
         AnalysisObjective(analysis_value_template_ref=reference)
-        for reference in (named("a"), named("b"), named("a"), named("a", "x"))
+        for reference in (
+            template("a"),
+            template("b"),
+            template("a"),
+            template("a", "x"),
+        )
     ]
-    assert template_references(objectives) == (named("a"), named("b"), named("a", "x"))
+    assert template_references(objectives) == (
+        template("a"),
+        template("b"),
+        template("a", "x"),
+    )
 
 
 def test_values_are_stored_by_template_and_namespace():
     values = {
-        reference: stored(reference) for reference in (named("a"), named("a", "x"), named("a-x"))
+        reference: stored_value(reference)
+        for reference in (template("a"), template("a", "x"), template("a-x"))
     }
     by_key = by_status_key(values)
     assert list(by_key) == ["a", "a-x", "a-x#2"]
@@ -408,5 +428,8 @@ def test_values_are_stored_by_template_and_namespace():
 
 
 def test_what_was_stored_is_recalled_but_for_faults():
-    good, bad = stored(named("a"), query="q", value="1"), stored(named("b"), err_msg="no")
-    assert from_status({"a": good, "b": bad, "c": StoredValue(value="1")}) == {named("a"): good}
+    good, bad = (
+        stored_value(template("a"), query="q", value="1"),
+        stored_value(template("b"), err_msg="no"),
+    )
+    assert from_status({"a": good, "b": bad, "c": StoredValue(value="1")}) == {template("a"): good}

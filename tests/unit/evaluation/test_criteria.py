@@ -15,8 +15,8 @@ def failure(**operators):
     return decode_target({"failure": operators}).failure
 
 
-def fixed(bound):
-    return {"fixedValue": bound}
+def exactly(limit):
+    return {"fixedValue": limit}
 
 
 def between(low, high):
@@ -26,17 +26,17 @@ def between(low, high):
 @pytest.mark.parametrize(
     ("operator", "bounds", "holding", "others"),
     [
-        ("lessThan", fixed("2"), [1.9, -5], [2, 2.1]),
-        ("lessThanOrEqual", fixed("2"), [2, 1], [2.1]),
-        ("greaterThan", fixed("2"), [2.1], [2, 1.9]),
-        ("greaterThanOrEqual", fixed("2"), [2, 3], [1.9]),
-        ("equalTo", fixed("2"), [2.0], [2.0001, -2]),
+        ("lessThan", exactly("2"), [1.9, -5], [2, 2.1]),
+        ("lessThanOrEqual", exactly("2"), [2, 1], [2.1]),
+        ("greaterThan", exactly("2"), [2.1], [2, 1.9]),
+        ("greaterThanOrEqual", exactly("2"), [2, 3], [1.9]),
+        ("equalTo", exactly("2"), [2.0], [2.0001, -2]),
         ("inRange", between("1", "3"), [1, 2, 3], [0.9, 3.1]),
         ("notInRange", between("1", "3"), [0.9, 3.1], [1, 2, 3]),
-        ("lessThan", fixed("500m"), [0.4], [0.5]),
-        ("greaterThan", fixed("1Ki"), [1025], [1024]),
-        ("equalTo", fixed("100m"), [0.1], [0.2]),
-        ("equalTo", fixed(5), [5], [5.5]),
+        ("lessThan", exactly("500m"), [0.4], [0.5]),
+        ("greaterThan", exactly("1Ki"), [1025], [1024]),
+        ("equalTo", exactly("100m"), [0.1], [0.2]),
+        ("equalTo", exactly(5), [5], [5.5]),
     ],
 )
 def test_when_an_operator_holds(operator, bounds, holding, others):
@@ -59,13 +59,13 @@ def test_an_empty_criterion_is_never_fulfilled_and_printed_as_it_is():
 
 
 def test_of_several_operators_any_is_enough():
-    criterion = failure(greaterThan=fixed(10), lessThan=fixed(1))
+    criterion = failure(greaterThan=exactly(10), lessThan=exactly(1))
     assert [value for value in (0, 5, 11) if is_fulfilled(criterion, value)] == [0, 11]
 
 
 def test_quantities_are_printed_as_strings_in_their_canonical_form():
     target = decode_target(
-        {"failure": {"lessThan": fixed(2)}, "warning": {"inRange": between("0.5", "1500m")}}
+        {"failure": {"lessThan": exactly(2)}, "warning": {"inRange": between("0.5", "1500m")}}
     )
     assert target.encode() == {
         "failure": {"lessThan": {"fixedValue": "2"}},
@@ -79,8 +79,8 @@ INVALID = [
     {"warning": {"lessThan": 5}},
     {"failure": {"lessThan": {}}},
     {"failure": {"inRange": {"lowBound": 1}}},
-    {"failure": {"equalTo": fixed("x")}},
-    {"failure": {"below": fixed(1)}},
+    {"failure": {"equalTo": exactly("x")}},
+    {"failure": {"below": exactly(1)}},
 ]
 
 

@@ -152,7 +152,7 @@ def metric(value="10", age=0, *, every=30, raw="MTA=", fault="", results=()):
     )
 
 
-def stored(value, age, fault=""):
+def stored_result(value, age, fault=""):
     return IntervalResult(value=value, range=MetricRange(), last_updated=ago(age), err_msg=fault)
 
 
@@ -204,7 +204,7 @@ def test_a_value_of_a_time_to_come_does_not_count_for_ever():
 
 
 def test_the_newest_stored_result_counts_where_there_is_no_value():
-    results = [stored("1", 60), stored("2", 20), stored("", 5, "timed out")]
+    results = [stored_result("1", 60), stored_result("2", 20), stored_result("", 5, "timed out")]
     tested = metric("", "", raw="", results=results)
     assert newest_value(tested) == Value("2", ago(20))
     assert read_metric(tested, INTERVALS, NOW) == Reading("2")
@@ -213,12 +213,12 @@ def test_the_newest_stored_result_counts_where_there_is_no_value():
 
 def test_a_stored_result_with_a_fault_has_no_value_whatever_it_says():
     # Keptn leaves one there.
-    tested = metric("", "", results=(stored("1", 60), stored("2", 30, "refused")))
+    tested = metric("", "", results=(stored_result("1", 60), stored_result("2", 30, "refused")))
     assert newest_value(tested) == Value("1", ago(60))
 
 
 def test_stored_results_grow_old_as_well():
-    tested = metric("", "", raw="", results=[stored("1", 200)])
+    tested = metric("", "", raw="", results=[stored_result("1", 200)])
     assert "3m20s old" in read_metric(tested, INTERVALS, NOW).fault
     assert not is_fresh(tested, INTERVALS, NOW)
 

@@ -26,7 +26,7 @@ from harbourmaster.evaluation.objectives import (
 )
 
 
-def judged(value, target):
+def judge_value(value, target):
     return judge(Objective("cpus", target), Reading(value))
 
 
@@ -39,32 +39,32 @@ def judged(value, target):
     ],
 )
 def test_c71_the_comparison_is_strict_and_its_message_exact(value, result):
-    assert judged(value, ">5") == result
+    assert judge_value(value, ">5") == result
 
 
 @pytest.mark.parametrize("target", ["=5", "5", ""])
 def test_c72_another_operator_is_invalid(target):
-    result = judged("10", target)
+    result = judge_value("10", target)
     assert (result.value, result.status) == ("10", FAILED)
     assert result.message.startswith(f"invalid operator in objective '{target}': ")
 
 
 def test_c73_at_least_is_supported():
-    assert judged("5", ">=5") == Result("5", SUCCEEDED, "value '5' met objective '>=5'")
-    assert judged("4", ">=5") == Result("4", FAILED, "value '4' did not meet objective '>=5'")
+    assert judge_value("5", ">=5") == Result("5", SUCCEEDED, "value '5' met objective '>=5'")
+    assert judge_value("4", ">=5") == Result("4", FAILED, "value '4' did not meet objective '>=5'")
 
 
 @pytest.mark.parametrize("value", ["abc", "5%", " 5", "1,000"])
 def test_a_value_that_is_no_number_is_inconclusive(value):
     message = f"inconclusive: value '{value}' is not a number"
-    assert judged(value, ">5") == Result(value, FAILED, message)
+    assert judge_value(value, ">5") == Result(value, FAILED, message)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Inf", "+Inf", "-Inf"])
 def test_a_value_that_is_not_finite_is_inconclusive(value):
     message = f"inconclusive: value '{value}' is not a finite number"
-    assert judged(value, ">-Inf") == Result(value, FAILED, message)
-    assert judged(value, "!=0") == Result(value, FAILED, message)
+    assert judge_value(value, ">-Inf") == Result(value, FAILED, message)
+    assert judge_value(value, "!=0") == Result(value, FAILED, message)
 
 
 def test_a_target_that_cannot_be_read_is_told_whatever_the_value():
@@ -74,7 +74,7 @@ def test_a_target_that_cannot_be_read_is_told_whatever_the_value():
 
 
 def test_a_huge_value_is_cut():
-    result = judged("x" * 1_000_000, ">5")
+    result = judge_value("x" * 1_000_000, ">5")
     assert len(result.value) == 128
     assert len(result.message) < 200
 
@@ -87,7 +87,7 @@ def test_c74_what_is_not_there_is_inconclusive_and_says_so():
     )
     assert result == Result("", FAILED, message)
     assert is_inconclusive(result)
-    assert not is_inconclusive(judged("3", ">5"))
+    assert not is_inconclusive(judge_value("3", ">5"))
 
 
 A = Objective("cpus", ">5")

@@ -118,9 +118,9 @@ def test_a_value_is_escaped_as_its_place_wants_it(provider, text, value, rendere
 @pytest.mark.parametrize(
     ("provider", "text", "value"),
     [
-        *(("prometheus", "up{{.x}}", each) for each in HOSTILE),
-        *(("datadog", "avg:cpu{host:{{.x}}}", each) for each in [*HOSTILE, "a,b:c", "a b", "-a"]),
-        *(("prometheus", "up{{.x}}", each) for each in ["", " ", "a b", "a-b", "-1", "a/b", "*"]),
+        *(("prometheus", "up{{.x}}", value) for value in HOSTILE),
+        *(("datadog", "avg:cpu{host:{{.x}}}", value) for value in [*HOSTILE, "a,b:c", "a b", "-a"]),
+        *(("prometheus", "up{{.x}}", value) for value in ["", " ", "a b", "a-b", "-1", "a/b", "*"]),
         ("prometheus", "up[{{.x}}]", "5m:1m"),
         ("prometheus", "up) {{.y}}{{.x}}", "-1"),
         ("prometheus", "0x{{.x}}", "1e-3"),

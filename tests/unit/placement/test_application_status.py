@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from harbourmaster.api.times import parse_rfc3339
+from harbourmaster.placement.application_decisions import MoveLimits, decide
 from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decision import record
-from harbourmaster.placement.decisions import MoveLimits, decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.rules import Rules
 from helpers.placing import NOW, ago, application, cluster, start_pass

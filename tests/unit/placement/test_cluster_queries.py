@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.metadata import Metadata
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.backends import decide_cluster
 from harbourmaster.placement.cluster_queries import cluster_query, parse_query
 from harbourmaster.placement.decision import record
-from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import MetricSource
 from helpers.placing import (
     NAMESPACE,

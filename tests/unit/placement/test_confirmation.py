@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.placement.application_decisions import MoveLimits
 from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.confirmation import (
     CONFIRMED,
@@ -13,7 +14,6 @@ from harbourmaster.placement.confirmation import (
     is_waiting,
 )
 from harbourmaster.placement.decision import record
-from harbourmaster.placement.decisions import MoveLimits
 from harbourmaster.placement.rules import Rules
 from helpers.placing import AB, NOW, ago, application, cluster, start_pass
 

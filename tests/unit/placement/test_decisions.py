@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.snapshot import snapshot_of
 from helpers.placing import (

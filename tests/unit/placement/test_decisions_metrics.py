@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.snapshot import snapshot_of
 from helpers.placing import (

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.placement.decisions import MoveLimits, decide
+from harbourmaster.placement.application_decisions import MoveLimits, decide
 from helpers.placing import (
     AB,
     NOW,

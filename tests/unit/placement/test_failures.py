@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.times import parse_rfc3339
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decision import record
-from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.rules import Rules
 from helpers.placing import (
     NOW,

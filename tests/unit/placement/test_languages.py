@@ -54,7 +54,7 @@ def test_c13_bounds_are_numbers_of_either_sign(bound, number):
 def test_the_caret_stands_below_the_place():
     with pytest.raises(ConstraintError) as caught:
         parse_label("location === DE")
-    assert caught.value.pointed == (
+    assert caught.value.with_caret == (
         "expected a label value, found '='\n  location === DE\n             ^"
     )
     assert str(caught.value) == (
@@ -65,7 +65,7 @@ def test_the_caret_stands_below_the_place():
 def test_a_text_that_ends_too_soon_says_so():
     with pytest.raises(ConstraintError) as caught:
         parse_label("location is")
-    assert caught.value.pointed == (
+    assert caught.value.with_caret == (
         "expected a label value, found the end\n  location is\n             ^"
     )
 
@@ -73,7 +73,7 @@ def test_a_text_that_ends_too_soon_says_so():
 def test_a_long_text_is_shown_around_the_place():
     with pytest.raises(ConstraintError) as caught:
         parse_label(f"a in ({', '.join(['b'] * 100)} {'c' * 50}")
-    _, shown, caret = caught.value.pointed.split("\n")
+    _, shown, caret = caught.value.with_caret.split("\n")
     assert shown.startswith("  ...")
     assert shown.endswith("...")
     assert shown[caret.index("^")] == "c"
@@ -82,8 +82,8 @@ def test_a_long_text_is_shown_around_the_place():
 def test_unprintable_characters_are_shown_as_blanks():
     with pytest.raises(ConstraintError) as caught:
         parse_label("a\x1b[31m is\nb c")
-    assert "\x1b" not in caught.value.pointed
-    assert caught.value.pointed.count("\n") == 2
+    assert "\x1b" not in caught.value.with_caret
+    assert caught.value.with_caret.count("\n") == 2
 
 
 def test_the_length_of_constraints_is_limited():
@@ -112,7 +112,7 @@ def test_nothing_is_cut_that_fits():
     for length, end in ((39, "b"), (40, "b...")):
         with pytest.raises(ConstraintError) as caught:
             parse_label(f"={'b' * length}")
-        assert caught.value.pointed.split("\n")[1] == f"  ={'b' * 38}{end}"
+        assert caught.value.with_caret.split("\n")[1] == f"  ={'b' * 38}{end}"
 
 
 LABELS = {"location": "DE", "empty": ""}

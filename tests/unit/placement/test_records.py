@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.decision import LONGEST_TEXT, MOST_CANDIDATES, MOST_TERMS, record
-from harbourmaster.placement.decisions import decide
 from helpers.placing import ago, application, cluster, metric, start_pass
 
 AB = (cluster("a", {"m": 2}), cluster("b", {"n": 1}))

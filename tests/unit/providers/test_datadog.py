@@ -20,7 +20,7 @@ SECRET = DATADOG.target.secret
 RANGE = Question("m", 0.0, 9.0, 1.0)
 
 
-async def told(points, question=None):
+async def answer_to(points, question=None):
     answer, _ = await DATADOG.answer_to({"series": [{"pointlist": points}]}, question)
     return answer
 
@@ -91,18 +91,18 @@ async def test_a_query_cannot_change_the_url():
     ],
 )
 async def test_invalid_points_are_an_error(points, kind):
-    assert type(await told(points)) is kind
+    assert type(await answer_to(points)) is kind
 
 
 async def test_as_many_samples_as_allowed_are_kept():
     points = [[1772366100000.0 + index, 1.0] for index in range(10_000)]
-    answer = await told(points, RANGE)
+    answer = await answer_to(points, RANGE)
     assert len(answer.samples) == 10_000
 
 
 async def test_samples_are_in_the_order_of_time():
     points = [[3000.0, 3.0], [1000.0, 1.0], [2000.0, 2.0]]
-    answer = await told(points, RANGE)
+    answer = await answer_to(points, RANGE)
     assert [sample.time for sample in answer.samples] == [1.0, 2.0, 3.0]
 
 
@@ -112,4 +112,4 @@ async def test_samples_are_in_the_order_of_time():
 )
 async def test_the_value_has_five_digits(values, text):
     points = [[1000.0, value] for value in values]
-    assert (await told(points)).value == text
+    assert (await answer_to(points)).value == text

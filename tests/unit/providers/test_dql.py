@@ -80,7 +80,7 @@ def grail(records, types=(), **more):
 TOKEN = b'{"access_token": "canary-token", "expires_in": 300}'
 
 
-async def told(*bodies, question=None, secret=SECRET, clock=None):
+async def answer_to(*bodies, question=None, secret=SECRET, clock=None):
     http = FakeHttp(TOKEN, *bodies)
     sleep = (clock or Clock()).sleep
     dql = Dql(now=lambda: NOW, sleep=sleep)
@@ -144,7 +144,7 @@ async def test_throttled_says_for_how_long(clock):
 
 async def test_a_query_that_never_ends_is_given_up(clock):
     running = b'{"state": "RUNNING", "requestToken": "t"}'
-    error, http = await told(running, clock=clock)
+    error, http = await answer_to(running, clock=clock)
     assert type(error) is TimedOutError
     assert str(error) == "the query did not end within 50 s"
     # The server holds each of them for a second, too.
@@ -174,7 +174,7 @@ async def test_tokens_that_never_come_end_in_a_time_out():
 
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
 async def test_garbage_is_an_error(body):
-    error, _ = await told(body)
+    error, _ = await answer_to(body)
     assert type(error) is BadAnswerError
 
 
@@ -236,7 +236,7 @@ async def test_one_refusal_of_a_token_that_many_use_makes_one_new_one(clock):
 
 
 async def test_the_client_goes_to_the_sso_and_the_token_to_the_server():
-    _, http = await told(grail([{"value": 1}]))
+    _, http = await answer_to(grail([{"value": 1}]))
     (_, sso, first), (_, server, second) = http.sent
     assert sso == "https://sso.dynatrace.com/sso/oauth2/token"
     assert CLIENT.encode() in first["body"]
@@ -253,7 +253,7 @@ async def test_only_the_secret_says_where_the_client_goes_and_for_what():
         "scope": b"storage:logs:read storage:buckets:read",
         "resource": b"urn:dtenvironment:abc",
     }
-    _, http = await told(grail([{"value": 1}]), secret=secret)
+    _, http = await answer_to(grail([{"value": 1}]), secret=secret)
     _, url, options = http.sent[0]
     assert url == "https://sso.example.com/token"
     assert options["body"].endswith(
@@ -287,7 +287,7 @@ async def test_a_platform_token_is_sent_unchanged():
     ],
 )
 async def test_invalid_credentials_are_an_error(secret, message):
-    error, http = await told(b"", secret=secret)
+    error, http = await answer_to(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert message in str(error)
     assert not http.sent
@@ -312,7 +312,7 @@ async def test_clients_are_not_kept_without_end(monkeypatch):
 
 async def test_a_query_cannot_change_the_request():
     query = 'fetch logs", "maxResultRecords": 1, "x": "\r\n'
-    _, http = await told(grail([]), question=Question(query))
+    _, http = await answer_to(grail([]), question=Question(query))
     body = json.loads(http.sent[1][2]["body"])
     assert body == {
         "query": query,
@@ -338,7 +338,7 @@ async def test_a_query_cannot_change_the_request():
     ],
 )
 async def test_records_without_a_value_are_an_error(records, kind):
-    error, _ = await told(grail(records))
+    error, _ = await answer_to(grail(records))
     assert type(error) is kind
 
 
@@ -353,10 +353,10 @@ async def test_records_without_a_value_are_an_error(records, kind):
     ],
 )
 async def test_a_record_is_as_old_as_it_says(records, sample):
-    answer, _ = await told(grail(records))
+    answer, _ = await answer_to(grail(records))
     assert answer.samples == (sample,)
 
 
 async def test_a_running_query_without_a_token_is_an_error():
-    error, _ = await told(b'{"state": "RUNNING"}')
+    error, _ = await answer_to(b'{"state": "RUNNING"}')
     assert type(error) is BadAnswerError

@@ -36,7 +36,7 @@ async def ask(case, query=ELASTIC_QUERY, secret=ELASTIC.target.secret, **more):
     return await ELASTIC.ask(case, Question(json.dumps(query), **more), secret=secret)
 
 
-async def told(document, query=ELASTIC_QUERY, secret=ELASTIC.target.secret, **more):
+async def answer_to(document, query=ELASTIC_QUERY, secret=ELASTIC.target.secret, **more):
     text = query if isinstance(query, str) else json.dumps(query)
     return await ELASTIC.answer_to(document, Question(text, **more), secret=secret)
 
@@ -97,18 +97,22 @@ async def test_an_ambiguous_path_is_an_error():
 
 
 async def test_the_end_of_a_path_comes_before_a_part_of_one():
-    answer, _ = await told({"aggregations": {"a": {"value": 1}, "values": {"b": 2}}}, path="value")
+    answer, _ = await answer_to(
+        {"aggregations": {"a": {"value": 1}, "values": {"b": 2}}}, path="value"
+    )
     assert answer.value == "1.000000"
 
 
 async def test_a_path_without_a_number_is_an_error():
-    error, _ = await told({"took": 7, "_shards": {"total": 3}, "hits": {"hits": []}}, path="total")
+    error, _ = await answer_to(
+        {"took": 7, "_shards": {"total": 3}, "hits": {"hits": []}}, path="total"
+    )
     assert type(error) is NoValuesError
     assert str(error) == "no values in query result: no number at 'total'"
 
 
 async def test_a_skipped_cluster_is_an_error():
-    error, _ = await told({"_clusters": {"skipped": 1}, "aggregations": {"a": {"value": 1}}})
+    error, _ = await answer_to({"_clusters": {"skipped": 1}, "aggregations": {"a": {"value": 1}}})
     assert type(error) is BadAnswerError
 
 
@@ -131,7 +135,7 @@ async def test_an_id_with_a_key_is_sent_in_base64():
     ],
 )
 async def test_a_secret_without_credentials_is_an_error(secret, message):
-    error, sent = await told({}, secret=secret)
+    error, sent = await answer_to({}, secret=secret)
     assert type(error) is BadCredentialsError
     assert message in str(error)
     assert not sent
@@ -149,7 +153,7 @@ async def test_the_range_is_put_in_its_places():
 
 
 async def test_without_a_range_its_places_are_the_last_five_minutes():
-    _, sent = await told({}, WINDOW)
+    _, sent = await answer_to({}, WINDOW)
     body = body_of(sent)
     assert body["query"]["range"]["@timestamp"] == {
         "gte": "2026-03-01T11:55:00.500+00:00",
@@ -158,12 +162,12 @@ async def test_without_a_range_its_places_are_the_last_five_minutes():
 
 
 async def test_a_range_in_the_query_is_sent_unchanged():
-    _, sent = await told({}, start=1.0, end=2.0)
+    _, sent = await answer_to({}, start=1.0, end=2.0)
     assert body_of(sent) == ELASTIC_QUERY
 
 
 async def test_a_query_over_all_time_is_not_sent_for_a_range():
-    error, sent = await told({}, HITS, start=1.0, end=2.0)
+    error, sent = await answer_to({}, HITS, start=1.0, end=2.0)
     assert type(error) is BadQueryError
     assert "$from" in str(error)
     assert not sent
@@ -171,7 +175,7 @@ async def test_a_query_over_all_time_is_not_sent_for_a_range():
 
 async def test_a_placeholder_is_a_whole_string():
     query = {"query": {"match": {"$from": "$from or $to", "a": ['"$to"', 1.5, None, True]}}}
-    _, sent = await told({}, query)
+    _, sent = await answer_to({}, query)
     assert body_of(sent) == query
 
 
@@ -179,19 +183,19 @@ async def test_a_placeholder_is_a_whole_string():
     "query", ["", "{", "[]", '"a"', "null", "{} {}", '{"a": NaN}', "[" * 9000, '{"a": \ud800}']
 )
 async def test_an_invalid_query_is_not_sent(query):
-    error, sent = await told({}, query)
+    error, sent = await answer_to({}, query)
     assert type(error) is BadQueryError
     assert not sent
 
 
 async def test_a_step_is_not_asked_for():
-    error, sent = await told({}, start=1.0, end=2.0, step=1.0)
+    error, sent = await answer_to({}, start=1.0, end=2.0, step=1.0)
     assert type(error) is BadQueryError
     assert not sent
 
 
 async def test_a_query_cannot_change_the_url():
-    _, sent = await told({}, {"query": {"match": {"a": "\r\n/../?x=1#"}}})
+    _, sent = await answer_to({}, {"query": {"match": {"a": "\r\n/../?x=1#"}}})
     ((method, url, options),) = sent
     assert (method, url) == ("POST", "https://metrics.example.com/logs-web/_search")
     assert not options["params"]
@@ -210,11 +214,11 @@ async def test_a_query_cannot_change_the_url():
     ],
 )
 async def test_invalid_numbers_are_an_error(document, kind):
-    error, _ = await told(document)
+    error, _ = await answer_to(document)
     assert type(error) is kind
 
 
 async def test_a_number_out_of_range_is_an_error():
-    error, _ = await told(b'{"aggregations": {"a": %s}}' % (b"9" * 400))
+    error, _ = await answer_to(b'{"aggregations": {"a": %s}}' % (b"9" * 400))
     assert error.helps_to_wait
     assert not error.is_unreachable

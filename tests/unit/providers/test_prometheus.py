@@ -29,7 +29,7 @@ from helpers.provider_clients import GARBAGE, PROMETHEUS, FakeHttp, outcome
 SECRET = {"user": b"harbour", "password": b"canary-password"}
 
 
-async def told(document, question=None, **options):
+async def answer_to(document, question=None, **options):
     answer, _ = await PROMETHEUS.answer_to(document, question, **options)
     return answer
 
@@ -80,35 +80,35 @@ BY = Question("load", by_label="cluster")
 
 
 async def test_by_a_label_each_series_has_a_value():
-    answer = await told(series(({"cluster": "a"}, "0.5"), ({"cluster": "b"}, "2")), BY)
+    answer = await answer_to(series(({"cluster": "a"}, "0.5"), ({"cluster": "b"}, "2")), BY)
     assert answer.by_label == {"a": 0.5, "b": 2.0}
-    assert (await told(series(), BY)).by_label == {}
+    assert (await answer_to(series(), BY)).by_label == {}
 
 
 async def test_by_a_label_series_without_it_do_not_count():
     answer = series(
         ({"zone": "a"}, "1"), ({}, "2"), ({"cluster": ""}, "3"), ({"cluster": "a"}, "4")
     )
-    assert (await told(answer, BY)).by_label == {"a": 4.0}
+    assert (await answer_to(answer, BY)).by_label == {"a": 4.0}
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "canary"])
 async def test_by_a_label_one_bad_value_is_no_fault_of_others(value):
     answer = series(({"cluster": "a"}, value), ({"cluster": "b"}, "2"))
     text = "the value is not a finite number"
-    assert (await told(answer, BY)).by_label == {"a": text, "b": 2.0}
+    assert (await answer_to(answer, BY)).by_label == {"a": text, "b": 2.0}
 
 
 @pytest.mark.parametrize("count", [2, 3])
 async def test_by_a_label_several_series_of_one_are_a_fault_of_it_alone(count):
     twice = [({"cluster": "a", "n": str(n)}, "1") for n in range(count)]
-    answer = (await told(series(*twice, ({"cluster": "b"}, "2")), BY)).by_label
+    answer = (await answer_to(series(*twice, ({"cluster": "b"}, "2")), BY)).by_label
     assert answer == {"a": "several series have this cluster", "b": 2.0}
 
 
 @pytest.mark.parametrize("metric", [5, {"cluster": 5}, None])
 async def test_by_a_label_other_labels_than_texts_are_no_answer(metric):
-    assert isinstance(await told(series((metric, "1")), BY), BadAnswerError)
+    assert isinstance(await answer_to(series((metric, "1")), BY), BadAnswerError)
 
 
 @pytest.mark.parametrize("case", ["unauthorized", "forbidden"])
@@ -118,7 +118,7 @@ async def test_rejected_credentials_are_an_error(case):
 
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
 async def test_garbage_of_status_500_is_a_failed_server(body):
-    assert type(await told(body, status=500)) is UnreachableError
+    assert type(await answer_to(body, status=500)) is UnreachableError
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ async def test_garbage_of_status_500_is_a_failed_server(body):
     ids=json.dumps,
 )
 async def test_another_schema_is_an_error(document):
-    assert type(await told(document)) is BadAnswerError
+    assert type(await answer_to(document)) is BadAnswerError
 
 
 async def test_an_unknown_error_is_judged_by_its_status():
     document = {"status": "error", "errorType": "new", "error": "the moon"}
-    answer = await told(document, status=503)
+    answer = await answer_to(document, status=503)
     assert type(answer) is UnreachableError
     assert str(answer) == "the provider failed (HTTP 503: the moon)"
 
@@ -163,11 +163,11 @@ async def test_an_unknown_error_is_judged_by_its_status():
 )
 async def test_some_statuses_say_it_better_than_the_body(status, kind):
     document = {"status": "error", "errorType": "bad_data", "error": "canary is no password"}
-    assert type(await told(document, status=status)) is kind
+    assert type(await answer_to(document, status=status)) is kind
 
 
 async def test_a_success_with_an_error_status_is_an_error():
-    assert type(await told(result([1.0, "4"]), status=500)) is UnreachableError
+    assert type(await answer_to(result([1.0, "4"]), status=500)) is UnreachableError
 
 
 def steps(count, value="4"):
@@ -178,29 +178,29 @@ def steps(count, value="4"):
 
 async def test_ten_thousand_samples_are_enough():
     question = Question("up", 1772366400.0, 1772386400.0, 1.0)
-    assert len((await told(steps(10_000), question)).samples) == 10_000
-    assert type(await told(steps(10_001), question)) is TooLargeError
+    assert len((await answer_to(steps(10_000), question)).samples) == 10_000
+    assert type(await answer_to(steps(10_001), question)) is TooLargeError
 
 
 async def test_one_invalid_value_is_an_error():
     document = steps(3)
     document["data"]["result"][0]["values"][2][1] = "NaN"
     question = Question("up", 1772366400.0, 1772366402.0, 1.0)
-    assert type(await told(document, question)) is NotFiniteError
+    assert type(await answer_to(document, question)) is NotFiniteError
     # Of which only the first counts:
-    assert (await told(document, Question("up", 1772366400.0, 1772366402.0))).value == "4"
+    assert (await answer_to(document, Question("up", 1772366400.0, 1772366402.0))).value == "4"
 
 
 async def test_a_series_without_samples_has_no_values():
     question = Question("up", 1772366400.0, 1772366402.0, 1.0)
-    assert type(await told(steps(0), question)) is NoValuesError
+    assert type(await answer_to(steps(0), question)) is NoValuesError
 
 
 @pytest.mark.parametrize(
     ("start", "end"), [(1772366400.0, None), (1772366400.0, 1772366400.0), (2.0, 1.0)]
 )
 async def test_a_range_has_a_length(start, end):
-    assert type(await told(steps(1), Question("up", start, end))) is BadQueryError
+    assert type(await answer_to(steps(1), Question("up", start, end))) is BadQueryError
 
 
 async def test_the_query_can_say_nothing_but_itself():

@@ -44,7 +44,7 @@ OBJECTIVES = (
 
 def analysis(name="release", objectives=OBJECTIVES, state=COMPLETED, to="2026-03-01T12:00:00Z"):
     verdict = judge(
-        [(each, MeasuredObjective("q", value)) for each, value in objectives],
+        [(objective, MeasuredObjective("q", value)) for objective, value in objectives],
         TotalScore(pass_percentage=90),
     )
     return Analysis(

@@ -167,7 +167,7 @@ async def test_c75_it_fails_one_interval_after_the_last_try(ready_env):
     assert ready_env.signals.reasons == ["ReconcileEvaluationReconcileTimeout", "completed"]
     assert ready_env.signals.kept[0].text == "retryCount exceeded; not met: cpus"
     # Who is told finds the verdict.
-    assert {each.obj.status.overall_status for each in ready_env.signals.kept} == {"Failed"}
+    assert {signal.obj.status.overall_status for signal in ready_env.signals.kept} == {"Failed"}
 
 
 async def test_nothing_but_time_causes_a_try(ready_env):

@@ -28,7 +28,7 @@ def foreign_env(analysis_env):
 
 
 def stored_errors(analysis_env):
-    return {name: each["errMsg"] for name, each in analysis_env.status["storedValues"].items()}
+    return {name: value["errMsg"] for name, value in analysis_env.status["storedValues"].items()}
 
 
 async def test_a_provider_without_consent_is_not_asked(foreign_env):

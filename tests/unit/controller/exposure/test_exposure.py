@@ -39,9 +39,9 @@ class RunningExposure:
         self._issued = 0
 
     def start(self, leaf=None, **settings):
-        return self._background(self.made(leaf, **settings).run())
+        return self._background(self.make(leaf, **settings).run())
 
-    def made(self, leaf=None, **settings):
+    def make(self, leaf=None, **settings):
         values = {"exposePort": 0, "customMetricsPort": 0, **settings}
         self.exposure = Exposure(
             self.client,
@@ -209,7 +209,7 @@ async def test_a_port_that_is_taken_is_one_line(site, key):
     await listening(site)
     taken = site.exposure.plain.port
     with pytest.raises(AddressError, match="the port is in use"):
-        await site.made(expose=True, **{key: taken}).run()
+        await site.make(expose=True, **{key: taken}).run()
 
 
 async def test_a_mounted_certificate_is_read_again_when_it_changes(site, tmp_path):

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.api.times import moment
-from harbourmaster.placement.application_status import held_until, not_now, recent_times, stamp
+from harbourmaster.placement.application_status import (
+    format_time,
+    held_until,
+    not_now,
+    recent_times,
+)
 from harbourmaster.placement.candidates import (
     Compiled,
     InvalidConstraintError,
@@ -86,7 +91,7 @@ def _failure(
         return None
     due, revision = since + wait, _revision(target, kinds)
     failed = FailedCluster(
-        target.name, target.uid, generation, revision, reason[:_LONGEST], stamp(due)
+        target.name, target.uid, generation, revision, reason[:_LONGEST], format_time(due)
     )
     return failed, due
 
@@ -213,7 +218,9 @@ class _Case:
                 return start.with_current("Stayed", reason)
             return self._place(msgspec.structs.replace(start, failed=failed), current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
-            return start.with_current("Stayed", f"it must not move again until {stamp(until)}")
+            return start.with_current(
+                "Stayed", f"it must not move again until {format_time(until)}"
+            )
         return self._compare(start, current)
 
     def _current(self, name: str) -> CandidateVerdict | None:
@@ -267,14 +274,14 @@ class _Case:
             return "it must not move: spec.constraints.migration is false"
         until = moment(self._application.status.suspended_until)
         if until is not None and until > seen.now:
-            return f"after a failed move it stays until {stamp(until)}"
+            return f"after a failed move it stays until {format_time(until)}"
         if current is None:
             return ""
         target = current.target
         if not (target.outage or target.measured.fault) or self._is_sent_away(current):
             return ""
         if target.outage and not self._is_lost(target):
-            setting = "" if self.until is None else f" until {stamp(self.until)}"
+            setting = "" if self.until is None else f" until {format_time(self.until)}"
             if target.outage == "NoAnswer":
                 setting = f"{setting} (placement.onUnreachable: {seen.rules.on_unreachable})"
             return f"'{target.name}' is excluded ({target.unready}); it stays there{setting}"
