@@ -24,14 +24,7 @@ from harbourmaster.playground.capabilities import (
     overlay,
 )
 from harbourmaster.playground.control_plane import ControlPlane
-from harbourmaster.playground.demo import (
-    FIRST,
-    NAME,
-    NAMESPACE,
-    SAMPLES,
-    Demo,
-    shorten,
-)
+from harbourmaster.playground.demo import FIRST, NAME, NAMESPACE, SAMPLES, Demo, shorten
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation, step
 from harbourmaster.playground.processes import interrupt_on

@@ -15,14 +15,7 @@ from msgspec import Struct
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import (
-    DONE,
-    LEFT,
-    complain,
-    event_of,
-    run_with_client,
-    say,
-)
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name

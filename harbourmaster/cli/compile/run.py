@@ -43,12 +43,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import ServerVersion, server_version
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
-from harbourmaster.policies.delegation import (
-    SET_KEY,
-    Registered,
-    compile_objects,
-    select,
-)
+from harbourmaster.policies.delegation import SET_KEY, Registered, compile_objects, select
 from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced_policies
 from harbourmaster.registration.desired import (
     GATES_LABEL,
@@ -68,10 +63,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.enforcement import PolicyProjection
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.delegation import (
-        Objects,
-        Selection,
-    )
+    from harbourmaster.policies.delegation import Objects, Selection
     from harbourmaster.registration.settings import RegistrationSettings
     from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 

@@ -18,12 +18,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
 from harbourmaster.cli.batches import plural, shorten
-from harbourmaster.cli.live.cluster import (
-    DONE,
-    LEFT,
-    complain,
-    run_with_client,
-)
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.preview.compare import (

@@ -16,12 +16,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, subject_of
 from harbourmaster.cli.batches import plural
-from harbourmaster.cli.live.cluster import (
-    DONE,
-    LEFT,
-    complain,
-    run_with_client,
-)
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.files import Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.terminal import print_out

@@ -9,13 +9,7 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.gates.release import CHECKS_KEY, EXPIRED, NONE, RELEASED_KEY
-from harbourmaster.gates.waits import (
-    MET,
-    ON_TIMEOUT_KEY,
-    TIMEOUT_KEY,
-    WAIT_FOR_KEY,
-    WAITED_KEY,
-)
+from harbourmaster.gates.waits import MET, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
 from helpers.uninstalling import assert_uninstalled, calls, names, put, run
 
 
