@@ -48,13 +48,13 @@ class Case(NamedTuple):
 
     def on(self, node):
         """Return the node, the present pods and the pod, with that name for the node."""
-        return self._named(node, [self.node, self.present, self.pod])
+        return self._rename(node, [self.node, self.present, self.pod])
 
     def others_on(self, node):
         """Return the further nodes, whose names begin so."""
-        return self._named(node, self.others)
+        return self._rename(node, self.others)
 
-    def _named(self, node, objects):
+    def _rename(self, node, objects):
         return json.loads(json.dumps(objects).replace("@node", node))
 
 

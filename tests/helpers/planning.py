@@ -110,7 +110,7 @@ def cluster(*objects):
     return cluster
 
 
-def planned(*objects, pending=None, settings=SETTINGS, **around):
+def make_plan(*objects, pending=None, settings=SETTINGS, **around):
     """The plan for a critical pod among these objects; ``around`` is of Circumstances."""
     account = cluster(*objects)
     return plan(account, pending or critical(), settings, NOW, Circumstances(**around))

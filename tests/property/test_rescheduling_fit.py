@@ -257,7 +257,7 @@ def places(value, at=()):
             yield from places(item, (*at, key))
 
 
-def placed(value, at, replacement):
+def replace_at(value, at, replacement):
     if not at:
         return replacement
     manifest = copy.deepcopy(value)
@@ -280,7 +280,7 @@ def test_no_json_breaks_the_reader(case, data, replacement):
     node, present, pod = case.on("fit-1")
     line = {"id": 1, "node": node, "pods": present, "pod": pod, "namespaces": KNOWN}
     at = data.draw(st.sampled_from(list(places(line))))
-    text = json.dumps(placed(line, at, replacement)).encode()
+    text = json.dumps(replace_at(line, at, replacement)).encode()
     (answer,) = answers_to(text)
     assert set(answer) in ({"id", "fits", "reasons"}, {"line", "id", "error"})
     assert "\n" not in answer.get("error", "")
@@ -301,7 +301,7 @@ def test_readers_raise_one_error_only(case, data, replacement):
     node, _, pod = case.on("fit-1")
     given = data.draw(st.sampled_from([node, pod]))
     at = data.draw(st.sampled_from(list(places(given))))
-    text = json.dumps(placed(given, at, replacement)).encode()
+    text = json.dumps(replace_at(given, at, replacement)).encode()
     for read in (decode_pod, decode_node, decode_budget, decode_namespace):
         for variant in (text, text[:-1]):
             assert "\n" not in refusal(read, variant)

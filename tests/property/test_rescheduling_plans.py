@@ -35,7 +35,7 @@ def some(part):
         yield seed, random_case(seed)
 
 
-def planned(case, account=None):
+def make_plan(case, account=None):
     account = account or cluster(*case.objects)
     return plan(account, case.pending, case.settings, NOW)
 
@@ -48,7 +48,7 @@ def without(pods, victims):
 @parts
 def test_victims_suffice_and_none_is_one_too_many(part):
     for seed, case in some(part):
-        planning = planned(case)
+        planning = make_plan(case)
         for node_plan in (planning.candidate, *planning.runners_up):
             if node_plan is None:
                 continue
@@ -66,7 +66,7 @@ def test_victims_suffice_and_none_is_one_too_many(part):
             assert violations == sum(victim.violates for victim in node_plan.victims), seed
             if node_plan.tier < 3:
                 assert is_allowed(victims, case.budgets) == 0, seed
-            assert planned(case) == planning, seed
+            assert make_plan(case) == planning, seed
     assert seed >= CASES - PARTS
 
 
@@ -76,7 +76,7 @@ def test_no_set_of_victims_is_better(part):
     for seed, case in some(part):
         if not case.has_one_resource:
             continue
-        chosen, wanted = planned(case).candidate, best(case)
+        chosen, wanted = make_plan(case).candidate, best(case)
         assert (chosen is None) == (wanted is None), seed
         if chosen is None:
             continue
@@ -93,7 +93,7 @@ def test_with_several_resources_few_plans_are_not_the_best(record_property):
         if case.has_one_resource:
             continue
         tried += 1
-        chosen, wanted = planned(case).candidate, best(case)
+        chosen, wanted = make_plan(case).candidate, best(case)
         if wanted is None or chosen is None:
             # Whatever goes can go, unless budgets forbid it: then it is a matter of shares.
             assert chosen is None, seed
@@ -127,8 +127,8 @@ def test_the_order_of_events_makes_no_difference(part):
             else:
                 account.put_pod(obj)
             if rng.random() < 0.3:
-                planned(case, account)
-        assert planned(case, account) == planned(case), seed
+                make_plan(case, account)
+        assert make_plan(case, account) == make_plan(case), seed
     assert seed >= CASES - PARTS
 
 
@@ -136,7 +136,7 @@ def test_the_order_of_events_makes_no_difference(part):
 def test_a_node_alone_gives_the_same(part):
     for seed, case in some(part):
         account = cluster(*case.objects)
-        planning = planned(case, account)
+        planning = make_plan(case, account)
         for node_plan in (planning.candidate, *planning.runners_up):
             if node_plan is None:
                 continue

@@ -106,7 +106,7 @@ class Setting(Registration):
         ):
             await asyncio.sleep(0)
 
-    def patched(self):
+    def patched_names(self):
         """Return the names of the objects that were patched."""
         seen = self.api.seen("patch", f"{DEFINITIONS_PATH}|{API_SERVICES.plural}")
         return [patch.path.rpartition("/")[2] for patch in seen]
@@ -163,7 +163,7 @@ async def test_what_leads_to_others_is_left_alone(setting, api, kind, theirs):
     api.put(kind.field.resource, kind.make(kind.names[1]))
     setting.start()
     await setting.until(lambda: setting.carries(kind.names[1]))
-    assert setting.patched() == [kind.names[1]]
+    assert setting.patched_names() == [kind.names[1]]
     assert api.get(kind.field.resource, kind.names[0])["spec"] == before["spec"]
 
 
@@ -172,7 +172,7 @@ async def test_what_may_not_be_written_keeps_nothing_else_from_it(setting, api, 
     api.put(kind.field.resource, kind.make())
     api.fail_next("patch", kind.field.resource.plural, None, status=403)
     setting.start(certificates={"publishSeconds": 30})
-    await setting.until(lambda: setting.is_registered() and setting.patched())
+    await setting.until(lambda: setting.is_registered() and setting.patched_names())
     assert setting.secret() is not None
 
 
@@ -304,7 +304,7 @@ async def test_one_that_leads_elsewhere_meanwhile_is_not_written(setting, api):
     api.put(DEFINITIONS, definition())
     api.fail_next("patch", DEFINITIONS_PATH, status=422)
     setting.start()
-    await setting.until(setting.patched)
+    await setting.until(setting.patched_names)
     api.put(DEFINITIONS, definition(service="theirs"))
     api.put(DEFINITIONS, definition(VERSIONS))
     await setting.until(lambda: setting.carries(VERSIONS))

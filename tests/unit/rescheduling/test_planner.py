@@ -21,8 +21,8 @@ from helpers.planning import (
     cluster,
     critical,
     going,
+    make_plan,
     node,
-    planned,
     pod,
     port,
     requests,
@@ -74,7 +74,7 @@ def plan_of(name, **changes):
     for where, pods in around.pop("reserved", {}).items():
         around["reserved"] = {where: [read_object(critical, fields).pod for fields in pods]}
     pending = read_object(critical, case["critical"])
-    return planned(
+    return make_plan(
         *objects, pending=pending, settings=PlannerSettings(**case["settings"]), **around
     )
 
@@ -110,10 +110,10 @@ def test_upstream_node_selection(amount, first):
     ]
     pending = critical(cpu=amount / 1000)
     if first is None:
-        assert planned(*parts, pending=pending).candidate is None
+        assert make_plan(*parts, pending=pending).candidate is None
         return
     smaller = [part for part in parts if getattr(part, "node", part.name) <= first]
-    assert planned(*smaller, pending=pending).candidate.node == first
+    assert make_plan(*smaller, pending=pending).candidate.node == first
 
 
 def test_c04_the_grace_is_shortened():
@@ -146,12 +146,12 @@ def test_c36b_the_leaving_pod_is_shortened():
 
 
 def test_c37_a_grace_of_zero_becomes_one():
-    eviction_plan = planned(node("n1", 1), pod("a", grace=0))
+    eviction_plan = make_plan(node("n1", 1), pod("a", grace=0))
     assert eviction_plan.candidate.victims[0].new_grace == 1
 
 
 def test_unsupported_constraints_end_the_plan():
-    eviction_plan = planned(node("n1"), pending=critical(unsupported=("volumes",)))
+    eviction_plan = make_plan(node("n1"), pending=critical(unsupported=("volumes",)))
     assert (eviction_plan.candidate, eviction_plan.unsupported) == (None, ("volumes",))
 
 
@@ -161,14 +161,14 @@ def four():
 
 def test_reserved_pods_are_present_and_their_victims_gone():
     objects = [node("n1"), *four()]
-    assert going(planned(*objects).candidate) == ["v3"]
+    assert going(make_plan(*objects).candidate) == ["v3"]
     reserved, departing = {"n1": [critical("c").pod]}, frozenset(("default-v3",))
-    second = planned(*objects, pending=critical("d"), reserved=reserved, departing=departing)
+    second = make_plan(*objects, pending=critical("d"), reserved=reserved, departing=departing)
     assert going(second.candidate) == ["v2"]
 
 
 def test_each_victim_of_a_budget_is_counted():
-    candidate = planned(node("n1"), *four(), budget("b", 2), pending=critical(cpu=2)).candidate
+    candidate = make_plan(node("n1"), *four(), budget("b", 2), pending=critical(cpu=2)).candidate
     assert [(victim.name, victim.budget) for victim in candidate.victims] == [
         ("v2", "default/b"),
         ("v3", "default/b"),
@@ -181,15 +181,15 @@ def test_random_keeps_to_the_tier_and_to_its_seed():
     chosen = set()
     for seed in range(30):
         settings = PlannerSettings(score_order="random", seed=seed)
-        eviction_plan = planned(*objects, settings=settings)
-        assert eviction_plan == planned(*objects, settings=settings)
+        eviction_plan = make_plan(*objects, settings=settings)
+        assert eviction_plan == make_plan(*objects, settings=settings)
         assert eviction_plan.candidate.tier == 1
         chosen.add(eviction_plan.candidate.node)
     assert len(chosen) > 5
 
 
 def test_terms_are_named_in_order():
-    candidate = planned(node("n1"), *four()).candidate
+    candidate = make_plan(node("n1"), *four()).candidate
     assert candidate.score == (
         ("tier", 1),
         ("violations", 0),
@@ -209,7 +209,7 @@ def test_terms_are_named_in_order():
 def test_too_many_victims_exclude_a_node():
     objects = [node("n1"), *(pod(f"p{index}", cpu=0.1) for index in range(40))]
     settings = PlannerSettings(max_victims=3)
-    eviction_plan = planned(*objects, pending=critical(cpu=0.4), settings=settings)
+    eviction_plan = make_plan(*objects, pending=critical(cpu=0.4), settings=settings)
     assert eviction_plan.candidate is None
     assert eviction_plan.reasons == {"more than 3 pods would have to move": 1}
 
@@ -226,8 +226,8 @@ def test_stranded_victims_count_where_it_is_asked():
     ]
     settings = PlannerSettings(prefer_relocatable=True)
     wanted = critical(cpu=2)
-    assert planned(*objects, pending=wanted).candidate.node == "n1"
-    eviction_plan = planned(*objects, pending=wanted, settings=settings)
+    assert make_plan(*objects, pending=wanted).candidate.node == "n1"
+    eviction_plan = make_plan(*objects, pending=wanted, settings=settings)
     assert (eviction_plan.candidate.node, dict(eviction_plan.candidate.score)["stranded"]) == (
         "n2",
         0,
@@ -238,10 +238,10 @@ def test_stranded_victims_count_where_it_is_asked():
 
 def test_graces_stay_where_the_setting_says_so():
     settings = PlannerSettings(grace_limit=-1)
-    eviction_plan = planned(node("n1"), pod("a", cpu=4, grace=60), settings=settings)
+    eviction_plan = make_plan(node("n1"), pod("a", cpu=4, grace=60), settings=settings)
     assert eviction_plan.candidate.victims[0].new_grace == 60
     leaving = pod("a", cpu=4, deletion=NOW + 60)
-    eviction_plan = planned(node("n1"), leaving, settings=settings)
+    eviction_plan = make_plan(node("n1"), leaving, settings=settings)
     assert (eviction_plan.candidate.tier, eviction_plan.candidate.victims) == (0, ())
 
 

@@ -20,7 +20,7 @@ HOSTILE = "a\r\n2026-01-01 [info] forged\x1b[2J\x9b31m\u2028\x00\x7f\ud800"
 
 
 @pytest.fixture(autouse=True)
-def _restored():
+def _restore_logging():
     root = logging.getLogger()
     handlers, level, show = root.handlers, root.level, warnings.showwarning
     yield

@@ -219,7 +219,7 @@ async def tracer_with():
         await tracer.close()
 
 
-async def recorded(tracer, memory, context, **options):
+async def record_span(tracer, memory, context, **options):
     """The one span that comes of recording in that context."""
     trace_id = tracer.record(context, "review", (BEGUN, ENDED), {"a": 1}, **options)
     await tracer.close()
@@ -231,7 +231,7 @@ async def recorded(tracer, memory, context, **options):
 async def test_a_span_is_the_child_of_its_caller_and_of_its_trace(tracer_with, memory):
     tracer = tracer_with(memory)
     context = tracer.sample(SAMPLED, "a=1,b=2")
-    span = await recorded(tracer, memory, context, is_server=True)
+    span = await record_span(tracer, memory, context, is_server=True)
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
     assert span.parent.is_remote
@@ -242,7 +242,7 @@ async def test_a_span_is_the_child_of_its_caller_and_of_its_trace(tracer_with, m
 
 async def test_times_are_as_given_and_the_resource_says_who_we_are(tracer_with, memory):
     tracer = tracer_with(memory)
-    span = await recorded(tracer, memory, tracer.sample(SAMPLED))
+    span = await record_span(tracer, memory, tracer.sample(SAMPLED))
     assert (span.start_time, span.end_time) == (int(BEGUN * 1e9), int(ENDED * 1e9))
     assert RESOURCE.items() <= dict(span.resource.attributes).items()
     assert dict(span.attributes) == {"a": 1}
@@ -252,7 +252,7 @@ async def test_times_are_as_given_and_the_resource_says_who_we_are(tracer_with, 
 
 async def test_a_failure_is_the_status(tracer_with, memory):
     tracer = tracer_with(memory)
-    span = await recorded(tracer, memory, tracer.sample(SAMPLED), error="ConflictError")
+    span = await record_span(tracer, memory, tracer.sample(SAMPLED), error="ConflictError")
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description == "ConflictError"
 
@@ -273,7 +273,7 @@ async def test_without_a_caller_a_share_begins_a_trace(
     context = tracer.sample(header, "a=1")
     assert (context is not None) is is_traced
     if is_traced:
-        span = await recorded(tracer, memory, context)
+        span = await record_span(tracer, memory, context)
         assert span.parent is None
         assert span.context.trace_id
         assert not span.context.trace_state
@@ -296,14 +296,14 @@ async def test_a_span_of_somebody_else_around_us_is_not_taken_for_a_parent(trace
 
     tracer = tracer_with(memory, 1.0)
     with use_span(NonRecordingSpan(SpanContext(1, 2, is_remote=False))):
-        span = await recorded(tracer, memory, tracer.sample())
+        span = await record_span(tracer, memory, tracer.sample())
     assert span.parent is None
 
 
 @pytest.mark.parametrize("state", ["nonsense", "a=1,a=2", "=", "a=" + "b" * 5000])
 async def test_a_malformed_state_costs_nothing_but_itself(tracer_with, memory, state, caplog):
     tracer = tracer_with(memory)
-    span = await recorded(tracer, memory, tracer.sample(SAMPLED, state))
+    span = await record_span(tracer, memory, tracer.sample(SAMPLED, state))
     assert f"{span.context.trace_id:032x}" == TRACE
     assert not span.context.trace_state
     assert not caplog.records

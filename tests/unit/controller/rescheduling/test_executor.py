@@ -229,6 +229,15 @@ async def test_the_kill_switch_stops_evictions_and_gives_nodes_back(full_api, ma
         await wait_until_bound(full_api)
 
 
+async def test_a_pod_that_is_deleted_gives_its_node_back(full_api, make_controller):
+    async with leading(make_controller()):
+        await until(full_api.evicted_names)
+        full_api.remove(PODS, "c", "kube-system")
+        await until(full_api.is_clean)
+        await asyncio.sleep(0.3)
+    assert full_api.evicted_names() == ["v1"]
+
+
 async def test_a_dry_run_changes_nothing_and_tells_once(full_api, make_controller):
     async with leading(make_controller(dryRun=True)):
         await until(lambda: "RescheduleDryRun" in event_reasons(full_api))
