@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from harbourmaster.evaluation.model import (
-        ObjectReference,
-        StoredValue,
-        TotalScore,
-    )
+    from harbourmaster.evaluation.model import ObjectReference, StoredValue, TotalScore
 
 
 _ESCAPED: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}

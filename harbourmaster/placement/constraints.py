@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 LabelOperator = Literal["is", "is not", "in", "not in"]
 MetricOperator = Literal[
-    "is",
-    "is not",
-    "greater than",
-    "greater than or equal",
-    "lesser than",
-    "lesser than or equal",
+    "is", "is not", "greater than", "greater than or equal", "lesser than", "lesser than or equal"
 ]
 
 _LABEL_OPERATORS: Final[dict[tuple[str, ...], LabelOperator]] = {

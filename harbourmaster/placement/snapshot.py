@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.api.metadata import Metadata
-    from harbourmaster.placement.model import (
-        Object,
-    )
+    from harbourmaster.placement.model import Object
 
     Held = TypeVar("Held", Cluster, Cloud)
 

@@ -158,10 +158,7 @@ async def _request_token(http: HttpClient, client: _Client) -> _Token:
     reply = await http.send(
         "POST",
         client.url,
-        headers={
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
-        },
+        headers={"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"},
         body=urlencode(form).encode(),
         repeatable=True,
     )
@@ -354,10 +351,7 @@ def _request_body(question: Question) -> bytes:
 def _poll_parameters(body: _Body) -> Mapping[str, str]:
     if not body.request_token:
         raise BadAnswerError("the query runs, but the provider returned no token for its result")
-    return {
-        "request-token": body.request_token,
-        "request-timeout-milliseconds": f"{_MILLISECONDS}",
-    }
+    return {"request-token": body.request_token, "request-timeout-milliseconds": f"{_MILLISECONDS}"}
 
 
 def _check_complete(result: _Result) -> None:

@@ -159,11 +159,7 @@ def _decode_body(reply: Reply) -> _Body:
     raise error(f"{_VERBS[error]}: {message}")
 
 
-_BY_STATUS: Final = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.TOO_MANY_REQUESTS,
-)
+_BY_STATUS: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 """The statuses that are more specific than the body."""
 _VERBS: Final[Mapping[type[ProviderError], str]] = {
     BadQueryError: "the provider rejected the query",

@@ -36,11 +36,7 @@ MAX_WORDS: Final = 200
 """The limit of characters of a provider's text in an error."""
 MAX_PAUSE: Final = 3600.0
 """The limit of a Retry-After in seconds."""
-_BAD_QUERY: Final = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-)
+_BAD_QUERY: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of decoding; RecursionError means that the JSON is nested too deeply."""
 

@@ -199,10 +199,7 @@ class _Entries:
             # The same holds here: what came past us has a condition that says what is wrong. And to
             # take our finalizers off, so that something can go, is an update that must pass.
             self._validating(
-                PLACEMENT_ENTRY,
-                {**placement, "scope": "*"},
-                settings.failure_policy,
-                "Equivalent",
+                PLACEMENT_ENTRY, {**placement, "scope": "*"}, settings.failure_policy, "Equivalent"
             ),
         ]
 

@@ -63,8 +63,7 @@ class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
         bool, "register only webhooks that compare; needs shadow in the webhook's settings"
     ] = False
     kinds: Annotated[
-        tuple[str, ...],
-        f"resources whose pods get policies; also possible: {MORE_KINDS[0]}",
+        tuple[str, ...], f"resources whose pods get policies; also possible: {MORE_KINDS[0]}"
     ] = KINDS
     templates: Annotated[
         bool, "register pod templates as well as pods; false leaves templates as they are in Git"

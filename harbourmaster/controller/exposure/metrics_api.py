@@ -255,16 +255,9 @@ class MetricsApiHandler:
             _check_method(request)
             return json_response(document)
         match parts:
-            case (
-                "apis",
-                group,
-                version,
-                "namespaces",
-                namespace,
-                resource,
-                name,
-                metric,
-            ) if group == GROUP and version in VERSIONS and resource in {RESOURCE, ALIAS}:
+            case ("apis", group, version, "namespaces", namespace, resource, name, metric) if (
+                group == GROUP and version in VERSIONS and resource in {RESOURCE, ALIAS}
+            ):
                 _check_method(request)
                 # Under its own name: a permission for the alias alone grants nothing.
                 attributes = Attributes(

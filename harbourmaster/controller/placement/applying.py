@@ -247,9 +247,7 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
             resource,
             ref.name,
             ApplyPatch(
-                item.body if made == MADE else _mark_adopted(item.body),
-                FIELD_MANAGER,
-                claim.force,
+                item.body if made == MADE else _mark_adopted(item.body), FIELD_MANAGER, claim.force
             ),
             ref.namespace or None,
         )
@@ -272,10 +270,7 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
 
 def _is_known(before: Seen | None, recorded: ObjectRef, claim: Claim) -> bool:
     """Whether the watch shows the very object that is recorded, as ours."""
-    return before is not None and (before.uid, before.owner_uid) == (
-        recorded.uid,
-        claim.owner.uid,
-    )
+    return before is not None and (before.uid, before.owner_uid) == (recorded.uid, claim.owner.uid)
 
 
 def _mark_adopted(body: dict[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import JsonPatch
-from harbourmaster.api.resources import (
-    API_SERVICES,
-    APP_VERSIONS,
-    APPS,
-    DEFINITIONS,
-    Resource,
-)
+from harbourmaster.api.resources import API_SERVICES, APP_VERSIONS, APPS, DEFINITIONS, Resource
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.registration.configurations import RESYNC, report_repair
 from harbourmaster.kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError

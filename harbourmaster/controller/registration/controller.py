@@ -183,18 +183,10 @@ class RegistrationController:
         ca_bundles = CABundleReconciler(
             configurations,
             CAInjector(
-                runtime,
-                CONVERSION,
-                settings.webhook.service_name,
-                self._definitions,
-                ca_bundle,
+                runtime, CONVERSION, settings.webhook.service_name, self._definitions, ca_bundle
             ),
             CAInjector(
-                runtime,
-                API_SERVICE,
-                settings.metrics.service_name,
-                self._api_services,
-                ca_bundle,
+                runtime, API_SERVICE, settings.metrics.service_name, self._api_services, ca_bundle
             ),
         )
         # A leader before us may have trusted what the Secret has lost since.

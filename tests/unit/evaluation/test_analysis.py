@@ -90,16 +90,8 @@ def test_c96_three_objectives_of_which_one_is_warned_of(assert_golden):
         ("4", {}, 4),
         ("1", {"failure": {"lessThan": exactly(2)}}, 0),
         ("1", {"warning": {"lessThan": exactly(2)}}, 2),
-        (
-            "3",
-            {"failure": {"lessThan": exactly(2)}, "warning": {"lessThan": exactly(4)}},
-            2,
-        ),
-        (
-            "1",
-            {"failure": {"lessThan": exactly(2)}, "warning": {"lessThan": exactly(4)}},
-            0,
-        ),
+        ("3", {"failure": {"lessThan": exactly(2)}, "warning": {"lessThan": exactly(4)}}, 2),
+        ("1", {"failure": {"lessThan": exactly(2)}, "warning": {"lessThan": exactly(4)}}, 0),
         ("0.5", {"failure": {"greaterThan": exactly("500m")}}, 4),
         ("25", {"failure": {"notInRange": between(25, 35)}}, 4),
         ("35.1", {"failure": {"notInRange": between(25, 35)}}, 0),
@@ -403,18 +395,9 @@ def stored_value(reference, **fields):
 def test_each_template_is_needed_once():
     objectives = [
         AnalysisObjective(analysis_value_template_ref=reference)
-        for reference in (
-            template("a"),
-            template("b"),
-            template("a"),
-            template("a", "x"),
-        )
+        for reference in (template("a"), template("b"), template("a"), template("a", "x"))
     ]
-    assert template_references(objectives) == (
-        template("a"),
-        template("b"),
-        template("a", "x"),
-    )
+    assert template_references(objectives) == (template("a"), template("b"), template("a", "x"))
 
 
 def test_values_are_stored_by_template_and_namespace():

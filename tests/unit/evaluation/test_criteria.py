@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.evaluation.criteria import (
-    ObjectiveCriteria,
-    decode_target,
-    is_fulfilled,
-)
+from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled
 
 
 def failure(**operators):

@@ -108,10 +108,7 @@ OTHER = Objective("errors", "<1")
         ([A, B], {"cpus#2": A, "cpus": B}),
         ([A, IN_PROD], {"cpus": A, "cpus/prod": IN_PROD}),
         ([IN_PROD, IN_TEST], {"cpus": IN_PROD, "cpus/test": IN_TEST}),
-        (
-            [A, IN_TEST, IN_TEST_LESS],
-            {"cpus": A, "cpus/test": IN_TEST_LESS, "cpus#3": IN_TEST},
-        ),
+        ([A, IN_TEST, IN_TEST_LESS], {"cpus": A, "cpus/test": IN_TEST_LESS, "cpus#3": IN_TEST}),
         ([A, A], {"cpus": A}),
     ],
 )

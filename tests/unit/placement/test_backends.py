@@ -201,22 +201,6 @@ def test_k9_a_magnum_cluster_without_a_project_has_failed_until_it_changes():
     assert magnum_after(failed, project("p")).project.name == "p"
 
 
-@pytest.mark.skip(reason="clusters are never made automatically")
-@pytest.mark.parametrize(
-    "case",
-    [
-        "K11 no cluster and no cloud",
-        "K12 a plain cluster and a plain cloud",
-        "K13 a cloud that is better than the cluster",
-        "K14 only a cloud that is being deleted",
-        "K15 a custom resource constraint and no cluster",
-        "K16 the new cluster is not ready yet",
-    ],
-)
-def test_automatic_cluster_creation(case):
-    pytest.fail(case)
-
-
 @pytest.mark.parametrize("kind", ["Cloud", "GlobalCloud"])
 def test_a_cloud_that_is_being_deleted_gets_nothing(kind):
     decision = cloud_for(wanted_cluster(), cloud("os", kind=kind, deletionTimestamp=ago(1)))

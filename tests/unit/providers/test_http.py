@@ -396,9 +396,7 @@ async def test_a_server_that_repeats_a_credential_is_not_quoted(http):
     basic = base64.b64encode(f"user:{CANARY}".encode()).decode()
     async with ProviderServer(echo) as server:
         reply = await http.send(
-            "GET",
-            server.url,
-            headers={"Authorization": f"Basic {basic}", "X-Key": f"key-{CANARY}"},
+            "GET", server.url, headers={"Authorization": f"Basic {basic}", "X-Key": f"key-{CANARY}"}
         )
     assert json.loads(reply.body)["host"] == f"127.0.0.1:{server.port}"
     assert b"***" in reply.body

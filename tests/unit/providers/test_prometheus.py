@@ -158,8 +158,7 @@ async def test_an_unknown_error_is_judged_by_its_status():
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
-    [(401, UnauthorizedError), (403, UnauthorizedError), (429, ThrottledError)],
+    ("status", "kind"), [(401, UnauthorizedError), (403, UnauthorizedError), (429, ThrottledError)]
 )
 async def test_some_statuses_say_it_better_than_the_body(status, kind):
     document = {"status": "error", "errorType": "bad_data", "error": "canary is no password"}

@@ -237,10 +237,7 @@ def test_an_owner_of_an_earlier_namespace_is_replaced(observed, wanted):
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}
     observed["metadata"]["ownerReferences"].append(theirs)
     mended = mended_by(observed, wanted)
-    assert mended["metadata"]["ownerReferences"] == [
-        theirs,
-        *wanted["metadata"]["ownerReferences"],
-    ]
+    assert mended["metadata"]["ownerReferences"] == [theirs, *wanted["metadata"]["ownerReferences"]]
 
 
 def test_certificates_are_found_in_a_bundle():

@@ -141,9 +141,7 @@ async def test_after_a_restart_only_what_was_missed_is_asked(metric_env):
     assert metric_env.query_count == 30 + len(missed)
 
 
-async def test_failed_queries_are_spread_after_a_restart_and_not_reported_again(
-    metric_env,
-):
+async def test_failed_queries_are_spread_after_a_restart_and_not_reported_again(metric_env):
     metric_env.queries.answers["cpus"] = UnreachableError("refused")
     for number in range(50):
         metric_env.put_metric(f"cpus-{number}")

@@ -301,11 +301,7 @@ def test_the_api_server_is_no_provider(server, addresses):
 
 @pytest.mark.parametrize(
     ("address", "why"),
-    [
-        ("10.96.0.1", "denied"),
-        ("10.1.2.3", "denied"),
-        ("169.254.169.254", "a link-local address"),
-    ],
+    [("10.96.0.1", "denied"), ("10.1.2.3", "denied"), ("169.254.169.254", "a link-local address")],
 )
 async def test_whom_the_controller_does_not_ask(address, why):
     settings = MetricsSettings(denied_addresses=("10.1.0.0/16",), allowed_addresses=("10.0.0.0/8",))

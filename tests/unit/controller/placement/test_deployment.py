@@ -13,13 +13,7 @@ import pytest
 import trustme
 import yaml
 
-from harbourmaster.api.resources import (
-    CLUSTERS,
-    CONFIG_MAPS,
-    DEPLOYMENTS,
-    NAMESPACES,
-    SECRETS,
-)
+from harbourmaster.api.resources import CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.placement import deployment_pass
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass

@@ -337,10 +337,7 @@ async def test_a_metric_and_a_label_that_are_inherited_are_those_of_the_cluster(
         env.add_cluster(
             f"in-{kind.lower()}", cloudRef=cloud, inheritMetrics=True, inheritLabels=True
         )
-    queries = [
-        'load{a="in-cloud",b="Cloud"}',
-        'load{a="in-globalcloud",b="GlobalCloud"}',
-    ]
+    queries = ['load{a="in-cloud",b="Cloud"}', 'load{a="in-globalcloud",b="GlobalCloud"}']
     env.answers.values.update({("prom", text): 0.5 for text in queries})
     await env.sample()
     assert sorted(env.answers.asked) == [("prom", text) for text in queries]

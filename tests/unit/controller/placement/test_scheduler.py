@@ -56,13 +56,7 @@ async def test_it_is_placed_by_one_write_of_everything_at_one_instant():
     assert status["lastDecision"]["wouldChange"] is not None
     assert "runnerUp" in status["lastDecision"]
     assert env.events.sent == [
-        (
-            NAMESPACE,
-            "app",
-            "Normal",
-            "Scheduled",
-            "to 'two': 'two' has the best score, 0.9",
-        )
+        (NAMESPACE, "app", "Normal", "Scheduled", "to 'two': 'two' has the best score, 0.9")
     ]
 
 

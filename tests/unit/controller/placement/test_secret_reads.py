@@ -139,11 +139,7 @@ async def test_it_is_kept_while_its_cluster_is_going():
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        UnreachableError("no route", call="get /api"),
-        ForbiddenError("may not", status=403),
-    ],
+    "error", [UnreachableError("no route", call="get /api"), ForbiddenError("may not", status=403)]
 )
 @virtual
 async def test_what_was_read_counts_while_nobody_can_be_asked(error):
