@@ -12,8 +12,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from harbourmaster.api.times import moment
-from harbourmaster.dashboard.pages.states import show_state
-from harbourmaster.dashboard.times import age
+from harbourmaster.dashboard.pages.states import age, show_state
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api import metadata
 from harbourmaster.api.metadata import Metadata
 
 _COMMANDS: Final = frozenset(("controller", "webhook"))
@@ -33,13 +34,9 @@ class Metadated(_Kind, frozen=True):
     metadata: Metadata = Metadata()
 
 
-class Condition(_Kind, frozen=True):
-    """A condition in any status."""
+class Condition(metadata.Condition, frozen=True, kw_only=True):
+    """A condition in any status, with the time of its last change."""
 
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
     last_transition_time: str | None = None
 
 

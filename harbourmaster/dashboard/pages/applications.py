@@ -18,11 +18,12 @@ from harbourmaster.dashboard.pages.states import (
     StateCount,
     Topic,
     parts_by_urgency,
+    seconds_between,
     show_state,
+    span,
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import lookup, values
-from harbourmaster.dashboard.times import seconds_between, span
 from harbourmaster.lifecycle.check_facts import CheckReport, Facts, check_reports
 from harbourmaster.lifecycle.model import (
     COMPLETED,

@@ -1,4 +1,4 @@
-"""Maps states of all kinds to tones, and counts them."""
+"""Maps states of all kinds to tones and counts them, and formats times for people."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from harbourmaster.api.resources import Resource
+from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
+
 
 T = TypeVar("T")
 
@@ -145,3 +148,39 @@ def show_state(state: str) -> ShownState:
     """Return how a state of any kind is shown; an empty one is Pending."""
     word = state or "Pending"
     return ShownState(word, _TONES.get(word, "idle"))
+
+
+_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_ENOUGH: Final = {"d": 7, "h": 10, "m": 10}
+"""The count of a unit from which on the next smaller unit is omitted."""
+
+
+def seconds_between(start: datetime | None, end: datetime | None) -> float:
+    """Return the seconds between two times; 0 if one is missing or they are reversed."""
+    if start is None or end is None:
+        return 0.0
+    return max((end - start).total_seconds(), 0.0)
+
+
+def span(seconds: float) -> str:
+    """Format a duration, such as ``4 s``, ``3 m 20 s``, ``12 h`` or ``9 d``."""
+    left = int(seconds)
+    for place, (unit, size) in enumerate(_UNITS):
+        count, rest = divmod(left, size)
+        if not count and unit != "s":
+            continue
+        if count < _ENOUGH.get(unit, 0):
+            smaller, small = _UNITS[place + 1]
+            if rest >= small:
+                return f"{count} {unit} {rest // small} {smaller}"
+        return f"{count} {unit}"
+    return "0 s"
+
+
+def age(stamp: str, now: datetime) -> str:
+    """Format the time from or until a timestamp; empty if the timestamp is invalid."""
+    when = moment(stamp)
+    if when is None:
+        return ""
+    left = (when - now).total_seconds()
+    return f"in {span(left)}" if left >= 1 else f"{span(-left)} ago"

@@ -18,12 +18,14 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.applications import MOST, WIDTH, application
+from harbourmaster.dashboard.pages.applications import MOST, WIDTH, application, phase_rows, steps
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
+from harbourmaster.lifecycle.model import ItemStatus, WorkloadVersionStatus
 from helpers.dashboard import Filled
+from helpers.lifecycle_objects import workload_version
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CART = PageQuery(namespace="shop", name="cart")
@@ -390,3 +392,43 @@ async def test_others_have_their_turn_while_a_page_of_many_is_made(stores, page)
     await run_sliced(page(await stores.world(), ALL, PageQuery(), NOW))
     task.cancel()
     assert turns >= 3
+
+
+PASSED = dict.fromkeys(
+    (
+        "pre_deployment_status",
+        "pre_deployment_evaluation_status",
+        "deployment_status",
+        "post_deployment_status",
+        "post_deployment_evaluation_status",
+    ),
+    "Succeeded",
+)
+
+
+def words(version):
+    rows = phase_rows(version, NOW, NOW, NOW)
+    assert [row.state for row in rows] == [state for _, state in steps(version)]
+    return [(row.state.word, row.state.tone) for row in rows]
+
+
+NONE, GOOD = ("No checks", "idle"), ("Succeeded", "good")
+
+
+def test_a_phase_that_passed_without_a_check_is_not_green():
+    version = workload_version(status=WorkloadVersionStatus(**PASSED))
+    assert words(version) == [NONE, NONE, GOOD, NONE, NONE]
+
+
+@pytest.mark.parametrize("listed", [("migrate",), ()], ids=["listed", "listed before"])
+def test_a_phase_with_a_check_is_as_the_check_is(listed):
+    items = (ItemStatus(definition_name="migrate", status="Succeeded"),)
+    status = WorkloadVersionStatus(**PASSED, pre_deployment_task_status=items)
+    version = workload_version(status=status, pre_deployment_tasks=listed)
+    assert words(version)[:2] == [GOOD, NONE]
+
+
+def test_a_phase_without_a_check_that_has_not_begun_is_pending():
+    assert {word for word, _ in words(workload_version(status=WorkloadVersionStatus()))} == {
+        "Pending"
+    }

@@ -17,9 +17,9 @@ from harbourmaster.dashboard.guard import (
     is_host_of_loopback,
     local_path,
 )
+from harbourmaster.dashboard.pages.states import age, span
 from harbourmaster.dashboard.query import ROWS, PageQuery, read_query, select_page
 from harbourmaster.dashboard.rendering import escape_invisible, finalize, read_assets
-from harbourmaster.dashboard.times import age, span
 from harbourmaster.providers.addresses import parse_networks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
