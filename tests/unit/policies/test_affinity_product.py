@@ -301,3 +301,10 @@ def test_skipping_drops_nothing_where_one_of_the_pods_alternatives_fits():
 def test_a_policy_with_an_empty_term_is_kept_for_a_pod_without_terms(skip):
     policy = [{}, POOL["1"]]
     assert terms(None, policy, skip=skip) == policy
+
+
+@pytest.mark.parametrize("pod", [None, [{}], [OTHER], [POOL["1"], POOL["2"]]])
+def test_skipping_again_changes_nothing(pod):
+    policy = [expressions(one_of("a", "2"), B), expressions(one_of("a", "3"), C)]
+    once = terms(pod, policy, node_selector={"a": "1"}, skip=True)
+    assert terms(once, policy, node_selector={"a": "1"}, skip=True) == once
