@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from harbourmaster.api.selectors import LabelSelector, Matcher
-    from harbourmaster.policies.model import (
-        NodeSelector,
-        NodeSelectorRequirement,
-        NodeSelectorTerm,
-    )
+    from harbourmaster.policies.model import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 NOTHING: Final = Raw(b"")
 """A field that is absent."""

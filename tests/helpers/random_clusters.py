@@ -11,18 +11,7 @@ from msgspec.structs import replace
 from harbourmaster.rescheduling import anti_affinity, fit
 from harbourmaster.rescheduling.plans import PlannerSettings
 from harbourmaster.rescheduling.topology import Topology
-from helpers.planning import (
-    NOW,
-    apart,
-    budget,
-    critical,
-    node,
-    pod,
-    port,
-    requests,
-    spread,
-    taint,
-)
+from helpers.planning import NOW, apart, budget, critical, node, pod, port, requests, spread, taint
 
 APPS = ("a", "b", "c")
 ZONE = "zone"

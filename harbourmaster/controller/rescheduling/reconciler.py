@@ -15,10 +15,7 @@ from harbourmaster.controller.rescheduling.eviction_client import (
 from harbourmaster.controller.rescheduling.flow_planner import FlowPlanner
 from harbourmaster.controller.rescheduling.flows import FlowObserver, Flows
 from harbourmaster.controller.rescheduling.node_writer import NodeWriter
-from harbourmaster.controller.rescheduling.plan_execution import (
-    PlanExecutor,
-    PlanFault,
-)
+from harbourmaster.controller.rescheduling.plan_execution import PlanExecutor, PlanFault
 from harbourmaster.controller.rescheduling.qualification import Qualification
 from harbourmaster.rescheduling.flow import Action, advance
 from harbourmaster.rescheduling.flow_model import (

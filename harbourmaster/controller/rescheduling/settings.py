@@ -13,12 +13,7 @@ from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.rescheduling.flow import Times
 from harbourmaster.rescheduling.limits import AttemptBackoff, EvictionLimits
 from harbourmaster.rescheduling.model import TAINT_KEY, Criteria
-from harbourmaster.rescheduling.plans import (
-    Mode,
-    NonDrainable,
-    PlannerSettings,
-    ScoreOrder,
-)
+from harbourmaster.rescheduling.plans import Mode, NonDrainable, PlannerSettings, ScoreOrder
 
 _SPARE: Final = 30.0
 """Seconds that a pod may take beyond its grace period."""

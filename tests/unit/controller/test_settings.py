@@ -8,13 +8,7 @@ import pytest
 import yaml
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.controller.names import (
-    LIFECYCLE,
-    METRICS,
-    NAMESPACES,
-    POLICIES,
-    REGISTRATION,
-)
+from harbourmaster.controller.names import LIFECYCLE, METRICS, NAMESPACES, POLICIES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from

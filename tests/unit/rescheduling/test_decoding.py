@@ -17,11 +17,7 @@ from harbourmaster.rescheduling.decoding import (
     decode_pod,
     decode_present,
 )
-from harbourmaster.rescheduling.model import (
-    Criteria,
-    Shared,
-    shared_labels,
-)
+from harbourmaster.rescheduling.model import Criteria, Shared, shared_labels
 
 ON_NODE = {"nodeName": "n1"}
 DECODERS = {"pod": decode_pod, "node": decode_node, "budget": decode_budget}
