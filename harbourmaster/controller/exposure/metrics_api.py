@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import hdrs
 from msgspec import Struct
 
+from harbourmaster.api.selectors import Matcher
 from harbourmaster.controller.exposure.answers import (
     ALIAS,
     GROUP,
@@ -145,39 +146,29 @@ _ONE_VALUE: Final = re.compile(_VALUE)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
-class SelectorTerm(Struct, frozen=True):
-    """A requirement on one label, with one value for ``<`` and ``>``, none for a key alone."""
+class Bound(Struct, frozen=True):
+    """A comparison of a label's number, which selectors in manifests do not have."""
 
     key: str
-    operator: str
-    values: frozenset[str] = frozenset()
+    sign: str
+    number: int
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels meet the requirement."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "exists":
-                return value is not None
-            case "!":
-                return value is None
-            case "in":
-                return value in self.values
-            case "notin":
-                return value not in self.values
-        (bound,) = self.values
-        if value is None or _NUMBER.fullmatch(value) is None:
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the label is a number below (``<``) or above the bound."""
+        value = labels.get(self.key, "")
+        if _NUMBER.fullmatch(value) is None:
             return False
-        return int(value) < int(bound) if self.operator == "<" else int(value) > int(bound)
+        return int(value) < self.number if self.sign == "<" else int(value) > self.number
 
 
 class Selector(Struct, frozen=True):
     """A label selector: all requirements must hold; without any, it selects everything."""
 
-    requirements: tuple[SelectorTerm, ...] = ()
+    requirements: tuple[Matcher | Bound, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels are selected."""
-        return all(requirement.holds(labels) for requirement in self.requirements)
+        return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def parse_selector(text: str) -> Selector:
@@ -187,7 +178,7 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(_requirements(text)))
 
 
-def _requirements(text: str) -> Iterator[SelectorTerm]:
+def _requirements(text: str) -> Iterator[Matcher | Bound]:
     if not text.strip():
         return
     at = 0
@@ -201,21 +192,26 @@ def _requirements(text: str) -> Iterator[SelectorTerm]:
         at = match.end() + 1
 
 
-def _requirement(match: re.Match[str]) -> SelectorTerm:
+def _requirement(match: re.Match[str]) -> Matcher | Bound:
     if match["absent"]:
-        return SelectorTerm(match["missing"], "!")
+        return Matcher(absent=(match["missing"],))
     key = match["key"]
-    if match["sign"]:
-        operator = "notin" if match["sign"] == "!=" else "in"
-        return SelectorTerm(key, operator, frozenset((match["value"],)))
     if match["order"]:
-        return SelectorTerm(key, match["order"], frozenset((match["number"],)))
-    if match["set"]:
-        values = frozenset(word.strip() for word in match["values"].split(","))
-        if any(_ONE_VALUE.fullmatch(value) is None for value in values):
-            raise ValueError(f"not a label's values from character {match.start('values') + 1} on")
-        return SelectorTerm(key, match["set"], values)
-    return SelectorTerm(key, "exists")
+        return Bound(key, match["order"], int(match["number"]))
+    if match["sign"]:
+        values, is_excluded = frozenset((match["value"],)), match["sign"] == "!="
+    elif match["set"]:
+        values, is_excluded = _words(match), match["set"] == "notin"
+    else:
+        return Matcher(present=(key,))
+    return Matcher(none_of=((key, values),)) if is_excluded else Matcher(one_of=((key, values),))
+
+
+def _words(match: re.Match[str]) -> frozenset[str]:
+    values = frozenset(word.strip() for word in match["values"].split(","))
+    if any(_ONE_VALUE.fullmatch(value) is None for value in values):
+        raise ValueError(f"not a label's values from character {match.start('values') + 1} on")
+    return values
 
 
 ANY: Final = "*"
