@@ -10,7 +10,7 @@ import yaml
 
 from harbourmaster.cli.main import main
 from helpers.objects import cluster_policy
-from helpers.previewing import HOST, deployment, namespace, ready_node
+from helpers.preview_cluster import HOST, deployment, namespace, ready_node
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 

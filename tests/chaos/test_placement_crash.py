@@ -15,8 +15,7 @@ from harbourmaster.controller.placement import session
 from harbourmaster.placement.confirmation import CONFIRMED
 from harbourmaster.placement.deployed import ALLOW_COPY
 from helpers.faults.crashing import MortalClient, Plan, live
-from helpers.placed import config_map, members_of, two_planes
-from helpers.placing_flow import flow_in
+from helpers.placement_flow import config_map, flow_in, members_of, two_planes
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]

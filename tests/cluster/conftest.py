@@ -12,8 +12,7 @@ from helpers.cluster import plane_for
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.patience import TEST_SECONDS
-from helpers.placed import members_of, two_planes
-from helpers.placing_flow import flow_in
+from helpers.placement_flow import flow_in, members_of, two_planes
 from helpers.processes import client_of
 from helpers.prometheus import run_prometheus as scraping
 from helpers.rescheduling.cases import outcomes_of

@@ -13,8 +13,7 @@ from harbourmaster.api.times import format_rfc3339
 from harbourmaster.cli import main as cli
 from harbourmaster.controller.manager import PLACEMENT_SINCE
 from harbourmaster.placement.deployed import ALLOW_COPY
-from helpers.placed import config_map, is_true, theirs
-from helpers.placing_flow import flow_in
+from helpers.placement_flow import config_map, flow_in, is_true, theirs
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.placement.model import API_VERSION, GROUP, KINDS
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
-from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
+from helpers.placing import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]

@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
-from helpers.placed import (
+from helpers.placement_flow import (
     Member,
     changed_kubeconfig,
     config_map,

@@ -25,8 +25,16 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import moment
 from harbourmaster.cli import main as cli
-from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
-from helpers.placing_flow import FLAGS, Flow, flow_in
+from helpers.placement_flow import (
+    FLAGS,
+    Flow,
+    Member,
+    changed_kubeconfig,
+    config_map,
+    flow_in,
+    is_true,
+    reason_of,
+)
 from helpers.processes import Controller, client_of
 from helpers.schemas import apply_definitions
 

@@ -8,8 +8,7 @@ import pytest
 
 from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.cli import main as cli
-from helpers.placed import config_map
-from helpers.placing_flow import flow_in
+from helpers.placement_flow import config_map, flow_in
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

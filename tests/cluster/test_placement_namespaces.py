@@ -14,7 +14,7 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     Resource,
 )
-from helpers.placed import (
+from helpers.placement_flow import (
     Member,
     config_map,
     deployment,

@@ -15,8 +15,15 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     Resource,
 )
-from helpers.placed import Member, config_map, deployment, is_true, ready, reason_of
-from helpers.placing_flow import flow_in
+from helpers.placement_flow import (
+    Member,
+    config_map,
+    deployment,
+    flow_in,
+    is_true,
+    ready,
+    reason_of,
+)
 from helpers.processes import client_of
 from helpers.schemas import open_definition
 

@@ -14,7 +14,7 @@ from helpers.cluster import eventually, selecting
 from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy
 from helpers.patience import WAIT
-from helpers.previewing import deployment
+from helpers.preview_cluster import deployment
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 

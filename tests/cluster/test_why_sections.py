@@ -12,8 +12,7 @@ from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.main import main
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, render
 from helpers.patience import WAIT
-from helpers.placed import deployment
-from helpers.placing_flow import flow_in
+from helpers.placement_flow import deployment, flow_in
 from helpers.processes import client_of
 from helpers.rescheduling.objects import CASE, RESERVATIONS, critical, node, pod, removable
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
+import yaml
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.placement.application_decisions import MoveLimits, decide
@@ -192,3 +194,10 @@ def is_refused(app, *clusters, **values):
 def conditions(reachable="True", nodes="True"):
     conditions = [("Reachable", reachable), ("NodesReady", nodes)]
     return [{"type": name, "status": status, "reason": "Why"} for name, status in conditions]
+
+
+_FILE = Path(__file__).parents[1] / "fixtures/placement/constraints.yaml"
+CONSTRAINTS = yaml.safe_load(_FILE.read_text())
+"""For each language the canonical spelling of valid texts, and the position of others' errors."""
+VALID_LABELS, INVALID_LABELS = map(list, CONSTRAINTS["label"].values())
+VALID_METRICS, INVALID_METRICS = map(list, CONSTRAINTS["metric"].values())

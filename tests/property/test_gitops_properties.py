@@ -13,7 +13,7 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
-from helpers.ignoring import forget, forget_pointers, without_empty
+from helpers.ignore_rules import forget, forget_pointers, without_empty
 from helpers.properties import TIMEOUT, cases, pod_specs, policies
 
 KINDS = {kind.name: kind for kind in HANDLED if kind.name in {"Pod", "Deployment", "CronJob"}}

@@ -20,7 +20,7 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.sources import Sources, load
 from helpers.command import kubeconfig
 from helpers.fake_api import FakeApi
-from helpers.ignoring import forget, without_empty
+from helpers.ignore_rules import forget, without_empty
 from helpers.manifests import DEPLOY, objects, of_kind
 
 SAMPLES = DEPLOY / "samples"

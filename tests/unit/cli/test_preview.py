@@ -12,7 +12,7 @@ from harbourmaster.cli.admission import DUMPED_KINDS
 from harbourmaster.cli.main import main
 from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.objects import cluster_policy, policy, workload
-from helpers.previewing import (
+from helpers.preview_cluster import (
     CLUSTER,
     NOWHERE,
     SSD,

@@ -12,7 +12,7 @@ from harbourmaster.cli.preview.fitting import Places
 from harbourmaster.rescheduling.anti_affinity import rivals
 from harbourmaster.rescheduling.decoding import decode_node, decode_pending, decode_present
 from harbourmaster.rescheduling.fit import fits
-from helpers.previewing import HOST, bare, ready_node
+from helpers.preview_cluster import HOST, bare, ready_node
 from helpers.rescheduling.objects import container
 
 APPS = ("a", "b")

@@ -10,7 +10,7 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, POLICIES
 from harbourmaster.cli.preview.inputs import FIRST, THEN
 from helpers.objects import cluster_policy
-from helpers.previewing import CLUSTER, NOWHERE, SSD, names
+from helpers.preview_cluster import CLUSTER, NOWHERE, SSD, names
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from harbourmaster.placement.constraints import (
     parse_metric,
 )
 from harbourmaster.placement.lexer import LONGEST, ConstraintError
-from helpers.krake_expressions import CONSTRAINTS
+from helpers.placing import CONSTRAINTS
 
 
 def cases(result):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from harbourmaster.placement.validation import CHECKS, ConstraintFieldError
-from helpers.krake_expressions import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
+from helpers.placing import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
 
 SAMPLES = Path(__file__).parents[3] / "deploy/samples/placement"
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}

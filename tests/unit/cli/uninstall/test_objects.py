@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.installed import DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.rescheduling.model import RESERVATIONS
-from helpers.uninstalling import (
+from helpers.small_installation import (
     OURS,
     POLICY_CRD,
     assert_uninstalled,

@@ -10,7 +10,7 @@ from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.gates.release import CHECKS_KEY, EXPIRED, NONE, RELEASED_KEY
 from harbourmaster.gates.waits import MET, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
-from helpers.uninstalling import assert_uninstalled, calls, names, put, run
+from helpers.small_installation import assert_uninstalled, calls, names, put, run
 
 
 def pod(api, name, *gates, annotations=None):

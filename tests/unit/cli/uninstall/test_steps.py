@@ -32,7 +32,7 @@ from harbourmaster.cli.uninstall.marks import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options
 from harbourmaster.kube.errors import UnreachableError
 from helpers.patience import PATIENCE
-from helpers.uninstalling import (
+from helpers.small_installation import (
     OURS,
     POLICY_CRD,
     assert_uninstalled,

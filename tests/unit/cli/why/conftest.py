@@ -9,7 +9,7 @@ import pytest
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, NAMESPACES, POLICIES
 from harbourmaster.cli.main import main
 from helpers.command import kubeconfig
-from helpers.explained import NAMESPACE, registration
+from helpers.explanations import NAMESPACE, registration
 from helpers.objects import cluster_policy, policy
 
 SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})

@@ -9,7 +9,7 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import checks
-from helpers.explained import shown
+from helpers.explanations import shown
 from helpers.gated import CREATED, PROD, deployment, keptn, owner_ref, pod
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}

@@ -10,7 +10,7 @@ from harbourmaster.api.resources import (
     REPLICA_SETS,
     ROLLOUTS,
 )
-from helpers.explained import NAMESPACE, pod, put_owner, reference, template
+from helpers.explanations import NAMESPACE, pod, put_owner, reference, template
 from helpers.objects import cluster_policy
 
 

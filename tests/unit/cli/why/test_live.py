@@ -21,7 +21,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.main import main
 from helpers.command import kubeconfig
-from helpers.explained import NAMESPACE, pod, put_owner, reference, registration, template
+from helpers.explanations import NAMESPACE, pod, put_owner, reference, registration, template
 from helpers.objects import cluster_policy
 
 HOME = "harbourmaster-system"

@@ -19,7 +19,15 @@ from harbourmaster.api.resources import (
 from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.workloads import OWNERS_KEY
 from harbourmaster.registration.break_glass import ANNOTATION
-from helpers.explained import NAMESPACE, essence, pod, put_owner, reference, registration, template
+from helpers.explanations import (
+    NAMESPACE,
+    essence,
+    pod,
+    put_owner,
+    reference,
+    registration,
+    template,
+)
 from helpers.gated import keptn
 from helpers.objects import cluster_policy
 

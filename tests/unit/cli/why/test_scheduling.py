@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEPLOYMENTS, NODES, PODS, REPLICA_SETS
-from helpers.explained import NAMESPACE, pod, put_owner, reference, template
+from helpers.explanations import NAMESPACE, pod, put_owner, reference, template
 from helpers.objects import cluster_policy
 from helpers.rescheduling.objects import node
 

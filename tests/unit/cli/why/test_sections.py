@@ -25,7 +25,7 @@ from harbourmaster.cli.why.model import Report, Subject, WhyContext
 from harbourmaster.cli.why.render import step_of
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import ManifestOwner
-from helpers.explained import shown
+from helpers.explanations import shown
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.lifecycle_objects import owners
 from helpers.rescheduling.objects import RESERVATIONS, node

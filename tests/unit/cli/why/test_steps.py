@@ -17,7 +17,7 @@ from harbourmaster.cli.why.render import NOTHING, STEPS, step_of
 from harbourmaster.gates import mistakes
 from harbourmaster.lifecycle.gate_verdict import Code
 from harbourmaster.webhook.verdict import OUTCOMES
-from helpers.explained import NAMESPACE, pod, put_owner, reference, template
+from helpers.explanations import NAMESPACE, pod, put_owner, reference, template
 
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 STATES = get_args(State)

@@ -22,7 +22,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.main import main
 from helpers.command import kubeconfig
-from helpers.explained import NAMESPACE, pod, reference
+from helpers.explanations import NAMESPACE, pod, reference
 
 GATE = {"schedulingGates": [{"name": "keptn-prechecks-gate"}]}
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")

@@ -22,8 +22,8 @@ from harbourmaster.kube.errors import (
 from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
 from harbourmaster.lifecycle.tasks import task_name
 from helpers.fake_store import StatusError
-from helpers.mirrored import Mirrored, Server, evaluation_definition, task_definition
 from helpers.phased import CHECKS, NOW, app_version, workload_version
+from helpers.simulated_server import Mirrored, Server, evaluation_definition, task_definition
 
 NAME = "shop-1.0-6b86b273"
 KEY = f"prod/{NAME}"

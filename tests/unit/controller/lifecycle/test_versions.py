@@ -23,7 +23,9 @@ from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersion
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.model import ResourceReference
 from helpers.fake_store import StatusError
-from helpers.mirrored import (
+from helpers.phased import CHECKS, NOW, app_version, workload_version
+from helpers.signals import RecordedSignals
+from helpers.simulated_server import (
     KilledError,
     Mirrored,
     Server,
@@ -31,8 +33,6 @@ from helpers.mirrored import (
     owner,
     task_definition,
 )
-from helpers.phased import CHECKS, NOW, app_version, workload_version
-from helpers.signals import RecordedSignals
 
 VERSIONS = (APP_VERSIONS, WORKLOAD_VERSIONS)
 TWO = [("cart", "2.0"), ("till", "2.0")]

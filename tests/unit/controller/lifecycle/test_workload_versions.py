@@ -24,9 +24,9 @@ from harbourmaster.lifecycle.model import (
     ResourceReference,
     WorkloadVersionStatus,
 )
-from helpers.mirrored import Mirrored, Server, owner, task_definition
 from helpers.phased import NOW, STAMP, app_version, workload_version
 from helpers.signals import RecordedSignals
+from helpers.simulated_server import Mirrored, Server, owner, task_definition
 
 NAME = "shop-cart-2.0"
 KEY = f"prod/{NAME}"

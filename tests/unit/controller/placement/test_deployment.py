@@ -21,7 +21,7 @@ from harbourmaster.placement.deployed import ALLOW_COPY
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
-from helpers.placed import Placed, config_map, deployment, is_true, reason_of
+from helpers.placement_flow import Placed, config_map, deployment, is_true, reason_of
 
 
 @pytest.fixture(scope="module")

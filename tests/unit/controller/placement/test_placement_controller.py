@@ -32,7 +32,7 @@ from harbourmaster.placement.deployed import (
 from harbourmaster.placement.inventory import ObjectRef
 from harbourmaster.placement.model import Condition, MemberStatus
 from helpers.patience import PATIENCE
-from helpers.staging import NAMESPACE, PlacementEnv, weights
+from helpers.placement_environment import NAMESPACE, PlacementEnv, weights
 
 
 class Woken:

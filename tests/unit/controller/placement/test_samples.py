@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.controller.placement.snapshots import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
-from helpers.staging import HOME, PlacementEnv, weights
+from helpers.placement_environment import HOME, PlacementEnv, weights
 
 GREEN = ("prom", "green")
 

@@ -20,7 +20,7 @@ from harbourmaster.kube.errors import ConflictError, InvalidError
 from harbourmaster.kube.workqueue import WorkQueue, work
 from harbourmaster.serving.background import running
 from helpers.patience import PATIENCE
-from helpers.staging import NAMESPACE, PlacementEnv, weights
+from helpers.placement_environment import NAMESPACE, PlacementEnv, weights
 
 HOUR = 3600
 
