@@ -83,6 +83,18 @@ def admit_pod(document, parents, policy_manifests, **options):
     return ask(review(copy.deepcopy(document)), engine_of(parents, *policy_manifests, **options))
 
 
+def assert_nothing_foreign_changed(before, after):
+    held, holds = (obj["metadata"].get("annotations") or {} for obj in (before, after))
+    assert {key for key in holds if holds[key] != held.get(key)} <= OURS
+    assert held.keys() <= holds.keys()
+    stripped = [copy.deepcopy(pod) for pod in (before, after)]
+    for obj in stripped:
+        obj["metadata"].pop("annotations", None)
+        for field in (*OWNED, "schedulingGates"):
+            obj["spec"].pop(field, None)
+    assert stripped[0] == stripped[1]
+
+
 def has(key, annotations, labels):
     fallback = {"keptn.sh/workload": "app.kubernetes.io/name"}.get(key, key)
     return any(
@@ -132,19 +144,11 @@ def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(
     if waits:
         assert after["spec"].get("nodeName", "") == before["spec"].get("nodeName", "")
 
-    held, holds = (obj["metadata"].get("annotations") or {} for obj in (before, after))
-    assert {key for key in holds if holds[key] != held.get(key)} <= OURS
-    assert held.keys() <= holds.keys()
+    assert_nothing_foreign_changed(before, after)
     if waits:
+        holds = after["metadata"].get("annotations") or {}
         has_workload = has("keptn.sh/workload", holds, after["metadata"]["labels"])
         assert has_workload is not (PARENT in holds)
-
-    stripped = [copy.deepcopy(pod) for pod in (before, after)]
-    for obj in stripped:
-        obj["metadata"].pop("annotations", None)
-        for field in (*OWNED, "schedulingGates"):
-            obj["spec"].pop(field, None)
-    assert stripped[0] == stripped[1]
 
     again = admit_pod(after, parents, policy_manifests)
     assert "patch" not in again.response, again.operations
@@ -230,14 +234,7 @@ def test_a_pod_waits_in_one_place_and_nothing_foreign_changes(
     if named != "default-scheduler":
         assert names == named
 
-    held, holds = (obj["metadata"].get("annotations") or {} for obj in (before, after))
-    assert {key for key in holds if holds[key] != held.get(key)} <= OURS
-    stripped = [copy.deepcopy(pod) for pod in (before, after)]
-    for obj in stripped:
-        obj["metadata"].pop("annotations", None)
-        for field in (*OWNED, "schedulingGates"):
-            obj["spec"].pop(field, None)
-    assert stripped[0] == stripped[1]
+    assert_nothing_foreign_changed(before, after)
 
     for other_gating in ("schedulingGates", "schedulerName") if waits else (gating,):
         again = admit_pod(after, parents, policy_manifests, **{**options, "gating": other_gating})
