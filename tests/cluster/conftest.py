@@ -22,8 +22,15 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
+    """Tests here need the control plane, and belong to the full run unless they say otherwise."""
     for item in items:
-        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+        if not item.path.is_relative_to(HERE):
+            continue
+        item.add_marker(pytest.mark.cluster)
+        item.add_marker(pytest.mark.slow)
+        if not any(item.iter_markers("gate")):
+            item.add_marker(pytest.mark.full)
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
@@ -52,7 +59,7 @@ def harbour(request, tmp_path_factory, namespaces_stay):
 
 
 @pytest.fixture(scope="session")
-def deployed(request, tmp_path_factory):
+def patient(request, tmp_path_factory):
     """An installation with its Deployments, which tests break and heal again."""
     with plane_for(request, tmp_path_factory, "deployed") as plane:
         plane.add_nodes(2)
@@ -104,9 +111,9 @@ async def admin(control_plane):
 
 
 @pytest.fixture
-async def doctored(deployed):
-    """A client of the control plane of ``deployed``."""
-    async with client_of(deployed.plane.kubeconfig) as client:
+async def observer(patient):
+    """A client of the control plane of ``patient``."""
+    async with client_of(patient.plane.kubeconfig) as client:
         yield client
 
 
@@ -124,7 +131,7 @@ async def world(request, control_plane):
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory):
+def gauges(tmp_path_factory):
     """A Prometheus whose values a module's tests set."""
     with scraping(tmp_path_factory.mktemp("prometheus")) as server:
         yield server

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.cluster import eventually, rule
+from helpers.cluster import bare_pod, eventually, rule
 from helpers.guarded_account import (
     FOREIGN_GATE,
     GATE,
@@ -31,7 +31,7 @@ from helpers.guarded_account import (
     stored_object,
 )
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 PODS = "/api/v1/namespaces/{tenant}/pods"
 JOBS = "/apis/batch/v1/namespaces/{tenant}/jobs"
@@ -46,7 +46,7 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 TOLERATIONS = {"key": "CriticalAddonsOnly", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def annotated(value, key="gates.harbourmaster.dev/checks"):
+def annotation(value, key="gates.harbourmaster.dev/checks"):
     return {"metadata": {"annotations": {key: value}}}
 
 
@@ -62,7 +62,7 @@ def secret(kind):
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
 
 
-def marked(reason, kind="DisruptionTarget"):
+def condition_of(reason, kind="DisruptionTarget"):
     condition = {"type": kind, "status": "True", "reason": reason, "message": "room"}
     return {"status": {"conditions": [condition]}}
 
@@ -83,7 +83,7 @@ def eviction(uid=None, **options):
     }
 
 
-def tainted(*taints):
+def taints_of(*taints):
     return {"spec": {"taints": list(taints)}}
 
 
@@ -131,10 +131,10 @@ def pod_attacks(ids):
     yield "finalizers", "PATCH", running, finalizers, MERGE, "no metadata of a pod"
     owners = {"metadata": {"ownerReferences": [owner("KeptnTask", "checked", ids.task)]}}
     yield "owner", "PATCH", running, owners, MERGE, "no metadata of a pod"
-    foreign = annotated("true", "cluster-autoscaler.kubernetes.io/safe-to-evict")
+    foreign = annotation("true", "cluster-autoscaler.kubernetes.io/safe-to-evict")
     yield "annotation", "PATCH", running, foreign, MERGE, "only the annotations"
-    version = annotated("2.0", "keptn.sh/version")
-    elsewhere = annotated("0", CERTIFICATE)
+    version = annotation("2.0", "keptn.sh/version")
+    elsewhere = annotation("0", CERTIFICATE)
     yield (
         "certificate of a tenant's pod",
         "PATCH",
@@ -144,12 +144,12 @@ def pod_attacks(ids):
         "only the annotations",
     )
     yield "version of a pod that runs", "PATCH", running, version, MERGE, "only the annotations"
-    yield "ready", "PATCH", status, marked("x", "Ready"), STRATEGIC, "DisruptionTarget"
+    yield "ready", "PATCH", status, condition_of("x", "Ready"), STRATEGIC, "DisruptionTarget"
     yield (
         "eviction forged",
         "PATCH",
         status,
-        marked("EvictionByEvictionAPI"),
+        condition_of("EvictionByEvictionAPI"),
         STRATEGIC,
         "sets only",
     )
@@ -228,16 +228,16 @@ def other_attacks(ids):
     for group, resource in (("", "secrets"), ("*", "*"), ("authentication.k8s.io", "tokenreviews")):
         seen = webhooks(group=group, resource=resource)
         yield f"webhook for {resource}", "POST", HOOKS, seen, JSON, "guard-webhooks"
-    untainted = tainted(OUR_TAINT)
+    untainted = taints_of(OUR_TAINT)
     yield "foreign taint removed", "PATCH", NODE, untainted, MERGE, "only its own taints"
-    evil = tainted(FOREIGN_TAINT, {"key": "evil", "effect": "NoExecute"})
+    evil = taints_of(FOREIGN_TAINT, {"key": "evil", "effect": "NoExecute"})
     yield "foreign taint added", "PATCH", NODE, evil, MERGE, "only its own taints"
-    forged = tainted(FOREIGN_TAINT, {**OUR_TAINT, "effect": "NoExecute"})
+    forged = taints_of(FOREIGN_TAINT, {**OUR_TAINT, "effect": "NoExecute"})
     yield "NoExecute as ours", "PATCH", NODE, forged, MERGE, "only its own taints"
     yield "cordon", "PATCH", NODE, {"spec": {"unschedulable": True}}, MERGE, "spec of a node"
     labels = {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}
     yield "node label", "PATCH", NODE, labels, MERGE, "only the annotation"
-    yield "node annotation", "PATCH", NODE, annotated("1", "x"), MERGE, "only the annotation"
+    yield "node annotation", "PATCH", NODE, annotation("1", "x"), MERGE, "only the annotation"
     versions = {"metadata": {"labels": {"x": "y"}}}
     yield "definition label", "PATCH", CONVERTED, versions, MERGE, "guard-registration"
     elsewhere = {"service": {"namespace": "{tenant}", "name": "evil"}}
@@ -273,12 +273,12 @@ def legitimate(ids):
         "gates.harbourmaster.dev/parent": None,
     }
     yield "completion", "PATCH", waiting, {"metadata": {"annotations": completed}}, MERGE
-    yield "nudge", "PATCH", running, annotated("passed-2"), MERGE
+    yield "nudge", "PATCH", running, annotation("passed-2"), MERGE
     webhook = PODS.replace("{tenant}", "{home}") + "/guarded-webhook"
-    yield "mount", "PATCH", webhook, annotated("0", CERTIFICATE), MERGE
+    yield "mount", "PATCH", webhook, annotation("0", CERTIFICATE), MERGE
     toleration = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATIONS}
     yield "toleration", "PATCH", running, at(ids.running, toleration), patch
-    yield "mark", "PATCH", f"{running}/status", marked("DeletionByRescheduler"), STRATEGIC
+    yield "mark", "PATCH", f"{running}/status", condition_of("DeletionByRescheduler"), STRATEGIC
     ended = deletion(ids.running, gracePeriodSeconds=1)
     yield "deletion", "DELETE", running, ended, JSON
     gone = eviction(ids.running, gracePeriodSeconds=5)
@@ -323,17 +323,17 @@ def legitimate(ids):
         "type": "Opaque",
     }
     yield "certificate", "POST", "/api/v1/namespaces/{home}/secrets", certificate, JSON
-    reserved = {**annotated("[]", RESERVATIONS), **tainted(FOREIGN_TAINT, OUR_TAINT)}
+    reserved = {**annotation("[]", RESERVATIONS), **taints_of(FOREIGN_TAINT, OUR_TAINT)}
     yield "reservation", "PATCH", NODE, reserved, MERGE
     left = {"key": "CriticalAddonsOnly", "value": "kube-system_dns", "effect": "NoSchedule"}
     assert left in ids.taints
-    yield "reservation of the predecessor ends", "PATCH", NODE, tainted(FOREIGN_TAINT), MERGE
+    yield "reservation of the predecessor ends", "PATCH", NODE, taints_of(FOREIGN_TAINT), MERGE
     bundle = {"op": "add", "path": "/spec/conversion/webhook/clientConfig/caBundle"}
     yield "conversion", "PATCH", CONVERTED, [{**bundle, "value": ids.bundle}], patch
     bundle = {"op": "add", "path": "/spec/caBundle", "value": ids.bundle}
     yield "metrics", "PATCH", SERVED, [bundle], patch
     yield "registration", "POST", HOOKS, webhooks(), JSON
-    mark = annotated("0", "certs.harbourmaster.dev/authority")
+    mark = annotation("0", "certs.harbourmaster.dev/authority")
     yield "restart", "PATCH", SCHEDULER, {"spec": {"template": mark}}, MERGE
 
 
@@ -366,17 +366,8 @@ def uid(kubectl, kind, name, namespace):
 
 
 def pod(name, namespace=None, **spec):
-    main = {"name": "main", "image": "registry.example.com/main:1"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "annotations": {"gates.harbourmaster.dev/parent": "unresolved"},
-            **({"namespace": namespace} if namespace else {}),
-        },
-        "spec": {"containers": [main], **spec},
-    }
+    metadata = {"annotations": {"gates.harbourmaster.dev/parent": "unresolved"}}
+    return bare_pod(name, {**metadata, "namespace": namespace}, **spec)
 
 
 def cluster_wide(home):
@@ -391,7 +382,7 @@ def cluster_wide(home):
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "guarded-node"},
-        **tainted(FOREIGN_TAINT, left),
+        **taints_of(FOREIGN_TAINT, left),
     }
     yield pod("guarded-critical", "kube-system", priorityClassName="system-node-critical")
     yield pod("guarded-webhook", home)
@@ -460,7 +451,7 @@ def attacks(ids):
 
 
 @pytest.fixture
-async def guarded(control_plane, places, account):
+async def guard_in_force(control_plane, places, account):
     """The guard in force."""
     kubectl, policies = control_plane.kubectl, a_list(guard())
     kubectl("apply", "-f=-", stdin=policies)
@@ -489,9 +480,11 @@ async def test_without_the_guard_every_attack_succeeds(account, places):
 
 
 @pytest.mark.claim("R11")
-async def test_the_guard_refuses_every_attack_and_nothing_that_the_controller_does(guarded, places):
+async def test_the_guard_refuses_every_attack_and_nothing_that_the_controller_does(
+    guard_in_force, places
+):
     attempts = attacks(places.uids)
-    told = {attempt[0]: await guarded.refusal(*attempt[1:5]) for attempt in attempts}
+    told = {attempt[0]: await guard_in_force.refusal(*attempt[1:5]) for attempt in attempts}
     assert len(told) == len(attempts)
     assert {
         name: told[name]
@@ -499,14 +492,15 @@ async def test_the_guard_refuses_every_attack_and_nothing_that_the_controller_do
         if "harbourmaster-account-guard-" not in told[name] or text not in told[name]
     } == {}
     written = {
-        attempt[0]: await guarded.refusal(*attempt[1:]) for attempt in legitimate(places.uids)
+        attempt[0]: await guard_in_force.refusal(*attempt[1:])
+        for attempt in legitimate(places.uids)
     }
     assert len(written) >= 20
     assert {name: text for name, text in written.items() if text} == {}
 
 
 @pytest.mark.claim("R11")
-async def test_the_guard_binds_nobody_else(guarded, places, admin):
+async def test_the_guard_binds_nobody_else(guard_in_force, places, admin):
     guarded_account = GuardedAccount(admin, places.home, places.tenant)
     told = [await guarded_account.refusal(*attack[1:5]) for attack in attacks(places.uids)]
     assert [text for text in told if "account-guard" in text] == []

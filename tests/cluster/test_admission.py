@@ -1,10 +1,14 @@
+"""Objects as a real API server stores them, by every way to write them."""
+
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from helpers.cluster import (
+    PATIENCE,
     SERVED,
     create,
     fresh_namespace,
@@ -18,7 +22,8 @@ from helpers.objects import RESOURCES, policy, required
 from helpers.oracles import as_sets
 from helpers.patience import WAIT
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
+
 
 CREATE_ONLY = ("Pod", "Job")
 TOLERATION = {"key": "example.com/pool", "operator": "Exists", "effect": "NoSchedule"}
@@ -34,7 +39,6 @@ OWN = {
     "tolerations": [OWN_TOLERATION],
     "affinity": required({"example.com/zone": "a"}, {"example.com/zone": "b"}),
 }
-OWNED = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 BOTH = required(
     {"example.com/zone": "a", "example.com/pool": "ledger"},
     {"example.com/zone": "b", "example.com/pool": "ledger"},
@@ -56,7 +60,7 @@ def assert_ruled(spec):
 
 
 @pytest.fixture(scope="module")
-def created(control_plane, server):
+def new_objects(control_plane, server):
     """The stored object of each kind, created with RULES in force."""
     namespace = fresh_namespace(control_plane.kubectl, "created", SERVED)
     server.add_policies(policy("rules", namespace, **RULES))
@@ -66,7 +70,7 @@ def created(control_plane, server):
 
 
 @pytest.fixture(scope="module")
-def touched(control_plane, server):
+def touch(control_plane, server):
     """The stored object of each kind before RULES, and after a label and an annotation."""
     kubectl = control_plane.kubectl
     namespace = fresh_namespace(kubectl, "touched", SERVED)
@@ -84,20 +88,20 @@ def touched(control_plane, server):
 
 
 @pytest.mark.parametrize("kind", RESOURCES)
-def test_create_stores_the_pod_with_what_the_policy_asks(created, kind):
-    assert_ruled(pod_spec(created[kind]))
+def test_create_stores_the_pod_with_what_the_policy_asks(new_objects, kind):
+    assert_ruled(pod_spec(new_objects[kind]))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in RESOURCES if kind not in CREATE_ONLY])
-def test_an_update_gives_a_template_the_policy_that_came_later(touched, kind):
-    before, after = touched
+def test_an_update_gives_a_template_the_policy_that_came_later(touch, kind):
+    before, after = touch
     assert pod_spec(before[kind])["schedulerName"] == "default-scheduler"
     assert_ruled(pod_spec(after[kind]))
 
 
 @pytest.mark.parametrize("kind", CREATE_ONLY)
-def test_an_update_leaves_an_immutable_pod_spec_alone(touched, kind):
-    before, after = touched
+def test_an_update_leaves_an_immutable_pod_spec_alone(touch, kind):
+    before, after = touch
     assert after[kind]["metadata"]["labels"]["example.com/touched"] == "yes"
     assert after[kind]["metadata"]["annotations"]["example.com/touched"] == "twice"
     assert after[kind]["spec"] == before[kind]["spec"]
@@ -139,3 +143,99 @@ def test_applying_ten_times_changes_nothing_after_the_first(kubectl, server, ser
     stored = read(kubectl, manifest)["Deployment"]
     assert_ruled(pod_spec(stored))
     assert stored["metadata"]["generation"] == 1
+
+
+REVISION = "deployment.kubernetes.io/revision"
+JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
+STRIPPED = {"spec": {"template": {"spec": {"nodeSelector": None, "affinity": None}}}}
+STRIP = [
+    {"op": "remove", "path": "/spec/template/spec/nodeSelector"},
+    {"op": "remove", "path": "/spec/template/spec/affinity"},
+]
+
+
+@pytest.fixture
+def deployments(server, served_namespace):
+    """The path of Deployments in a namespace with RULES."""
+    server.add_policies(policy("rules", served_namespace, **RULES))
+    return f"/apis/apps/v1/namespaces/{served_namespace}/deployments"
+
+
+@pytest.fixture
+def manifest(served_namespace):
+    return workload("Deployment", served_namespace)
+
+
+async def send(api, method, path, content=None, content_type=JSON, **query):
+    """Return the body of an answer that is no error."""
+    headers = {"Content-Type": content_type}
+    data = None if content is None else json.dumps(content)
+    async with api.request(method, path, data=data, headers=headers, params=query) as answer:
+        obj = await answer.json()
+        assert answer.status < 300, obj
+        return obj
+
+
+async def until_annotated(api, path, key):
+    """Return the object when a controller has given it the annotation."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            obj = await send(api, "GET", path)
+            if key in obj["metadata"].get("annotations", {}):
+                return obj
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.full
+async def test_a_replacement_without_the_rules_changes_nothing(api, deployments, manifest):
+    await send(api, "POST", deployments, manifest)
+    # A replacement without this annotation of the Deployment's controller is a new generation.
+    stored = await until_annotated(api, f"{deployments}/ledger", REVISION)
+    replaced = json.loads(json.dumps(stored))
+    # A controller may have written the status meanwhile.
+    del replaced["metadata"]["resourceVersion"]
+    for field in ("nodeSelector", "affinity"):
+        del pod_spec(replaced)[field]
+    await send(api, "PUT", f"{deployments}/ledger", replaced)
+    again = await send(api, "GET", f"{deployments}/ledger")
+    assert again["spec"] == stored["spec"]
+    assert again["metadata"]["generation"] == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("content_type", "patch"),
+    [
+        ("application/merge-patch+json", STRIPPED),
+        ("application/strategic-merge-patch+json", STRIPPED),
+        ("application/json-patch+json", STRIP),
+    ],
+)
+async def test_a_patch_that_takes_the_rules_away_changes_nothing(
+    api, deployments, manifest, content_type, patch
+):
+    stored = await send(api, "POST", deployments, manifest)
+    await send(api, "PATCH", f"{deployments}/ledger", patch, content_type)
+    again = await send(api, "GET", f"{deployments}/ledger")
+    assert again["spec"] == stored["spec"]
+    assert again["metadata"]["generation"] == 1
+
+
+@pytest.mark.full
+async def test_another_manager_applies_its_own_field_without_conflict(
+    api, deployments, manifest, served_namespace
+):
+    await send(api, "PATCH", f"{deployments}/ledger", manifest, APPLY, fieldManager="tests")
+    scale = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "ledger", "namespace": served_namespace},
+        "spec": {"minReadySeconds": 7},
+    }
+    await send(api, "PATCH", f"{deployments}/ledger", scale, APPLY, fieldManager="others")
+    stored = await send(api, "GET", f"{deployments}/ledger")
+    assert stored["spec"]["minReadySeconds"] == 7
+    spec = pod_spec(stored)
+    assert spec["nodeSelector"] == RULES["nodeSelector"]
+    assert as_sets(spec["affinity"]) == as_sets(RULES["affinity"])

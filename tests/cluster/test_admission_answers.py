@@ -19,7 +19,7 @@ from helpers.cluster import (
 from helpers.objects import cluster_policy, policy, required
 from helpers.server import Server
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 VALID = {
     "affinity": required({"example.com/pool": "ledger"}),
@@ -104,7 +104,7 @@ def test_an_odd_policy_is_stored_with_a_warning(kubectl, make):
 
 
 @pytest.fixture
-def contradicted(kubectl, server, served_namespace):
+def contradiction(kubectl, server, served_namespace):
     """kubectl's output for a Deployment that excludes what a policy requires, and the object."""
     server.add_policies(
         policy("ledger", served_namespace, affinity=required({"example.com/pool": "ledger"}))
@@ -115,8 +115,8 @@ def contradicted(kubectl, server, served_namespace):
     return said, read(kubectl, manifest)["Deployment"]
 
 
-def test_a_contradiction_warns_and_both_sides_hold(contradicted, served_namespace):
-    said, stored = contradicted
+def test_a_contradiction_warns_and_both_sides_hold(contradiction, served_namespace):
+    said, stored = contradiction
     assert said.startswith(
         f"Warning: harbourmaster: PodSchedulingPolicy {served_namespace}/ledger requires "
         "example.com/pool In "
@@ -130,7 +130,7 @@ def test_a_contradiction_warns_and_both_sides_hold(contradicted, served_namespac
     ]
 
 
-def test_a_contradiction_is_in_the_audit_log(contradicted, control_plane, served_namespace):
+def test_a_contradiction_is_in_the_audit_log(contradiction, control_plane, served_namespace):
     log = control_plane.layout.logs / "audit.log"
 
     def creations():
@@ -210,7 +210,7 @@ def test_a_pod_of_an_unknown_namespace_is_stored_as_it_is_with_a_warning(
     known.write_text('{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}')
     manifest = json.dumps(workload("Pod", namespace))
 
-    def said(*options):
+    def create_pod(*options):
         return kubectl("create", "-f=-", *options, stdin=manifest).stderr
 
     policies = [cluster_policy(nodeSelector={"example.com/disk": "ssd"})]
@@ -223,7 +223,7 @@ def test_a_pod_of_an_unknown_namespace_is_stored_as_it_is_with_a_warning(
             namespaceSelector=selecting(namespace),
         )
         with keep_registered(kubectl, configuration):
-            eventually(lambda: said("--dry-run=server"))
-            warning = said()
+            eventually(lambda: create_pod("--dry-run=server"))
+            warning = create_pod()
     assert warning == f'Warning: harbourmaster: namespace "{namespace}" is not known\n'
     assert "nodeSelector" not in read(kubectl, manifest)["Pod"]["spec"]

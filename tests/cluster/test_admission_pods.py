@@ -2,16 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.cluster import (
-    create,
-    pod_spec,
-    required_terms,
-    workload,
-)
+from helpers.cluster import create, pod_spec, required_terms, workload
 from helpers.objects import policy, required
 from helpers.patience import WAIT
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 GATES = [{"name": "example.com/checks"}]
 # Fields that are younger than the projects whose policies we serve.

@@ -1,13 +1,23 @@
+"""Registrations of every kind on a real API server, and what its reviews become."""
+
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
+from datetime import UTC, datetime
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.certs.store import write_files
+from harbourmaster.cli.main import main
+from helpers.admission import CANARY
+from helpers.certificates import own_files
 from helpers.cluster import (
     create,
     eventually,
@@ -22,13 +32,14 @@ from helpers.cluster import (
     workload,
     workloads,
 )
-from helpers.objects import RESOURCES, policy, required
+from helpers.objects import RESOURCES, cluster_policy, policy, required
 from helpers.oracles import as_sets
 from helpers.patience import WAIT
 from helpers.server import Server
 from helpers.stand_in import allow, stand_in
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
+
 
 RULES = {"nodeSelector": {"example.com/disk": "ssd"}}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
@@ -117,7 +128,7 @@ def test_reviews_of_the_old_version_are_answered(kubectl, server, namespace):
 def test_a_denial_of_the_old_version_names_the_field(kubectl, server, namespace):
     manifest = json.dumps(policy("tested", namespace, nodeName="No Name"))
 
-    def tried():
+    def try_object():
         return kubectl("create", "--dry-run=server", "-f=-", stdin=manifest, check=False).stderr
 
     old = configuration(
@@ -128,7 +139,7 @@ def test_a_denial_of_the_old_version_names_the_field(kubectl, server, namespace)
         admissionReviewVersions=["v1beta1"],
     )
     with keep_registered(kubectl, old):
-        assert "spec.nodeName: " in eventually(tried)
+        assert "spec.nodeName: " in eventually(try_object)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +174,7 @@ def test_deletions_that_are_asked_about_give_no_warning(deletion):
 
 
 @pytest.fixture(scope="module")
-def abandoned(control_plane, tmp_path_factory):
+def orphans(control_plane, tmp_path_factory):
     """Namespaces by the failure policy of their registrations, whose server is gone."""
     kubectl = control_plane.kubectl
     spaces = {
@@ -183,16 +194,16 @@ def abandoned(control_plane, tmp_path_factory):
             yield spaces
 
 
-def test_without_the_server_fail_refuses_a_pod(kubectl, abandoned):
-    manifest = json.dumps(workload("Pod", abandoned["Fail"]))
+def test_without_the_server_fail_refuses_a_pod(kubectl, orphans):
+    manifest = json.dumps(workload("Pod", orphans["Fail"]))
     created = kubectl("create", "-f=-", stdin=manifest, check=False)
     assert created.returncode == 1
     assert 'failed calling webhook "mutate.harbourmaster.example.com"' in created.stderr
     assert read(kubectl, manifest) == {}
 
 
-def test_without_the_server_ignore_stores_a_pod_as_it_is(kubectl, abandoned):
-    (stored,) = create(kubectl, workload("Pod", abandoned["Ignore"]))
+def test_without_the_server_ignore_stores_a_pod_as_it_is(kubectl, orphans):
+    (stored,) = create(kubectl, workload("Pod", orphans["Ignore"]))
     assert "nodeSelector" not in stored["spec"]
 
 
@@ -232,3 +243,84 @@ def test_the_api_server_asks_again_where_it_is_told_when(
     stored = pod["spec"].get("nodeSelector")
     assert len(asked) == times
     assert stored == (RULES["nodeSelector"] if times == 2 else None)
+
+
+SERVICE = "harbourmaster-webhook.harbourmaster-system.svc"
+
+
+@pytest.mark.claim("W12")
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (("127.0.0.1",), '"limited": "yes"'),
+        ((SERVICE,), "x509: .*(excluded|permitted)"),
+        ((SERVICE, "127.0.0.2"), "x509: .*permitted"),
+    ],
+)
+def test_an_api_server_trusts_an_authority_for_its_names_only(
+    kubectl, tmp_path, namespace, limits, says
+):
+    now = datetime.now(UTC)
+    files = own_files(now, ("127.0.0.1",), create_authority(now, limits))
+    # Without its key the directory belongs to another issuer, with a certificate for our name.
+    write_files(tmp_path / "certificates", msgspec.structs.replace(files, ca_key=None))
+    policies = [cluster_policy(nodeSelector={"limited": "yes"})]
+    with Server(tmp_path, policies=policies) as server:
+        pod = json.dumps(workload("Pod", namespace))
+        with keep_registered(kubectl, configuration(namespace, server.url, server.bundle)):
+
+            def try_object():
+                done = kubectl(
+                    "create", "--dry-run=server", "-o=json", "-f=-", stdin=pod, check=False
+                )
+                return done.stdout + done.stderr
+
+            assert eventually(try_object, is_right=lambda text: re.search(says, text))
+
+
+VARIABLES = [{"name": "TOKEN", "value": CANARY}]
+
+
+def with_secrets(text):
+    listed = json.loads(text)
+    for item in listed["items"]:
+        pod_spec(item)["containers"][0]["env"] = VARIABLES
+    return json.dumps(listed)
+
+
+def lines_in(folder):
+    return [line for file in folder.glob("*.jsonl") for line in file.read_bytes().splitlines()]
+
+
+@pytest.mark.full
+def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_path, capsysbinary):
+    folder = tmp_path / "records"
+    options = (f"--record={folder}", "--record-sample=1")
+    policies = [cluster_policy(**RULES)]
+    with Server(tmp_path / "server", *options, policies=policies) as own:
+        manifest = with_secrets(workloads(namespace))
+        with keep_registered(kubectl, configuration(namespace, own.url, own.bundle)):
+            made = eventually(
+                lambda: create(kubectl, *json.loads(manifest)["items"], is_tried=True),
+                is_right=lambda value: all("nodeSelector" in pod_spec(obj) for obj in value),
+            )
+            # Applied, it carries what was applied, secrets and all, in an annotation.
+            kubectl("apply", "-f=-", stdin=manifest)
+            lines = eventually(
+                lambda: lines_in(folder),
+                is_right=lambda value: (
+                    {
+                        json.loads(line)["review"]["request"]["kind"]["kind"]
+                        for line in value
+                        if b"last-applied-configuration" in line
+                    }
+                    >= RESOURCES.keys()
+                ),
+            )
+    assert [obj["kind"] for obj in made] == list(RESOURCES)
+    assert not [line for line in lines if CANARY.encode() in line]
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(b"\n".join(lines))
+    assert main(["replay", "--check", str(copy)]) == 0
+    assert capsysbinary.readouterr().out == b""
+    assert [line for line in lines if b'"patch"' in line]

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.api_script import differences
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster]
+pytestmark = pytest.mark.gate
 
 
 async def test_it_answers_the_script(admin, namespace):

@@ -23,13 +23,7 @@ from helpers.chart import (
 )
 from helpers.manifests import NAMESPACE, ROOT, VERSION, kustomize, objects, parse, render
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.usefixtures("helm_is_built"),
-]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("helm_is_built")]
 
 ALONE = {
     component.name: component.folder.rpartition("/")[2]

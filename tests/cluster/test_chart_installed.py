@@ -16,13 +16,7 @@ from helpers.chart import HELMS, KEEP, chart_folder, helm
 from helpers.cluster import plane_for
 from helpers.manifests import DEPLOY, NAMESPACE, kustomize, of_kind, parse, render
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.usefixtures("helm_is_built"),
-]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("helm_is_built")]
 
 OWNER = "meta.helm.sh/release-name"
 CONVERTED = "keptnapps.lifecycle.keptn.sh"
@@ -92,9 +86,9 @@ class Release:
         """Store an object of each system; return how to tell whether it is still the same one."""
         for obj in STORED:
             self.plane.kubectl("create", "--filename=-", stdin=json.dumps(obj))
-        return self.stored()
+        return self.uids()
 
-    def stored(self):
+    def uids(self):
         """The uids of the stored objects."""
         return [
             json.loads(
@@ -136,13 +130,13 @@ def test_values_are_changed_by_upgrades_and_definitions_outlive_the_release(rele
     assert not release.read("service", "harbourmaster-dashboard")
 
     release.upgrade("--set=crds.install=false")
-    assert release.stored() == uids
+    assert release.uids() == uids
     release.upgrade()
     release.helm("uninstall", "harbourmaster")
     assert not release.read("deployments")["items"]
-    assert release.stored() == uids
+    assert release.uids() == uids
     release.install()
-    assert release.stored() == uids
+    assert release.uids() == uids
 
 
 def test_with_keep_turned_off_the_definitions_go_with_the_release(release):
@@ -182,11 +176,11 @@ def test_definitions_of_other_releases_are_taken_over_with_their_objects(release
 
     release.helm("uninstall", "harbourmaster", "--ignore-not-found")
     release.install("--take-ownership")
-    assert release.stored() == uids
+    assert release.uids() == uids
     assert "Before." not in json.dumps(release.read("crd", CONVERTED)["spec"]["versions"])
     assert release.owner(CONVERTED) == release.owner(POLICIES) == "harbourmaster"
     release.upgrade("--set=controller.replicas=1")
-    assert release.stored() == uids
+    assert release.uids() == uids
     assert release.ready("controller") == 1
 
 
@@ -203,7 +197,7 @@ def test_an_installation_by_make_deploy_becomes_a_release(release):
     # Helm 4 applies on the server, where kubectl owns the fields.
     force = ("--force-conflicts",) if release.program == "helm" else ()
     release.install("--take-ownership", *force)
-    assert release.stored() == uids
+    assert release.uids() == uids
     assert release.read("service", "harbourmaster-webhook")["metadata"]["uid"] == service
     assert release.owner(POLICIES) == "harbourmaster"
     release.upgrade("--set=webhook.replicas=2", *force)
@@ -227,4 +221,4 @@ def test_after_our_own_uninstall_helm_forgets_the_release(release):
     assert not release.read("deployments")["items"]
     release.helm("uninstall", "harbourmaster")
     assert not release.read("secrets", "--selector=owner=helm")["items"]
-    assert release.stored() == uids
+    assert release.uids() == uids

@@ -38,8 +38,9 @@ from harbourmaster.kube.errors import (
 )
 from harbourmaster.rescheduling.plans import Victim
 from helpers import rights
+from helpers.cluster import bare_pod
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster]
+pytestmark = pytest.mark.gate
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
 # As the kubelet asks for one.
@@ -74,19 +75,19 @@ def login(control_plane, tmp_path):
     return write
 
 
-def expired(token, key):
+def expire_token(token, key):
     """An expired copy of the token, signed by the API server's key."""
     header, payload, _ = token.split(".")
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     past = int(time.time()) - 2 * TOKEN_SECONDS
     claims |= {"iat": past, "nbf": past, "exp": past + TOKEN_SECONDS}
-    signed = f"{header}.{encoded(json.dumps(claims).encode())}"
+    signed = f"{header}.{base64url(json.dumps(claims).encode())}"
     private = serialization.load_pem_private_key(key.read_bytes(), None)
     r, s = utils.decode_dss_signature(private.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-    return f"{signed}.{encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+    return f"{signed}.{base64url(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
 
-def encoded(data):
+def base64url(data):
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
@@ -123,9 +124,7 @@ async def test_a_status_is_patched_by_its_subresource_only(admin, namespace):
 
 
 async def test_a_victim_that_is_marked_keeps_its_other_conditions(admin, namespace):
-    container = {"name": "main", "image": "registry.example.com/main:1"}
-    spec = {"containers": [container], "schedulingGates": [{"name": "example.com/held"}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "v"}, "spec": spec}
+    pod = bare_pod("v", schedulingGates=[{"name": "example.com/held"}])
     uid = decode(await admin.create(PODS, pod, namespace))["metadata"]["uid"]
     mine = MergePatch({"status": {"conditions": [{"type": "example.com/mine", "status": "True"}]}})
     await admin.patch(PODS, "v", mine, namespace, subresource="status")
@@ -207,7 +206,7 @@ async def test_a_watch_tells_every_change_then_a_bookmark_and_ends(admin, namesp
         idle_timeout=10,
         label_selector="example.com/kept",
     )
-    events = asyncio.create_task(collected(watched))
+    events = asyncio.create_task(collect_events(watched))
     await admin.create(CONFIG_MAPS, config_map("a"), namespace)
     await admin.patch(CONFIG_MAPS, "a", MergePatch({"data": {"x": "é" * 1000}}), namespace)
     await admin.delete(CONFIG_MAPS, "a", namespace)
@@ -222,7 +221,7 @@ async def test_a_watch_tells_every_change_then_a_bookmark_and_ends(admin, namesp
     assert int(bookmark) >= int(last["metadata"]["resourceVersion"])
 
 
-async def collected(watched):
+async def collect_events(watched):
     return [event async for event in watched]
 
 
@@ -283,7 +282,7 @@ async def test_a_pod_knows_itself(control_plane, token, namespace, monkeypatch, 
 async def test_a_token_file_that_expired_is_read_again(
     control_plane, login, token, namespace, tmp_path
 ):
-    old = expired(token, control_plane.layout.pki / "service-account.key")
+    old = expire_token(token, control_plane.layout.pki / "service-account.key")
     file = tmp_path / "token"
     file.write_text(old)
     kubeconfig = login(tokenFile=str(file))
@@ -299,7 +298,7 @@ async def test_the_expired_token_is_but_for_its_time_a_good_one(
 ):
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 2 * TOKEN_SECONDS)
-    remade = expired(token, control_plane.layout.pki / "service-account.key")
+    remade = expire_token(token, control_plane.layout.pki / "service-account.key")
     assert isinstance(await asked_as(login(token=remade), namespace), ForbiddenError)
 
 

@@ -12,12 +12,10 @@ import trustme
 import yaml
 
 from harbourmaster.playground.installation import Installation
-from helpers.cluster import eventually, plane_for
+from helpers.cluster import bare_pod, eventually, plane_for
 from helpers.flow.installation import FLAGS, Harbour
 from helpers.objects import cluster_policy
 from helpers.processes import client_of
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 NAME = "harbourmaster-api-server"
 APP = {
@@ -66,7 +64,7 @@ def callers(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def hardened(request, tmp_path_factory, callers):
+def harbour(request, tmp_path_factory, callers):
     flags = (f"--admission-control-config-file={callers / 'admission.yaml'}",)
     arguments = {
         "controller": FLAGS,
@@ -79,24 +77,19 @@ def hardened(request, tmp_path_factory, callers):
 
 
 @pytest.mark.claim("R14")
-async def test_only_the_api_server_is_answered(hardened):
-    kubectl, port = hardened.plane.kubectl, hardened.installation.service_port
+async def test_only_the_api_server_is_answered(harbour):
+    kubectl, port = harbour.plane.kubectl, harbour.installation.service_port
     selector = {"podSelector": {}, "nodeSelector": {"example.com/pool": "callers"}}
     policy = cluster_policy("callers", namespaceSelector={}, **selector)
     kubectl("create", "-f=-", stdin=json.dumps(policy))
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "tried", "namespace": "default"},
-        "spec": {"containers": [{"name": "main", "image": "registry.example.com/main:1"}]},
-    }
+    pod = bare_pod("tried", {"namespace": "default"})
 
-    def placed():
+    def read_selector():
         command = ("create", "--dry-run=server", "-o=json", "-f=-")
         made = json.loads(kubectl(*command, stdin=json.dumps(pod)).stdout)
         return made["spec"].get("nodeSelector")
 
-    eventually(placed)
+    eventually(read_selector)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
@@ -110,10 +103,10 @@ async def test_only_the_api_server_is_answered(hardened):
 
 
 @pytest.mark.claim("R14")
-async def test_the_api_server_sends_no_certificate_for_conversion(hardened):
-    kubectl = hardened.plane.kubectl
+async def test_the_api_server_sends_no_certificate_for_conversion(harbour):
+    kubectl = harbour.plane.kubectl
     kubectl("create", "-f=-", "--namespace=default", stdin=json.dumps(APP))
-    async with client_of(hardened.plane.kubeconfig) as client:
+    async with client_of(harbour.plane.kubeconfig) as client:
         path = "/apis/lifecycle.keptn.sh/v1alpha2/namespaces/default/keptnapps/shop"
         with pytest.raises(Exception, match=r"conversion webhook .* failed"):
             await client.request("GET", path, retries=0)

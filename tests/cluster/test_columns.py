@@ -12,8 +12,6 @@ import yaml
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.schemas import CRDS, apply_definitions
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 OBJECTS = yaml.safe_load((FIXTURES / "columns.yaml").read_text())
 EXPECTED = (FIXTURES / "columns.txt").read_text()
@@ -40,7 +38,7 @@ def kubectl(tmp_path_factory):
         yield plane.kubectl
 
 
-def shown(output):
+def read_cells(output):
     """The cells of each line, with ``TIME`` for what changes by itself."""
     header, *lines = output.splitlines()
     spans = [(match[0].rstrip(), *match.span()) for match in re.finditer(r"\S+( \S+)* *", header)]
@@ -57,7 +55,7 @@ def test_kubectl_get_shows_the_columns_of_each_kind(kubectl):
     blocks = []
     for obj in OBJECTS:
         narrow, wide = (
-            shown(kubectl("get", one_kind(obj), *flags).stdout)
+            read_cells(kubectl("get", one_kind(obj), *flags).stdout)
             for flags in ((), ("--output=wide",))
         )
         blocks.append(f"$ kubectl get {obj['kind']}\n{narrow}")

@@ -11,13 +11,7 @@ import pytest
 from harbourmaster.cli.compile.probe import owned_fields_of
 from harbourmaster.cli.offline import pod_in
 from harbourmaster.policies.admission_policies import MAX_FACTOR_VALUES, MAX_TOLERATIONS
-from harbourmaster.policies.cel import (
-    MAX_REQUIREMENTS,
-    MAX_TERMS,
-    MAX_VALUES,
-    OWN_ITEMS,
-    OWN_TERMS,
-)
+from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, MAX_VALUES, OWN_ITEMS, OWN_TERMS
 from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
 from helpers.compiler_faults import FAULTS
@@ -34,7 +28,7 @@ from helpers.delegation import (
 from helpers.objects import API, RESOURCES, cluster_policy, required
 from helpers.patience import WAIT
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 GOLDEN = Path(__file__).parents[1] / "conformance/kupid-golden.json"
 CASES = json.loads(GOLDEN.read_text())["cases"]
 OWNED = ("affinity", "nodeSelector", "schedulerName", "tolerations")
@@ -55,7 +49,7 @@ async def delegation(control_plane):
     kubectl("delete", "namespace", PROBE_NAMESPACE)
 
 
-async def bound(delegation, chance, groups, sets, registered):
+async def bind_groups(delegation, chance, groups, sets, registered):
     """Groups of random sets of policies, in force; the names of the sets, by group."""
     objects, names = [], {}
     for group in groups:
@@ -98,7 +92,7 @@ async def test_the_api_server_makes_what_the_webhook_makes(
     delegation, registered, groups, sets, count, least
 ):
     chance = Chance(groups[0])
-    bound_groups = await bound(delegation, chance, groups, sets, registered)
+    bound_groups = await bind_groups(delegation, chance, groups, sets, registered)
     parts = list(registered.rules)
     tried = await delegation.all_tried(
         (group, chance.choice(parts), chance.labels(), chance.pod(name))
@@ -126,7 +120,7 @@ async def test_most_observed_policies_compile_and_have_the_same_effect(delegatio
     asked = [
         ("observed", part, *parts)
         for number, case in enumerate(CASES)
-        for parts in observed(case["given"], number)
+        for parts in observed_pods(case["given"], number)
         for part in REGISTERED.rules
     ]
     tried = await delegation.all_tried(asked)
@@ -205,7 +199,7 @@ def of_set(documents, number):
     return manifest
 
 
-def observed(given, number):
+def observed_pods(given, number):
     """Labels of the namespace, and the pod of an observed case."""
     review, namespace = given["admissionReview"], given["namespace"]
     request = review.get("request") if isinstance(review, dict) else None

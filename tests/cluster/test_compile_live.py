@@ -15,7 +15,7 @@ from helpers.objects import cluster_policy
 from helpers.patience import WAIT
 from helpers.schemas import apply_definitions
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 POLICY = "clusterpodschedulingpolicy/ssd"
 SSD = {"nodeSelector": {"example.com/disk": "ssd"}}
 ACCOUNT = "serviceaccount/default"
@@ -25,7 +25,7 @@ BINDINGS = "mutatingadmissionpolicybindings,validatingadmissionpolicybindings"
 
 
 @pytest.fixture(scope="module")
-def installed(request, tmp_path_factory):
+def installed_plane(request, tmp_path_factory):
     """An installation that the tests stop, and its control plane."""
     with plane_for(request, tmp_path_factory, "compiled") as plane:
         plane.add_nodes(1)
@@ -36,7 +36,7 @@ def installed(request, tmp_path_factory):
             yield plane, installation
 
 
-def compiled(plane, *options):
+def run_compile(plane, *options):
     return harbourmaster("compile", "--cluster", *options, kubeconfig=plane.kubeconfig)
 
 
@@ -48,17 +48,17 @@ def selector(plane, name, *options):
     )
 
 
-def test_policies_hold_while_nothing_of_ours_runs_and_come_back_to_the_webhook(installed):
-    plane, installation = installed
+def test_policies_hold_while_nothing_of_ours_runs_and_come_back_to_the_webhook(installed_plane):
+    plane, installation = installed_plane
     kubectl = plane.kubectl
     kubectl("annotate", POLICY, "harbourmaster.dev/enforcement=Both")
     for step in ("policies", "probe"):
-        printed = compiled(plane, "--step", step)
+        printed = run_compile(plane, "--step", step)
         assert (printed.returncode, printed.stderr) == (0, "")
         kubectl("apply", "-f=-", stdin=printed.stdout)
-    tried = eventually(lambda: compiled(plane, "--try"), is_right=lambda it: it.returncode == 0)
+    tried = eventually(lambda: run_compile(plane, "--try"), is_right=lambda it: it.returncode == 0)
     assert tried.stdout == "6 objects tried, 0 differ\n"
-    kubectl("apply", "-f=-", stdin=compiled(plane, "--step", "final").stdout)
+    kubectl("apply", "-f=-", stdin=run_compile(plane, "--step", "final").stdout)
     kubectl("annotate", "--overwrite", POLICY, "harbourmaster.dev/enforcement=APIServer")
     reason = "--for=jsonpath={.status.conditions[0].reason}"
     kubectl("wait", POLICY, f"{reason}=Enforced", WAIT)
@@ -70,7 +70,7 @@ def test_policies_hold_while_nothing_of_ours_runs_and_come_back_to_the_webhook(i
 
     kubectl("annotate", "--overwrite", POLICY, "harbourmaster.dev/enforcement=Webhook")
     kubectl("wait", POLICY, f"{reason}=ModeIsWebhook", WAIT)
-    early = compiled(plane)
+    early = run_compile(plane)
     assert (early.returncode, early.stdout) == (1, "")
     assert "ClusterPodSchedulingPolicy ssd must stay compiled: webhooks enforce it" in early.stderr
     kubectl("delete", BINDINGS, "-l", "harbourmaster.dev/compiled")
@@ -84,15 +84,15 @@ def test_uninstall_leaves_nothing_that_was_compiled(request, tmp_path_factory):
         asking = cluster_policy("ssd", pods={"app": "ssd"}, **SSD)
         asking["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": "Both"}
         plane.kubectl("create", "-f=-", stdin=json.dumps(asking))
-        plane.kubectl("apply", "-f=-", stdin=compiled(plane).stdout)
-        assert named(plane)
+        plane.kubectl("apply", "-f=-", stdin=run_compile(plane).stdout)
+        assert compiled_names(plane)
         removed = harbourmaster("uninstall", "--yes", kubeconfig=plane.kubeconfig)
         assert removed.returncode == 0, removed.stderr
         plane.kubectl("wait", "--for=delete", f"namespace/{PROBE_NAMESPACE}", WAIT)
-        assert named(plane) == []
+        assert compiled_names(plane) == []
 
 
-def named(plane):
+def compiled_names(plane):
     """All that compile prints, as far as it is there."""
     kinds = f"{KINDS},{BINDINGS},namespaces"
     return plane.kubectl(
@@ -100,8 +100,8 @@ def named(plane):
     ).stdout.split()
 
 
-def test_the_webhook_leaves_what_is_tried_to_the_api_server(installed):
-    plane, _ = installed
+def test_the_webhook_leaves_what_is_tried_to_the_api_server(installed_plane):
+    plane, _ = installed_plane
     # Without an admission policy nothing is set there, and only there, and only by a dry run.
     tried = "--dry-run=server", "-n", PROBE_NAMESPACE
     assert selector(plane, "tried", *tried) is None

@@ -10,7 +10,6 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -20,15 +19,9 @@ from harbourmaster.controller.registration.ca_injector import SERVED
 from harbourmaster.playground.api import client_context
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.pki import FRONT_PROXY
-from helpers.cluster import (
-    delete_namespace,
-    eventually,
-    plane_for,
-)
+from helpers.cluster import delete_namespace, eventually, plane_for
 from helpers.exposure import headers_of
 from helpers.patience import PATIENCE, WAIT
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 HOME = "harbourmaster-system"
 CERTIFICATE = "harbourmaster-webhook-cert"
@@ -36,7 +29,6 @@ GROUP = "custom.metrics.k8s.io"
 KIND = "keptnmetrics.metrics.keptn.sh"
 QUICK = ("--certificates-publish-seconds=2", "--metrics-expose=true")
 ALIAS = "keptnmetrics.metrics.sh"
-SAMPLES = Path(__file__).parents[2] / "deploy/samples/metrics"
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +89,7 @@ class MetricsCluster:
         result = self.kubectl("get", "--raw", path, *flags, check=False)
         return (json.loads(result.stdout), "") if not result.returncode else (None, result.stderr)
 
-    def shown(self, namespace, path="*/*", version="v1beta2"):
+    def read_values(self, namespace, path="*/*", version="v1beta2"):
         """The values of a namespace by name."""
         listed, fault = self.raw(path_of(namespace, path, version))
         assert not fault, fault
@@ -151,10 +143,10 @@ def test_values_are_read_in_both_versions(place, space):
     place.measure(space, "berths", "12.5", labels={"quay": "east"})
     place.measure(space, "ships", "4", labels={"quay": "west"})
     expected = {"berths": "12500m", "ships": "4"}
-    eventually(lambda: place.shown(space), is_right=lambda value: value == expected)
-    assert place.shown(space, "*/*", "v1beta1") == expected
-    assert place.shown(space, "berths/berths") == {"berths": "12500m"}
-    assert place.shown(space, "*/*?labelSelector=quay%3Dwest") == {"ships": "4"}
+    eventually(lambda: place.read_values(space), is_right=lambda value: value == expected)
+    assert place.read_values(space, "*/*", "v1beta1") == expected
+    assert place.read_values(space, "berths/berths") == {"berths": "12500m"}
+    assert place.read_values(space, "*/*?labelSelector=quay%3Dwest") == {"ships": "4"}
     (item,) = place.raw(path_of(space, "ships/ships", "v1beta1"))[0]["items"]
     assert item["metricName"] == "ships"
     assert item["describedObject"]["kind"] == "KeptnMetric"
@@ -169,7 +161,7 @@ def test_what_has_no_value_that_counts_is_not_found(place, space):
     place.create(metric("none"), namespace=space)
     place.measure(space, "old", "5", age=3 * 3600)
     place.measure(space, "new", "5")
-    eventually(lambda: place.shown(space), is_right=lambda value: value == {"new": "5"})
+    eventually(lambda: place.read_values(space), is_right=lambda value: value == {"new": "5"})
     for name in ("none", "old", "absent"):
         answer, fault = place.raw(path_of(space, f"{name}/{name}"))
         assert answer is None
@@ -346,60 +338,12 @@ def test_every_replica_answers(place, space):
     assert len({place.leaf(port) for port in place.ports}) == 1
 
 
-def test_every_replica_shows_the_results_of_analyses(place):
-    place.kubectl("apply", f"--filename={SAMPLES}")
-    for url in place.values:
-        value = eventually(
-            lambda url=url: [line for line in page(url).splitlines() if 'e="release-1"' in line],
-            is_right=bool,
-        )
-        names = {line.partition("{")[0] for line in value}
-        assert names == {"keptn_analysis_result", "keptn_objective_result"}
-    place.kubectl("delete", f"--filename={SAMPLES}")
-    eventually(lambda: page(place.values[0]), is_right=lambda value: "release-1" not in value)
-
-
 def rest(url, namespace, name):
     try:
         with urllib.request.urlopen(f"{url}/api/v1/metrics/{namespace}/{name}") as answer:  # noqa: S310 -- ours
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
-
-
-def page(url):
-    with urllib.request.urlopen(f"{url}/metrics") as answer:  # noqa: S310 -- ours
-        return answer.read().decode()
-
-
-def test_a_metric_is_exposed_once_it_is_there(place, space):
-    url = place.values[0]
-    assert "# HELP podtatometric" not in page(url)
-    assert rest(url, space, "podtatometric") == (404, b"")
-    place.measure(space, "podtatometric", "10")
-    expected = "# HELP podtatometric podtatometric\n# TYPE podtatometric gauge\npodtatometric 10\n"
-    eventually(lambda: page(url), is_right=lambda value: expected in value)
-    assert json.loads(rest(url, space, "podtatometric")[1])["value"] == "10"
-    place.kubectl("delete", KIND, "podtatometric", f"-n={space}")
-    eventually(lambda: page(url), is_right=lambda value: "podtatometric" not in value)
-
-
-def test_what_somebody_changes_by_hand_is_mended(place):
-    are_available(place)
-    wanted = place.authority()
-    for change in (
-        [{"op": "remove", "path": "/spec/caBundle"}],
-        [
-            {"op": "remove", "path": "/spec/caBundle"},
-            {"op": "add", "path": "/spec/insecureSkipTLSVerify", "value": True},
-        ],
-    ):
-        flags = ("--type=json", f"--patch={json.dumps(change)}")
-        place.kubectl("patch", "apiservice", SERVED[0], *flags)
-        eventually(place.authority, is_right=lambda value: value == wanted)
-    stored = json.loads(place.kubectl("get", "apiservice", SERVED[0], "-o=json").stdout)
-    assert not stored["spec"].get("insecureSkipTLSVerify")
-    are_available(place)
 
 
 class Asking:
@@ -431,7 +375,7 @@ class Asking:
 def test_a_new_authority_is_taken_up_without_one_failed_request(place, space):
     are_available(place)
     place.measure(space, "load", "30")
-    eventually(lambda: place.shown(space), is_right=lambda value: value == {"load": "30"})
+    eventually(lambda: place.read_values(space), is_right=lambda value: value == {"load": "30"})
     before, leaf = place.authority(), place.leaf()
     ask = json.dumps({"data": {"next-ca.crt": ""}})
     with Asking(place, path_of(space, "load/load")) as asking:

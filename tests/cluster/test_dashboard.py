@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 
 import pytest
@@ -12,10 +11,7 @@ import pytest
 from helpers.browser import chromium, open_visit
 from helpers.cluster import eventually, plane_for
 from helpers.dashboard_installation import PEOPLE, DashboardInstallation
-from helpers.flow.manifests import container_task
 from helpers.patience import PATIENCE
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 OWN_WATCHES = {
     "labels of pods",
@@ -94,24 +90,6 @@ async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces)
         assert there.text == absent.text
         # Nodes have no namespace.
         assert (await pages.get("/reservations")).status in {403, 200}
-
-
-async def test_why_a_task_does_not_start_stands_on_the_page_of_gates(place):
-    namespace = place.namespace("cause")
-    # Its policy also selects the pod of the task, and no node has the label.
-    place.waiting(namespace, "of-cause")
-    content = json.dumps(container_task("audit"))
-    place.kubectl("create", f"--namespace={namespace}", "-f=-", stdin=content)
-    _, token = place.person(namespace)
-    async with place.pages(token) as pages:
-        await pages.until("/gates", shows("its pod waits: Unschedulable: 0/1 nodes are available"))
-
-
-async def test_who_may_list_everywhere_sees_all(place, spaces):
-    _, token = place.person(everywhere=True)
-    async with place.pages(token) as pages:
-        for path in LISTS:
-            await pages.until(path, shows(*(f"of-{space}" for space in spaces)))
 
 
 @pytest.mark.claim("D4")

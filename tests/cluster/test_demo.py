@@ -20,7 +20,7 @@ from helpers.grafana import DASHBOARDS, filled_in, panels_of
 from helpers.patience import PATIENCE
 
 # A first run builds Prometheus.
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 PLANES = ("", *(f"{name}/" for name in MEMBERS))
 RECORDS = (
     *(f"{folder}pids.json" for folder in PLANES),

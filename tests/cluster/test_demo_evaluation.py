@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 
-from harbourmaster.playground.build import ensure_binaries, ensure_prometheus, find_kubectl
+from harbourmaster.playground.build import ensure_prometheus
 from harbourmaster.playground.group import living
-from helpers.command import demonstrating
+from helpers.command import demonstrating, kubectl_of
 
 # A first run builds Prometheus.
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 RECORDS = ("pids.json", "harbourmaster.json", "prometheus/prometheus.json")
 KEPT = r"Everything keeps running until Ctrl-C: export KUBECONFIG=(.*)\n"
 
@@ -41,10 +40,7 @@ def test_the_message_of_the_evaluation_says_why(demo):
 
 def test_what_is_kept_answers_and_ctrl_c_ends_all_of_it(demo):
     kubeconfig = demo.matched[1]
-    command = [find_kubectl(ensure_binaries()), f"--kubeconfig={kubeconfig}", "get", "pods"]
-    result = subprocess.run(
-        [*command, "--namespace=market", "--output=json"], capture_output=True, check=True
-    )
+    result = kubectl_of(kubeconfig)("get", "pods", "--namespace=market", "--output=json")
     phases = {pod["status"]["phase"] for pod in json.loads(result.stdout)["items"]}
     assert "Running" in phases
     assert all(living(demo.directory / name) for name in RECORDS)

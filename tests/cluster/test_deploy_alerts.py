@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from harbourmaster.playground.build import ensure_prometheus
+from helpers.grafana import DASHBOARDS, filled_in, panels_of
 from helpers.manifests import objects, one
 
 CASES = Path(__file__).with_name("deploy_alerts.yaml")
 # A first run builds promtool, and prometheus with it.
-pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,19 @@ def test_the_rules_are_valid(assert_promtool_passes):
 
 def test_alerts_fire_when_they_should_and_only_then(assert_promtool_passes):
     assert_promtool_passes("test", "rules", CASES.name)
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_every_query_of_a_grafana_dashboard_is_promql(name, assert_promtool_passes, tmp_path):
+    rules = [
+        {"record": f"panel_{panel['id']}:{target['refId']}", "expr": filled_in(target["expr"])}
+        for panel in panels_of(name)
+        for target in panel["targets"]
+    ]
+    assert len(rules) >= 5
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": rules}]}))
+    assert_promtool_passes("check", "rules", path)
 
 
 def test_every_alert_is_tried_both_ways():

@@ -15,7 +15,7 @@ from helpers.manifests import ROOT, VERSION
 from helpers.releases import HOME, build_wheel, clean, environment, values
 
 # Packages are fetched once, by the locked hashes.
-pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,7 @@ from helpers.manifests import (
     render,
 )
 
-pytestmark = pytest.mark.full
 
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_component_every_pair_and_all_render_on_every_base():
     chosen = [*combinations(), *all_pairs()]

@@ -18,15 +18,12 @@ import pytest
 
 from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.ports import free_ports
+from helpers.cluster import eventually
+from helpers.command import harbourmaster
 from helpers.manual_commands import PAGES, ROOT, blocks, script
 from helpers.patience import PATIENCE
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(12 * PATIENCE),
-]
+pytestmark = pytest.mark.timeout(12 * PATIENCE)
 
 BIN = Path(sys.executable).parent
 RUN = [page for page in PAGES if any(block.how != "not run" for block in blocks(page))]
@@ -54,7 +51,7 @@ def local(action, directory):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared_kubeconfig(tmp_path_factory):
     """The kubeconfig of the installation for all pages that start none."""
     directory = tmp_path_factory.mktemp("manual") / "harbour"
     up = local("up", directory)
@@ -79,7 +76,7 @@ def test_the_commands_of_a_page_work(page, tmp_path, request):
     folder = tmp_path / "harbour"
     commands = here(script(page), folder)
     is_alone = str(folder) in commands or "local up" in commands
-    more = {} if is_alone else {"KUBECONFIG": request.getfixturevalue("shared")}
+    more = {} if is_alone else {"KUBECONFIG": request.getfixturevalue("shared_kubeconfig")}
     # As the folder of the repository, but what a page writes stays here.
     work = tmp_path / "work"
     work.mkdir()
@@ -116,3 +113,46 @@ def end(session):
     """End what is left of the page's own processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
+
+
+ENOUGH = 5
+
+
+@pytest.fixture
+def state(tmp_path):
+    """The directory of states, in which nothing runs afterwards."""
+    yield tmp_path / "state"
+    directory = tmp_path / "state/harbourmaster/local"
+    ended = harbourmaster("local", "down", f"--dir={directory}", seconds=4 * PATIENCE)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_first_commands_of_the_readme_lead_to_a_failed_check_and_its_reason(state):
+    ensure_binaries()
+    first = next(block for block in blocks(ROOT / "README.md") if block.how != "not run")
+    commands = first.text.splitlines()
+    assert len(commands) <= ENOUGH
+    assert commands[0] == "make venv"
+    # The environment in which this test runs is not created again.
+    text = "\n".join(commands[1:]).replace(".venv/bin", str(BIN))
+    done = subprocess.run(
+        ["bash", "-c", f"set -euo pipefail\n{text}"],
+        cwd=ROOT,
+        env=environment(XDG_STATE_HOME=str(state)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=4 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    kubeconfig = state / "harbourmaster/local/kubeconfig"
+    command, *words = commands[-1].split()
+    assert command == ".venv/bin/harbourmaster"
+    told = eventually(
+        lambda: harbourmaster(*words, kubeconfig=kubeconfig).stdout,
+        is_right=lambda text: re.search(r"\bfew-errors\b.*\bFailed\b", text),
+    )
+    # The check with its value and target, and what to do.
+    assert re.search(r"errors-per-minute\b.*\b7\b.*<5", told)
+    assert "new version" in told
+    assert "harbourmaster gate release shop/till-" in told

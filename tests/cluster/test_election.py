@@ -10,8 +10,6 @@ import pytest
 
 from helpers.candidate_process import Candidates
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 
 @pytest.fixture
 def candidates(control_plane, namespace):
@@ -32,7 +30,7 @@ def lease(kubectl, namespace):
     return read
 
 
-def started(candidates, names):
+def start_candidates(candidates, names):
     for name in names:
         candidates.start(name)
     leader, _ = candidates.until_working(*names)
@@ -41,7 +39,7 @@ def started(candidates, names):
 
 @pytest.mark.gate
 def test_a_leader_alone_leaves_an_empty_lease(candidates, lease):
-    leader, _ = started(candidates, "a")
+    leader, _ = start_candidates(candidates, "a")
     candidates.send(leader, signal.SIGTERM)
     assert candidates.wait(leader) == 0
     spec = lease()
@@ -51,7 +49,7 @@ def test_a_leader_alone_leaves_an_empty_lease(candidates, lease):
 
 @pytest.mark.gate
 def test_a_leader_that_stood_still_does_no_more(candidates):
-    leader, others = started(candidates, "abc")
+    leader, others = start_candidates(candidates, "abc")
     time.sleep(1)
     candidates.send(leader, signal.SIGSTOP)
     stopped = time.monotonic()

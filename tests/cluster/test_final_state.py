@@ -17,14 +17,12 @@ from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
-from helpers.cluster import eventually
+from helpers.cluster import bare_pod, eventually
 from helpers.manifests import objects
 from helpers.objects import API, cluster_policy
 from helpers.oracles import decode_patch
 from helpers.policies import apart, expressions, node_terms, requirement
 from helpers.properties import pod_specs, policy_specs
-
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 CASE = "example.com/case"
 POLICIES = 60
@@ -52,7 +50,7 @@ class Checked:
 
 
 @pytest.fixture
-def checked(control_plane, namespace, kubectl):
+def checker(control_plane, namespace, kubectl):
     items = [
         copy.deepcopy(obj)
         for obj in objects("default", "final-state-check")
@@ -72,19 +70,13 @@ def checked(control_plane, namespace, kubectl):
 
 
 def pod(spec, **metadata):
-    containers = [{"name": "main", "image": "registry.example.com/main:1"}]
     # As the API server fills it in before admission.
     scheduler = spec.get("schedulerName") or "default-scheduler"
-    spec = {**spec, "schedulerName": scheduler, "containers": containers}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "checked-", **metadata},
-        "spec": spec,
-    }
+    metadata = {"generateName": "checked-", **metadata}
+    return {**bare_pod("", **{**spec, "schedulerName": scheduler}), "metadata": metadata}
 
 
-def mutated(obj, namespace, documents):
+def mutate_pod(obj, namespace, documents):
     """The pod as the engine makes it."""
     request = {
         "uid": "u",
@@ -105,12 +97,12 @@ def one_of(operator, *values, key="example.com/app"):
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
-def joined(selector, labels):
+def with_labels(selector, labels):
     """The selector that requires these labels as well."""
     return {**selector, "matchLabels": {**selector.get("matchLabels", {}), **labels}}
 
 
-def drawn(strategy, count):
+def draw_examples(strategy, count):
     """Draw as many examples of a strategy, the same in each run."""
     examples = []
 
@@ -130,16 +122,15 @@ def drawn(strategy, count):
     return examples
 
 
-@pytest.mark.full
 @pytest.mark.claim("O28")
-def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, kubectl):
+def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checker, kubectl):
     cases = []
-    for number, drawn_spec in enumerate(drawn(policy_specs, POLICIES)):
+    for number, drawn_spec in enumerate(draw_examples(policy_specs, POLICIES)):
         spec = {**drawn_spec, "podSelector": {"matchLabels": {CASE: f"{number}"}}}
         metadata = {"name": f"case-{number}"}
         kind = "ClusterPodSchedulingPolicy"
         if number % 2:
-            kind, metadata["namespace"] = "PodSchedulingPolicy", checked.namespace
+            kind, metadata["namespace"] = "PodSchedulingPolicy", checker.namespace
             del spec["namespaceSelector"]
         cases.append({"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec})
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": cases})
@@ -147,19 +138,19 @@ def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, 
     lacking = pod({}, labels={CASE: "last"})
     last = cluster_policy("last", pods={CASE: "last"}, nodeSelector={"a": "b"})
     kubectl("apply", "-f=-", stdin=json.dumps(last))
-    eventually(lambda: checked.refusal(lacking))
-    specs = drawn(pod_specs, 3 * POLICIES)
+    eventually(lambda: checker.refusal(lacking))
+    specs = draw_examples(pod_specs, 3 * POLICIES)
     chance = random.Random(0)  # noqa: S311
     reported = passed = 0
     for number, case in enumerate(cases):
         for spec in chance.sample(specs, PODS_OF_EACH):
             bare = pod(spec, labels={CASE: f"{number}"})
-            full = mutated(bare, checked.namespace, [case])
-            told = checked.refusal(bare)
+            full = mutate_pod(bare, checker.namespace, [case])
+            told = checker.refusal(bare)
             if told is None:
                 continue
             assert bool(told) == (full != bare), (case, bare, full, told)
-            assert not checked.refusal(full), (case, full)
+            assert not checker.refusal(full), (case, full)
             reported, passed = reported + bool(told), passed + (not told)
     kubectl("delete", "-f=-", stdin=text)
     kubectl("delete", "clusterpodschedulingpolicy", "last")
@@ -200,14 +191,13 @@ LARGE = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("case", LARGE)
 @pytest.mark.claim("O29")
-def test_no_pod_is_too_large_to_be_reported(checked, kubectl, case):
+def test_no_pod_is_too_large_to_be_reported(checker, kubectl, case):
     spec, added = LARGE[case]
     text = json.dumps(cluster_policy("large", pods={CASE: "large"}, **added))
     kubectl("create", "-f=-", stdin=text)
-    eventually(lambda: checked.refusal(pod(spec, labels={CASE: "large"})))
+    eventually(lambda: checker.refusal(pod(spec, labels={CASE: "large"})))
     kubectl("delete", "-f=-", stdin=text)
 
 
@@ -229,10 +219,9 @@ SELECTORS = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("side", ["podSelector", "namespaceSelector"])
-def test_a_policy_is_checked_where_it_selects_the_pod(checked, kubectl, side):
-    kubectl("label", "namespace", checked.namespace, *(f"{k}={v}" for k, v in LABELS.items()))
+def test_a_policy_is_checked_where_it_selects_the_pod(checker, kubectl, side):
+    kubectl("label", "namespace", checker.namespace, *(f"{k}={v}" for k, v in LABELS.items()))
     items = []
     for number, (selector, _) in enumerate(SELECTORS.values()):
         manifest = cluster_policy(
@@ -241,14 +230,14 @@ def test_a_policy_is_checked_where_it_selects_the_pod(checked, kubectl, side):
         if selector is None:
             del manifest["spec"][side]
         elif side == "podSelector":
-            manifest["spec"][side] = joined(selector, {CASE: f"{number}"})
+            manifest["spec"][side] = with_labels(selector, {CASE: f"{number}"})
         else:
             manifest["spec"][side] = selector
         items.append(manifest)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     kubectl("apply", "-f=-", stdin=text)
-    eventually(lambda: checked.refusal(pod({}, labels={**LABELS, CASE: "2"})))
+    eventually(lambda: checker.refusal(pod({}, labels={**LABELS, CASE: "2"})))
     for number, (name, (_, is_selected)) in enumerate(SELECTORS.items()):
-        told = checked.refusal(pod({}, labels={**LABELS, CASE: f"{number}"}))
+        told = checker.refusal(pod({}, labels={**LABELS, CASE: f"{number}"}))
         assert bool(told) == is_selected, name
     kubectl("delete", "-f=-", stdin=text)

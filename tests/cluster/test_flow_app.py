@@ -24,7 +24,7 @@ from helpers.flow.manifests import (
 )
 from helpers.flow.namespace import phases
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 PARTS = {"cart": "2.0", "front": "1.4", "pay": "0.3"}
 CONTEXT = {

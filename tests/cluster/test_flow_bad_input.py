@@ -16,18 +16,11 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.cluster import fresh_namespace
-from helpers.flow.manifests import (
-    app,
-    container_task,
-    deployment,
-    keptn,
-    of_kind,
-)
+from helpers.flow.manifests import app, container_task, deployment, keptn, of_kind
 from helpers.flow.namespace import gates
 from helpers.patience import COLLECTED
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 
 LONG = {
@@ -235,37 +228,3 @@ async def test_a_namespace_that_opts_out_keeps_what_waits_and_gates_no_more(flow
 
     pod = await flow.until(runs)
     assert gates(flow.history(PODS, pod["metadata"]["name"])[0]) == []
-
-
-MISTYPED = "keptn.sh/pre-deployment-task"
-ASKING = {
-    "enabled": "",
-    "true": 'annotation keptn.sh/lifecycle-toolkit is "true"',
-    "Enabled": 'annotation keptn.sh/lifecycle-toolkit is "Enabled"',
-}
-
-
-@pytest.mark.parametrize("value", ASKING)
-def test_kubectl_shows_a_mistyped_opt_in_and_a_mistyped_key(harbour, value):
-    kubectl = harbour.plane.kubectl
-    name = fresh_namespace(kubectl, "typed", annotations={"keptn.sh/lifecycle-toolkit": value})
-    told = (
-        ASKING[value]
-        and f'Warning: harbourmaster: namespace "{name}" has no gates: {ASKING[value]}: '
-        f"kubectl annotate --overwrite namespace {name} keptn.sh/lifecycle-toolkit=enabled\n"
-    )
-
-    def said(annotations):
-        manifest = deployment("ledger", {**keptn("ledger"), **annotations})
-        arguments = ("create", "--dry-run=server", f"--namespace={name}", "-f=-")
-        return kubectl(*arguments, stdin=json.dumps(manifest)).stderr
-
-    try:
-        assert said({"keptn.sh/pre-deployment-tasks": "migrate"}) == told
-        assert said({MISTYPED: "migrate"}) == (
-            f'{told}Warning: harbourmaster: key "{MISTYPED}" is unknown and has no effect: '
-            "spec.template.metadata.annotations: did you mean "
-            '"keptn.sh/pre-deployment-tasks"?\n'
-        )
-    finally:
-        kubectl("delete", "namespace", name, "--wait=false")

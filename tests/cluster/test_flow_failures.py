@@ -26,7 +26,7 @@ from helpers.flow.manifests import (
 )
 from helpers.flow.namespace import phases
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 CHECKS = ("pre-task", "pre-evaluation", "post-task", "post-evaluation")
 KEYS = {
@@ -89,7 +89,7 @@ class Failing(NamedTuple):
             deployment(self.name, keptn("ledger", app=self.name, **on_pods)),
         )
 
-    def expected(self, level):
+    def expected_states(self, level):
         """The states of the failed version: those before, the failed one and those after it."""
         names = {**STATES, "deploy": DEPLOY[level]}
         failed = self.check if level == self.level else "deploy"
@@ -108,7 +108,7 @@ class Failing(NamedTuple):
         }
 
 
-async def failed(flow, *cases):
+async def create_failing(flow, *cases):
     """Create what fails, and wait until each app has failed as it should."""
     await flow.measure("load", "3")
     await flow.create(
@@ -123,11 +123,11 @@ async def failed(flow, *cases):
 
 def assert_failed(flow, case):
     app_version = flow.find(APP_VERSIONS, case.app_version)
-    assert phases(app_version["status"]) == case.expected("app")
+    assert phases(app_version["status"]) == case.expected_states("app")
     assert app_version["status"]["startTime"] <= app_version["status"]["endTime"]
     if case.level == "workload":
         version = flow.find(WORKLOAD_VERSIONS, case.workload_version)
-        assert phases(version["status"]) == case.expected("workload")
+        assert phases(version["status"]) == case.expected_states("workload")
         assert version["status"]["startTime"] <= version["status"]["endTime"]
 
 
@@ -154,7 +154,7 @@ POST = [Failing(level, check) for level in ("app", "workload") for check in CHEC
 
 
 async def test_pods_wait_for_checks_that_failed_and_no_restart_lets_them_go(flow, harbour):
-    await failed(flow, *PRE)
+    await create_failing(flow, *PRE)
     parts = [case.name for case in PRE]
     await flow.stay_gated(*parts)
     for case in PRE:
@@ -179,7 +179,7 @@ async def test_pods_wait_for_checks_that_failed_and_no_restart_lets_them_go(flow
 
 async def test_what_runs_is_left_alone_when_checks_fail_afterwards(flow):
     assert len(POST) == 4
-    await failed(flow, *POST)
+    await create_failing(flow, *POST)
     for case in POST:
         assert_failed(flow, case)
         await assert_told(flow, case)
@@ -196,7 +196,7 @@ async def test_what_runs_is_left_alone_when_checks_fail_afterwards(flow):
 
 async def test_an_evaluation_that_failed_says_what_it_measured(flow):
     case = Failing("workload", "pre-evaluation")
-    await failed(flow, case)
+    await create_failing(flow, case)
     (evaluation,) = flow.all(EVALUATIONS)
     message = "value '3' did not meet objective '>5'"
     assert evaluation["status"]["evaluationStatus"]["load"]["message"] == message
@@ -210,7 +210,7 @@ async def test_an_evaluation_that_failed_says_what_it_measured(flow):
 async def test_a_fixed_revision_goes_through(flow):
     cases = PRE[:2]
     assert {case.level for case in cases} == {"app"}
-    await failed(flow, *cases)
+    await create_failing(flow, *cases)
     await flow.measure("load", "10")
     await flow.change("KeptnTaskDefinition", "failing-task", without_outcome())
     await flow.stay_gated(*(case.name for case in cases))
@@ -231,7 +231,7 @@ async def test_a_fixed_revision_goes_through(flow):
 async def test_a_fixed_version_of_a_workload_goes_through(flow):
     cases = PRE[2:]
     assert {case.level for case in cases} == {"workload"}
-    await failed(flow, *cases)
+    await create_failing(flow, *cases)
     await flow.measure("load", "10")
     await flow.change("KeptnTaskDefinition", "failing-task", without_outcome())
     held = {case: flow.pods(case.name)[0] for case in cases}

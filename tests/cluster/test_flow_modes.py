@@ -15,12 +15,11 @@ from helpers.flow.manifests import (
     deployment,
     evaluation_definition,
     keptn,
+    of_kind,
 )
 from helpers.flow.namespace import phases
 from helpers.patience import PATIENCE
 from helpers.tracing import Collector, attributes
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 NEVER_READY = {OUTCOME: "never-ready"}
 CHECKS = {
@@ -72,13 +71,13 @@ async def test_failed_checks_only_warn_while_deployments_are_not_blocked(flow, h
     for obj in (version, workload):
         (item,) = obj["status"]["preDeploymentTaskStatus"]
         assert item["status"] == "Failed"
-    await flow.change(
-        "KeptnApp",
-        "shop",
-        {"spec": {"version": "0.2.0", "workloads": [{"name": "ledger", "version": "2"}]}},
-    )
-    annotations = {"keptn.sh/version": "2"}
-    template = {"metadata": {"annotations": annotations}}
+    await assert_next_version_is_blocked(flow)
+
+
+async def assert_next_version_is_blocked(flow):
+    entry = {"name": "ledger", "version": "2"}
+    await flow.change("KeptnApp", "shop", {"spec": {"version": "0.2.0", "workloads": [entry]}})
+    template = {"metadata": {"annotations": {"keptn.sh/version": "2"}}}
     await flow.change("Deployment", "ledger", {"spec": {"template": template}})
     version = await flow.until_ended(APP_VERSIONS, "shop-0.2.0-d4735e3a", "Failed")
     assert version["spec"]["previousVersion"] == "0.1.0"
@@ -87,6 +86,25 @@ async def test_failed_checks_only_warn_while_deployments_are_not_blocked(flow, h
     assert workload["spec"]["previousVersion"] == "1"
     (held,) = await flow.until_gated("ledger")
     await flow.stay_gated_pods(held)
+
+
+async def test_a_config_elsewhere_counts_once_it_is_adopted(flow, harbour, client):
+    stored = await flow.create(of_kind("KeptnConfig", "elsewhere", {"blockDeployment": False}))
+    status = await harbour.until_standing(client, stored, "not in force")
+    assert f"harbourmaster config adopt {flow.namespace}/elsewhere" in status
+    await flow.until_told("ReconcileConfigFailed", "elsewhere", type="Warning")
+    await failing_checks(flow)
+    async with harbour.adopt_config(client, flow.namespace, "elsewhere"):
+        await harbour.until_standing(client, stored, "in force")
+        await flow.create(
+            app("shop", "0.1.0", ("ledger", "1")),
+            deployment("ledger", keptn("ledger", "1", app="shop")),
+        )
+        version = await flow.until_ended(APP_VERSIONS, "shop-0.1.0-6b86b273")
+        assert version["status"]["preDeploymentStatus"] == "Warning"
+        await flow.until_released("ledger")
+        await flow.change("KeptnConfig", "elsewhere", {"spec": {"blockDeployment": True}})
+        await assert_next_version_is_blocked(flow)
 
 
 @pytest.mark.parametrize("is_blocking", [True, False])

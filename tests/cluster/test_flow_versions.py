@@ -21,7 +21,7 @@ from helpers.flow.namespace import gates
 from helpers.patience import WAIT
 from helpers.schemas import open_definition
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 
 async def to_version(flow, kind, name, version, **annotations):
@@ -126,11 +126,11 @@ async def test_a_new_replicaset_of_the_same_version_needs_no_new_checks(flow):
         "Deployment", "ledger", {"spec": {"template": {"spec": {"containers": [container]}}}}
     )
 
-    def replaced():
+    def is_replaced():
         pods = flow.pods("ledger")
         return len(pods) == 1 and pods[0]["metadata"]["uid"] != before["metadata"]["uid"]
 
-    await flow.until(replaced)
+    await flow.until(is_replaced)
     (after,) = await flow.until_released("ledger")
     (new,) = [
         reference

@@ -25,7 +25,7 @@ from helpers.flow.manifests import (
 from helpers.flow.namespace import GATE, gates, phases
 from helpers.patience import COLLECTED
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 CHECKS = {
     "pre_deployment_tasks": "migrate",
@@ -49,7 +49,7 @@ def pairs(names):
     return [f"{name}{state}" for name in names for state in ("Started", "Finished")]
 
 
-def reached(flow, resource, name, **status):
+def version_with_status(flow, resource, name, **status):
     """The resource version with which an object had a status, as a point in the cluster's time."""
     versions = flow.history(resource, name)
     matching = [
@@ -58,7 +58,7 @@ def reached(flow, resource, name, **status):
     return int(matching[0]["metadata"]["resourceVersion"])
 
 
-def released(flow, pod):
+def version_of_release(flow, pod):
     """The resource version with which a pod lost its gates."""
     versions = flow.history(PODS, pod["metadata"]["name"])
     assert GATE in gates(versions[0])
@@ -66,12 +66,12 @@ def released(flow, pod):
     return int(released["metadata"]["resourceVersion"])
 
 
-def begun(flow, resource, name):
+def first_version(flow, resource, name):
     return int(flow.history(resource, name)[0]["metadata"]["resourceVersion"])
 
 
 @pytest.fixture
-async def checked(flow):
+async def checked_flow(flow):
     """The flow of a workload with all four kinds of checks, at its end."""
     await flow.measure("load", "10")
     await flow.create(
@@ -88,8 +88,8 @@ async def checked(flow):
     return flow
 
 
-async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(checked):
-    flow = checked
+async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(checked_flow):
+    flow = checked_flow
     version = flow.find(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
     assert phases(version["status"]) == {
         "preDeploymentStatus": SUCCEEDED,
@@ -118,13 +118,13 @@ async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(
     (pod,) = await flow.until_released("ledger")
     assert pod["metadata"]["annotations"]["keptn.sh/app"] == "ledger"
     assert (
-        reached(flow, TASKS, children["migrate"], status=SUCCEEDED)
-        < begun(flow, EVALUATIONS, children["capacity"])
-        < reached(flow, EVALUATIONS, children["capacity"], overallStatus=SUCCEEDED)
-        < released(flow, pod)
-        < begun(flow, TASKS, children["smoke"])
-        < reached(flow, TASKS, children["smoke"], status=SUCCEEDED)
-        < begun(flow, EVALUATIONS, children["latency"])
+        version_with_status(flow, TASKS, children["migrate"], status=SUCCEEDED)
+        < first_version(flow, EVALUATIONS, children["capacity"])
+        < version_with_status(flow, EVALUATIONS, children["capacity"], overallStatus=SUCCEEDED)
+        < version_of_release(flow, pod)
+        < first_version(flow, TASKS, children["smoke"])
+        < version_with_status(flow, TASKS, children["smoke"], status=SUCCEEDED)
+        < first_version(flow, EVALUATIONS, children["latency"])
     )
     assert version["spec"]["metadata"] == {"commit": "12", "stage": "dev"}
     (workload,) = flow.all(WORKLOADS)
@@ -132,8 +132,8 @@ async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(
     assert workload["spec"]["resourceReference"]["kind"] == "ReplicaSet"
 
 
-async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checked):
-    flow = checked
+async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checked_flow):
+    flow = checked_flow
     told = [event for event in flow.events() if event["regarding"]["kind"] in OURS]
     of_phases = [event for event in told if event["reason"].endswith(("Started", "Finished"))]
     by_kind = {

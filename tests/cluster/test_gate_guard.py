@@ -10,6 +10,7 @@ import yaml
 
 from helpers.cluster import (
     STRICTLY,
+    bare_pod,
     create,
     delete,
     eventually,
@@ -21,14 +22,14 @@ from helpers.cluster import (
 from helpers.faults.stored_objects import Stored
 from helpers.gated import GATE
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 GUARD = Path(__file__).parents[2] / "deploy/components/gate-guard"
 FOREIGN = "example.com/quota"
 
 
 @pytest.fixture
-def guarded(namespace, kubectl):
+def pods(namespace, kubectl):
     """The guard in force in the place alone; jane may edit there, and joe may release too."""
     objects = [
         obj
@@ -65,25 +66,13 @@ class Guarded:
         self._namespace = namespace
 
     def create(self, name, user="jane", *, labels=None, gated=True, scheduler=None, **annotations):
-        texts = {
-            key.replace("__", "/").replace("_", "-"): annotation
-            for key, annotation in annotations.items()
+        metadata = {
+            "namespace": self._namespace,
+            "labels": labels or {},
+            **annotate(**annotations)["metadata"],
         }
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": self._namespace,
-                "annotations": texts,
-                "labels": labels or {},
-            },
-            "spec": {
-                "containers": [{"name": "main", "image": "registry.example.com/main:1"}],
-                "schedulingGates": [{"name": GATE}, {"name": FOREIGN}] if gated else [],
-                "schedulerName": scheduler,
-            },
-        }
+        gates = [{"name": GATE}, {"name": FOREIGN}] if gated else []
+        pod = bare_pod(name, metadata, schedulingGates=gates, schedulerName=scheduler)
         return self._refusal(user, "POST", path_of(pod) + STRICTLY, pod)
 
     def patch(self, name, value, user="jane", kind="merge", more=""):
@@ -107,7 +96,7 @@ OTHERS = {"spec": {"schedulingGates": [{"name": GATE}]}}
 OUR_CONTROLLER = "system:serviceaccount:harbourmaster-system:harbourmaster-controller"
 
 
-def noted(**annotations):
+def annotate(**annotations):
     texts = {
         key.replace("__", "/").replace("_", "-"): annotation
         for key, annotation in annotations.items()
@@ -115,75 +104,73 @@ def noted(**annotations):
     return {"metadata": {"annotations": texts}}
 
 
-def labelled(**labels):
-    return {"metadata": {"labels": noted(**labels)["metadata"]["annotations"]}}
+def label(**labels):
+    return {"metadata": {"labels": annotate(**labels)["metadata"]["annotations"]}}
 
 
 @pytest.mark.claim("O4")
-def test_nobody_else_removes_our_gate_or_writes_our_annotations(guarded):
-    guarded.until_in_force()
+def test_nobody_else_removes_our_gate_or_writes_our_annotations(pods):
+    pods.until_in_force()
     given = {"keptn.sh__workload": "waiter", "keptn.sh__version": "2.0"}
     ours = {"gates.harbourmaster.dev__app_type": "single-service"}
-    assert not guarded.create("held", labels={"app.kubernetes.io/part-of": "shop"}, **given, **ours)
-    assert not guarded.create("free", gated=False, **given)
+    assert not pods.create("held", labels={"app.kubernetes.io/part-of": "shop"}, **given, **ours)
+    assert not pods.create("free", gated=False, **given)
     for change, text in (
         (UNGATE, "only harbourmaster removes the gate"),
-        (noted(**{REMOVED: "true"}), "only harbourmaster changes the annotations"),
-        (noted(**{"gates.harbourmaster.dev__released": "x"}), "only harbourmaster changes"),
-        (noted(**{"gates.harbourmaster.dev__app_type": None}), "only harbourmaster changes"),
-        (noted(**{"keptn.sh__version": "1.0"}), "cannot be changed while it waits"),
-        (noted(**{"keptn.sh__workload": None}), "cannot be changed while it waits"),
-        (labelled(**{"keptn.sh__version": "1.0"}), "cannot be changed while it waits"),
-        (labelled(**{"app.kubernetes.io__part_of": None}), "cannot be changed while it waits"),
+        (annotate(**{REMOVED: "true"}), "only harbourmaster changes the annotations"),
+        (annotate(**{"gates.harbourmaster.dev__released": "x"}), "only harbourmaster changes"),
+        (annotate(**{"gates.harbourmaster.dev__app_type": None}), "only harbourmaster changes"),
+        (annotate(**{"keptn.sh__version": "1.0"}), "cannot be changed while it waits"),
+        (annotate(**{"keptn.sh__workload": None}), "cannot be changed while it waits"),
+        (label(**{"keptn.sh__version": "1.0"}), "cannot be changed while it waits"),
+        (label(**{"app.kubernetes.io__part_of": None}), "cannot be changed while it waits"),
     ):
-        assert text in guarded.patch("held", change), change
-        assert not guarded.patch("held", change, "joe", "merge", "?dryRun=All"), change
-        assert not guarded.patch("held", change, OUR_CONTROLLER, "merge", "?dryRun=All")
+        assert text in pods.patch("held", change), change
+        assert not pods.patch("held", change, "joe", "merge", "?dryRun=All"), change
+        assert not pods.patch("held", change, OUR_CONTROLLER, "merge", "?dryRun=All")
     # Nor by the way of the status.
-    assert "only harbourmaster" in guarded.patch(
-        "held", noted(**{REMOVED: "true"}), "jane", "merge", "/status"
+    assert "only harbourmaster" in pods.patch(
+        "held", annotate(**{REMOVED: "true"}), "jane", "merge", "/status"
     )
     # The guard ignores everything else.
-    assert not guarded.patch("held", OTHERS)
-    assert not guarded.patch("held", noted(**{"example.com__a": "b"}))
-    assert not guarded.patch("free", noted(**{"keptn.sh__version": "1.0"}))
-    assert "no pod starts as released" in guarded.create("new", **{REMOVED: "true"})
-    assert "no pod starts" in guarded.create("new", **{"gates.harbourmaster.dev__released_by": "x"})
-    assert "no pod starts" in guarded.create(
-        "new", labels={"keptn.sh/scheduling-gate-removed": "t"}
-    )
-    assert not guarded.patch(
-        "held", {"spec": {"schedulingGates": []}} | noted(**{REMOVED: "true"}), "joe"
+    assert not pods.patch("held", OTHERS)
+    assert not pods.patch("held", annotate(**{"example.com__a": "b"}))
+    assert not pods.patch("free", annotate(**{"keptn.sh__version": "1.0"}))
+    assert "no pod starts as released" in pods.create("new", **{REMOVED: "true"})
+    assert "no pod starts" in pods.create("new", **{"gates.harbourmaster.dev__released_by": "x"})
+    assert "no pod starts" in pods.create("new", labels={"keptn.sh/scheduling-gate-removed": "t"})
+    assert not pods.patch(
+        "held", {"spec": {"schedulingGates": []}} | annotate(**{REMOVED: "true"}), "joe"
     )
 
 
-def test_what_a_pod_says_stays_as_long_as_it_waits_in_the_scheduler(guarded, namespace, kubectl):
-    guarded.until_in_force()
+def test_what_a_pod_says_stays_as_long_as_it_waits_in_the_scheduler(pods, namespace, kubectl):
+    pods.until_in_force()
     given = {"keptn.sh__workload": "waiter", "keptn.sh__version": "2.0"}
     for name, scheduler in (("ours", "keptn-scheduler"), ("other", "bin-packer")):
-        assert not guarded.create(name, gated=False, scheduler=scheduler, **given)
+        assert not pods.create(name, gated=False, scheduler=scheduler, **given)
     changes = (
-        noted(**{"keptn.sh__version": "1.0"}),
-        noted(**{"keptn.sh__workload": None}),
-        labelled(**{"app.kubernetes.io__part_of": "x"}),
+        annotate(**{"keptn.sh__version": "1.0"}),
+        annotate(**{"keptn.sh__workload": None}),
+        label(**{"app.kubernetes.io__part_of": "x"}),
     )
     for change in changes:
-        assert "in keptn-scheduler" in guarded.patch("ours", change), change
-        assert not guarded.patch("ours", change, "joe", "merge", "?dryRun=All"), change
-        assert not guarded.patch("ours", change, OUR_CONTROLLER, "merge", "?dryRun=All")
-        assert not guarded.patch("other", change, "jane", "merge", "?dryRun=All"), change
+        assert "in keptn-scheduler" in pods.patch("ours", change), change
+        assert not pods.patch("ours", change, "joe", "merge", "?dryRun=All"), change
+        assert not pods.patch("ours", change, OUR_CONTROLLER, "merge", "?dryRun=All")
+        assert not pods.patch("other", change, "jane", "merge", "?dryRun=All"), change
     for change in (
-        noted(**{"gates.harbourmaster.dev__released": "by-hand"}),
-        noted(**{"gates.harbourmaster.dev__checks": "passed"}),
+        annotate(**{"gates.harbourmaster.dev__released": "by-hand"}),
+        annotate(**{"gates.harbourmaster.dev__checks": "passed"}),
     ):
-        assert "only harbourmaster changes" in guarded.patch("ours", change), change
+        assert "only harbourmaster changes" in pods.patch("ours", change), change
     # The scheduler says on the status why it does not place it, and it ends on a node.
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     status = {"status": {"conditions": [condition]}}
-    assert not guarded.patch("ours", status, "jane", "strategic-merge", "/status")
-    assert not guarded.patch("ours", noted(**{"example.com__a": "b"}))
+    assert not pods.patch("ours", status, "jane", "strategic-merge", "/status")
+    assert not pods.patch("ours", annotate(**{"example.com__a": "b"}))
     bind(kubectl, namespace, "ours")
-    assert not guarded.patch("ours", changes[0])
+    assert not pods.patch("ours", changes[0])
 
 
 def bind(kubectl, namespace, name):
@@ -198,7 +185,7 @@ def bind(kubectl, namespace, name):
     Stored(kubectl.__self__).ask("POST", path, binding)
 
 
-def test_who_may_release_may_have_nodes_forgotten(guarded, namespace, kubectl):
+def test_who_may_release_may_have_nodes_forgotten(pods, namespace, kubectl):
     def may(user):
         what = ("patch", "keptnworkloadversions.lifecycle.keptn.sh", f"--as={user}")
         answer = kubectl("auth", "can-i", *what, f"--namespace={namespace}", check=False)

@@ -35,7 +35,7 @@ from helpers.flow.manifests import (
 )
 from helpers.flow.namespace import GATE, gates
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 CODE = {"inline": {"code": "print(1)"}}
 SECRET = base64.b64encode(b"s3cr3t").decode()
@@ -157,7 +157,7 @@ async def test_s20_a_name_that_is_a_path_is_refused(flow, field):
 async def test_s20_what_a_task_brings_along_is_no_path_either(flow, spec):
     """Nobody validates a task before it is stored."""
     await flow.create(task_definition("it", python=CODE), task("it", "it", **spec))
-    obj = await flow.until(lambda: ended(flow.find(TASKS, "it")))
+    obj = await flow.until(lambda: final_status(flow.find(TASKS, "it")))
     if "secureParameters" in spec:
         assert obj["reason"] == "JobInvalid"
         assert flow.all(JOBS) == []
@@ -167,7 +167,7 @@ async def test_s20_what_a_task_brings_along_is_no_path_either(flow, spec):
         assert "SECURE_DATA" not in names
 
 
-def ended(job):
+def final_status(job):
     status = (job or {}).get("status", {})
     return status if status.get("status") in {"Succeeded", "Failed"} else None
 
@@ -233,7 +233,7 @@ HOSTILE = "$(SECURE_DATA) $$(id) `id` {{ ''.__class__ }} ${HOME} $((1)) <&>\n'\"
 VARIABLES = {"SECURE_DATA": "s3cr3t", "CMD_ARGS": "", "HOME": "/root", "id": "0"}
 
 
-def expanded(value):
+def expand_variables(value):
     """A value as the kubelet expands it: ``$(NAME)`` of a known variable is it, ``$$`` is ``$``."""
 
     def replace(match):
@@ -271,7 +271,9 @@ async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
     jobs = await flow.until_all(JOBS, {}, 3)
     for job in jobs:
         names = [variable["name"] for variable in environment(job)]
-        given = {variable["name"]: expanded(variable["value"]) for variable in environment(job)}
+        given = {
+            variable["name"]: expand_variables(variable["value"]) for variable in environment(job)
+        }
         context = json.loads(given["KEPTN_CONTEXT"])
         assert context["metadata"][HOSTILE] == HOSTILE
         if context["objectType"] == "Workload":

@@ -32,7 +32,7 @@ from helpers.flow.manifests import (
 from helpers.manifests import DEPLOY, ROOT
 from helpers.patience import PATIENCE
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 LEDGER = "ledger-ledger"
 VERSION = f"{LEDGER}-1.0"
@@ -98,7 +98,7 @@ def reference(owner, *, controller=True):
     }
 
 
-def owned(manifest, owner, **more):
+def with_owner(manifest, owner, **more):
     manifest["metadata"]["ownerReferences"] = [reference(owner, **more)]
     return manifest
 
@@ -111,7 +111,7 @@ def pod(name, labels=None):
 
 
 @pytest.fixture
-async def checked(flow):
+async def targets(flow):
     """A workload whose check hangs: its objects, by kind."""
     await flow.create(
         container_task("checking", "hang"),
@@ -140,12 +140,11 @@ CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
 UNOWNED = {"metadata": {"ownerReferences": None}}
 OTHER_TASK = {"spec": {"taskDefinition": "passing"}}
 TERMINATING = {"status": {"terminating": 1}}
-OTHER_IMAGE = {"spec": {"containers": [{"name": "task", "image": "true:1"}]}}
 
 
 @pytest.mark.claim("O17")
-async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tenant, checked):
-    names = {key: obj["metadata"]["name"] for key, obj in checked.items()}
+async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tenant, targets):
+    names = {key: obj["metadata"]["name"] for key, obj in targets.items()}
     for refused in (
         tenant.patch(WORKLOADS, LEDGER, NO_TASKS),
         tenant.patch(WORKLOADS, LEDGER, {"status": {"currentVersion": "9"}}, STATUS),
@@ -159,7 +158,7 @@ async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tena
         tenant.patch(JOBS, names["job"], {"spec": {"parallelism": 0}}),
         tenant.patch(JOBS, names["job"], TERMINATING, STATUS),
         tenant.patch(JOBS, names["job"], UNOWNED),
-        tenant.run("replace", "-f=-", stdin={**checked["task"], **OTHER_TASK}),
+        tenant.run("replace", "-f=-", stdin={**targets["task"], **OTHER_TASK}),
     ):
         assert "harbourmaster-generated-guard" in refused, refused
     for refused in (
@@ -177,44 +176,44 @@ UID_LABEL = "batch.kubernetes.io/controller-uid"
 
 
 @pytest.mark.claim("O18")
-async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, tenant, checked):
+async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, tenant, targets):
     task = {"taskDefinition": "checking"}
     version = {
-        **checked["version"]["spec"],
+        **targets["version"]["spec"],
         "preDeploymentTasks": [],
         "workloadName": LEDGER,
     }
     replica_set = flow.find(WORKLOADS, LEDGER)["metadata"]["ownerReferences"][0]
-    workload = of_kind("KeptnWorkload", "mine", checked["workload"]["spec"])
+    workload = of_kind("KeptnWorkload", "mine", targets["workload"]["spec"])
     workload["metadata"]["ownerReferences"] = [replica_set]
     job = {"template": {"spec": pod("x")["spec"]}}
-    uid = {UID_LABEL: checked["job"]["metadata"]["uid"]}
+    uid = {UID_LABEL: targets["job"]["metadata"]["uid"]}
     for forged in (
-        owned(of_kind("KeptnTask", "mine", task), checked["version"]),
-        owned(of_kind("KeptnWorkloadVersion", "mine", version), checked["workload"]),
+        with_owner(of_kind("KeptnTask", "mine", task), targets["version"]),
+        with_owner(of_kind("KeptnWorkloadVersion", "mine", version), targets["workload"]),
         workload,
-        owned(of_kind("Job", "mine", job), checked["task"]),
-        owned(of_kind("ConfigMap", "mine", data={"code": ""}), checked["task"]),
-        of_kind("ConfigMap", f"keptntask-{checked['task']['metadata']['name']}", data={}),
+        with_owner(of_kind("Job", "mine", job), targets["task"]),
+        with_owner(of_kind("ConfigMap", "mine", data={"code": ""}), targets["task"]),
+        of_kind("ConfigMap", f"keptntask-{targets['task']['metadata']['name']}", data={}),
     ):
         refused = tenant.create(forged)
         assert "harbourmaster-generated-guard" in refused, (forged, refused)
     # Nor does it become generated afterwards.
     assert not tenant.create(of_kind("KeptnTask", "mine", task))
-    owner = {"metadata": {"ownerReferences": [reference(checked["version"])]}}
+    owner = {"metadata": {"ownerReferences": [reference(targets["version"])]}}
     assert "harbourmaster-generated-guard" in tenant.patch(TASKS, "mine", owner)
-    for forged in (owned(pod("mine"), checked["job"]), pod("mine", uid)):
+    for forged in (with_owner(pod("mine"), targets["job"]), pod("mine", uid)):
         assert "harbourmaster-job-pod-guard" in tenant.create(forged)
     assert not tenant.create(pod("mine"))
-    for change in ({"ownerReferences": [reference(checked["job"])]}, {"labels": uid}):
+    for change in ({"ownerReferences": [reference(targets["job"])]}, {"labels": uid}):
         assert "job-pod-guard" in tenant.patch(PODS, "mine", {"metadata": change})
     # An owner that does not control it only keeps it as long as the Job.
-    assert not tenant.create(owned(pod("helper"), checked["job"], controller=False))
+    assert not tenant.create(with_owner(pod("helper"), targets["job"], controller=False))
     await flow.stay_gated("ledger")
 
 
 @pytest.mark.claim("O19")
-async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flow, tenant, checked):
+async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flow, tenant, targets):
     foreign = of_kind("ConfigMap", "foreign", data={})
     stored = await flow.create(foreign)
     for resource, key in (
@@ -224,7 +223,7 @@ async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flo
         (JOBS, "job"),
         (PODS, "pod"),
     ):
-        name = checked[key]["metadata"]["name"]
+        name = targets[key]["metadata"]["name"]
         labels = {"argocd.argoproj.io/instance": "ledger"}
         applied = {
             "apiVersion": resource.api_version,
@@ -313,9 +312,9 @@ async def test_a_version_made_by_hand_opens_no_gate(flow, tenant):
 
 @pytest.mark.claim("O20")
 async def test_a_task_made_by_hand_in_the_place_of_a_generated_one_is_no_result(
-    flow, tenant, checked
+    flow, tenant, targets
 ):
-    name = checked["task"]["metadata"]["name"]
+    name = targets["task"]["metadata"]["name"]
     assert tenant.run("delete", "keptntask", name, "--cascade=orphan") == ""
     forged = of_kind("KeptnTask", name, {"taskDefinition": "missing"})
     assert tenant.create(forged) == ""
@@ -328,21 +327,21 @@ async def test_a_task_made_by_hand_in_the_place_of_a_generated_one_is_no_result(
 
 
 @pytest.mark.claim("O22")
-async def test_the_control_plane_deletes_and_orphans_as_before(flow, tenant, checked):
+async def test_the_control_plane_deletes_and_orphans_as_before(flow, tenant, targets):
     """The owner reference of a guarded object goes, and then every tenant may write it."""
-    version = checked["version"]["metadata"]["name"]
+    version = targets["version"]["metadata"]["name"]
     assert tenant.run("delete", "keptnworkload", LEDGER, "--cascade=orphan") == ""
 
-    def orphaned():
+    def is_orphaned():
         stored = flow.find(WORKLOAD_VERSIONS, version)
         return stored and "ownerReferences" not in stored["metadata"]
 
-    await flow.until(orphaned)
+    await flow.until(is_orphaned)
     assert tenant.patch(WORKLOAD_VERSIONS, version, NO_TASKS) == ""
     await flow.stay_gated("ledger")
     # In the background, what it owned goes with it, down to the pod.
     assert tenant.run("delete", "keptnworkloadversion", version) == ""
-    pod_name = checked["pod"]["metadata"]["name"]
+    pod_name = targets["pod"]["metadata"]["name"]
     await flow.until(lambda: not flow.find(PODS, pod_name), why=lambda: "the pod is still there")
     # Its workload is recreated, and its check runs again.
     await flow.let_end()
@@ -359,7 +358,7 @@ async def test_a_job_goes_in_its_time(flow, tenant):
 
 
 @pytest.mark.claim("O22")
-async def test_a_namespace_with_generated_objects_can_be_deleted(flow, client, checked):
+async def test_a_namespace_with_generated_objects_can_be_deleted(flow, client, targets):
     await client.delete(NAMESPACES, flow.namespace)
     await flow.until(
         lambda: (
@@ -370,9 +369,9 @@ async def test_a_namespace_with_generated_objects_can_be_deleted(flow, client, c
 
 
 @pytest.mark.claim("O22")
-async def test_an_administrator_restores_a_backup_and_a_tenant_does_not(flow, tenant, checked):
+async def test_an_administrator_restores_a_backup_and_a_tenant_does_not(flow, tenant, targets):
     names = ("task", "version", "workload")
-    backup = [fit(checked[key]) for key in names]
+    backup = [fit(targets[key]) for key in names]
     for obj in backup:
         refused = tenant.create({**obj, "metadata": {**obj["metadata"], "name": "restored"}})
         assert "harbourmaster-generated-guard" in refused
@@ -393,14 +392,14 @@ def uid_of(obj):
 
 
 @pytest.mark.claim("O17")
-async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, checked):
+async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, targets):
     kubectl = harbour.plane.kubectl
     page = (ROOT / "docs/migration/migrating.md").read_text()
     (words,) = re.findall(
         r"^kubectl (delete validatingadmission.*)$", page.replace("\\\n", " "), re.MULTILINE
     )
     _, kinds, *names = words.split()
-    version = checked["version"]["metadata"]["name"]
+    version = targets["version"]["metadata"]["name"]
 
     async def settle(*, refused):
         """Wait until what Keptn's operators write is refused, or is not."""

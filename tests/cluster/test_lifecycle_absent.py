@@ -17,8 +17,6 @@ from helpers.flow.namespace import GATE, gates
 from helpers.patience import WAIT
 from helpers.processes import Controller
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 HOME = "harbour"
 CRDS = Path(__file__).parents[2] / "deploy/crds"
 NAMESPACE = "shop"
@@ -28,7 +26,7 @@ KINDS = 12
 
 
 @pytest.fixture
-def controlled(throwaway_control_plane):
+def start_controller(throwaway_control_plane):
     """Return ``controlled(*flags)``: a control plane without our kinds, and a controller on it."""
     started = []
 
@@ -69,8 +67,10 @@ def gated_deployment():
     return with_gate(deployment("ledger", {**keptn("ledger", app="shop"), **mark}))
 
 
-async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(controlled):
-    plane, controller = await asyncio.to_thread(controlled, "--controllers=namespaces,lifecycle")
+async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(start_controller):
+    plane, controller = await asyncio.to_thread(
+        start_controller, "--controllers=namespaces,lifecycle"
+    )
     kubectl = plane.kubectl
     plane.add_nodes(1)
     line = controller.await_event("resource not served", resource="keptnapps")
@@ -110,8 +110,8 @@ async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(co
     assert is_ready(controller)
 
 
-async def test_without_the_controller_nothing_of_it_is_asked_for(controlled):
-    _, controller = await asyncio.to_thread(controlled, "--controllers=namespaces")
+async def test_without_the_controller_nothing_of_it_is_asked_for(start_controller):
+    _, controller = await asyncio.to_thread(start_controller, "--controllers=namespaces")
     assert eventually(lambda: is_ready(controller))
     missing, there = absent(controller)
     assert (missing, there) == (set(), {"namespaces"})

@@ -19,10 +19,8 @@ from helpers.cluster import eventually
 from helpers.schemas import (
     CHECKS,
     CODE,
-    CONTEXT,
     GROUP,
     LISTED,
-    OLD,
     SPECS,
     Kinds,
     apply_definitions,
@@ -31,7 +29,7 @@ from helpers.schemas import (
     versions,
 )
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 APPS, APP_VERSIONS = "keptnapps", "keptnappversions"
 CONVERTED = (APPS, APP_VERSIONS)
@@ -112,22 +110,6 @@ def test_every_version_of_every_kind_is_served(kinds, plural):
         assert cart["metadata"]["uid"] == stored["metadata"]["uid"]
 
 
-@pytest.mark.parametrize(("plural", "old"), OLD.items())
-def test_old_and_new_manifests_mean_the_same(kinds, plural, old):
-    manifest = definition(plural)
-    kinds.create(keptn_object(manifest, "old", kinds.namespace, old))
-    kinds.create(keptn_object(manifest, "new", kinds.namespace))
-    for version in ("v1", old):
-        before, after = (kinds.read(plural, name, version) for name in ("old", "new"))
-        assert before["spec"] == after["spec"]
-        assert SPECS[plural].items() <= before["spec"].items()
-
-
-def test_an_app_version_of_v1_has_its_first_revision_in_old_versions(kinds):
-    kinds.create(keptn_object(definition(APP_VERSIONS), "cart", kinds.namespace))
-    assert kinds.read(APP_VERSIONS, "cart", "v1alpha3")["spec"]["revision"] == 1
-
-
 def test_c87_the_checks_of_an_old_app_live_on_while_v1_is_written(kinds):
     old = keptn_object(definition(APPS), "shop", kinds.namespace, "v1alpha3", **CHECKS)
     kinds.apply(old)
@@ -172,41 +154,6 @@ def test_writing_an_old_version_loses_nothing_of_v1(kinds, old):
     assert after["status"] == {**before["status"], "currentPhase": "Completed"}
     assert after["metadata"]["labels"] == {"seen": "yes"}
     assert "annotations" not in after["metadata"]
-
-
-def test_c89_the_oldest_version_has_its_own_words(kinds):
-    kinds.create(keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, "v1alpha1"))
-    read = kinds.read(APP_VERSIONS, "shop", "v1alpha1")
-    read["status"] = {
-        "preDeploymentTaskStatus": [{"taskDefinitionName": "seed", "taskName": "a"}],
-        "postDeploymentEvaluationTaskStatus": [
-            {"evaluationDefinitionName": "budget", "evaluationName": "b"}
-        ],
-    }
-    kinds.replace(read, "status")
-    status = kinds.read(APP_VERSIONS, "shop")["status"]
-    assert status["preDeploymentTaskStatus"] == [
-        {"definitionName": "seed", "name": "a", "status": "Pending"}
-    ]
-    assert status["postDeploymentEvaluationTaskStatus"] == [
-        {"definitionName": "budget", "name": "b", "status": "Pending"}
-    ]
-
-
-def test_a_backup_made_in_an_old_version_brings_no_old_status(kinds):
-    kinds.create(
-        keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, spanLinks=["00-1-2-01"])
-    )
-    stored = kinds.read(APP_VERSIONS, "shop")
-    kinds.replace({**stored, "status": {"promotionStatus": "Succeeded"}}, "status")
-    backup = kinds.read(APP_VERSIONS, "shop", "v1alpha3")
-    kinds.kubectl("delete", APP_VERSIONS, "shop", f"--namespace={kinds.namespace}")
-    for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
-        del backup["metadata"][name]
-    kinds.create(backup)
-    stored = kinds.read(APP_VERSIONS, "shop")
-    assert stored["spec"]["spanLinks"] == ["00-1-2-01"]
-    assert stored.get("status", {}).get("promotionStatus", "Pending") == "Pending"
 
 
 def test_a_long_list_is_converted(kinds):
@@ -256,31 +203,10 @@ def task_definition(kinds, version="v1", **spec):
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [
-        {"container": {"name": "seed", "image": "registry.example.com/seed:1"}},
-        {"deno": CODE},
-        {"python": CODE},
-        {"deno": {"functionRef": {"name": "other"}}, "timeout": "30s"},
-    ],
-)
-def test_a_task_definition_that_can_run_is_accepted(kinds, spec):
-    kinds.create(task_definition(kinds, **spec))
-    stored = kinds.read("keptntaskdefinitions", "seed")
-    assert spec.items() <= stored["spec"].items()
-    stored["spec"]["retries"] = 3
-    assert kinds.replace(stored)["spec"]["retries"] == 3
-
-
-@pytest.mark.parametrize(
     ("spec", "text"),
     [
         ({}, "spec: Invalid value: null: forbidden: either container, python or deno has to be"),
-        ({"deno": CODE, "python": CODE}, "spec: Invalid value"),
         ({"container": {"name": "a"}, "deno": CODE}, "only one of container, python and deno"),
-        ({"container": {"name": "a"}, "python": CODE}, "only one of container, python and deno"),
-        ({"container": {"name": "a"}, "deno": CODE, "python": CODE}, "container, python, deno"),
-        ({"deno": CODE, "timeout": "0x"}, '"0x" is not a duration'),
     ],
 )
 def test_c68_one_that_cannot_is_refused(kinds, spec, text):
@@ -294,21 +220,6 @@ def test_c68_one_that_cannot_is_refused(kinds, spec, text):
     assert text in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
-        ({"deno": {}}, "spec.deno: Required value: nothing to run"),
-        ({"deno": {"functionRef": {"name": "seed"}}}, "a definition cannot run itself"),
-        ({"deno": {"configMapRef": {"name": "other/scripts"}}}, "in the same namespace"),
-    ],
-)
-def test_one_that_keptn_accepts_is_warned_of(kinds, spec, text):
-    accepted = kinds.create(task_definition(kinds, **spec), check=False)
-    assert accepted.returncode == 0, accepted.stderr
-    assert "Warning: harbourmaster: spec.deno" in accepted.stderr
-    assert text in accepted.stderr
-
-
 def test_a_program_sees_which_field_it_is(kinds):
     path = f"/apis/{GROUP}/v1/namespaces/{kinds.namespace}/keptntaskdefinitions"
     body = json.dumps(task_definition(kinds))
@@ -319,54 +230,11 @@ def test_a_program_sees_which_field_it_is(kinds):
     assert '"field":"spec"' in verbose.replace("\\", "").replace(" ", "")
 
 
-def test_an_old_definition_that_says_function_only_is_refused(kinds):
-    refused = kinds.create(task_definition(kinds, "v1alpha2", function=CODE), check=False)
-    assert "either container, python or deno has to be defined" in refused.stderr
-
-
 def test_a_definition_can_always_be_deleted(kinds):
     kinds.create(task_definition(kinds, deno=CODE))
     inside = f"--namespace={kinds.namespace}"
     kinds.kubectl("delete", "keptntaskdefinition", "seed", inside)
     assert kinds.kubectl("get", "keptntaskdefinitions", inside, "-o=name").stdout == ""
-
-
-def table(kinds, plural, *options):
-    """The columns that ``kubectl get`` shows of one object, by name."""
-    text = kinds.kubectl("get", plural, f"--namespace={kinds.namespace}", *options).stdout
-    head, row = text.splitlines()
-    starts = [index for index in range(len(head)) if head[index] != " " and is_start(head, index)]
-    ends = [*starts[1:], None]
-    return {
-        head[start:end].strip(): row[start:end].strip()
-        for start, end in zip(starts, ends, strict=True)
-    }
-
-
-def is_start(head, index):
-    # Columns stand three blanks apart; "Job Name" has one of its own.
-    return index == 0 or head[max(0, index - 2) : index] == "  "
-
-
-def test_columns_of_a_task_show_for_whom_it_runs(kinds):
-    kinds.create(keptn_object(definition("keptntasks"), "seed", kinds.namespace))
-    row = table(kinds, "keptntasks")
-    assert (row["APPNAME"], row["APPVERSION"]) == (CONTEXT["appName"], CONTEXT["appVersion"])
-    assert row["WORKLOADNAME"] == CONTEXT["workloadName"]
-    assert row["WORKLOADVERSION"] == CONTEXT["workloadVersion"]
-    assert {"JOB NAME", "STATUS"} <= row.keys()
-
-
-def test_short_names_and_wide_columns(kinds):
-    kinds.create(keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace))
-    stored = kinds.read(APP_VERSIONS, "shop")
-    kinds.replace({**stored, "status": {"currentPhase": "AppDeploy"}}, "status")
-    assert table(kinds, "kav")["PHASE"] == "AppDeploy"
-    wide = table(kinds, "kav", "-o=wide")
-    assert wide["PREDEPLOYMENTSTATUS"] == wide["PROMOTIONSTATUS"] == "Pending"
-    assert "PROMOTIONSTATUS" not in table(kinds, "kav")
-    for short in ("kwv", "ke", "ked", "kep", "kwi"):
-        kinds.kubectl("get", short, f"--namespace={kinds.namespace}")
 
 
 @pytest.mark.parametrize("plural", CONVERTED)

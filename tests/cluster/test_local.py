@@ -2,21 +2,19 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.group import lives, living
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.processes import Process, read_records
 from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.cluster import eventually
-from helpers.command import harbourmaster
+from helpers.command import harbourmaster, kubectl_of
 from helpers.patience import PATIENCE, WAIT
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 COMPONENTS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 OURS = ["kubelet", "controller", "webhook"]
@@ -63,12 +61,7 @@ def kubectl(directory, up):
     """Return ``kubectl(*arguments, stdin=None, check=True)`` for what ``up`` started."""
     kubeconfig = up.stdout.strip().removeprefix("export KUBECONFIG=")
     assert kubeconfig == str(directory[0] / "kubeconfig")
-
-    def run(*arguments, stdin=None, check=True):
-        command = [find_kubectl(ensure_binaries()), f"--kubeconfig={kubeconfig}", *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=check)
-
-    return run
+    return kubectl_of(kubeconfig)
 
 
 def test_up_tells_each_step_and_how_long_it_took(up):
@@ -92,10 +85,10 @@ def test_what_up_suggests_works(up, kubectl):
     apply, run = (line.split()[1:] for line in up.stderr.splitlines()[-3:-1])
     kubectl(*apply)
 
-    def tried():
+    def try_pod():
         return json.loads(kubectl(*run[:-2], "-o=json", "--dry-run=server").stdout)["spec"]
 
-    spec = eventually(tried, is_right=lambda spec: "example.com/dedicated-to" in json.dumps(spec))
+    spec = eventually(try_pod, is_right=lambda spec: "example.com/dedicated-to" in json.dumps(spec))
     added = [
         toleration
         for toleration in spec["tolerations"]
@@ -112,14 +105,6 @@ def test_all_run_and_are_ready(directory, up):
         "running, ready"
     }
     assert status.returncode == 0
-
-
-def test_a_second_up_leaves_the_first_alone(directory, up):
-    before = records(directory[0])
-    again = local("up", directory[0])
-    assert (again.returncode, again.stdout) == (0, up.stdout)
-    assert again.stderr == f"harbourmaster in {directory[0]} is running already\n"
-    assert records(directory[0]) == before
 
 
 def test_two_nodes_run_pods(kubectl):
@@ -216,19 +201,6 @@ def installation(throwaway_control_plane):
     with Installation(plane, webhooks=2, controllers=2, arguments=flags) as installation:
         installation.kubectl = plane.kubectl
         yield installation
-
-
-@pytest.mark.full
-def test_each_process_is_killed_and_started_alone(installation):
-    everyone = ["kubelet", "controller", "controller-2", "webhook", "webhook-2"]
-    assert installation.running() == everyone
-    for name in ("webhook", "controller-2"):
-        installation.kill(name)
-    assert installation.running() == ["kubelet", "controller", "webhook-2"]
-    for name in ("webhook", "controller-2"):
-        installation.restart(name)
-    installation.await_answer()
-    assert sorted(installation.running()) == sorted(everyone)
 
 
 @pytest.mark.full

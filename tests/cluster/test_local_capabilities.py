@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import urllib.parse
 import urllib.request
 
 import pytest
 
-from harbourmaster.playground.build import ensure_binaries, ensure_prometheus, find_kubectl
-from helpers.command import harbourmaster
+from harbourmaster.playground.build import ensure_prometheus
+from helpers.command import harbourmaster, kubectl_of
 from helpers.patience import PATIENCE, WAIT
 
 # A first run builds Prometheus.
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 FERRY = {
     "apiVersion": "placement.harbourmaster.dev/v1alpha1",
@@ -70,16 +69,7 @@ def up(tmp_path_factory):
 def kubectl(up):
     said, directory = up
     assert said.returncode == 0, said.stderr
-
-    def run(*arguments, stdin=None):
-        kubeconfig = f"--kubeconfig={directory}/kubeconfig"
-        command = [find_kubectl(ensure_binaries()), kubeconfig, *arguments]
-        text = None if stdin is None else json.dumps(stdin)
-        return subprocess.run(
-            command, input=text, capture_output=True, text=True, check=True
-        ).stdout
-
-    return run
+    return kubectl_of(directory / "kubeconfig")
 
 
 def address(up, name):
@@ -105,15 +95,15 @@ def test_prometheus_has_our_metrics_and_rules(up, kubectl):
 
 
 def test_an_application_runs_on_the_member_cluster(kubectl):
-    kubectl("apply", "-f=-", stdin=FERRY)
+    kubectl("apply", "-f=-", stdin=json.dumps(FERRY))
     wanted = "--for=jsonpath={.status.runningOn.name}=member-1"
-    assert "condition met" in kubectl("wait", wanted, "kapp/ferry", WAIT)
+    assert "condition met" in kubectl("wait", wanted, "kapp/ferry", WAIT).stdout
 
 
 def test_room_is_made_for_a_critical_pod(kubectl):
-    kubectl("apply", "-f=-", stdin=FILLER)
+    kubectl("apply", "-f=-", stdin=json.dumps(FILLER))
     kubectl("wait", "--for=condition=Available", "deployment/filler", WAIT)
-    kubectl("apply", "-f=-", stdin=CRITICAL)
+    kubectl("apply", "-f=-", stdin=json.dumps(CRITICAL))
     kubectl("wait", "--for=condition=Ready", "pod/dns", "--namespace=kube-system", WAIT)
     selected = "--field-selector=reason=EvictedByRescheduler"
-    assert "pod/filler-" in kubectl("get", "events", selected)
+    assert "pod/filler-" in kubectl("get", "events", selected).stdout

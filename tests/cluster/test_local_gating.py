@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 
-from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from helpers.cluster import eventually
-from helpers.command import harbourmaster
+from helpers.command import harbourmaster, kubectl_of
 from helpers.flow.manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 SHOP = {
     "apiVersion": "v1",
@@ -33,33 +29,18 @@ def directory(tmp_path):
     harbourmaster("local", "down", f"--dir={path}", seconds=2 * PATIENCE)
 
 
-@pytest.fixture
-def kubectl(directory):
-    def run(*arguments, stdin=None):
-        kubeconfig = f"--kubeconfig={directory}/kubeconfig"
-        command = [find_kubectl(ensure_binaries()), kubeconfig, "--namespace=shop", *arguments]
-        text = None if stdin is None else json.dumps(stdin)
-        return subprocess.run(
-            command, input=text, capture_output=True, text=True, check=True
-        ).stdout
-
-    return run
-
-
-def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory, kubectl):
+def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory):
+    kubectl = kubectl_of(directory / "kubeconfig", "--namespace=shop")
     status = harbourmaster("local", "status", f"--dir={directory}", seconds=PATIENCE)
     assert status.returncode == 0
     (line,) = [text for text in status.stdout.splitlines() if text.startswith("keptn-scheduler ")]
     assert "running, ready" in line
-    kubectl("create", "--filename=-", stdin=SHOP)
-    kubectl(
-        "create",
-        "--filename=-",
-        stdin=deployment("cart", keptn("cart", "1", pre_deployment_tasks="migrate")),
-    )
+    kubectl("create", "--filename=-", stdin=json.dumps(SHOP))
+    cart = deployment("cart", keptn("cart", "1", pre_deployment_tasks="migrate"))
+    kubectl("create", "--filename=-", stdin=json.dumps(cart))
 
     def pod():
-        listed = json.loads(kubectl("get", "pods", "--output=json"))["items"]
+        listed = json.loads(kubectl("get", "pods", "--output=json").stdout)["items"]
         return next((pod for pod in listed if "cart" in pod["metadata"]["name"]), None)
 
     def text():
@@ -69,5 +50,8 @@ def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory, kubectl):
     eventually(text, is_right=lambda value: "waits for" in value)
     assert pod()["spec"]["schedulerName"] == "keptn-scheduler"
     assert "schedulingGates" not in pod()["spec"]
-    kubectl("create", "--filename=-", stdin=container_task("migrate"))
-    assert "condition met" in kubectl("wait", "--for=condition=Available", "deployment/cart", WAIT)
+    kubectl("create", "--filename=-", stdin=json.dumps(container_task("migrate")))
+    assert (
+        "condition met"
+        in kubectl("wait", "--for=condition=Available", "deployment/cart", WAIT).stdout
+    )

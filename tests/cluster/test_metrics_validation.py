@@ -13,8 +13,6 @@ from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
 from helpers.schemas import METRIC, SCORE, SPECS, Kinds, apply_definitions, definition, keptn_object
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 SAMPLES = Path(__file__).parents[2] / "deploy/samples/metrics"
 METRICS, PROVIDERS = "keptnmetrics", "keptnmetricsproviders"
 SERVER = "http://prometheus.example.com:9090"
@@ -45,7 +43,7 @@ def kinds(kubectl):
     return Kinds(kubectl, name)
 
 
-def created(kinds, plural, spec, *, name="cart", version=None):
+def create_object(kinds, plural, spec, *, name="cart", version=None):
     """kubectl's output for a new object."""
     manifest = keptn_object(definition(plural), name, kinds.namespace, version)
     manifest["spec"] = spec
@@ -54,27 +52,13 @@ def created(kinds, plural, spec, *, name="cart", version=None):
 
 def refusal(kinds, plural, spec, **more):
     """Why there can be no such object."""
-    answer = created(kinds, plural, spec, **more)
+    answer = create_object(kinds, plural, spec, **more)
     assert answer.returncode != 0, answer.stdout
     return answer.stderr
 
 
 def analysis(**timeframe):
     return {**SPECS["analyses"], "timeframe": timeframe}
-
-
-@pytest.mark.parametrize(
-    "span",
-    [
-        {},
-        {"interval": "5m"},
-        {"interval": "1h30m", "step": "1m", "aggregation": "p90", "storedResults": 3},
-    ],
-)
-def test_good_metrics_are_accepted(kinds, span):
-    answer = created(kinds, METRICS, {**METRIC, "range": span})
-    assert answer.returncode == 0, answer.stderr
-    assert "Warning" not in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -95,20 +79,10 @@ def test_c91_bad_metrics_are_refused_in_every_version(kinds, span, text):
         assert text in refusal(kinds, METRICS, {**METRIC, "range": span}, version=version)
 
 
-@pytest.mark.parametrize("timeframe", [{"recent": "5m"}, {"from": NOON, "to": ONE}])
-def test_good_analyses_are_accepted(kinds, timeframe):
-    answer = created(kinds, "analyses", analysis(**timeframe))
-    assert answer.returncode == 0, answer.stderr
-
-
 @pytest.mark.parametrize(
     ("timeframe", "text"),
     [
-        ({"recent": "5m", "from": NOON}, "spec.timeframe.from: Forbidden: give either recent"),
-        ({"from": NOON}, "spec.timeframe.to: Required value"),
         ({"from": ONE, "to": NOON}, "spec.timeframe.to: Invalid value"),
-        ({"from": NOON, "to": NOON}, "spec.timeframe.to: Invalid value"),
-        ({}, "spec.timeframe.from: Required value"),
         ({"recent": "five minutes"}, "spec.timeframe.recent: Invalid value"),
         # Which the schema's pattern lets pass.
         ({"recent": "0 minutes"}, "spec.timeframe.recent: Invalid value"),
@@ -118,52 +92,10 @@ def test_c95_bad_analyses_are_refused(kinds, timeframe, text):
     assert text in refusal(kinds, "analyses", analysis(**timeframe))
 
 
-def test_a_definition_that_warns_above_its_goal_is_refused(kinds):
-    spec = {**SPECS["analysisdefinitions"]}
-    spec["totalScore"] = {"passPercentage": 50, "warningPercentage": 75}
-    told = refusal(kinds, "analysisdefinitions", spec)
-    assert "spec.totalScore.warningPercentage: Invalid value: 75: must be below" in told
-
-
-@pytest.mark.parametrize(
-    ("target", "text"),
-    [
-        ({"failure": {}}, "target.failure: Required value"),
-        (
-            {"failure": {"lessThan": {"fixedValue": 1}, "equalTo": {"fixedValue": 1}}},
-            'target.failure: Invalid value: "lessThan, equalTo"',
-        ),
-        (
-            {"warning": {"inRange": {"lowBound": "1", "highBound": "500m"}}},
-            'target.warning.inRange.highBound: Invalid value: "500m"',
-        ),
-    ],
-)
-def test_bad_targets_are_refused(kinds, target, text):
-    objective = {"analysisValueTemplateRef": {"name": "latency"}, "target": target}
-    spec = {"objectives": [objective], "totalScore": SCORE}
-    assert text in refusal(kinds, "analysisdefinitions", spec)
-
-
-def test_a_target_may_leave_out_either_criterion(kinds):
-    criterion = {"greaterThan": {"fixedValue": "1.5"}}
-    objectives = [
-        {"analysisValueTemplateRef": {"name": "latency"}, "target": target}
-        for target in ({}, {"failure": criterion}, {"warning": criterion})
-    ]
-    spec = {"objectives": objectives, "totalScore": SCORE}
-    assert created(kinds, "analysisdefinitions", spec).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("plural", "spec", "text"),
     [
         (METRICS, {**METRIC, "fetchIntervalSeconds": 0}, "spec.fetchIntervalSeconds: Invalid"),
-        (
-            "analysisvaluetemplates",
-            {"provider": {"name": "prometheus"}, "query": "{{range .a}}"},
-            "spec.query: Invalid value",
-        ),
         (
             "analysisdefinitions",
             {
@@ -173,14 +105,11 @@ def test_a_target_may_leave_out_either_criterion(kinds):
             "spec.objectives[0].analysisValueTemplateRef.name: Invalid value",
         ),
         (PROVIDERS, {"type": "prometheus2", "targetServer": SERVER}, "spec.type: Unsupported"),
-        (PROVIDERS, {"targetServer": SERVER}, 'the name "mine" is not a provider type'),
-        (PROVIDERS, {"type": "elastic", "targetServer": "file:///etc"}, "spec.targetServer"),
-        (PROVIDERS, {"type": "elastic", "targetServer": "elastic:9200"}, "has no scheme"),
         (PROVIDERS, {"type": "dql", "targetServer": SERVER}, "spec.secretKeyRef: Required value"),
     ],
 )
 def test_what_keptn_accepts_is_warned_of(kinds, plural, spec, text):
-    answer = created(kinds, plural, spec, name="mine")
+    answer = create_object(kinds, plural, spec, name="mine")
     assert answer.returncode == 0, answer.stderr
     assert "Warning: harbourmaster: spec." in answer.stderr
     assert text in answer.stderr.replace("\\", "")
@@ -194,12 +123,7 @@ def test_what_keptn_accepts_is_warned_of(kinds, plural, spec, text):
         ({"type": "influx", "targetServer": SERVER}, "spec.type: Invalid value"),
         ({"type": "kafka", "targetServer": SERVER, "kafka": {}}, "spec.kafka.table: Required"),
         # By us.
-        (
-            {"type": "elastic", "targetServer": "https://a:b@elastic"},
-            "must not contain credentials",
-        ),
         ({"type": "kafka", "targetServer": SERVER}, "spec.kafka: Required value"),
-        ({"type": "static", "static": {"metrics": {"a": {}}}}, "spec.static.metrics: Invalid"),
         ({"type": "static", "static": {"metrics": {"a": "much"}}}, "spec.static.metrics[a]"),
     ],
 )
@@ -210,7 +134,7 @@ def test_bad_providers_are_refused(kinds, spec, text):
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3", "v1alpha2"])
 def test_a_provider_without_a_type_goes_by_its_name(kinds, version):
     spec = {"targetServer": SERVER}
-    answer = created(kinds, PROVIDERS, spec, name="prometheus", version=version)
+    answer = create_object(kinds, PROVIDERS, spec, name="prometheus", version=version)
     assert answer.returncode == 0, answer.stderr
 
 
@@ -221,7 +145,7 @@ def test_our_types_of_providers_are_kept_as_they_are_given(kinds):
         {"type": "static", "static": static},
         {"type": "kafka", "targetServer": SERVER, "kafka": table},
     ):
-        answer = created(kinds, PROVIDERS, spec, name=spec["type"])
+        answer = create_object(kinds, PROVIDERS, spec, name=spec["type"])
         assert answer.returncode == 0, answer.stderr
         stored = kinds.read(PROVIDERS, spec["type"], group="metrics.keptn.sh")
         assert spec.items() <= stored["spec"].items()

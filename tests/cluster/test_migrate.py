@@ -13,13 +13,7 @@ import msgspec
 import pytest
 import trustme
 
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    PODS,
-    POLICIES,
-    WORKLOAD_VERSIONS,
-    Resource,
-)
+from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES, Resource
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
 from harbourmaster.cli.installed import METRICS, WEBHOOK
 from harbourmaster.cli.live.cluster import REQUEST_SECONDS
@@ -34,12 +28,8 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.cluster import eventually, rule, webhook_configuration
-from helpers.flow.manifests import container_task, deployment, keptn
+from helpers.cluster import bare_pod, eventually, rule, webhook_configuration
 from helpers.patience import PATIENCE, WAIT
-from helpers.processes import client_of
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 LEFTOVERS = ROOT / "tests/fixtures/leftovers"
@@ -69,15 +59,7 @@ def plane(tmp_path_factory):
 
 
 def pod(name, **spec):
-    container = {"name": "ledger", "image": "registry.example.com/ledger:3"}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": LEDGER},
-            "spec": {"containers": [container], **spec},
-        }
-    )
+    return json.dumps(bare_pod(name, {"namespace": LEDGER}, **spec))
 
 
 def definitions_of_kupid(kubectl):
@@ -149,7 +131,7 @@ async def until_refused(client, *, refused):
     return answer
 
 
-async def observed(client):
+async def observe_all(client):
     """All observed objects: a kind whose definition was just changed is read a moment later."""
     deadline = time.monotonic() + PATIENCE
     while (observed := await read_observed(Installation(client, DEFAULT_NAMESPACE))).unread:
@@ -220,7 +202,7 @@ async def test_the_plan_leads_over_with_every_object_alive_and_pods_creatable(
 async def walk(kubectl, client, directory):
     assert "mpod.keptn.sh" in str(await until_refused(client, refused=True))
     walked = []
-    while steps := plan(await observed(client)):
+    while steps := plan(await observe_all(client)):
         step = next(candidate for candidate in steps if candidate.code not in walked)
         for number, command in enumerate(step.commands, 1):
             play(kubectl, command, directory)
@@ -253,60 +235,54 @@ async def walk(kubectl, client, directory):
     kubectl("get", "clusterrole", "team-kupid-policy-editor")
     kinds = "clusterrole,clusterrolebinding,apiservice,namespace"
     assert "gardener-extension-kupid" not in kubectl("get", kinds, "-o=name").stdout
-    assert {finding.code for finding in findings(await observed(client))} == {"namespace-in-use"}
+    assert {finding.code for finding in findings(await observe_all(client))} == {"namespace-in-use"}
+
+
+FOUND = {
+    "webhook-broken": [
+        "mutatingwebhookconfiguration lifecycle-mutating-webhook-configuration",
+        "validatingwebhookconfiguration lifecycle-validating-webhook-configuration",
+    ],
+    "pod-gated": ["pod gated in namespace ledger"],
+    "pod-unscheduled": ["pod waiting in namespace ledger"],
+    "conversion-broken": ["crd keptnapps.lifecycle.keptn.sh"],
+    "chart-deletes-definitions": [
+        "helm release kupid in namespace gardener-extension-kupid",
+        "helm release keptn in namespace keptn-system",
+    ],
+    "policy-refused": ["clusterpodschedulingpolicy refused"],
+    "policy-excluded": ["clusterpodschedulingpolicy everywhere"],
+    "namespace-in-use": ["namespace keptn-system"],
+    "gardener-returns": [
+        "controllerregistration extension-kupid",
+        "managedresource extension-kupid in namespace gardener-extension-kupid",
+    ],
+}
+REASONS = {
+    "webhook-broken": "every pod is refused",
+    "chart-deletes-definitions": "2 definitions with 3 objects",
+    "policy-excluded": "kube-node-lease, kube-public, kube-system",
+    "namespace-in-use": "1 keptntaskdefinitions",
+}
+LEFT = {
+    *("apiservice", "clusterrole", "clusterrolebinding", "lease", "namespace"),
+    *("poddisruptionbudget", "secret", "service", "serviceaccount"),
+}
 
 
 async def test_what_is_found_is_what_was_left(plane):
     async with Client(connect(str(plane.kubeconfig))) as client:
         reported = findings(await read_observed(Installation(client, DEFAULT_NAMESPACE)))
-    by_code = {}
+    objects, reasons = {}, {}
     for finding in reported:
-        by_code.setdefault(finding.code, []).append(finding)
-    assert [finding.object for finding in by_code["webhook-broken"]] == [
-        "mutatingwebhookconfiguration lifecycle-mutating-webhook-configuration",
-        "validatingwebhookconfiguration lifecycle-validating-webhook-configuration",
-    ]
-    assert "every pod is refused" in by_code["webhook-broken"][0].why
-    assert [finding.object for finding in by_code["pod-gated"]] == ["pod gated in namespace ledger"]
-    assert [finding.object for finding in by_code["pod-unscheduled"]] == [
-        "pod waiting in namespace ledger"
-    ]
-    assert [finding.object for finding in by_code["conversion-broken"]] == [
-        "crd keptnapps.lifecycle.keptn.sh"
-    ]
-    assert [finding.object for finding in by_code["chart-deletes-definitions"]] == [
-        "helm release kupid in namespace gardener-extension-kupid",
-        "helm release keptn in namespace keptn-system",
-    ]
-    assert "2 definitions with 3 objects" in " ".join(
-        finding.why for finding in by_code["chart-deletes-definitions"]
-    )
-    assert [finding.object for finding in by_code["policy-refused"]] == [
-        "clusterpodschedulingpolicy refused"
-    ]
-    (excluded,) = by_code["policy-excluded"]
-    assert excluded.object == "clusterpodschedulingpolicy everywhere"
-    assert "kube-node-lease, kube-public, kube-system" in excluded.why
-    (kept,) = by_code["namespace-in-use"]
-    assert kept.object == "namespace keptn-system"
-    assert "1 keptntaskdefinitions" in kept.why
-    assert {finding.object.split()[0] for finding in by_code["leftover"]} == {
-        "apiservice",
-        "clusterrole",
-        "clusterrolebinding",
-        "lease",
-        "namespace",
-        "poddisruptionbudget",
-        "secret",
-        "service",
-        "serviceaccount",
-    }
-    assert [finding.object for finding in by_code["gardener-returns"]] == [
-        "controllerregistration extension-kupid",
-        "managedresource extension-kupid in namespace gardener-extension-kupid",
-    ]
-    assert len(by_code["gardener-deletes-definitions"]) == 2
-    assert "paths" in by_code
+        objects.setdefault(finding.code, []).append(finding.object)
+        reasons[finding.code] = f"{reasons.get(finding.code, '')} {finding.why}"
+    assert FOUND.items() <= objects.items()
+    assert {name.split()[0] for name in objects["leftover"]} == LEFT
+    assert len(objects["gardener-deletes-definitions"]) == 2
+    assert "paths" in objects
+    for code, words in REASONS.items():
+        assert words in reasons[code]
 
 
 def arguments(plane, **given):
@@ -333,51 +309,3 @@ def test_it_reports_in_text_and_json_and_changes_nothing(plane, capsys):
     assert report["plan"][0]["code"] == "unblock"
     assert report["findings"][0]["severity"] == "blocking"
     assert plane.kubectl("get", "all,crd,secrets", "--all-namespaces", "-o=name").stdout == before
-
-
-async def test_pods_that_a_live_controller_holds_are_left_to_it(harbour, flow):
-    """A local installation has no Deployments, and a Lease."""
-    await flow.create(
-        container_task("broken", "fail"),
-        container_task("endless", "hang"),
-        deployment("ledger", keptn("ledger", pre_deployment_tasks="broken")),
-        deployment("books", keptn("books", pre_deployment_tasks="endless")),
-    )
-    await flow.until_gated("ledger")
-    await flow.until_gated("books")
-    await flow.until_like(
-        WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"preDeploymentStatus": "Failed"}}
-    )
-    await flow.until_like(
-        WORKLOAD_VERSIONS, "books-books-1.0", {"status": {"preDeploymentStatus": "Progressing"}}
-    )
-    assert await waiting(harbour, flow) == {}
-    harbour.installation.kill("webhook")
-    try:
-        assert await waiting(harbour, flow) == {}
-        harbour.installation.end("controller")
-        pods = await waiting(harbour, flow)
-    finally:
-        harbour.installation.restart("controller")
-        harbour.installation.restart("webhook")
-    assert set(pods) == {"ledger", "books"}
-    assert pods["ledger"].command is None
-    assert "its check failed" in pods["ledger"].why
-    assert "pre-deployment tasks failed (broken)" in pods["ledger"].why
-    assert "harbourmaster why pod" in pods["ledger"].why
-    assert "patch" in pods["books"].command.arguments
-
-
-async def waiting(harbour, flow):
-    """The findings about pods of a flow, by their workloads; none of them has a step."""
-    async with client_of(harbour.plane.kubeconfig) as client:
-        seen = await read_observed(Installation(client, OURS))
-    assert seen.unread == ()
-    mine = f" in namespace {flow.namespace}"
-    commands = [command for step in plan(seen) for command in step.commands]
-    assert not any(flow.namespace in command.arguments for command in commands)
-    return {
-        finding.object.removeprefix("pod ").partition("-")[0]: finding
-        for finding in findings(seen)
-        if finding.code.startswith("pod-") and finding.object.endswith(mine)
-    }

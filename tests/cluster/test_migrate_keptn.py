@@ -28,7 +28,7 @@ from helpers.manifests import kubectl as kubectl_path
 from helpers.patience import PATIENCE, WAIT
 from helpers.schemas import OLD, SPECS, apply_definitions, definition, keptn_object
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parents[2]
 LEFTOVERS = ROOT / "tests/fixtures/leftovers"

@@ -41,8 +41,6 @@ from helpers.cluster import delete_namespace, plane_for
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.patience import PATIENCE, WAIT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-
 FILES = sorted((Path(__file__).parents[1] / "mistakes").glob("*.yaml"))
 GATED = "{.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
 
@@ -63,7 +61,7 @@ def cases():
 
 
 @pytest.fixture(scope="module")
-def installed(request, tmp_path_factory):
+def full_installation(request, tmp_path_factory):
     """An installation with every capability that a user can get wrong."""
     with plane_for(request, tmp_path_factory, "mistakes") as plane:
         plane.add_nodes(2)
@@ -150,12 +148,12 @@ def namespace(user, kubectl, name, *, has_gates):
 
 
 @pytest.mark.parametrize("file", list(cases()))
-def test_a_mistake_is_reported_and_its_printed_step_ends_it(installed, tmp_path, file):
+def test_a_mistake_is_reported_and_its_printed_step_ends_it(full_installation, tmp_path, file):
     mistake, objects = read(file)
     patience = PATIENCE / 9 if "fault" in mistake else PATIENCE
-    user = User(installed.plane, tmp_path, file.stem, patience)
+    user = User(full_installation.plane, tmp_path, file.stem, patience)
     has_gates = mistake.get("gates", True)
-    with namespace(user, installed.kubectl, file.stem, has_gates=has_gates):
+    with namespace(user, full_installation.kubectl, file.stem, has_gates=has_gates):
         user.apply(objects)
         user.printed += user.run(mistake.get("after", ":"))[1]
         user.until_told(mistake["first"])

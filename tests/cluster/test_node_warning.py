@@ -1,4 +1,4 @@
-"""Users of node selectors that no node matches are warned, as the real scheduler places pods."""
+"""Warnings of selectors that no node matches and of opt-ins without effect, from a real plane."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import json
 
 import pytest
 
+from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually, fresh_namespace, plane_for, selecting
 from helpers.flow.installation import FLAGS
 from helpers.objects import cluster_policy, required, workload
 from helpers.patience import WAIT
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 DISK, ZONE = "example.com/disk", "example.com/zone"
 LABELS = ({DISK: "ssd", ZONE: "a"}, {DISK: "hdd", ZONE: "a"}, {DISK: "hdd", ZONE: "b"}, {})
@@ -33,7 +32,7 @@ def plane(request, tmp_path_factory):
             yield plane
 
 
-def said(plane, document, namespace):
+def apply_object(plane, document, namespace):
     """The warnings that kubectl prints, after the object was applied."""
     document["metadata"]["namespace"] = namespace
     applied = plane.kubectl("apply", "-f=-", stdin=json.dumps(document))
@@ -58,16 +57,16 @@ def test_a_deployment_is_warned_of_until_a_node_is_labelled(plane):
 
     names = (f"web-{number}" for number in itertools.count())
 
-    def applied():
+    def apply_deployment():
         # kubectl sends nothing of an object that is there already as it is.
-        return said(plane, deployment(next(names)), namespace)
+        return apply_object(plane, deployment(next(names)), namespace)
 
     try:
-        assert eventually(applied) == [text]
+        assert eventually(apply_deployment) == [text]
         plane.kubectl("label", "nodes", f"--selector={DISK}=hdd", "disk=ssd")
-        eventually(applied, is_right=lambda value: value == [])
+        eventually(apply_deployment, is_right=lambda value: value == [])
         plane.kubectl("label", "nodes", "--all", "disk-")
-        assert eventually(applied) == [text]
+        assert eventually(apply_deployment) == [text]
     finally:
         plane.kubectl("delete", "-f=-", stdin=json.dumps(policy))
 
@@ -87,7 +86,7 @@ def test_warnings_agree_with_the_scheduler(plane):
     warned = {}
     for number, spec in enumerate(specs()):
         name = f"pod-{number}"
-        warned[name] = bool(said(plane, workload("Pod", name=name, **spec), namespace))
+        warned[name] = bool(apply_object(plane, workload("Pod", name=name, **spec), namespace))
     placed = {}
     for name in warned:
         condition = "jsonpath={.status.conditions[?(@.type=='PodScheduled')].status}"
@@ -97,3 +96,38 @@ def test_warnings_agree_with_the_scheduler(plane):
     assert {name: not is_placed for name, is_placed in placed.items()} == warned
     assert len(warned) >= 40
     assert {True, False} == {*warned.values()}
+
+
+KEY = "keptn.sh/lifecycle-toolkit"
+CASES = {
+    "none": ({}, {}),
+    "enabled": ({KEY: "enabled"}, {}),
+    "disabled": ({KEY: "disabled"}, {}),
+    "False": ({KEY: "False"}, {}),
+    "true": ({KEY: "true"}, {}),
+    "Enabled": ({KEY: "Enabled"}, {}),
+    "empty": ({KEY: ""}, {}),
+    "label": ({}, {KEY: "enabled"}),
+    "label true": ({}, {KEY: "true"}),
+    "label off": ({}, {KEY: "false"}),
+    "both": ({KEY: "enabled"}, {KEY: "enabled"}),
+    "misspelt": ({"keptn.sh/lifecyle-toolkit": "enabled"}, {}),
+    "misspelt off": ({"keptn.sh/lifecyle-toolkit": "disabled"}, {}),
+    "misspelt beside": ({"keptn.sh/lifecyle-toolkit": "enabled", KEY: "enabled"}, {}),
+    "other key": ({"keptn.sh/app": "shop", "example.com/lifecycle-toolkit": "enabled"}, {}),
+    "large": ({KEY: "x" * 100_000}, {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_policy_warns_where_our_own_rules_find_a_mistake(harbour, case):
+    annotations, labels = CASES[case]
+    metadata = {"name": "asked", "annotations": annotations, "labels": labels}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    result = harbour.plane.kubectl("create", "--dry-run=server", "-f=-", stdin=json.dumps(manifest))
+    warnings = [line for line in result.stderr.splitlines() if "harbourmaster:" in line]
+    expected = opt_in_mistakes("asked", annotations, labels)
+    assert len(warnings) == len(expected), result.stderr
+    for text, mistake in zip(warnings, expected, strict=True):
+        # The next step is the same.
+        assert text.endswith(mistake.text.rpartition(": ")[2])

@@ -15,7 +15,7 @@ from harbourmaster.controller.manager import PLACEMENT_SINCE
 from harbourmaster.placement.deployed import ALLOW_COPY
 from helpers.placement_flow import config_map, flow_in, is_true, theirs
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def confirm(flow, *names):
     return asyncio.to_thread(cli.main, [*arguments, f"--namespace={flow.namespace}"])
 
 
-async def untouched(flow, name):
+async def is_untouched(flow, name):
     """Whether an application has nothing of ours but one condition."""
     stored = await flow.fetch(name)
     (condition,) = stored["status"].pop("conditions")
@@ -69,7 +69,7 @@ async def test_existing_applications_are_untouched_until_a_person_confirms_them(
         await flow.until_running("one", "new")
         assert await first.names() == {"old", "new"}
         assert await first.get(CONFIG_MAPS, "old") == before
-        assert await untouched(flow, "old")
+        assert await is_untouched(flow, "old")
         marks = (await flow.get(LEASES, "harbourmaster-controller"))["metadata"]["annotations"]
         await asyncio.to_thread(process.kill)
     async with flow.placing():
@@ -81,7 +81,7 @@ async def test_existing_applications_are_untouched_until_a_person_confirms_them(
         assert PLACEMENT_SINCE in marks
         assert await first.names() == {"old", "newer"}
         assert await first.get(CONFIG_MAPS, "old") == before
-        assert await untouched(flow, "old")
+        assert await is_untouched(flow, "old")
         capsys.readouterr()
         assert await confirm(flow) == 1
         told = capsys.readouterr().out.splitlines()
@@ -92,7 +92,7 @@ async def test_existing_applications_are_untouched_until_a_person_confirms_them(
         assert await confirm(flow, "old") == 0
         await flow.until_running("one", "old")
         assert (await first.get(CONFIG_MAPS, "old"))["data"] == {"theirs": "precious", "a": "ours"}
-        assert await untouched(flow, "other")
+        assert await is_untouched(flow, "other")
         assert await first.names() == {"old", "newer"}
         await flow.delete(name="other")
         await flow.until_gone(name="other")
@@ -130,7 +130,7 @@ async def test_an_imported_application_stays_where_it_runs_once_it_is_confirmed(
         }
         await flow.client.create(APPLICATIONS, obj, flow.namespace)
         await flow.until(lambda status: "it would be placed on 'two'" in message_of(status))
-        assert await untouched(flow, "app")
+        assert await is_untouched(flow, "app")
         assert (await two.get(CONFIG_MAPS, "app"))["data"] == {"made": "by Krake"}
         assert await confirm(flow, "--all") == 0
         await flow.until_running("two")
@@ -146,7 +146,7 @@ async def test_a_secret_is_copied_with_its_consent_and_a_kubeconfig_never(flow, 
         data = {"password": base64.b64encode(value).decode()}
         await flow.change(SECRETS, "db", {"metadata": metadata, "data": data})
 
-    async def copied(value):
+    async def until_copied(value):
         data = {"password": base64.b64encode(value).decode()}
         await first.until(SECRETS, "login", lambda obj: obj and obj["data"] == data)
 
@@ -165,9 +165,9 @@ async def test_a_secret_is_copied_with_its_consent_and_a_kubeconfig_never(flow, 
         assert await first.names(SECRETS) == await first.names() == set()
         await secret(b"first", **{ALLOW_COPY: "app"})
         await flow.until_running("one")
-        await copied(b"first")
+        await until_copied(b"first")
         await secret(b"second")
-        await copied(b"second")
+        await until_copied(b"second")
         kubeconfig = {"metadata": {"annotations": {ALLOW_COPY: "*"}}}
         await flow.change(SECRETS, "one", kubeconfig)
         stolen = [{"name": "one", **target}]

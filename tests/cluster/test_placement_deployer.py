@@ -7,13 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
-from harbourmaster.api.resources import (
-    APPLICATIONS,
-    CLUSTERS,
-    CONFIG_MAPS,
-    DEPLOYMENTS,
-    Resource,
-)
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, Resource
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
 from helpers.placement_flow import (
     Member,
@@ -23,12 +17,9 @@ from helpers.placement_flow import (
     is_released,
     is_true,
     ready,
-    reason_of,
     theirs,
 )
 from helpers.schemas import open_definition
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
@@ -152,21 +143,6 @@ async def test_what_others_change_or_delete_is_mended(both, members):
     await first.until(CONFIG_MAPS, "kept", lambda obj: "labels" in obj["metadata"])
 
 
-async def test_readiness_follows_the_cluster(both, members):
-    first, _ = members
-    await both.application(deployment("web", first.namespace), to="one")
-    status = await both.until(lambda status: is_true(status, "Deployed"))
-    assert reason_of(status, "Ready") == "ObjectsNotReady"
-    await ready(first, "web")
-    await both.until(lambda status: is_true(status, "Ready"))
-    await first.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
-    status = await both.until(lambda status: not is_true(status, "Ready"))
-    message = next(
-        condition.message for condition in status.conditions if condition.type == "Ready"
-    )
-    assert message == f"Deployment {first.namespace}/web: 0 of 1 are available"
-
-
 async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
     first, _ = members
     boat = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "tug"}}
@@ -275,18 +251,6 @@ async def test_a_move_and_a_deletion_announce_what_they_delete_and_what_stays(bo
     gone = f"{gone}, ConfigMap {place}/settings"
     assert told.count(("Deleting", f"on cluster two: {gone}")) == 1
     assert await first.names() == {"settings"}
-
-
-async def test_what_was_there_before_survives_an_update_that_leaves_it_out(both, members):
-    first, _ = members
-    await theirs(first, a="theirs")
-    await both.application(config_map("settings", first.namespace, a="ours"), to="one")
-    await both.until_running("one")
-    await both.update(config_map("other", first.namespace))
-    status = await both.until_running("one")
-    assert {obj.name for obj in status.inventory[0].objects} == {"other"}
-    assert await first.names() == {"settings", "other"}
-    assert is_released(await first.get(CONFIG_MAPS, "settings"))
 
 
 async def test_an_object_made_in_the_place_of_ours_is_adopted(world, planes, members):

@@ -16,11 +16,7 @@ from harbourmaster.api.resources import (
     GLOBAL_CLOUDS,
     GLOBAL_METRICS,
     GLOBAL_PROVIDERS,
-    MAGNUM_CLUSTERS,
     NODES,
-    PLACEMENT_METRICS,
-    PLACEMENT_PROVIDERS,
-    PROJECTS,
     SECRETS,
 )
 from harbourmaster.api.times import moment
@@ -38,7 +34,7 @@ from helpers.placement_flow import (
 from helpers.processes import Controller, client_of
 from helpers.schemas import apply_definitions
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 
 @pytest.fixture
@@ -49,10 +45,10 @@ async def flow(request, control_plane):
 
 @pytest.mark.full
 async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
-    flow, planes, members, scraped, capsys
+    flow, planes, members, gauges, capsys
 ):
     first, two = members
-    await flow.prometheus(scraped, green=0.9, coal=0.3)
+    await flow.prometheus(gauges, green=0.9, coal=0.3)
     async with flow.placing():
         await flow.cluster("one", planes[0], metrics=flow.weights(green=1))
         await flow.cluster("two", planes[1], metrics=flow.weights(coal=1))
@@ -61,8 +57,8 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
         await flow.until_running("one")
         assert await first.names() == {"first"}
         assert await two.names() == set()
-        placed = moment((await flow.fetch())["status"]["scheduledTime"])
-        await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
+        placed = moment((await flow.stored())["status"]["scheduledTime"])
+        await asyncio.to_thread(gauges.set, flow.query("green"), 0.1)
         await flow.until_running("two")
         status = (await flow.fetch())["status"]
         assert (moment(status["scheduledTime"]) - placed).total_seconds() >= 4
@@ -94,9 +90,9 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
 
 
 @pytest.mark.full
-async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, members, scraped):
+async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, members, gauges):
     first, two = members
-    await flow.prometheus(scraped, load=0.8, calm=0.2)
+    await flow.prometheus(gauges, load=0.8, calm=0.2)
     async with flow.placing():
         await flow.cluster("one", planes[0], metrics=flow.weights(load=1))
         await flow.cluster("two", planes[1], metrics=flow.weights(load=1, calm=1))
@@ -113,7 +109,7 @@ async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, member
         await flow.until_running("two")
         assert await first.names() == set()
         # Nothing else suits: it stays where it is, and says so.
-        await asyncio.to_thread(scraped.set, flow.query("calm"), 0.9)
+        await asyncio.to_thread(gauges.set, flow.query("calm"), 0.9)
         await flow.until(lambda status: reason_of(status, "Scheduled") == "NoSuitableTarget")
         assert await two.names() == {"first"}
         await flow.change(APPLICATIONS, "app", {"spec": {"constraints": {"cluster": None}}})
@@ -198,7 +194,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
     first, two = members
     text = planes[0].kubeconfig.read_text()
 
-    def mistyped(config):
+    def mistype_token(config):
         config["users"][0]["user"] = {"token": "mistyped"}
 
     async with flow.placing(
@@ -213,7 +209,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
         await flow.cluster("two", planes[1])
         await flow.until_online("two")
         for wrong, message in (
-            (changed_kubeconfig(planes[0], mistyped), "refuses the credentials"),
+            (changed_kubeconfig(planes[0], mistype_token), "refuses the credentials"),
             ("no kubeconfig", "key kubeconfig: "),
             ("", "the Secret does not exist"),
         ):
@@ -301,24 +297,6 @@ async def test_a_cluster_in_use_goes_when_its_applications_have_left(flow, plane
 
 
 @pytest.mark.full
-async def test_another_leader_goes_on(flow, planes, members, scraped):
-    first, two = members
-    await flow.prometheus(scraped, green=0.9, coal=0.3)
-    async with flow.placing() as process:
-        await flow.cluster("one", planes[0], metrics=flow.weights(green=1))
-        await flow.cluster("two", planes[1], metrics=flow.weights(coal=1))
-        await flow.until_online("one", "two")
-        await flow.application(config_map("first", first.namespace))
-        await flow.until_running("one")
-        await asyncio.to_thread(process.kill)
-        await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
-    async with flow.placing():
-        await flow.until_running("two")
-        assert await first.names() == set()
-        assert await two.names() == {"first"}
-
-
-@pytest.mark.full
 async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
     stem = flow.namespace
     async with flow.placing():
@@ -342,27 +320,6 @@ async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
 
 
 @pytest.mark.full
-async def test_a_magnum_cluster_takes_over_the_labels_and_metrics_of_its_project(flow):
-    weights = [{"name": "cost", "weight": 2, "scope": "Namespaced"}]
-    async with flow.placing():
-        static = {"type": "static", "static": {"metrics": {"cost": 0.4}}}
-        await flow.make(PLACEMENT_PROVIDERS, "static", static)
-        source = {"name": "static", "metric": "cost"}
-        await flow.make(PLACEMENT_METRICS, "cost", {"min": 0, "max": 1, "provider": source})
-        project = {"template": "small", "metrics": weights}
-        await flow.make(PROJECTS, "yard", project, labels={"x": "y", "a": "theirs"})
-        constraints = {"project": {"labels": ["x is y"]}}
-        spec = {"masterCount": 1, "nodeCount": 2, "constraints": constraints}
-        await flow.make(MAGNUM_CLUSTERS, "crane", spec, labels={"a": "own"})
-        obj = await Member(flow.client, flow.namespace).until(
-            MAGNUM_CLUSTERS, "crane", lambda obj: obj.get("status", {}).get("project")
-        )
-        assert obj["status"]["template"] == "small"
-        assert obj["metadata"]["labels"] == {"a": "own", "x": "y"}
-        assert obj["spec"]["metrics"] == weights
-
-
-@pytest.mark.full
 async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp_path, request):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     async with client_of(plane.kubeconfig) as client:
@@ -378,3 +335,61 @@ async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp
         finally:
             await asyncio.to_thread(process.stop)
         assert process.errors == []
+
+
+async def give(flow, scraped, **values):
+    """Give members values of the metric, at the same time."""
+    await asyncio.gather(
+        *(
+            asyncio.to_thread(scraped.set, flow.query("carbon"), value, cluster=name)
+            for name, value in values.items()
+        )
+    )
+
+
+def recorded_values(status):
+    """The value of each candidate, as the decision's record has it."""
+    return {
+        candidate["cluster"]: candidate["terms"][0]["value"]
+        for candidate in status["lastDecision"]["candidates"]
+    }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"metric": "avg by (cluster) (CARBON)", "byLabel": "cluster"},
+        {"metric": 'avg(CARBON{cluster="$(cluster.name)"})'},
+        {"metric": 'avg(CARBON{cluster="$(cluster.labels.site)"})'},
+    ],
+    ids=["label", "name", "labels"],
+)
+async def test_it_follows_the_value_of_the_clusters(flow, planes, members, gauges, capsys, source):
+    first, two = members
+    provider, metric = f"{flow.namespace}-prometheus", flow.metric_name("carbon")
+    url = {"type": "prometheus", "prometheus": {"url": gauges.url}}
+    await flow.make(GLOBAL_PROVIDERS, provider, url)
+    query = source["metric"].replace("CARBON", flow.query("carbon"))
+    source = {**source, "name": provider, "metric": query}
+    await flow.make(GLOBAL_METRICS, metric, {"min": 0, "max": 1, "provider": source})
+    await give(flow, gauges, one=0.9, two=0.2)
+    async with flow.placing():
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await flow.cluster(name, plane, metrics=flow.weights(carbon=1))
+            await flow.change(CLUSTERS, name, {"metadata": {"labels": {"site": name}}})
+        await flow.until_online("one", "two")
+        await flow.application(config_map("first", first.namespace))
+        await flow.until_running("one")
+        assert recorded_values((await flow.stored())["status"]) == {"one": 0.9, "two": 0.2}
+        await give(flow, gauges, one=0.2, two=0.9)
+        await flow.until_running("two")
+        status = (await flow.stored())["status"]
+        assert status["lastDecision"]["outcome"] == "Moved"
+        assert recorded_values(status) == {"one": 0.2, "two": 0.9}
+        assert await first.names() == set()
+        assert await two.names() == {"first"}
+        assert await asyncio.to_thread(cli.main, flow.why()) == 0
+        told = capsys.readouterr().out
+        assert "  * two: 0.9\n" in told
+        assert f"{metric} 0.2" in told

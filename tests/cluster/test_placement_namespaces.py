@@ -7,23 +7,9 @@ import uuid
 
 import pytest
 
-from harbourmaster.api.resources import (
-    CONFIG_MAPS,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    NAMESPACES,
-    Resource,
-)
-from helpers.placement_flow import (
-    Member,
-    config_map,
-    deployment,
-    is_released,
-    theirs,
-)
+from harbourmaster.api.resources import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, Resource
+from helpers.placement_flow import Member, config_map, deployment, is_released, theirs
 from helpers.schemas import open_definition
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 def namespace(name):

@@ -27,8 +27,6 @@ from helpers.placement_flow import (
 from helpers.processes import client_of
 from helpers.schemas import open_definition
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 MOVE = ("--placement-on-unreachable=Move", "--placement-offline-after-seconds=60")
 
 

@@ -14,8 +14,6 @@ from harbourmaster.playground.group import lives, living
 from harbourmaster.playground.processes import Process, read_records
 from helpers.patience import PATIENCE, WAIT
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 # A grace period is 30 s.
 QUICK = "--timeout=20s"
 

@@ -16,8 +16,6 @@ from helpers.objects import cluster_policy
 from helpers.patience import WAIT
 from helpers.preview_cluster import deployment
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 BERTH = "example.com/preview"
 
 
@@ -120,49 +118,11 @@ def test_a_dump_by_kubectl_says_the_same_as_the_cluster(
     ]
 
 
-@pytest.fixture
-def limited(control_plane, kubectl, namespace, tmp_path):
-    """Return a function that writes a kubeconfig for a user with rights to read these."""
-    names = []
-
-    def login(*resources):
-        account = f"system:serviceaccount:{namespace}:default"
-        token = kubectl("create", "token", "default", f"--namespace={namespace}").stdout.strip()
-        if resources:
-            name = f"preview-{namespace}"
-            names.append(name)
-            kubectl(
-                "create", "clusterrole", name, "--verb=list", f"--resource={','.join(resources)}"
-            )
-            kubectl(
-                "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--user={account}"
-            )
-        path = tmp_path / "kubeconfig"
-        path.write_text(rights.kubeconfig(control_plane.kubeconfig, token=token))
-        return path
-
-    yield login
-    for name in names:
-        kubectl("delete", "clusterrolebinding,clusterrole", name)
-
-
-def test_without_rights_it_is_one_line(namespace, preview, limited):
-    code, answer, err = preview(limited(), policy_for(namespace, nodeSelector={"a": "b"}))
+def test_without_rights_it_is_one_line(control_plane, kubectl, namespace, preview, tmp_path):
+    token = kubectl("create", "token", "default", f"--namespace={namespace}").stdout.strip()
+    path = tmp_path / "kubeconfig"
+    path.write_text(rights.kubeconfig(control_plane.kubeconfig, token=token))
+    code, answer, err = preview(path, policy_for(namespace, nodeSelector={"a": "b"}))
     assert (code, answer) == (2, None)
     assert err.startswith("harbourmaster: no preview: missing permission to read policies: ")
     assert err.count("\n") == 1
-
-
-def test_what_may_not_be_read_is_left_out_and_told(shop, preview, limited):
-    kubeconfig = limited(
-        "clusterpodschedulingpolicies.kupid.gardener.cloud",
-        "podschedulingpolicies.kupid.gardener.cloud",
-        "deployments.apps",
-    )
-    policy = policy_for(shop, nodeSelector={"example.com/disk": "none"})
-    code, answer, _ = preview(kubeconfig, policy)
-    assert code == 0
-    assert any(note.startswith("nodes could not be read: ") for note in answer["notes"])
-    assert any(note.startswith("pods could not be read: ") for note in answer["notes"])
-    (web,) = [workload for workload in answer["workloads"] if workload["namespace"] == shop]
-    assert (web["pods"], web["fit"]) == (0, None)

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from harbourmaster.playground.prometheus import Prometheus
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadQueryError,
@@ -22,9 +23,8 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Sample, Target
 from harbourmaster.providers.query_client import QueryClient
+from helpers.cluster import eventually
 from helpers.provider_server import LOOPBACK
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster]
 
 SECRET = {"user": b"harbour", "password": b"master\n"}
 
@@ -39,14 +39,14 @@ async def client():
 def ask(client, prometheus):
     """Ask the shared server: ``await ask(query, start=...)``."""
 
-    async def asked(query, **times):
+    async def ask_server(query, **times):
         return await client.ask(Target("prometheus", prometheus.url), Question(query, **times))
 
-    return asked
+    return ask_server
 
 
 @asynccontextmanager
-async def guarded(url):
+async def run_proxy(url):
     """A proxy that wants user and password, and takes no forms."""
 
     async def forward(request):
@@ -138,7 +138,7 @@ async def test_what_is_no_value_is_an_error(prometheus, ask, query, kind, messag
 
 async def test_user_and_password_go_to_who_asks_for_them(prometheus, client):
     await asyncio.to_thread(prometheus.set, "a_pier", 7)
-    async with guarded(prometheus.url) as url:
+    async with run_proxy(prometheus.url) as url:
         target = Target("prometheus", url, secret=SECRET)
         assert (await client.ask(target, Question("a_pier"))).value == "7"
         end = time.time()
@@ -147,3 +147,11 @@ async def test_user_and_password_go_to_who_asks_for_them(prometheus, client):
         for secret in (None, {**SECRET, "password": b"wrong"}):
             with pytest.raises(UnauthorizedError, match=r"\(HTTP 401\)$"):
                 await client.ask(Target("prometheus", url, secret=secret), Question("a_pier"))
+
+
+def test_what_was_measured_outlives_a_restart(prometheus, tmp_path):
+    server = Prometheus(tmp_path, {"nobody": "http://127.0.0.1:9/metrics"})
+    with server:
+        eventually(lambda: server.query("up"))
+    with server:
+        assert server.query("last_over_time(up[5m])")

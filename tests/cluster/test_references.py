@@ -24,7 +24,7 @@ from helpers.flow.manifests import of_kind
 from helpers.manifests import ROOT
 from helpers.scripted_prometheus import ScriptedPrometheus, matrix
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 FLAGS = ("--metrics-allowed-addresses=127.0.0.0/8", "--placement-enabled=true")
 METRICS = "metrics.keptn.sh/v1"
@@ -119,12 +119,12 @@ async def platform(harbour, client, roles):
             "targetServer": server.url,
             "secretKeyRef": {"name": "login", "key": "user"},
         }
-        provider = named("KeptnMetricsProvider", "prom", tenant.name, spec)
+        provider = object_of("KeptnMetricsProvider", "prom", tenant.name, spec)
         await flow.client.create(METRICS_PROVIDERS, provider, tenant.name)
         yield tenant
 
 
-def named(kind, name, namespace, spec, api_version=METRICS, **metadata):
+def object_of(kind, name, namespace, spec, api_version=METRICS, **metadata):
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -143,9 +143,9 @@ async def analyse(tenant, platform, provider="prom"):
     }
     analysis = {"timeframe": TIMEFRAME, "analysisDefinition": {"name": "steal"}}
     await tenant.create(
-        named("AnalysisValueTemplate", "steal", tenant.name, template),
-        named("AnalysisDefinition", "steal", tenant.name, definition),
-        named("Analysis", "steal", tenant.name, analysis),
+        object_of("AnalysisValueTemplate", "steal", tenant.name, template),
+        object_of("AnalysisDefinition", "steal", tenant.name, definition),
+        object_of("Analysis", "steal", tenant.name, analysis),
     )
 
 
@@ -203,14 +203,14 @@ def evaluation(tenant, platform):
     lifecycle = "lifecycle.keptn.sh/v1"
     spec = {"evaluationDefinition": "steal", "workload": "w", "workloadVersion": "1"}
     return (
-        named(
+        object_of(
             "KeptnEvaluationDefinition",
             "steal",
             tenant.name,
             {"objectives": [objective]},
             api_version=lifecycle,
         ),
-        named("KeptnEvaluation", "steal", tenant.name, spec, api_version=lifecycle),
+        object_of("KeptnEvaluation", "steal", tenant.name, spec, api_version=lifecycle),
     )
 
 
@@ -242,11 +242,13 @@ async def test_a_metric_of_another_needs_consent_where_all_do(tenant, platform):
 async def test_a_foreign_project_does_not_take_a_magnum_cluster(tenant, platform, capsys):
     """``platform`` is the attacker here: its project is for everybody's clusters."""
     allow = {"harbourmaster.dev/allow-from": "*"}
-    trap = named("Project", "trap", platform.name, _PROJECT, PLACEMENT, annotations=allow)
+    trap = object_of("Project", "trap", platform.name, _PROJECT, PLACEMENT, annotations=allow)
     await platform.create(
         {**trap, "metadata": {**trap["metadata"], "labels": {"taken": "yes"}}}, by_admin=True
     )
-    await tenant.create(named("MagnumCluster", "mine", tenant.name, {}, PLACEMENT), by_admin=True)
+    await tenant.create(
+        object_of("MagnumCluster", "mine", tenant.name, {}, PLACEMENT), by_admin=True
+    )
     event = await tenant.flow.until_told("NoSuitableTarget", "mine", type="Warning")
     stored = await tenant.get(MAGNUM_CLUSTERS, "mine")
     assert "project" not in stored["status"]

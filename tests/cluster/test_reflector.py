@@ -19,8 +19,6 @@ from harbourmaster.kube.reflector import Reflector
 from helpers.patience import Changes
 from helpers.schemas import open_definition
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 BOATS = Resource("example.com", "v1", "boats", "Boat")
 LABEL = {"example.com/mirrored": "yes"}
 SOON = 1.0
@@ -62,7 +60,7 @@ class Watched:
         pass
 
     @property
-    def held(self):
+    def entries(self):
         store = self.reflector.store
         return {key.rpartition("/")[2]: store.get(key) for key in store}
 
@@ -152,7 +150,7 @@ async def test_pages_and_changes_are_mirrored_within_a_second(control_plane, nam
         watched = Watched(watching, page_size=10, **selection)
         async with watched.running():
             await watched.reflector.synced.wait()
-            assert watched.held == kept.right
+            assert watched.entries == kept.right
             assert watched.requests == [25]
             for change in (
                 kept.put("entry-3", "changed"),
@@ -160,7 +158,7 @@ async def test_pages_and_changes_are_mirrored_within_a_second(control_plane, nam
                 kept.remove("entry-4"),
             ):
                 await change
-                took = await watched.until(lambda: watched.held == kept.right)
+                took = await watched.until(lambda: watched.entries == kept.right)
                 assert took < SOON
             assert watched.faults == []
 
@@ -184,10 +182,10 @@ async def test_a_definition_comes_and_goes(throwaway_control_plane):
                     "metadata": {"name": "tug", "namespace": "default"},
                 }
                 plane.kubectl("create", "-f=-", stdin=json.dumps(boat))
-                await watched.until(lambda: "tug" in watched.held)
+                await watched.until(lambda: "tug" in watched.entries)
                 plane.kubectl("delete", "crd", "boats.example.com")
                 await watched.until(lambda: watched.reflector.absent)
-                assert watched.held == {}
+                assert watched.entries == {}
                 assert watched.reflector.error is None
 
 
@@ -205,11 +203,11 @@ async def test_a_killed_component_takes_nothing_from_the_mirror(throwaway_contro
             if component == "kube-apiserver":
                 await watched.until(lambda: watched.reflector.error is not None)
             await asyncio.sleep(3)
-            assert watched.held == kept.right
+            assert watched.entries == kept.right
             await asyncio.to_thread(plane.restart, component)
             await kept.put("entry-0", "changed")
             await kept.remove("entry-1")
-            await watched.until(lambda: watched.held == kept.right)
+            await watched.until(lambda: watched.entries == kept.right)
             await watched.until(lambda: watched.reflector.error is None)
             assert watched.requests[:1] == [5]
         assert most_within_a_second(sent) <= 2
@@ -231,9 +229,9 @@ async def test_deletions_while_away_are_found_after_a_real_410(throwaway_control
         # A fresh cache of watches begins where it is; the mirror's version lies before that.
         await asyncio.to_thread(plane.restart, "kube-apiserver")
         async with watched.running():
-            await watched.until(lambda: watched.held == kept.right)
+            await watched.until(lambda: watched.entries == kept.right)
             await kept.put("later", "later")
-            await watched.until(lambda: watched.held == kept.right)
+            await watched.until(lambda: watched.entries == kept.right)
         assert watched.faults == ["GoneError"]
         assert watched.requests == [5, 3]
 
@@ -264,6 +262,6 @@ async def test_a_list_that_expires_between_two_pages_begins_again(throwaway_cont
         watched = Watched(Expiring(), label_selector="example.com/mirrored=yes", page_size=10)
         async with watched.running():
             await watched.reflector.synced.wait()
-            assert watched.held == kept.right
+            assert watched.entries == kept.right
         assert watched.faults == ["GoneError"]
         assert [bool(token) for token in tokens] == [False, False, True, True]

@@ -14,7 +14,7 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from helpers import rights
-from helpers.cluster import create, delete, delete_namespace, fresh_namespace
+from helpers.cluster import bare_pod, create, delete, delete_namespace, fresh_namespace
 from helpers.faults.stored_objects import Stored
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.processes import Controller, Watched
@@ -32,7 +32,7 @@ from helpers.registration import (
 )
 from helpers.schemas import definition
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 ANNOTATION = "keptn.sh/lifecycle-toolkit"
 LABEL = "gates.harbourmaster.dev/enabled"
@@ -42,17 +42,9 @@ NOTE = "change the setting"
 QUICK = ("--certificates-publish-seconds=1",)
 
 
-WEBHOOK_POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {
-        "name": "webhook",
-        "labels": {
-            "app.kubernetes.io/name": "harbourmaster",
-            "app.kubernetes.io/component": "webhook",
-        },
-    },
-    "spec": {"containers": [{"name": "webhook", "image": "registry.example.com/webhook:1"}]},
+WEBHOOK_LABELS = {
+    "app.kubernetes.io/name": "harbourmaster",
+    "app.kubernetes.io/component": "webhook",
 }
 
 
@@ -71,7 +63,7 @@ def home(request, kubectl, namespaces_stay):
 
 
 @pytest.fixture
-def converted(kubectl, home):
+def conversion_at_home(kubectl, home):
     """Let the definitions of two kinds say that they are converted by the webhook at home."""
 
     def lead_to(namespace):
@@ -88,7 +80,7 @@ def converted(kubectl, home):
 
 
 @pytest.fixture
-async def watched(admin, home):
+async def watch(admin, home):
     async with Watched(admin, home) as watched:
         yield watched
 
@@ -128,14 +120,14 @@ def is_registered(watched):
     )
 
 
-async def registered(watched):
+async def until_registered(watched):
     return (await watched.until(lambda: is_registered(watched)))[1]
 
 
-async def test_a_fresh_start_registers_everything(start, watched, home, admin):
+async def test_a_fresh_start_registers_everything(start, watch, home, admin):
     start()
-    await registered(watched)
-    secret = watched.secret()
+    await until_registered(watch)
+    secret = watch.secret()
     assert set(data_of(secret)) == set(KEYS)
     assert secret["type"] == "Opaque"
     assert served_leaf(secret).names == {
@@ -146,7 +138,7 @@ async def test_a_fresh_start_registers_everything(start, watched, home, admin):
     }
     uid = (await _object(admin, NAMESPACES, home))["metadata"]["uid"]
     for resource in CONFIGURATIONS:
-        configuration = watched.configuration(resource)
+        configuration = watch.configuration(resource)
         assert configuration["metadata"]["generation"] == 1
         assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
             uid
@@ -157,24 +149,24 @@ async def _object(client, resource, name, namespace=None):
     return msgspec.json.decode(await client.get(resource, name, namespace))
 
 
-async def test_what_is_stored_is_what_was_sent_so_nothing_is_ever_rewritten(start, watched):
+async def test_what_is_stored_is_what_was_sent_so_nothing_is_ever_rewritten(start, watch):
     first = start()
-    await registered(watched)
+    await until_registered(watch)
     versions = {
-        configuration: _version(watched.configuration(configuration))
+        configuration: _version(watch.configuration(configuration))
         for configuration in CONFIGURATIONS
     }
     assert first.stop() == 0
     start("--webhook-object-selector={matchExpressions: [{key: a, operator: Exists}]}")
-    await watched.until(
-        lambda: _version(watched.configuration(MUTATING_WEBHOOKS)) != versions[MUTATING_WEBHOOKS]
+    await watch.until(
+        lambda: _version(watch.configuration(MUTATING_WEBHOOKS)) != versions[MUTATING_WEBHOOKS]
     )
     last = start("--leader-election-enabled=false")
     with contextlib.suppress(TimeoutError):
-        await watched.until(lambda: _version(watched.configuration(VALIDATING_WEBHOOKS)) != "", 0.1)
+        await watch.until(lambda: _version(watch.configuration(VALIDATING_WEBHOOKS)) != "", 0.1)
     last.stop()
     # Written once each, for each of the two settings.
-    assert watched.configuration(VALIDATING_WEBHOOKS)["metadata"]["generation"] == 1
+    assert watch.configuration(VALIDATING_WEBHOOKS)["metadata"]["generation"] == 1
 
 
 def _version(configuration):
@@ -182,15 +174,15 @@ def _version(configuration):
 
 
 @pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda value: value.kind)
-async def test_a_deleted_configuration_is_back(start, watched, resource):
+async def test_a_deleted_configuration_is_back(start, watch, resource):
     start()
-    await registered(watched)
-    uid = watched.configuration(resource)["metadata"]["uid"]
-    await watched.delete(resource)
-    await watched.until(
-        lambda: is_registered(watched) and watched.configuration(resource)["metadata"]["uid"] != uid
+    await until_registered(watch)
+    uid = watch.configuration(resource)["metadata"]["uid"]
+    await watch.delete(resource)
+    await watch.until(
+        lambda: is_registered(watch) and watch.configuration(resource)["metadata"]["uid"] != uid
     )
-    note = await watched.until_note("DriftRepaired", resource.kind)
+    note = await watch.until_note("DriftRepaired", resource.kind)
     assert note == (
         f"{resource.kind} harbourmaster was deleted by hand and is created again: "
         "to keep your own configurations, set registerWebhooks to false"
@@ -222,27 +214,25 @@ EDITS = {
 }
 
 
-async def test_each_field_edited_by_hand_is_repaired_and_told_of(start, watched):
+async def test_each_field_edited_by_hand_is_repaired_and_told_of(start, watch):
     start()
-    await registered(watched)
-    wanted = watched.configuration(MUTATING_WEBHOOKS)["webhooks"]
+    await until_registered(watch)
+    wanted = watch.configuration(MUTATING_WEBHOOKS)["webhooks"]
     for field, (value, setting) in EDITS.items():
 
         def edit(configuration, field=field, value=value):
             entry(configuration)[field] = value
             return configuration
 
-        version = await watched.write(MUTATING_WEBHOOKS, edit)
-        await watched.until(
-            lambda version=version: (
-                int(_version(watched.configuration(MUTATING_WEBHOOKS))) > version
-            )
+        version = await watch.write(MUTATING_WEBHOOKS, edit)
+        await watch.until(
+            lambda version=version: int(_version(watch.configuration(MUTATING_WEBHOOKS))) > version
         )
-        assert watched.configuration(MUTATING_WEBHOOKS)["webhooks"] == wanted, field
-        note = await watched.until_note("DriftRepaired", f"{field} of pods.harbourmaster.dev")
+        assert watch.configuration(MUTATING_WEBHOOKS)["webhooks"] == wanted, field
+        note = await watch.until_note("DriftRepaired", f"{field} of pods.harbourmaster.dev")
         assert "by hand" in note
         assert (f"{NOTE} {setting} instead" in note) == bool(setting), note
-    note = await watched.until_note("DriftRepaired", "failurePolicy")
+    note = await watch.until_note("DriftRepaired", "failurePolicy")
     assert note == (
         "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
         "change the setting webhook.failurePolicy instead"
@@ -287,18 +277,16 @@ def clear(configuration):
     return configuration
 
 
-async def test_entries_labels_and_bundles_changed_by_hand_are_repaired(start, watched):
+async def test_entries_labels_and_bundles_changed_by_hand_are_repaired(start, watch):
     start()
-    await registered(watched)
-    wanted = watched.configuration(MUTATING_WEBHOOKS)
+    await until_registered(watch)
+    wanted = watch.configuration(MUTATING_WEBHOOKS)
     for edit in (drop, add, turn, unlabel, disown, spoil, clear):
-        version = await watched.write(MUTATING_WEBHOOKS, edit)
-        await watched.until(
-            lambda version=version: (
-                int(_version(watched.configuration(MUTATING_WEBHOOKS))) > version
-            )
+        version = await watch.write(MUTATING_WEBHOOKS, edit)
+        await watch.until(
+            lambda version=version: int(_version(watch.configuration(MUTATING_WEBHOOKS))) > version
         )
-        stored = watched.configuration(MUTATING_WEBHOOKS)
+        stored = watch.configuration(MUTATING_WEBHOOKS)
         assert stored["webhooks"] == wanted["webhooks"], edit.__name__
         assert stored["metadata"]["ownerReferences"] == wanted["metadata"]["ownerReferences"]
         assert wanted["metadata"]["labels"].items() <= stored["metadata"]["labels"].items()
@@ -307,80 +295,79 @@ async def test_entries_labels_and_bundles_changed_by_hand_are_repaired(start, wa
 
 @pytest.mark.parametrize("key", KEYS)
 async def test_a_key_removed_from_the_secret_comes_back_and_every_leaf_stays_trusted(
-    start, watched, key
+    start, watch, key
 ):
     start(*QUICK)
-    await registered(watched)
-    version = await watched.write(
+    await until_registered(watch)
+    version = await watch.write(
         SECRETS, lambda secret: with_data(secret, **{key.replace(".", "_"): None})
     )
 
-    def healed():
-        secret = watched.secret()
+    def is_healed():
+        secret = watch.secret()
         return (
             int(_version(secret)) > version
-            and is_registered(watched)
+            and is_registered(watch)
             and set(data_of(secret)) == set(KEYS)
         )
 
-    await watched.until(healed)
-    assert watched.observer().broken == []
+    await watch.until(is_healed)
+    assert watch.observer().broken == []
 
 
-async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, watched):
+async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, watch):
     start(*QUICK)
-    await registered(watched)
-    first = served_leaf(watched.secret()).serving_der
-    await watched.delete(SECRETS)
-    await watched.until_replaced(SECRETS)
-    await registered(watched)
-    observer = watched.observer()
+    await until_registered(watch)
+    first = served_leaf(watch.secret()).serving_der
+    await watch.delete(SECRETS)
+    await watch.until_replaced(SECRETS)
+    await until_registered(watch)
+    observer = watch.observer()
     assert observer.broken == []
     assert observer.leaf != first
     assert observer.order[-3:] == ["bundle", "bundle", "leaf"]
     for configuration in CONFIGURATIONS:
         assert all(
-            trusts(bundle, first) for bundle in bundles_of(watched.configuration(configuration))
+            trusts(bundle, first) for bundle in bundles_of(watch.configuration(configuration))
         )
 
 
 @pytest.mark.full
 async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served(
-    start, watched, home, kubectl, control_plane, converted
+    start, watch, home, kubectl, control_plane, conversion_at_home
 ):
-    pod = {**WEBHOOK_POD, "metadata": {**WEBHOOK_POD["metadata"], "namespace": home}}
-    create(kubectl, pod)
+    create(kubectl, bare_pod("webhook", {"namespace": home, "labels": WEBHOOK_LABELS}))
     start(
         "--certificates-ca-lifetime-seconds=60",
         "--certificates-leaf-lifetime-seconds=12",
         "--certificates-publish-seconds=2",
         f"--certificates-adopt-secret={rights.ADOPTED}",
     )
-    await registered(watched)
-    await watched.write(MUTATING_WEBHOOKS, fail_closed)
-    await watched.until_note("DriftRepaired", "failurePolicy")
+    await until_registered(watch)
+    await watch.write(MUTATING_WEBHOOKS, fail_closed)
+    await watch.until_note("DriftRepaired", "failurePolicy")
     authorities = set()
 
-    def rotated():
-        authorities.add(data_of(watched.secret())["ca.crt"][:200])
+    def is_rotated():
+        authorities.add(data_of(watch.secret())["ca.crt"][:200])
         return len(authorities) > 1
 
     begun = time.monotonic()
-    await watched.until(rotated, patience=90)
+    await watch.until(is_rotated, patience=90)
     seconds = time.monotonic() - begun
-    observer = watched.observer()
+    observer = watch.observer()
     assert observer.broken == []
     # Two thirds of a leaf's life, again and again; then the authority after two thirds of its own.
     assert 3 <= len(observer.leaves) <= 12
     assert observer.order[-3:] == ["bundle", "bundle", "leaf"]
     assert 30 < seconds < 80
-    assert await watched.until_note("CertificateIssued", "every caBundle holds", SECRET)
+    assert await watch.until_note("CertificateIssued", "every caBundle holds", SECRET)
     # The same again counts on the event that is there.
-    await watched.write(MUTATING_WEBHOOKS, fail_closed)
+    await watch.write(MUTATING_WEBHOOKS, fail_closed)
     gated = fresh_namespace(kubectl, f"{home}-gated")
     kubectl("annotate", "namespace", gated, f"{ANNOTATION}=enabled")
     try:
-        await watched.until_counted("DriftRepaired", "failurePolicy", 2)
+        await watch.until_counted("DriftRepaired", "failurePolicy", 2)
         kubectl("wait", "namespace", gated, f"--for=jsonpath={LABEL_PATH}=true", WAIT)
     finally:
         delete_namespace(kubectl, gated)
@@ -396,25 +383,25 @@ def fail_closed(configuration):
 
 
 @pytest.mark.full
-async def test_two_that_start_at_once_make_one_registration(start, watched):
+async def test_two_that_start_at_once_make_one_registration(start, watch):
     first, second = start(), start()
-    await registered(watched)
+    await until_registered(watch)
     metrics = [await process.metrics() for process in (first, second)]
     assert sorted("harbourmaster_leader 1.0" in text for text in metrics) == [False, True]
-    assert int(_version(watched.secret())) == min(
-        version for version, (resource, _) in watched._versions.items() if resource == SECRETS
+    assert int(_version(watch.secret())) == min(
+        version for version, (resource, _) in watch._versions.items() if resource == SECRETS
     )
     leader = (first, second)["harbourmaster_leader 1.0" in metrics[1]]
     follower = second if leader is first else first
     # The lease is given back, so the other need not wait for its end.
     assert leader.stop() == 0
-    await watched.delete(VALIDATING_WEBHOOKS)
-    await watched.until_replaced(VALIDATING_WEBHOOKS)
-    assert await registered(watched) < 5
+    await watch.delete(VALIDATING_WEBHOOKS)
+    await watch.until_replaced(VALIDATING_WEBHOOKS)
+    assert await until_registered(watch) < 5
     assert "harbourmaster_leader 1.0" in await follower.metrics()
 
 
-async def test_without_registration_nothing_is_touched(start, watched, admin, home):
+async def test_without_registration_nothing_is_touched(start, watch, admin, home):
     controller = start("--register-webhooks=false")
     controller.await_event("became leader")
     name = f"{home}-gated"
@@ -424,11 +411,11 @@ async def test_without_registration_nothing_is_touched(start, watched, admin, ho
         controller.await_event("gates label updated", namespace=name)
     finally:
         await admin.delete(NAMESPACES, name)
-    assert watched.secret() is None
-    assert not any(watched.configuration(configuration) for configuration in CONFIGURATIONS)
+    assert watch.secret() is None
+    assert not any(watch.configuration(configuration) for configuration in CONFIGURATIONS)
 
 
-async def test_the_annotation_of_a_namespace_is_mirrored(start, admin, home, kubectl, watched):
+async def test_the_annotation_of_a_namespace_is_mirrored(start, admin, home, kubectl, watch):
     start("--controllers=namespaces")
     name = fresh_namespace(kubectl, f"{home}-gated")
 
@@ -447,25 +434,25 @@ async def test_the_annotation_of_a_namespace_is_mirrored(start, admin, home, kub
         await until(None)
         kubectl("label", "namespace", name, f"{LABEL}=true")
         await until(None)
-        note = await watched.until_note("GatesLabelRemoved", LABEL, name)
+        note = await watch.until_note("GatesLabelRemoved", LABEL, name)
         assert note.endswith("and both are missing: set one of them instead")
     finally:
         delete_namespace(kubectl, name)
 
 
-async def test_deleting_the_namespace_removes_the_registration(start, watched, home, kubectl):
+async def test_deleting_the_namespace_removes_the_registration(start, watch, home, kubectl):
     controller = start()
-    await registered(watched)
+    await until_registered(watch)
     assert controller.stop() == 0
     delete_namespace(kubectl, home)
-    await watched.until(
-        lambda: not any(watched.configuration(configuration) for configuration in CONFIGURATIONS),
+    await watch.until(
+        lambda: not any(watch.configuration(configuration) for configuration in CONFIGURATIONS),
         COLLECTED,
     )
 
 
-async def test_the_process_stops_cleanly(start, watched):
+async def test_the_process_stops_cleanly(start, watch):
     controller = start()
-    await registered(watched)
+    await until_registered(watch)
     assert controller.stop() == 0
     assert controller.errors == []

@@ -11,8 +11,6 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS
 from helpers.processes import Controller, Watched, client_of
 from helpers.registration import CONFIGURATIONS, served_leaf
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 BACK = 45.0
 
 

@@ -27,7 +27,7 @@ def template(app, **spec):
     return {"metadata": {"labels": {"app": app}}, "spec": {"containers": [container], **spec}}
 
 
-def made(kind, name, namespace, **spec):
+def workload_of(kind, name, namespace, **spec):
     """A workload of ``apps`` whose pods have its name as a label."""
     pod = template(name, **spec.pop("pod", {}))
     spec |= {"selector": {"matchLabels": {"app": name}}, "template": pod}
@@ -93,8 +93,6 @@ def is_right(pod):
     )
 
 
-pytestmark = pytest.mark.cluster
-
 GATES = [{"name": "example.com/gate"}]
 NOWHERE = {"example.com/nowhere": "true"}
 
@@ -137,9 +135,9 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
     (shop,) = places("shop")
     apply(
         kubectl,
-        made("Deployment", "cart", shop, replicas=3),
-        made("Deployment", "held", shop, replicas=2),
-        made("DaemonSet", "agent", shop, updateStrategy={"type": "OnDelete"}),
+        workload_of("Deployment", "cart", shop, replicas=3),
+        workload_of("Deployment", "held", shop, replicas=2),
+        workload_of("DaemonSet", "agent", shop, updateStrategy={"type": "OnDelete"}),
         budget("cart", shop, 2),
         budget("held", shop, 2),
         bare("gated", shop, schedulingGates=GATES, nodeSelector=NOWHERE),
@@ -149,11 +147,11 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
     apply(kubectl, policy_for("repair", shop))
     command = ("-n", shop, "--timeout=3")
 
-    def planned():
+    def planned_actions():
         rows = by_name(repair(harbour.plane, *command, "--dry-run")[1])
         return {name: row["action"] for name, row in rows.items()}
 
-    actions = eventually(planned, is_right=lambda value: len(value) == 5)
+    actions = eventually(planned_actions, is_right=lambda value: len(value) == 5)
     assert actions == {
         "cart": "restart",
         "held": "restart",
@@ -226,8 +224,6 @@ async def lowest(plane, namespace):
         await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.full
-@pytest.mark.slow
 async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_kept(
     harbour, kubectl, places
 ):
@@ -240,10 +236,10 @@ async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_
     try:
         begin = loop.time()
         apps = [f"app-{number}" for number in range(8)]
-        objects = [made("Deployment", name, shop, replicas=50) for name in apps]
+        objects = [workload_of("Deployment", name, shop, replicas=50) for name in apps]
         objects += [budget(name, shop, 36) for name in apps]
         objects += [
-            made(
+            workload_of(
                 "StatefulSet",
                 "db",
                 foreign,

@@ -10,23 +10,14 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CONFIG_MAPS, LEASES, PODS
 from harbourmaster.kube.errors import ApiError
 from helpers.rescheduling.cases import HOME, Cases
 from helpers.rescheduling.intercepting_proxy import InterceptingProxy, is_dry, overload_answer
-from helpers.rescheduling.objects import (
-    CASE,
-    IMPORTANT,
-    budget,
-    pod,
-    removable,
-)
+from helpers.rescheduling.objects import CASE, IMPORTANT, budget, pod, removable
 from helpers.rescheduling.toy_kubelet import BUDGETS, SLOW
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case

@@ -30,8 +30,6 @@ from helpers.fit_cases import (
 from helpers.patience import WAIT, Changes
 from helpers.processes import client_of
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 PIN = "example.com/fit-case"
 WIDTH = 16
 SENTINEL = "fit-sentinel"
@@ -164,16 +162,16 @@ class Batch:
         }
         await self._incoming(SENTINEL, pod())
         await self._node(node, node)
-        await self._changes.until(lambda: self._bound(SENTINEL))
+        await self._changes.until(lambda: self._find_bound(SENTINEL))
 
     async def _until_judged(self, names):
-        def judged():
+        def judged_pods():
             stored = [self._pods.store.get(f"{OWN}/{name}") for name in names]
             return all(pod and (_is_bound(pod) or _is_refused(pod)) for pod in stored) and stored
 
-        return await self._changes.until(judged)
+        return await self._changes.until(judged_pods)
 
-    def _bound(self, name):
+    def _find_bound(self, name):
         pod = self._pods.store.get(f"{OWN}/{name}")
         return pod and _is_bound(pod)
 

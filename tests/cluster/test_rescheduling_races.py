@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from harbourmaster.api.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from harbourmaster.kube.errors import ApiError
@@ -23,8 +22,6 @@ from helpers.rescheduling.objects import (
     removable,
 )
 from helpers.rescheduling.toy_kubelet import APART, NODES, SLOW, UNREADY
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case
@@ -68,7 +65,7 @@ async def who_preempts_nobody_is_helped(place):
     assert place.reason_of("v0") == "EvictionByEvictionAPI"
 
 
-async def crowded(place):
+async def crowd_node(place):
     """A node that the pods of a ReplicaSet fill, and an add-on that needs the room of two; both."""
     on = await place.node()
     template = pod("x", 1, labels={**APART, **APP}, nodeSelector={CASE: place.label})
@@ -87,7 +84,7 @@ async def crowded(place):
 
 @case("C27")
 async def who_takes_the_place_of_the_evicted_waits(place):
-    on, uid = await crowded(place)
+    on, uid = await crowd_node(place)
     await place.assert_helped(uid, on, await two_taken(place))
     assert len(running(place, on)) == 2
     replacements = [
@@ -100,7 +97,7 @@ async def who_takes_the_place_of_the_evicted_waits(place):
 
 @case("C27-without", manual=True)
 async def without_us_they_take_the_place_again(place):
-    on, uid = await crowded(place)
+    on, uid = await crowd_node(place)
     before = {pod["metadata"]["uid"] for pod in running(place, on)}
     for name in sorted(obj["metadata"]["name"] for obj in running(place, on))[:2]:
         await place.delete(name)
@@ -209,7 +206,7 @@ async def what_admission_refuses_is_not_done_by_another_way(place):
     n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
     await place.full(n1, "a")
     await place.full(n2, "b", grace=60)
-    await guarded(place, "a")
+    await refuse_evictions(place, "a")
     uid = await place.critical()
     await place.assert_helped(uid, n2, {"b"})
     verbs = {
@@ -219,7 +216,7 @@ async def what_admission_refuses_is_not_done_by_another_way(place):
     assert verbs <= {("create", "eviction")}
 
 
-async def guarded(place, name):
+async def refuse_evictions(place, name):
     """Let the API server refuse evictions of this pod."""
     names = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
     guard = {
@@ -268,7 +265,7 @@ async def who_is_critical_elsewhere_is_not_helped_but_stays(place):
     assert not place.is_bound(second)
 
 
-async def saturated(place):
+async def saturate_node(place):
     """A node full of equals of a DaemonSet's pod that waits; the node, and that pod's uid."""
     on = await place.node()
     await place.full(on, "v0", "v1", "v2", "v3")
@@ -298,7 +295,7 @@ async def saturated(place):
     return on, await place.cluster.until(its_pod, why=place.why)
 
 
-async def desaturated(place, uid):
+async def delete_daemon_set(place, uid):
     """Take the DaemonSet away."""
     await place.client.delete(DAEMON_SETS, place.label, "kube-system", propagation="Background")
     place._critical[uid] = ("kube-system", place.latest(uid)["metadata"]["name"])
@@ -306,14 +303,14 @@ async def desaturated(place, uid):
 
 @case("C52")
 async def a_daemon_set_gets_its_place_among_equals(place):
-    on, uid = await saturated(place)
+    on, uid = await saturate_node(place)
     await place.assert_helped(uid, on, {"v3"})
-    await desaturated(place, uid)
+    await delete_daemon_set(place, uid)
 
 
 @case("C52-without", manual=True)
 async def without_us_the_daemon_set_waits(place):
-    _, uid = await saturated(place)
+    _, uid = await saturate_node(place)
 
     def is_told():
         conditions = place.latest(uid)["status"].get("conditions", ())
@@ -323,7 +320,7 @@ async def without_us_the_daemon_set_waits(place):
     await asyncio.sleep(3)
     assert not place.is_bound(uid)
     assert place.taken_pods() == set()
-    await desaturated(place, uid)
+    await delete_daemon_set(place, uid)
 
 
 @case("C54")

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from helpers.rescheduling.cases import Cases
-from helpers.rescheduling.objects import (
-    ANNOTATION,
-    OURS,
-    TOLERATED,
-    apart_from,
-    beside,
-    budget,
-    removable,
-    spread,
-    volume_of,
-)
-from helpers.rescheduling.toy_kubelet import ENDED, SLOW
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
+from helpers.rescheduling.objects import OURS, budget, volume_of
+from helpers.rescheduling.toy_kubelet import SLOW
 
 CASES = Cases()
 case = CASES.case
@@ -94,55 +80,6 @@ async def a_budget_is_used_up_and_no_further(place):
     assert 429 not in answers
 
 
-@case("C12")
-async def nobody_goes_who_must_stay(place):
-    on = await place.node("n1", 3)
-    await place.pods(
-        removable("of-daemon-set", on, owner="DaemonSet"),
-        removable("mirror", on, owner=None, annotations={"kubernetes.io/config.mirror": "x"}),
-    )
-    second = removable("other-c12", on, annotations={ANNOTATION: ""}, tolerations=[TOLERATED])
-    (other_uid,) = await place.pods(second, namespace="kube-system")
-    uid = await place.critical()
-    await place.left_alone(uid, "DoesNotFitAnyNode")
-    assert "deletionTimestamp" not in place.latest(other_uid)["metadata"]
-
-
-@case("C13")
-async def only_nodes_on_which_it_may_run_are_considered(place):
-    ssd, hdd = ({"example.com/disk": kind} for kind in ("ssd", "hdd"))
-    foreign = [{"key": "example.com/kept", "value": "v", "effect": "NoSchedule"}]
-    nodes = [
-        await place.node("n1", labels=ssd, cordoned=True),
-        await place.node("n2", labels=ssd, taints=foreign),
-        await place.node("n3", labels=hdd),
-        await place.node("n4", labels=ssd),
-        await place.node("n5", labels=ssd, ready=False),
-    ]
-    for number, on in enumerate(nodes, 1):
-        await place.full(on, f"v{number}", cpu=4)
-    uid = await place.critical(selector=ssd)
-    await place.assert_helped(uid, nodes[3], {"v4"})
-
-
-@case("C32")
-async def nobody_goes_for_one_that_asks_for_nothing(place):
-    on = await place.node()
-    await place.full(on, "v0", cpu=4)
-    uid = await place.critical(cpu=None)
-    await place.assert_helped(uid, on, set())
-    assert not place.was_marked()
-
-
-@case("C35")
-async def one_that_is_done_is_neither_counted_nor_touched(place):
-    on = await place.node("n1", 2)
-    await place.full(on, "done", cpu=2, labels=ENDED)
-    await place.full(on, "a", "b")
-    uid = await place.critical()
-    await place.assert_helped(uid, on, {"b"})
-
-
 @case("C36")
 async def one_that_goes_by_itself_is_waited_for(place):
     on = await place.node("n1", 2)
@@ -188,74 +125,13 @@ async def nobody_is_killed_at_once(place):
     assert place.grace_of("v") == 1
 
 
-@case("C44")
-async def one_that_must_be_apart_from_others_has_them_moved(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    await place.full(n1, "a", labels=APP)
-    await place.full(n2, "b", cpu=2)
-    apart = apart_from(APP)
-    term = apart["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
-    term["namespaces"] = [place.namespace]
-    uid = await place.critical(affinity=apart)
-    await place.assert_helped(uid, n1, {"a"})
-
-
-async def cheap_and_dear(place):
-    """Two full nodes, on the second of which a grace period must be shortened."""
+@case("C60")
+async def one_with_a_volume_goes_where_that_can_be_used(place):
     n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
     await place.full(n1, "v1")
     await place.full(n2, "v2", grace=60)
-    return n1, n2
-
-
-@case("C58")
-async def one_that_must_be_beside_others_leaves_them_there(place):
-    on = await place.node("n1", 2)
-    await place.full(on, "a")
-    await place.full(on, "b", labels=APP)
-    uid = await place.critical(affinity=beside(APP, place.namespace))
-    await place.assert_helped(uid, on, {"a"})
-
-
-@case("C58-none")
-async def one_that_must_be_beside_others_takes_no_other_node(place):
-    await cheap_and_dear(place)
-    uid = await place.critical(affinity=beside(APP, place.namespace))
-    await place.left_alone(uid, "DoesNotFitAnyNode")
-
-
-@case("C59")
-async def one_that_spreads_goes_where_fewer_are(place):
-    n1, n2 = await cheap_and_dear(place)
-    second = removable("other-c59", n1, None, labels=APP, annotations={ANNOTATION: ""})
-    await place.pods(second, namespace="kube-system")
-    uid = await place.critical(labels=APP, topologySpreadConstraints=[spread(APP)])
-    await place.assert_helped(uid, n2, {"v2"})
-
-
-@case("C60")
-async def one_with_a_volume_goes_where_that_can_be_used(place):
-    _, n2 = await cheap_and_dear(place)
     uid = await place.critical(volumes=[volume_of(await place.claim(n2))])
     await place.assert_helped(uid, n2, {"v2"})
-
-
-@case("C60-refused")
-async def one_whose_claim_is_not_bound_is_not_judged(place):
-    await cheap_and_dear(place)
-    uid = await place.critical(volumes=[volume_of("missing")])
-    await place.left_alone(uid, "UnsupportedConstraint")
-
-
-@case("C61")
-async def one_with_a_claim_goes_after_four_without(place):
-    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
-    claim = await place.claim(n1)
-    manifest = removable("of-c61", n1, 2, volumes=[volume_of(claim)])
-    await place.pods(manifest, namespace="kube-system")
-    await place.full(n2, "v0", "v1", "v2", "v3", cpu=0.5)
-    uid = await place.critical(cpu=2)
-    await place.assert_helped(uid, n2, {"v0", "v1", "v2", "v3"})
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

@@ -5,33 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 import time
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from harbourmaster.api.patches import JsonPatch, MergePatch
-from harbourmaster.api.resources import NODES, PODS, Resource
-from helpers.fit_cases import CASES as FIT_CASES
-from helpers.fit_cases import OVERHEAD, RUNTIME_CLASS
+from harbourmaster.api.resources import NODES, PODS
 from helpers.rescheduling.cases import Cases
 from helpers.rescheduling.intercepting_proxy import is_dry, overload_answer
-from helpers.rescheduling.objects import (
-    CASE,
-    RESERVATIONS,
-    TAINT,
-    critical,
-    is_clean,
-    owned_taints,
-)
+from helpers.rescheduling.objects import RESERVATIONS, TAINT, is_clean, owned_taints
 from helpers.rescheduling.toy_kubelet import SLOW
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case
-RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 OURS = {"key": TAINT, "value": "resched.01234567", "effect": "NoSchedule"}
 TEXT = '[{"pod":"kube-system/gone","uid":"u","deadline":"2999-01-01T00:00:00Z","victims":[]}]'
 FOREIGN = {"key": TAINT, "value": "true", "effect": "NoSchedule"}
@@ -251,31 +236,6 @@ async def who_has_no_scheduler_is_not_helped(place):
     await place.full(on, "v0", cpu=4)
     uid = await place.critical(schedulerName="nobody")
     await place.left_alone(uid)
-
-
-@case("C34")
-async def pods_need_what_the_scheduler_counts(place):
-    runtime = {"metadata": {"name": RUNTIME_CLASS}, "handler": "x"}
-    await place.client.create(RUNTIMES, {**runtime, "overhead": {"podFixed": OVERHEAD}})
-    asked = {}
-    exact = [fit for fit in FIT_CASES if re.fullmatch("cpu of .*, exactly", fit.name)]
-    for number, fit in enumerate(exact):
-        amount = int(fit.node["status"]["allocatable"]["cpu"].removesuffix("m"))
-        for less in (0, 1):
-            label = f"{place.label}-{number}-{less}"
-            cpu = f"{amount - less}m"
-            on = await place.node(f"n{number}-{less}", cpu, labels={CASE: label})
-            await place.full(on, f"v-{number}-{less}", cpu=cpu)
-            pod = critical(label, label)
-            pod["spec"] |= fit.pod["spec"]
-            asked[on] = await place.want_pod(pod)
-    for on, uid in asked.items():
-        if f"-0-{place.label}" in on:
-            await place.until_bound(uid, on)
-        else:
-            await place.until_event(uid, "DoesNotFitAnyNode")
-    await place.clean()
-    assert place.taken_pods() == {f"v-{number}-0" for number in range(len(exact))}
 
 
 @case("C38", dryRun=True)

@@ -1,20 +1,21 @@
-"""Tasks as Keptn's own end-to-end tests have them: the Job of each, and its result."""
+"""Tasks as Keptn's own end-to-end tests have them, and why their pods fail or do not start."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import pytest
 
+from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     CONFIG_MAPS,
     JOBS,
+    NAMESPACES,
+    PODS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.api.times import parse_rfc3339
 from helpers.flow.manifests import (
     app,
     app_context,
@@ -27,7 +28,8 @@ from helpers.flow.manifests import (
 from helpers.flow.namespace import phases
 from helpers.patience import COLLECTED, WAIT
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
+
 
 CONTEXT = {
     "workloadName": "my-test-workload",
@@ -176,71 +178,6 @@ async def test_a_task_becomes_the_job_of_the_scenario(flow, scenario):
     assert status["startTime"] <= status["endTime"]
 
 
-async def test_simple_deployment_recursive_task(flow):
-    parent = {
-        **CODE,
-        "parameters": {"map": {"user": "myotheruser", "data": "myotherdata", "other": "data"}},
-    }
-    child = {
-        "functionRef": {"name": "pre-deployment-parent"},
-        "parameters": {"map": {"user": "myuser", "data": "mydata"}},
-        "secureParameters": {"secret": "mysecret"},
-    }
-    await flow.create(
-        task_definition("pre-deployment-parent", deno=parent, labels={"task-definition": "parent"}),
-        task_definition("pre-deployment-child", deno=child, labels={"task-definition": "child"}),
-        deployment(
-            "waiter",
-            keptn(
-                "waiter",
-                "0.4",
-                pre_deployment_tasks="pre-deployment-child",
-                post_deployment_tasks="pre-deployment-parent",
-            ),
-        ),
-    )
-    await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
-    secret = {"secretKeyRef": {"name": "mysecret", "key": "SECURE_DATA"}}
-    data = {
-        "parent": '{"data":"myotherdata","other":"data","user":"myotheruser"}',
-        "child": '{"data":"mydata","other":"data","user":"myuser"}',
-    }
-    secure = {"parent": [], "child": [{"name": "SECURE_DATA", "valueFrom": secret}]}
-    for label, check in (("parent", "post"), ("child", "pre")):
-        context = {
-            "workloadName": "waiter-waiter",
-            "appName": "waiter",
-            "appVersion": "",
-            "workloadVersion": "0.4",
-            "taskType": check,
-            "objectType": "Workload",
-        }
-        env = [
-            {"name": "DATA", "value": data[label]},
-            {"name": "KEPTN_CONTEXT", "value": text(context)},
-            CMD_ARGS,
-            *secure[label],
-            SCRIPT,
-        ]
-        mount = {
-            "name": "function-mount",
-            "mountPath": "/var/data/function.ts",
-            "subPath": "code",
-            "readOnly": True,
-        }
-        volume = {
-            "name": "function-mount",
-            "configMap": {"name": "keptnfn-pre-deployment-parent"},
-        }
-        expected = {
-            "metadata": {"labels": {"task-definition": label}},
-            **pod_spec(volumes=[volume], containers=[{"env": env, "volumeMounts": [mount]}]),
-        }
-        await flow.until_all(JOBS, expected)
-    code = flow.find(CONFIG_MAPS, "keptnfn-pre-deployment-parent")
-    assert code["data"] == {"code": "console.log(1)"}
-
-
 async def test_app_failing_pre_task_retry_and_timeout(flow):
     """Both at one time: a second attempt comes after ten seconds."""
     await flow.create(
@@ -337,21 +274,6 @@ async def test_a_finished_job_is_deleted_after_its_time_to_live_and_its_task_sta
     assert flow.find(TASKS, "it")["status"]["status"] == "Succeeded"
 
 
-async def test_a_slow_task_takes_its_time(flow):
-    await flow.create(container_task("it"), task("it", "it", labels={"kwok-outcome": "slow"}))
-    status = (await flow.until_ended(TASKS, "it"))["status"]
-    assert parse_rfc3339(status["endTime"]) - parse_rfc3339(status["startTime"]) >= timedelta(
-        seconds=5
-    )
-
-
-async def test_the_code_of_a_function_is_deleted_with_its_definition(flow):
-    await flow.create(task_definition("it", deno=CODE))
-    await flow.until(lambda: flow.find(CONFIG_MAPS, "keptnfn-it"))
-    await flow.delete("KeptnTaskDefinition", "it")
-    await flow.until(lambda: flow.find(CONFIG_MAPS, "keptnfn-it") is None, COLLECTED)
-
-
 async def test_a_quota_is_reported_and_the_task_waits_for_room(flow, harbour):
     kubectl, where = harbour.plane.kubectl, f"--namespace={flow.namespace}"
     kubectl("create", "quota", "no-jobs", "--hard=count/jobs.batch=0", where)
@@ -365,3 +287,80 @@ async def test_a_quota_is_reported_and_the_task_waits_for_room(flow, harbour):
     kubectl("delete", "quota", "no-jobs", where)
     await flow.until_ended(TASKS, "it")
     assert "series" not in event
+
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+async def create_checked(flow, outcome=None, labels=None, **spec):
+    """A workload whose only check is a task; its name. The namespace has these labels by then."""
+    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate")))
+    await flow.until_gated("ledger")
+    await label(flow, labels or {})
+    await flow.create(container_task("migrate", outcome, **spec))
+    (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+    return task["metadata"]["name"]
+
+
+async def label(flow, labels):
+    """Give the namespace these labels."""
+    patch = MergePatch({"metadata": {"labels": labels}})
+    await flow.client.patch(NAMESPACES, flow.namespace, patch)
+
+
+async def pod_with(flow, state, **more):
+    """Let the container of the task's pod be in this state, as its kubelet would say."""
+    like = {"metadata": {"labels": {"kwok-outcome": "hang"}}, "status": {"phase": "Running"}}
+    (pod,) = await flow.until_all(PODS, like)
+    status = {**pod["status"]["containerStatuses"][0], "state": state, **more}
+    name = pod["metadata"]["name"]
+    await flow.change(
+        "Pod", name, {"status": {"containerStatuses": [status]}}, subresource="status"
+    )
+    return name
+
+
+def contains_text(text):
+    return lambda note: text in note
+
+
+def waiting(reason, message):
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+@pytest.mark.full
+async def test_the_last_line_of_a_failed_container_is_the_message_of_its_task(flow):
+    name = await create_checked(flow, "hang")
+    ended = {
+        "exitCode": 1,
+        "reason": "Error",
+        "message": "connected\nthe database is not migrated\n",
+    }
+    # The kubelet starts it again, and the Job controller counts that.
+    back_off = waiting("CrashLoopBackOff", "back-off 10s")
+    pod = await pod_with(flow, back_off, lastState={"terminated": ended}, restartCount=1)
+    task = await flow.until_like(TASKS, name, {"status": {"status": "Failed"}})
+    text = "BackoffLimitExceeded: exit code 1: connected the database is not migrated"
+    assert task["status"]["message"] == text
+    await flow.until(lambda: flow.find(PODS, pod) is None)
+    assert flow.find(TASKS, name)["status"]["message"] == text
+    await flow.until_told("TaskPodFailed", name)
+    await flow.until_told(
+        "ReconcileTaskStatusChanged", "ledger-ledger-1.0", note=contains_text(text)
+    )
+
+
+@pytest.mark.full
+async def test_a_pod_that_pod_security_refuses_is_told_and_may_be_allowed(flow):
+    name = await create_checked(flow, labels=RESTRICTED)
+    task = await flow.until_like(TASKS, name, {"status": {"reason": "FailedCreate"}})
+    assert task["status"]["status"] == "Progressing"
+    message = task["status"]["message"]
+    assert message.startswith("its Job has no pod: FailedCreate: pods ")
+    assert 'violates PodSecurity "restricted:latest"' in message
+    await flow.until_told("TaskPodWaiting", name)
+    await label(flow, dict.fromkeys(RESTRICTED))
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    task = flow.find(TASKS, name)["status"]
+    assert (task["status"], task.get("message", "")) == ("Succeeded", "")
+    assert len(flow.all(JOBS)) == 1

@@ -17,6 +17,7 @@ from harbourmaster.certs.store import ensure
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from helpers.admission import GATE, OPT_IN, keys
 from helpers.cluster import (
+    bare_pod,
     create,
     delete,
     eventually,
@@ -29,7 +30,7 @@ from helpers.faults.stored_objects import Stored
 from helpers.objects import policy
 from helpers.patience import PATIENCE
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 OURS = "keptn-scheduler"
 TRACKED = keys(workload="ledger", version="3", app="books")
@@ -101,30 +102,21 @@ class GatedNamespace:
         controller, which is not here.
         """
 
-        def listed():
+        def list_pods():
             path = f"/api/v1/namespaces/{self.name}/pods"
             items = Stored(self._kubectl.__self__).ask("GET", path)["items"]
             early = [item for item in items if annotations(item).get(PARENT_KEY) == UNRESOLVED]
             delete(self._kubectl, *({"apiVersion": "v1", "kind": "Pod", **pod} for pod in early))
             return [] if early else items
 
-        items = eventually(listed, is_right=lambda items: len(items) == count)
+        items = eventually(list_pods, is_right=lambda items: len(items) == count)
         return [(item["spec"], annotations(item)) for item in items]
 
     def try_pod(self, *, check=True, **spec):
         """Create a pod of a ReplicaSet by a dry run: its spec or None, and what was said."""
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "ledger-1", "uid": "1"}
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "tried",
-                "namespace": self.name,
-                "annotations": TRACKED,
-                "ownerReferences": [owner],
-            },
-            "spec": {"containers": [CONTAINER], **spec},
-        }
+        metadata = {"namespace": self.name, "annotations": TRACKED, "ownerReferences": [owner]}
+        manifest = bare_pod("tried", metadata, **spec)
         options = ("--dry-run=server", "-o=json", "-f=-")
         answer = self._kubectl("create", *options, stdin=json.dumps(manifest), check=check)
         stored = json.loads(answer.stdout)["spec"] if answer.stdout.strip() else None

@@ -26,8 +26,6 @@ from helpers.scheduler import (
     second_scheduler,
 )
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 DEPLOYMENT = "harbourmaster-scheduler"
 MARK = "certs.harbourmaster.dev/authority"
 SERVICE = "harbourmaster-scheduling"
@@ -106,16 +104,16 @@ class SchedulerDeployment:
         spec = {"schedulerName": NAME, "containers": [{"name": "ledger", "image": IMAGE}]}
         await self._flow.create(of_kind("Pod", name, spec))
 
-    async def placed(self, name):
+    async def until_placed(self, name):
         """Have a pod placed, which has the scheduler ask us."""
         await self.create(name)
         await self._flow.until_like(PODS, name, {"spec": {"nodeName": bool}})
 
-    async def refused(self, name):
+    async def until_refused(self, name):
         """The error about a pod for which the scheduler does not trust us."""
         await self.create(name)
 
-        def said():
+        def certificate_errors():
             pod = self._flow.find(PODS, name) or {"status": {}}
             conditions = pod["status"].get("conditions", ())
             return [
@@ -124,7 +122,7 @@ class SchedulerDeployment:
                 if "x509" in condition.get("message", "")
             ]
 
-        return await self._flow.until(said)
+        return await self._flow.until(certificate_errors)
 
 
 @pytest.fixture
@@ -137,12 +135,12 @@ async def test_a_new_authority_stops_no_scheduler(harbour, place, tmp_path):
     old = tmp_path / "old.crt"
     old.write_bytes(authority_of(harbour.plane).read_bytes())
     with place.scheduler(old):
-        await place.placed("before")
+        await place.until_placed("before")
         await place.renew()
-        await place.placed("renewed")
+        await place.until_placed("renewed")
     # Connections that were open tell nothing of certificates.
     with place.scheduler(old):
-        await place.placed("held")
+        await place.until_placed("held")
     signing = (await place.authorities())[0]
     pem = signing.public_bytes(Encoding.PEM)
     assert not await place.is_believed(pem)
@@ -150,10 +148,10 @@ async def test_a_new_authority_stops_no_scheduler(harbour, place, tmp_path):
     assert await place.rolled_out(but=mark) != mark
     new = authority_of(harbour.plane)
     with place.scheduler(new):
-        await place.placed("rolled-out")
+        await place.until_placed("rolled-out")
         # One that starts has the new leaf at once.
         await asyncio.to_thread(harbour.installation.restart, "controller")
         assert await place.is_believed(pem)
-        await place.placed("restarted")
+        await place.until_placed("restarted")
     with place.scheduler(old):
-        assert await place.refused("left-behind")
+        assert await place.until_refused("left-behind")

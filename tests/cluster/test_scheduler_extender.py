@@ -7,8 +7,8 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
-import aiohttp
 import pytest
+import trustme
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
@@ -17,7 +17,6 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.main import main
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import read_observed
-from helpers.certificates import strict_client
 from helpers.flow.installation import HOME
 from helpers.flow.manifests import (
     IMAGE,
@@ -30,22 +29,14 @@ from helpers.flow.manifests import (
     waits,
 )
 from helpers.flow.namespace import gates
-from helpers.scheduler import (
-    NAME,
-    account,
-    authority_of,
-    configuration,
-    filter_body,
-    second_scheduler,
-)
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
+from helpers.scheduler import NAME, account, authority_of, configuration, second_scheduler
 
 FLAGS = ("--scheduler-enabled=true",)
 WEBHOOK = ("--gating=schedulerName",)
 RELEASE_SECONDS = 1.0
 GUARD = 10
 POOL = "example.com/pool"
+CLIENT = "harbourmaster-scheduler"
 CLEAR = "gates.harbourmaster.dev/clear-failed-nodes"
 
 
@@ -120,7 +111,7 @@ async def until_bound(flow, part, count=1):
     return await flow.until(waiting, why=lambda: [condition(pod) for pod in flow.pods(part)])
 
 
-def told(pod):
+def reported_checks(pod):
     """The controller's last report on the pod."""
     return pod["metadata"]["annotations"].get("gates.harbourmaster.dev/checks", "")
 
@@ -131,7 +122,7 @@ async def touch(flow, pod):
     await flow.change("Pod", pod["metadata"]["name"], note)
 
 
-async def described(harbour, pod):
+async def describe_pod(harbour, pod):
     """The description of a pod as a user reads it."""
     metadata = pod["metadata"]
     arguments = ("describe", "pod", metadata["name"], f"--namespace={metadata['namespace']}")
@@ -165,11 +156,11 @@ async def test_a_pod_waits_and_runs_as_soon_as_its_checks_passed(harbour, schedu
     pod = await until_said(flow, "ledger", "waits for ")
     assert (pod["spec"]["schedulerName"], gates(pod)) == (NAME, [])
     pod = await until_said(flow, "ledger", "checks of ledger-ledger-1.0 until ")
-    text = await described(harbour, pod)
+    text = await describe_pod(harbour, pod)
     assert "waits for pre-deployment checks of ledger-ledger-1.0 until " in text
     assert ": migrate" in text
     # A pod that was asked about before is woken once for that.
-    assert told(flow.pods("ledger")[0]) in {"", "checking"}
+    assert reported_checks(flow.pods("ledger")[0]) in {"", "checking"}
     await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
     passed = asyncio.create_task(
         flow.until_like(
@@ -193,7 +184,7 @@ async def test_failed_checks_keep_a_pod_pending_and_their_node_is_recorded(
         deployment("ledger", keptn("ledger", pre_deployment_tasks="broken")),
     )
     pod = await until_said(flow, "ledger", "pre-deployment checks of ledger-ledger-1.0 failed")
-    text = await described(harbour, pod)
+    text = await describe_pod(harbour, pod)
     assert "checks of ledger-ledger-1.0 failed: broken" in text
     assert "Status:           Pending" in text
     (ended,) = [pod for pod in flow.all(PODS) if "job-name" in pod["metadata"]["labels"]]
@@ -265,12 +256,12 @@ async def test_after_the_deadline_it_says_so_and_late_checks_still_release(
         deployment("ledger", keptn("ledger", pre_deployment_tasks="endless")),
     )
     pod = await until_said(flow, "ledger", "; check again later")
-    assert "were not done by " in await described(harbour, pod)
+    assert "were not done by " in await describe_pod(harbour, pod)
     await flow.let_end()
     await until_bound(flow, "ledger")
 
 
-async def passed(flow, **template):
+async def create_passed(flow, **template):
     """A workload whose one pod runs; the name of its version, and the pod."""
     made = deployment("ledger", keptn("ledger"))
     made["spec"]["template"]["spec"] |= template
@@ -300,7 +291,7 @@ async def test_a_failed_node_is_avoided_though_it_is_preferred(harbour, schedule
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}
     wish = {"weight": 100, "preference": {"matchExpressions": [term]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
-    version, pod = await passed(flow, affinity=affinity)
+    version, pod = await create_passed(flow, affinity=affinity)
     assert pod["spec"]["nodeName"] == name
     await fail_on(flow, version, name, 600)
     await scale(flow, 3)
@@ -311,16 +302,16 @@ async def test_a_failed_node_is_avoided_though_it_is_preferred(harbour, schedule
 async def test_a_failed_node_is_used_again_when_it_expires(harbour, scheduler, flow):
     name = harbour.plane.kubectl("get", "nodes", "--output=name").stdout.split()[0]
     node = name.partition("/")[2]
-    version, _ = await passed(flow, nodeSelector={"kubernetes.io/hostname": node})
+    version, _ = await create_passed(flow, nodeSelector={"kubernetes.io/hostname": node})
     end = await fail_on(flow, version, node, 8)
     await scale(flow, 2)
     text = f"task smoke failed on this node before, avoided until {end}"
 
-    def refused():
+    def refused_pods():
         return [pod for pod in flow.pods("ledger") if text in condition(pod)]
 
-    (pod,) = await flow.until(refused)
-    assert text in await described(harbour, pod)
+    (pod,) = await flow.until(refused_pods)
+    assert text in await describe_pod(harbour, pod)
     pods = await until_bound(flow, "ledger", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {node}
     assert format_rfc3339(datetime.now(UTC)) >= end
@@ -329,18 +320,18 @@ async def test_a_failed_node_is_used_again_when_it_expires(harbour, scheduler, f
 async def test_without_a_controller_nothing_is_scheduled_and_then_everything_goes_on(
     harbour, scheduler, flow
 ):
-    await passed(flow)
+    await create_passed(flow)
     installation = harbour.installation
     await asyncio.to_thread(installation.end, "controller")
     try:
         await scale(flow, 2)
 
-        def refused():
+        def refused_pods():
             return [pod for pod in flow.pods("ledger") if "connection refused" in condition(pod)]
 
-        (pod,) = await flow.until(refused)
+        (pod,) = await flow.until(refused_pods)
         assert not is_bound(pod)
-        assert "connection refused" in await described(harbour, pod)
+        assert "connection refused" in await describe_pod(harbour, pod)
     finally:
         await asyncio.to_thread(installation.launch, "controller")
         await asyncio.to_thread(installation.await_ready, "controller")
@@ -401,7 +392,7 @@ async def until_told(flow, part):
     await flow.until_told("FailedScheduling", pod["metadata"]["name"])
 
 
-def named(name, annotations=None):
+def pod_of_scheduler(name, annotations=None):
     """A pod that names the scheduler itself, of no owner."""
     spec = {"schedulerName": NAME, "containers": [{"name": "ledger", "image": IMAGE}]}
     return of_kind("Pod", name, spec, annotations=annotations)
@@ -410,45 +401,49 @@ def named(name, annotations=None):
 async def test_a_pod_without_metadata_passes_and_one_without_a_version_waits(
     harbour, scheduler, flow
 ):
-    await flow.create(named("tracked", keptn("tracked")), named("free"))
+    await flow.create(pod_of_scheduler("tracked", keptn("tracked")), pod_of_scheduler("free"))
     await flow.until_like(PODS, "free", {"spec": {"nodeName": bool}})
     text = "waits for KeptnWorkloadVersion tracked-tracked-1.0, which is not there yet"
     await flow.until(lambda: text in condition(flow.find(PODS, "tracked") or {"status": {}}))
     assert not is_bound(flow.find(PODS, "tracked"))
 
 
-async def test_bad_questions_get_clear_errors_and_long_ones_answers(harbour, client, gating, port):
-    context = strict_client(authority_of(harbour.plane).read_bytes())
-    name = "harbourmaster-scheduling.harbourmaster-system.svc"
-    names = [f"node-{index}" for index in range(5000)]
-    connector = aiohttp.TCPConnector(ssl=context)
-    async with aiohttp.ClientSession(connector=connector) as session:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The authority of clients, and a certificate and key of the scheduler."""
+    folder = tmp_path_factory.mktemp("clients")
+    authority = trustme.CA()
+    issued = authority.issue_cert("scheduler.example", common_name=CLIENT)
+    authority.cert_pem.write_to_path(str(folder / "ca.crt"))
+    issued.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
+    issued.private_key_pem.write_to_path(str(folder / "tls.key"))
+    return folder
 
-        async def ask(verb, body, content_type="application/json"):
-            url = f"https://127.0.0.1:{port}/scheduler/{verb}"
-            headers = {"Content-Type": content_type}
-            async with session.post(
-                url, data=body, headers=headers, server_hostname=name
-            ) as answer:
-                return answer.status, await answer.json()
 
-        async with asyncio.timeout(60):
-            # The certificate is issued again for the name.
-            while True:
-                try:
-                    status, passed = await ask("filter", filter_body(names, annotations={}))
-                except aiohttp.ClientConnectorError:
-                    await asyncio.sleep(0.1)
-                    continue
-                break
-        assert (status, passed) == (200, {"NodeNames": names})
-        status, passed = await ask("filter", filter_body(names))
-        assert list(passed["FailedAndUnresolvableNodes"]) == names
-        for body in (b"{", b'{"Pod":7}', filter_body(NodeNames="n1"), b"[" * 100_000):
-            status, passed = await ask("filter", body)
-            assert (status, list(passed)) == (200, ["Error"]), body[:40]
-            assert passed["Error"].startswith("harbourmaster: ")
-            assert "\n" not in passed["Error"]
-        status, passed = await ask("preempt", b"{")
-        assert (status, passed) == (200, {"NodeNameToMetaVictims": {}})
-    assert harbour.new_faults() == []
+@pytest.mark.claim("W13")
+async def test_pods_are_placed_by_a_scheduler_with_a_certificate_only(
+    harbour, flow, kubeconfig, folder, port
+):
+    flags = (f"--scheduler-client-ca={folder / 'ca.crt'}", f"--scheduler-client-cn={CLIENT}")
+    await asyncio.to_thread(harbour.use, (*FLAGS, *flags))
+    settings = configuration(port, authority_of(harbour.plane))
+
+    def pods():
+        return flow.pods("ledger")
+
+    def messages():
+        conditions = [
+            condition for pod in pods() for condition in pod["status"].get("conditions", ())
+        ]
+        return [condition.get("message", "") for condition in conditions]
+
+    with second_scheduler(harbour.plane, settings, kubeconfig):
+        await flow.create(deployment("ledger", keptn("ledger")))
+        await flow.until(
+            lambda: any("/scheduler/filter" in message for message in messages()), why=messages
+        )
+        assert not any("nodeName" in pod["spec"] for pod in pods())
+    pair = {"certFile": str(folder / "tls.crt"), "keyFile": str(folder / "tls.key")}
+    settings["extenders"][0]["tlsConfig"] |= pair
+    with second_scheduler(harbour.plane, settings, kubeconfig):
+        await flow.until(lambda: any("nodeName" in pod["spec"] for pod in pods()), why=messages)

@@ -22,8 +22,6 @@ from helpers.objects import cluster_policy, workload
 from helpers.processes import client_of
 from helpers.stand_in import allow, stand_in
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 SHOP = "shop"
 REPORT = ("get", "configmap", "harbourmaster-shadow", f"-n={NAMESPACE}", "-o=json")
 KUPID, KEPTN = "gardener-extension-kupid", "lifecycle-mutating-webhook-configuration"
@@ -78,7 +76,7 @@ async def originals(request):
     )
 
 
-def registered(kubectl, url, bundle):
+def register_stand_in(kubectl, url, bundle):
     """Register the stand-in under the names of both."""
     for name, path, resource in (
         (KUPID, "kupid", rule(["deployments"], "apps")),
@@ -103,12 +101,12 @@ def plane(tmp_path_factory):
         kubectl("annotate", "namespace", SHOP, "keptn.sh/lifecycle-toolkit=enabled")
         kubectl("create", "serviceaccount", "default", f"-n={SHOP}")
         with stand_in(originals) as (url, bundle):
-            registered(kubectl, url, bundle)
+            register_stand_in(kubectl, url, bundle)
             with ShadowInstallation(control_plane, folder=DEPLOY / "shadow"):
                 yield control_plane
 
 
-def created(number):
+def object_of(number):
     """An object, and the differences that the stand-in makes of it."""
     owner = number // 2 % OWNERS
     script = {0: "nothing", 100: "hdd", 1: "nothing", 101: "version"}.get(number % 200)
@@ -148,7 +146,7 @@ async def create_all(plane, numbers):
 
     async def work(client):
         for number in left:
-            resource, manifest, differences = created(number)
+            resource, manifest, differences = object_of(number)
             await client.create(resource, manifest, SHOP)
             expected.update(differences)
 

@@ -14,7 +14,7 @@ from helpers.flow.manifests import of_kind, task_definition
 from helpers.objects import policy
 from helpers.oracles import NODE_REQUIRED
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
 
 PAGE = Path(__file__).parents[2] / "docs/operations/limits.md"
 TENANT = "size-tenant"
@@ -72,12 +72,12 @@ async def test_the_documented_quota_holds_the_counts(flow, harbour, tenant):
     kubectl, where = harbour.plane.kubectl, f"--namespace={flow.namespace}"
     kubectl("create", "-f=-", where, stdin=json.dumps(quota))
 
-    def used():
+    def used_quota():
         result = json.loads(kubectl("get", "resourcequota", where, "-o=json").stdout)
         return result["items"][0].get("status", {}).get("used", {})
 
     # Each name in it is that of a kind: others would not be counted.
-    eventually(lambda: used().keys() == quota["spec"]["hard"].keys())
+    eventually(lambda: used_quota().keys() == quota["spec"]["hard"].keys())
     most = int(quota["spec"]["hard"]["count/podschedulingpolicies.kupid.gardener.cloud"])
     many = {"apiVersion": "v1", "kind": "List"}
     many["items"] = [of_terms(flow, f"p-{number}", 1) for number in range(most)]

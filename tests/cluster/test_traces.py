@@ -10,13 +10,11 @@ import aiohttp
 import pytest
 
 from harbourmaster.playground import api as playground_api
-from helpers.cluster import eventually, keep_registered, webhook_configuration
+from helpers.cluster import bare_pod, eventually, keep_registered, webhook_configuration
 from helpers.objects import cluster_policy
 from helpers.patience import PATIENCE
 from helpers.server import Server
 from helpers.tracing import SAMPLED, SPAN, TRACE, Collector, attributes
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 NAMESPACE = "default"
 ALL = 1_000_000
@@ -56,12 +54,7 @@ async def collector():
 
 
 def pod(name):
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "traced"}},
-        "spec": {"containers": [{"name": "main", "image": "registry.example.com/main:1"}]},
-    }
+    return bare_pod(name, {"namespace": NAMESPACE, "labels": {"app": "traced"}})
 
 
 async def create_pod(plane, name, headers=None):
@@ -77,11 +70,11 @@ async def create_pod(plane, name, headers=None):
 
 
 @contextlib.asynccontextmanager
-async def reviewed(plane, directory, collector, *options):
+async def run_server(plane, directory, collector, *options):
     """A server that traces, when the API server asks it about pods."""
     policy = cluster_policy("traced", pods={"app": "traced"}, nodeSelector={"disk": "ssd"})
 
-    def tried():
+    def try_pod():
         manifest = json.dumps(pod("tried"))
         result = plane.kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest)
         return json.loads(result.stdout)["spec"].get("nodeSelector")
@@ -93,7 +86,7 @@ async def reviewed(plane, directory, collector, *options):
     with server:
         configuration = webhook_configuration("Mutating", server.url, server.bundle)
         with keep_registered(plane.kubectl, configuration):
-            await asyncio.to_thread(eventually, tried)
+            await asyncio.to_thread(eventually, try_pod)
             yield server
 
 
@@ -101,7 +94,10 @@ async def test_a_traced_request_to_the_api_server_has_our_review_in_its_trace(
     plane_with, collector, tmp_path
 ):
     plane = await asyncio.to_thread(plane_with, ALL)
-    async with reviewed(plane, tmp_path / "server", collector) as server, asyncio.timeout(PATIENCE):
+    async with (
+        run_server(plane, tmp_path / "server", collector) as server,
+        asyncio.timeout(PATIENCE),
+    ):
         await create_pod(plane, "given", {"traceparent": SAMPLED, "tracestate": "vendor=1"})
         span, resource = await collector.until(lambda obj: obj.trace_id.hex() == TRACE)
         line = await asyncio.to_thread(server.await_event, "mutated", trace_id=TRACE)
@@ -126,7 +122,7 @@ async def test_the_ratio_counts_where_the_api_server_does_not_decide(
 ):
     plane = await asyncio.to_thread(plane_with, rate)
     all_of_them = "--tracing-sample-ratio=1"
-    async with reviewed(plane, tmp_path / "server", collector, all_of_them) as server:
+    async with run_server(plane, tmp_path / "server", collector, all_of_them) as server:
         await create_pod(plane, "own")
         line = await asyncio.to_thread(server.await_event, "mutated", name="own")
     assert ("trace_id" in line) is is_traced

@@ -22,18 +22,13 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers import rights
-from helpers.cluster import eventually, rule, webhook_configuration
+from helpers.cluster import bare_pod, eventually, rule, webhook_configuration
 from helpers.objects import cluster_policy, policy
 from helpers.patience import DROPPED, WAIT
 from helpers.processes import Controller
 from helpers.schemas import CRDS, definition, keptn_object
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(2 * DROPPED),
-]
+pytestmark = pytest.mark.timeout(2 * DROPPED)
 
 DEPLOY = Path(__file__).parents[2] / "deploy/default"
 LEASE_SECONDS = 16
@@ -87,15 +82,8 @@ CONFIGURATIONS = (
 
 
 def pod(name, *gates, annotations=None):
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {
-            "schedulingGates": [{"name": gate} for gate in gates],
-            "containers": [{"name": "ledger", "image": "registry.example.com/ledger:3"}],
-        },
-    }
+    names = [{"name": gate} for gate in gates]
+    return bare_pod(name, {"annotations": annotations or {}}, schedulingGates=names)
 
 
 def refusal(kubectl, namespace):
@@ -105,7 +93,7 @@ def refusal(kubectl, namespace):
     return kubectl("create", *options, stdin=manifest, check=False).stderr
 
 
-def listed(*objects):
+def list_of(*objects):
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 
@@ -114,7 +102,7 @@ SHIPPED = len(list(CRDS.glob("*s.yaml")))
 
 
 @pytest.fixture
-def installed(kubectl):
+def installation(kubectl):
     """Everything that an installation has, with all that the controller makes at run time."""
     kubectl("apply", f"--kustomize={DEPLOY}")
     kubectl("wait", "--for=condition=Established", WAIT, "crd", "--all")
@@ -129,10 +117,10 @@ def installed(kubectl):
         "metadata": {"name": CONTROLLER, "namespace": DEFAULT_NAMESPACE},
         "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     }
-    kubectl("apply", "-f=-", stdin=listed(secret, lease))
+    kubectl("apply", "-f=-", stdin=list_of(secret, lease))
     for name in (CONTROLLER, WEBHOOK):
         kubectl("rollout", "status", f"deployment/{name}", f"-n={DEFAULT_NAMESPACE}", WAIT)
-    kubectl("apply", "-f=-", stdin=listed(*(obj for _, obj in CONFIGURATIONS)))
+    kubectl("apply", "-f=-", stdin=list_of(*(obj for _, obj in CONFIGURATIONS)))
     yield
     # After a failure they would still be there, and namespaces could not be deleted.
     kubectl("delete", "apiservices", "--ignore-not-found", *API_SERVICES)
@@ -149,6 +137,14 @@ def users_namespace(kubectl, request):
     kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"-n={name}")
     yield name
     kubectl("delete", "namespace", name, f"--timeout={DROPPED:.0f}s")
+
+
+@pytest.fixture
+def silenced(kubectl, installation, users_namespace):
+    """The installation without webhooks, once the API server asks them no more."""
+    for kind in ("mutating", "validating"):
+        kubectl("delete", f"{kind}webhookconfiguration", "harbourmaster")
+    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
 
 
 def ours_in(kubectl):
@@ -173,7 +169,7 @@ def arguments(plane, *flags):
 
 
 def test_everything_goes_though_the_webhook_is_dead_and_refuses_all(
-    plane, kubectl, users_namespace, installed, capsys
+    plane, kubectl, users_namespace, installation, capsys
 ):
     assert "pods.harbourmaster.dev" in eventually(lambda: refusal(kubectl, users_namespace))
     assert uninstall.run(arguments(plane)) == 0
@@ -192,8 +188,8 @@ def test_everything_goes_though_the_webhook_is_dead_and_refuses_all(
     assert uninstall.run(arguments(plane)) == 0
 
 
-def test_policies_go_only_with_the_flag(plane, kubectl, users_namespace, installed, capsys):
-    policies = listed(
+def test_policies_go_only_with_the_flag(plane, kubectl, users_namespace, installation, capsys):
+    policies = list_of(
         cluster_policy("ssd", nodeSelector={"disk": "ssd"}),
         policy("ledger", users_namespace, nodeSelector={"disk": "ssd"}),
     )
@@ -215,17 +211,14 @@ def test_policies_go_only_with_the_flag(plane, kubectl, users_namespace, install
 
 
 def test_gated_pods_are_let_go_and_only_our_gate_is_taken(
-    plane, kubectl, users_namespace, installed
+    plane, kubectl, users_namespace, silenced
 ):
-    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
-    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
     pods = [
         pod("ours", GATE, annotations={"gates.harbourmaster.dev/parent": "unresolved", "a": "b"}),
         pod("both", "example.com/quota", GATE, "example.com/other"),
         pod("theirs", "example.com/quota"),
     ]
-    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
-    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=list_of(*pods))
     assert uninstall.run(arguments(plane)) == 0
     items = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
     gates = {
@@ -249,11 +242,8 @@ def test_gated_pods_are_let_go_and_only_our_gate_is_taken(
 
 
 def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
-    plane, kubectl, users_namespace, installed
+    plane, kubectl, users_namespace, silenced
 ):
-    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
-    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
-    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
     users = {"keptn.sh/workload": "ledger", "gates.harbourmaster.dev/mine": "x", "a": "b"}
     written = {
         "gates.harbourmaster.dev/app-type": "single-service",
@@ -267,7 +257,7 @@ def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
         pod("runs", annotations={**users, **written}),
         pod("waits", GATE, annotations={**users, "gates.harbourmaster.dev/parent": "unresolved"}),
     ]
-    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=list_of(*pods))
     kubectl("wait", "--for=condition=Ready", WAIT, "pod/runs", f"-n={users_namespace}")
     consent = ("configmap", "kube-root-ca.crt", f"-n={users_namespace}")
     kubectl("annotate", *consent, "harbourmaster.dev/allow-from=*")
@@ -284,15 +274,12 @@ def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
 
 
 def test_beside_keptn_a_pod_keeps_only_the_key_that_keptn_reads(
-    plane, kubectl, users_namespace, installed
+    plane, kubectl, users_namespace, silenced
 ):
-    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
-    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
-    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
     parent = {"gates.harbourmaster.dev/parent": "unresolved"}
     released = {"gates.harbourmaster.dev/released": "expired", RELEASED: "true"}
     pods = [pod("waits", GATE, annotations=parent), pod("runs", annotations=released)]
-    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=list_of(*pods))
     service = {"namespace": "keptn-system", "name": "lifecycle-webhook-service"}
     keptn = webhook_configuration(
         "Mutating",
@@ -329,11 +316,8 @@ def keys_of_ours(kubectl):
 
 
 def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
-    plane, kubectl, users_namespace, installed, capsys
+    plane, kubectl, users_namespace, silenced, capsys
 ):
-    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
-    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
-    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
     labels = {"example.com/app": "ledger"}
     tracked = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}
     waiting = [pod(name, annotations=tracked) for name in ("ours", "lonely")]
@@ -354,8 +338,8 @@ def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
             },
         },
     }
-    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*waiting))
-    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(owner))
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=list_of(*waiting))
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=list_of(owner))
     adopted = "--for=jsonpath={.metadata.ownerReferences[0].name}=ledger"
     kubectl("wait", adopted, WAIT, "pod/ours", f"-n={users_namespace}")
     assert uninstall.run(arguments(plane, "--dry-run")) == 0
@@ -381,7 +365,7 @@ def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
 
 
 async def test_a_living_controller_outside_of_the_cluster_restores_nothing(
-    plane, client, kubectl, installed, capsys
+    plane, client, kubectl, installation, capsys
 ):
     # With every right, so that only the Lease can stop it.
     controller = await controller_at_work(kubectl, plane.kubeconfig)
@@ -398,13 +382,13 @@ async def test_a_living_controller_outside_of_the_cluster_restores_nothing(
 
 
 async def test_a_living_controller_that_keeps_its_lease_loses_its_rights(
-    plane, client, kubectl, installed, tmp_path, monkeypatch
+    plane, client, kubectl, installation, tmp_path, monkeypatch
 ):
     async def none(_self):
         return ""
 
     monkeypatch.setattr(ControllerStopper, "_take_lease", none)
-    controller = await controller_at_work(kubectl, limited(plane, tmp_path / "kubeconfig"))
+    controller = await controller_at_work(kubectl, write_kubeconfig(plane, tmp_path / "kubeconfig"))
     try:
         removal = Removal(client, OPTIONS)
         await ControllerStopper(removal).stop()
@@ -439,7 +423,7 @@ async def nothing_returns(client, seconds):
         pytest.fail(f"{event.type} {bytes(event.object)}")
 
 
-def limited(plane, path):
+def write_kubeconfig(plane, path):
     """A kubeconfig of the controller's ServiceAccount, written to ``path``."""
     token = plane.kubectl("create", "token", CONTROLLER, f"-n={DEFAULT_NAMESPACE}").stdout.strip()
     path.write_text(rights.kubeconfig(plane.kubeconfig, token=token))

@@ -12,8 +12,6 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import Resource
 from helpers.flow.manifests import condition_of, pod, stay_waiting, until_noted, until_waiting
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 KINDS = "jobs.batch,configmaps,customresourcedefinitions.apiextensions.k8s.io,secrets"
 FLAGS = (f"--lifecycle-wait-kinds={KINDS},widgets.v1.waits.example.com",)
 WIDGETS = Resource("waits.example.com", "v1", "widgets", "Widget")

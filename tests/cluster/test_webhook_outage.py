@@ -10,13 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from harbourmaster.playground.installation import Installation
-from helpers.cluster import create, eventually, fresh_namespace, plane_for
+from helpers.cluster import bare_pod, create, eventually, fresh_namespace, plane_for
 from helpers.flow.installation import FLAGS
 from helpers.flow.manifests import GATE, deployment, keptn
 from helpers.manifests import overlay
 from helpers.objects import cluster_policy
-
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 LABELS = {"example.com/app": "recorded"}
@@ -26,7 +24,7 @@ PARENT = "gates.harbourmaster.dev/parent"
 
 
 @pytest.fixture(scope="module")
-def installed(request, tmp_path_factory):
+def cluster(request, tmp_path_factory):
     """An installation with the final-state check and the API server's gate."""
     folder = overlay(
         tmp_path_factory.mktemp("outage") / "overlay", "api-server-gate", "final-state-check"
@@ -55,23 +53,13 @@ def outage(installed, *names):
     installed.installation.await_ready(*names)
 
 
-def created(installed, count, scheduler="nobody"):
+def create_pods(installed, count, scheduler="nobody"):
     """Create so many pods that the policy selects, more than fit a node; return their names."""
-    main = {"name": "main", "image": "registry.example.com/main:1"}
-    pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"recorded-{uuid.uuid4().hex[:8]}",
-                "namespace": "default",
-                "labels": LABELS,
-            },
-            "spec": {"containers": [main], "schedulerName": scheduler},
-        }
-        for _ in range(count)
-    ]
-    return [pod["metadata"]["name"] for pod in create(installed.kubectl, *pods)]
+    metadata = {"namespace": "default", "labels": LABELS}
+    names = [f"recorded-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+    pods = [bare_pod(name, metadata, schedulerName=scheduler) for name in names]
+    create(installed.kubectl, *pods)
+    return names
 
 
 def creations(installed):
@@ -103,19 +91,19 @@ def records(installed, names):
     [pytest.param(30, marks=pytest.mark.gate), pytest.param(500, marks=pytest.mark.full)],
 )
 @pytest.mark.claim("O28")
-def test_each_pod_that_an_outage_leaves_unchanged_is_recorded_and_no_other(installed, count):
-    with outage(installed, "webhook"):
+def test_each_pod_that_an_outage_leaves_unchanged_is_recorded_and_no_other(cluster, count):
+    with outage(cluster, "webhook"):
         # The API server's caches follow with a delay.
-        eventually(lambda: records(installed, created(installed, 1)).popitem()[1])
-        missed = created(installed, count)
-    changed = created(installed, count)
-    texts = records(installed, missed)
+        eventually(lambda: records(cluster, create_pods(cluster, 1)).popitem()[1])
+        missed = create_pods(cluster, count)
+    changed = create_pods(cluster, count)
+    texts = records(cluster, missed)
     assert len(texts) == count
     assert all(f"lacks what {POLICY} adds" in text for text in texts.values())
-    assert set(records(installed, changed).values()) == {""}
+    assert set(records(cluster, changed).values()) == {""}
 
 
-def tried(installed, manifest, namespace):
+def try_pod(installed, manifest, namespace):
     """The gates with which a pod would be created, or what the API server says if it refuses it."""
     result = installed.kubectl(
         "create",
@@ -141,60 +129,54 @@ def gates(pod):
     return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
 
 
-def owned(name="bare", *, annotations=None, **spec):
+def owned_pod(name="bare", *, annotations=None, **spec):
     """A pod of a StatefulSet that names its workload, as its controller creates it."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "of", "uid": "of"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "annotations": {**keptn("bare"), **(annotations or {})},
-            "ownerReferences": [{**owner, "controller": True}],
-        },
-        "spec": {"containers": [{"name": "main", "image": "registry.example.com/main:1"}], **spec},
+    metadata = {
+        "annotations": {**keptn("bare"), **(annotations or {})},
+        "ownerReferences": [{**owner, "controller": True}],
     }
+    return bare_pod(name, metadata, **spec)
 
 
 @pytest.fixture
-def gated(installed):
+def space(cluster):
     """A namespace that requests gates, and has its label."""
     annotations = {"keptn.sh/lifecycle-toolkit": "enabled"}
-    name = fresh_namespace(installed.kubectl, "gated", annotations=annotations)
+    name = fresh_namespace(cluster.kubectl, "gated", annotations=annotations)
     label = "-o=jsonpath={.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
-    eventually(lambda: installed.kubectl("get", "namespace", name, label).stdout)
+    eventually(lambda: cluster.kubectl("get", "namespace", name, label).stdout)
     return name
 
 
-@pytest.mark.full
-def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(installed, gated):
+def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(cluster, space):
     wanted = deployment("early", keptn("early", version=None), labels=LABELS, replicas=3)
     late = deployment("late", keptn("late", version=None), labels=LABELS, replicas=3)
     for obj in (wanted, late):
         obj["metadata"]["labels"] = LABELS
-    installed.kubectl("create", "-f=-", f"--namespace={gated}", stdin=json.dumps(wanted))
+    cluster.kubectl("create", "-f=-", f"--namespace={space}", stdin=json.dumps(wanted))
 
-    def released(part):
-        pods = pods_of(installed, gated, part)
+    def find_free(part):
+        pods = pods_of(cluster, space, part)
         bound = [pod for pod in pods if pod["spec"].get("nodeName") and not gates(pod)]
         return pods if len(bound) == 3 else None
 
-    before = eventually(lambda: released("early"))
-    with outage(installed, "webhook", "controller"):
-        installed.kubectl("create", "-f=-", f"--namespace={gated}", stdin=json.dumps(late))
+    before = eventually(lambda: find_free("early"))
+    with outage(cluster, "webhook", "controller"):
+        cluster.kubectl("create", "-f=-", f"--namespace={space}", stdin=json.dumps(late))
         held = eventually(
-            lambda: pods_of(installed, gated, "late"), is_right=lambda pods: len(pods) == 3
+            lambda: pods_of(cluster, space, "late"), is_right=lambda pods: len(pods) == 3
         )
         for obj in held:
             assert gates(obj) == [GATE]
             assert obj["metadata"]["annotations"][PARENT] == "unresolved"
         # The scheduler has looked at them: a pod without a gate is bound meanwhile.
-        (free,) = created(installed, 1, "default-scheduler")
+        (free,) = create_pods(cluster, 1, "default-scheduler")
         node = ("get", "pod", free, "--namespace=default", "-o=jsonpath={.spec.nodeName}")
-        eventually(lambda: installed.kubectl(*node).stdout)
-        held = pods_of(installed, gated, "late")
+        eventually(lambda: cluster.kubectl(*node).stdout)
+        held = pods_of(cluster, space, "late")
         assert [pod["spec"].get("nodeName") for pod in held] == [None] * 3
-    after = eventually(lambda: released("late"))
+    after = eventually(lambda: find_free("late"))
     assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in held}
     # What the webhook would have written is there, except policies, which are recorded.
     for pods, name in ((before, "early"), (after, "late")):
@@ -204,38 +186,37 @@ def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(in
             assert PARENT not in annotations
     versions = {pod["metadata"]["annotations"]["keptn.sh/version"] for pod in (*before, *after)}
     assert len(versions) == 1
-    texts = [text for about, text in creations(installed) if about["namespace"] == gated]
+    texts = [text for about, text in creations(cluster) if about["namespace"] == space]
     assert [f"lacks what {POLICY} adds" in text for text in texts] == [False] * 3 + [True] * 3
 
 
 UNGATED = {
-    "nodeName": owned(nodeName="node-0"),
-    "waiting scheduler": owned(schedulerName="keptn-scheduler"),
-    "released": owned(annotations={"keptn.sh/scheduling-gate-removed": "true"}),
-    "annotation of ours": owned(annotations={"gates.harbourmaster.dev/checks": "none"}),
-    "gate of its own, no checks": owned(
+    "nodeName": owned_pod(nodeName="node-0"),
+    "waiting scheduler": owned_pod(schedulerName="keptn-scheduler"),
+    "released": owned_pod(annotations={"keptn.sh/scheduling-gate-removed": "true"}),
+    "annotation of ours": owned_pod(annotations={"gates.harbourmaster.dev/checks": "none"}),
+    "gate of its own, no checks": owned_pod(
         annotations={"gates.harbourmaster.dev/checks": "none", PARENT: "unresolved"},
         schedulingGates=[{"name": GATE}],
     ),
-    "gate of its own, not marked": owned(schedulingGates=[{"name": GATE}]),
-    "no owner": {**owned(), "metadata": {"name": "bare", "annotations": keptn("bare")}},
-    "no workload": owned(annotations={"keptn.sh/workload": ""}),
+    "gate of its own, not marked": owned_pod(schedulingGates=[{"name": GATE}]),
+    "no owner": {**owned_pod(), "metadata": {"name": "bare", "annotations": keptn("bare")}},
+    "no workload": owned_pod(annotations={"keptn.sh/workload": ""}),
 }
 
 
-@pytest.mark.full
 @pytest.mark.claim("O30")
-def test_a_pod_that_the_api_server_does_not_gate_is_refused_during_an_outage(installed, gated):
-    critical = owned(
+def test_a_pod_that_the_api_server_does_not_gate_is_refused_during_an_outage(cluster, space):
+    critical = owned_pod(
         priorityClassName="system-cluster-critical",
         tolerations=[{"key": "CriticalAddonsOnly", "operator": "Exists"}],
     )
-    mirrored = owned(annotations={"kubernetes.io/config.mirror": "x"}, nodeName="node-0")
-    with outage(installed, "webhook"):
+    mirrored = owned_pod(annotations={"kubernetes.io/config.mirror": "x"}, nodeName="node-0")
+    with outage(cluster, "webhook"):
         for name, pod in UNGATED.items():
-            told = tried(installed, pod, gated)
+            told = try_pod(cluster, pod, space)
             assert "gated-pods.harbourmaster.dev" in told, (name, told)
-        assert "gated-pods.harbourmaster.dev" in tried(installed, mirrored, gated)
-        assert tried(installed, critical, "kube-system") == []
-        assert tried(installed, owned(), gated) == [GATE]
-    assert tried(installed, owned(nodeName="node-0"), gated) == []
+        assert "gated-pods.harbourmaster.dev" in try_pod(cluster, mirrored, space)
+        assert try_pod(cluster, critical, "kube-system") == []
+        assert try_pod(cluster, owned_pod(), space) == [GATE]
+    assert try_pod(cluster, owned_pod(nodeName="node-0"), space) == []

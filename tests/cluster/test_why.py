@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from helpers.cluster import (
     delete_namespace,
     eventually,
@@ -21,12 +16,7 @@ from helpers.cluster import (
 )
 from helpers.command import harbourmaster
 from helpers.objects import cluster_policy, policy, required
-from helpers.patience import PATIENCE
 from helpers.rights import kubeconfig as as_somebody
-
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
-ROOT = Path(__file__).parents[2]
 
 
 def why(kubeconfig, *words):
@@ -41,7 +31,7 @@ def policies_of(done):
     return detail
 
 
-def told(detail):
+def fields_by_path(detail):
     """The fields by their paths below the pod spec."""
     return {field["path"].partition("spec.")[2]: field for field in detail["fields"]}
 
@@ -88,7 +78,8 @@ def test_a_manifest_is_told_what_the_server_makes_of_it(harbour, place, tmp_path
             spec = spec["jobTemplate"]["spec"] if kind == "CronJob" else spec
             spec = spec["template"]["spec"]
         fields = {
-            path.rpartition("spec.")[2]: change["value"] for path, change in told(detail).items()
+            path.rpartition("spec.")[2]: change["value"]
+            for path, change in fields_by_path(detail).items()
         }
         assert spec["nodeSelector"] == {"disk": "ssd", "rack": "1", "zone": "a"}
         assert {key for key in fields if key.startswith("nodeSelector")} == {
@@ -111,7 +102,7 @@ def test_a_running_pod_is_told_who_asks_for_what_it_has(harbour, place):
     plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
     name = f"{place}/ledger"
     detail = policies_of(why(plane.kubeconfig, "pod", name, "-o=json"))
-    fields = told(detail)
+    fields = fields_by_path(detail)
     asked = {path: field.get("askedBy", []) for path, field in fields.items()}
     wide, local = f"ClusterPodSchedulingPolicy {place}", f"PodSchedulingPolicy {place}/local"
     assert asked['nodeSelector["disk"]'] == [wide]
@@ -159,27 +150,3 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
     )
     assert f"missing permission to list {plural} in namespace {place}" in done.stdout
     assert done.stderr == ""
-
-
-def test_kubectl_runs_it_as_its_plugin(harbour, place, tmp_path):
-    plane = harbour.plane
-    plane.kubectl("create", "-f=-", stdin=json.dumps(workload("Pod", place)))
-    script = tmp_path / "kubectl-harbourmaster"
-    body = "import sys\nfrom harbourmaster.cli.main import plugin\nsys.exit(plugin())\n"
-    script.write_text(f"#!{sys.executable}\n{body}")
-    script.chmod(0o755)
-    done = subprocess.run(
-        [find_kubectl(ensure_binaries()), "harbourmaster", "why", "pod", f"{place}/ledger"],
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "KUBECONFIG": str(plane.kubeconfig),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"Pod {place}/ledger\n")

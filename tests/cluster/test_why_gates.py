@@ -1,23 +1,18 @@
-"""``harbourmaster why pod`` of pods that wait, on a real control plane with a real controller."""
+"""Why pods wait: ``harbourmaster why pod`` and events, from a real controller."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+from functools import partial
 
 import pytest
 
-from harbourmaster.api.resources import (
-    APP_VERSIONS,
-    EVALUATIONS,
-    PODS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-)
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import DEPLOYMENTS, EVALUATIONS, PODS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.cli.main import main
 from helpers.flow.manifests import (
-    app,
     container_task,
     deployment,
     evaluation_definition,
@@ -27,7 +22,8 @@ from helpers.flow.manifests import (
 )
 from helpers.flow.namespace import GATE
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.gate
+
 
 FOREIGN = "example.com/quota"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -95,27 +91,6 @@ async def test_an_evaluation_that_fails_is_told_with_query_value_threshold_and_n
     assert "try 1 of 100" in text
 
 
-async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
-    await flow.measure("capacity", "1")
-    above = await flow.create(
-        evaluation_definition("room", "capacity", ">5"),
-        deployment("ledger", keptn("ledger", pre_deployment_evaluations="room")),
-    )
-    (pod,) = await flow.until_gated("ledger")
-    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
-    text, gate = await why(pod)
-    assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
-    assert "Blocked: pre-deployment evaluations failed (room)" in text
-    assert "capacity → 1 (>5): Failed" in text
-    assert f"harbourmaster gate release {flow.namespace}/" in text
-    (check,) = report(gate)["checks"]
-    assert check["nextTry"] == ""
-    assert check["ended"] >= check["since"]
-    text, gate = await why(above)
-    assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
-    assert "its pods: Blocked: pre-deployment evaluations failed (room)" in text
-
-
 async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
     held = deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate,absent"))
     held["spec"]["template"]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
@@ -145,47 +120,6 @@ async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
     await flow.let_end()
 
 
-async def test_a_pod_whose_app_comes_first(flow, why):
-    await flow.create(
-        of_kind("KeptnAppContext", "shop", {"preDeploymentTasks": ["approve"]}),
-        app("shop", "1.0", ("cart", "9.9")),
-        deployment("cart", keptn("cart", app="shop")),
-    )
-    (pod,) = await flow.until_gated("cart")
-    await flow.until_like(WORKLOAD_VERSIONS, "shop-cart-1.0", {})
-    text, gate = await why(pod)
-    assert gate["code"] == "waits-for-app"
-    assert "no KeptnAppVersion has shop-cart in version 1.0 yet" in text
-    assert "KeptnApp shop must list the workload in this version" in text
-    entry = {"name": "cart", "version": "1.0"}
-    await flow.change("KeptnApp", "shop", {"spec": {"workloads": [entry]}})
-    await flow.until_all(
-        APP_VERSIONS,
-        {"spec": {"workloads": [entry]}, "status": {"currentPhase": "AppPreDeployTasks"}},
-    )
-    text, gate = await why(pod)
-    assert gate["code"] == "waits-for-app"
-    assert "the checks of the app shop: pre-deployment tasks" in text
-    (check,) = report(gate)["checks"]
-    assert (check["phase"], check["name"]) == ("AppPreDeployTasks", "approve")
-    assert check["message"] == "KeptnTaskDefinition approve not found; waiting for it to be created"
-
-
-async def test_an_orphan_and_one_that_was_let_go(flow, why):
-    spec = template("lone", schedulingGates=[{"name": GATE}])["spec"]
-    pod = await flow.create(of_kind("Pod", "lone", spec))
-    await flow.until_told("GateOrphaned", "lone")
-    text, gate = await why(pod)
-    assert (gate["state"], gate["code"]) == ("fault", "orphaned")
-    assert "it no longer names a workload" in text
-    assert "GateOrphaned" in text
-    await flow.create(deployment("ledger", keptn("ledger")))
-    (pod,) = await flow.until_released("ledger")
-    text, gate = await why(pod)
-    assert (gate["state"], gate["code"]) == ("fine", "released")
-    assert "its gate was removed" in text
-
-
 async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, capsys):
     spec = template("lone", schedulingGates=[{"name": GATE}])["spec"]
     pod = await flow.create(of_kind("Pod", "lone", spec))
@@ -210,3 +144,105 @@ async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, 
     code, said = await run(*release)
     assert code == 1
     assert "does not have the gate" in said.err
+
+
+CHANGED = "registry.example.com/changed:2"
+
+
+@pytest.fixture
+def gate(harbour, capsys):
+    """Return ``gate(kind, namespace, name)``: the section on the gate."""
+
+    async def ask(kind, namespace, name):
+        command = ["why", kind, f"{namespace}/{name}", "-o", "json"]
+        kubeconfig = ["--kubeconfig", str(harbour.plane.kubeconfig)]
+        capsys.readouterr()
+        assert await asyncio.to_thread(main, [*command, *kubeconfig]) == 0
+        sections = json.loads(capsys.readouterr().out)["sections"]
+        return next(section for section in sections if section["name"] == "gate")
+
+    return ask
+
+
+@pytest.mark.full
+async def test_an_image_that_changed_without_its_version_is_told(flow, client, gate):
+    made = deployment("ledger", keptn("ledger"))
+    await flow.create(made)
+    await flow.until_released("ledger")
+    assert (await gate("deployment", flow.namespace, "ledger"))["code"] == "released"
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    image = {"containers": [{**container, "image": CHANGED}]}
+    patch = MergePatch({"spec": {"template": {"spec": image}}})
+    await client.patch(DEPLOYMENTS, "ledger", patch, flow.namespace)
+    facts = await gate("deployment", flow.namespace, "ledger")
+    assert (facts["code"], facts["state"]) == ("version-not-raised", "fault")
+    told = f"version 1.0 passed its checks with {container['image']} (ReplicaSet ledger-"
+    assert facts["summary"].startswith(told)
+    assert facts["summary"].endswith(f"and {CHANGED} starts without checks")
+
+
+OURS = "harbourmaster.dev/"
+HELD_BY = "gates.harbourmaster.dev/held-by"
+AGAIN = {"retries": 100, "retryInterval": "60s"}
+
+
+@pytest.fixture
+def describe_wait(harbour, flow):
+    """Wait for an event on a pod and on its Deployment; return what kubectl says of it on both."""
+    kubectl = partial(harbour.plane.kubectl, f"--namespace={flow.namespace}")
+
+    async def describe(name, reason):
+        (pod,) = await flow.until_gated(name)
+        lines = {}
+        for kind, its_name in (("pod", pod["metadata"]["name"]), ("deployment", name)):
+            await flow.until_told(reason, its_name)
+            result = await asyncio.to_thread(kubectl, "describe", kind, its_name)
+            text = " ".join(result.stdout.partition("\nEvents:")[2].split())
+            command = f"run harbourmaster why {kind} {its_name} -n {flow.namespace}"
+            assert command in text, text
+            (line,) = re.findall(rf"(\w+ {reason}) \S+ {OURS}lifecycle (.*?); {command}", text)
+            lines[kind] = ": ".join(line)
+        assert lines["pod"] == lines["deployment"]
+        await flow.until_told(reason, pod["metadata"]["name"])
+        annotations = (await flow.until_gated(name))[0]["metadata"]["annotations"]
+        return lines["pod"], annotations[HELD_BY]
+
+    return describe
+
+
+@pytest.mark.gate
+async def test_a_missing_task_definition_is_said_on_the_pod_and_its_deployment(flow, describe_wait):
+    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate")))
+    line, version = await describe_wait("ledger", "GateDefinitionMissing")
+    assert line == (
+        "Warning GateDefinitionMissing: waits for pre-deployment task migrate: KeptnTaskDefinition "
+        "migrate not found; waiting for it to be created"
+    )
+    assert version == "ledger-ledger-1.0"
+    await flow.create(container_task("migrate"))
+    await flow.until_released("ledger")
+
+
+@pytest.mark.full
+async def test_an_unmet_evaluation_is_said_with_its_value_and_next_try_and_then_as_blocked(
+    flow, describe_wait
+):
+    await flow.measure("load", "3")
+    await flow.create(
+        evaluation_definition("room", "load", ">5"),
+        evaluation_definition("rooms", "load", ">5", **AGAIN),
+        deployment("blocked", keptn("blocked", pre_deployment_evaluations="room")),
+        deployment("trying", keptn("trying", pre_deployment_evaluations="rooms")),
+    )
+    line, version = await describe_wait("blocked", "GateBlocked")
+    assert line == (
+        "Warning GateBlocked: Blocked: pre-deployment evaluation room failed and will not be "
+        "retried: load is 3, must be >5"
+    )
+    assert version == "blocked-blocked-1.0"
+    line, _ = await describe_wait("trying", "GateWaiting")
+    assert re.fullmatch(
+        "Normal GateWaiting: waits for pre-deployment evaluation rooms: load is 3, must be >5; "
+        r"try 1 of 100, next try \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
+        line,
+    ), line

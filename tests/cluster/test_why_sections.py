@@ -16,11 +16,9 @@ from helpers.placement_flow import deployment, flow_in
 from helpers.processes import client_of
 from helpers.rescheduling.objects import CASE, RESERVATIONS, critical, node, pod, removable
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
 
 @pytest.fixture
-def asked(capsys):
+def ask_why(capsys):
     """Ask why; the text, and the section of that name, None where there is none."""
 
     async def ask(kubeconfig, section, *what):
@@ -38,7 +36,7 @@ def asked(capsys):
 
 
 async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
-    request, control_plane, asked
+    request, control_plane, ask_why
 ):
     """The managing cluster is its own member, so that the record is at hand."""
     kubectl, kubeconfig = control_plane.kubectl, control_plane.kubeconfig
@@ -53,7 +51,7 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
         await flow.application(deployment("web", name))
         await flow.until_running("here")
         kubectl("wait", f"-n={name}", "--for=create", WAIT, "deployment/web")
-        text, facts = await asked(kubeconfig, "placement", "deployment", f"{name}/web")
+        text, facts = await ask_why(kubeconfig, "placement", "deployment", f"{name}/web")
         assert (facts["state"], facts["code"]) == ("fine", "placed")
         assert facts["summary"] == (
             f"Deployment {name}/web is of application {name}/app, which is placed on 'here'"
@@ -66,7 +64,7 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
         (its,) = json.loads(
             kubectl("get", "pods", f"-n={name}", f"--selector={selector}", "-o=json").stdout
         )["items"]
-        text, facts = await asked(
+        text, facts = await ask_why(
             kubeconfig, "placement", "pod", f"{name}/{its['metadata']['name']}"
         )
         # Its labels are not on its pods, which are found by their owners.
@@ -76,7 +74,7 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
         await flow.until_gone()
 
 
-async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane, asked):
+async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane, ask_why):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     plane.kubectl("create", "namespace", "shop")
     for space in ("shop", "kube-system"):
@@ -98,7 +96,7 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
 
         async def why(name):
             where = stored[name]["namespace"]
-            return await asked(plane.kubeconfig, "rescheduling", "pod", f"{where}/{name}")
+            return await ask_why(plane.kubeconfig, "rescheduling", "pod", f"{where}/{name}")
 
         text, facts = await why("dns")
         assert facts["code"] == "room-can-be-made"

@@ -121,6 +121,17 @@ def workload(kind, namespace, **options):
     )
 
 
+def bare_pod(name, metadata=None, **spec):
+    """A pod of no kind of owner, unless its metadata names one."""
+    main = {"name": "main", "image": "registry.example.com/main:1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {"containers": [main], **spec},
+    }
+
+
 def pod_spec(stored):
     """The pod spec in a workload of any kind."""
     spec = stored["spec"]

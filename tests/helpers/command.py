@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 from harbourmaster.cli.main import create_parser
+from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from helpers.patience import PATIENCE
 
 
@@ -109,3 +110,15 @@ def demonstrating(directory, command, last):
             yield Demonstration(directory, child, last)
         finally:
             child.kill()
+
+
+def kubectl_of(kubeconfig, *options):
+    """Return ``kubectl(*arguments, stdin=None, check=True)`` for a cluster, with these options."""
+
+    def run(*arguments, stdin=None, check=True):
+        command = [find_kubectl(ensure_binaries()), f"--kubeconfig={kubeconfig}", *options]
+        return subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, text=True, check=check
+        )
+
+    return run
