@@ -57,23 +57,12 @@ def validating(name="policies", **values):
     return next(webhook for webhook in webhooks if webhook["name"].startswith(name))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param({}, id="by default"),
-        pytest.param({"kinds": ["replicasets", "jobs"]}, id="other kinds"),
-        pytest.param({"namespaceSelector": {"matchLabels": {"a": "b"}}}, id="some namespaces"),
-        pytest.param(
-            {"serviceName": "hm", "serviceNamespace": "other", "servicePort": 8443},
-            id="another service",
-        ),
-        pytest.param({"timeoutSeconds": 9, "reinvocationPolicy": "Never"}, id="other calls"),
-        pytest.param({"shadow": True}, id="shadow mode"),
-    ],
-)
-def test_settings_make_configurations(values, assert_golden):
-    configurations = desired_configurations(settings(**values), HOME, b"PEM")
-    assert_golden({resource.kind: wanted for resource, wanted in configurations.items()})
+def test_entries_stand_in_a_fixed_order():
+    assert [webhook["name"] for webhook in mutating()["webhooks"]] == [
+        "templates.harbourmaster.dev",
+        "pods.harbourmaster.dev",
+        "gated-pods.harbourmaster.dev",
+    ]
 
 
 def test_the_order_of_settings_changes_nothing():
@@ -95,10 +84,32 @@ def test_all_that_the_api_server_would_fill_in_is_there():
         assert validating(name)["rules"][0]["scope"] == "Namespaced"
 
 
+def test_templates_and_their_operations():
+    both = ["CREATE", "UPDATE"]
+    assert rules() == {
+        ("apps", "daemonsets"): both,
+        ("apps", "deployments"): both,
+        ("apps", "statefulsets"): both,
+        ("", "replicationcontrollers"): both,
+        ("batch", "jobs"): ["CREATE"],
+        ("batch", "cronjobs"): both,
+    }
+
+
 def test_operations_of_templates_are_a_setting_but_not_those_of_jobs():
     operations = rules(templateOperations=["CREATE"])
     assert set(map(tuple, operations.values())) == {("CREATE",)}
     assert rules(templateOperations=["UPDATE"])["batch", "jobs"] == ["CREATE"]
+
+
+def test_kinds_are_a_setting():
+    assert rules(kinds=["replicasets", "jobs"]) == {
+        ("apps", "replicasets"): ["CREATE", "UPDATE"],
+        ("batch", "jobs"): ["CREATE"],
+    }
+    assert [webhook["name"] for webhook in mutating(kinds=["jobs"])["webhooks"]] == [
+        "templates.harbourmaster.dev"
+    ]
 
 
 @pytest.mark.parametrize("values", [{"templates": False}, {"kinds": ["pods"]}])
@@ -107,6 +118,12 @@ def test_pods_alone_can_be_registered(values):
         "pods.harbourmaster.dev",
         "gated-pods.harbourmaster.dev",
     ]
+
+
+def test_pods_are_reviewed_when_created_only():
+    for name in ("pods", "gated-pods"):
+        (rule,) = entry(name)["rules"]
+        assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
 
 
 def test_the_entries_for_pods_are_disjoint_by_the_gates_label():
@@ -172,6 +189,40 @@ def test_the_user_s_selectors_narrow_ours():
     }
 
 
+VALIDATED = {
+    "policies": ["clusterpodschedulingpolicies", "podschedulingpolicies"],
+    "taskdefinitions": ["keptntaskdefinitions"],
+    "metrics": [
+        *("analyses", "analysisdefinitions", "analysisvaluetemplates"),
+        *("keptnmetrics", "keptnmetricsproviders"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "match", "group", "version", "scope"),
+    [
+        ("policies", "Exact", "kupid.gardener.cloud", "v1alpha1", "*"),
+        ("taskdefinitions", "Equivalent", "lifecycle.keptn.sh", "v1", "Namespaced"),
+        ("metrics", "Equivalent", "metrics.keptn.sh", "v1", "Namespaced"),
+    ],
+)
+def test_objects_are_validated_in_every_namespace(name, match, group, version, scope):
+    webhook = validating(name, namespaceSelector={"matchLabels": {"a": "b"}})
+    assert webhook["namespaceSelector"] == webhook["objectSelector"] == {}
+    assert webhook["matchPolicy"] == match
+    assert webhook["clientConfig"]["service"]["path"] == "/validate"
+    assert webhook["rules"] == [
+        {
+            "apiGroups": [group],
+            "apiVersions": [version],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": VALIDATED[name],
+            "scope": scope,
+        }
+    ]
+
+
 def test_the_kinds_of_metrics_fail_open_as_policies_do():
     assert validating("metrics")["failurePolicy"] == "Ignore"
     assert validating("metrics", failurePolicy="Fail")["failurePolicy"] == "Fail"
@@ -184,6 +235,22 @@ def test_task_definitions_fail_closed_as_gated_pods_do():
     assert webhook["failurePolicy"] == "Ignore"
 
 
+def test_the_service_is_a_setting_and_by_default_in_our_namespace():
+    assert entry("pods")["clientConfig"]["service"] == {
+        "name": "harbourmaster-webhook",
+        "namespace": "harbour",
+        "path": "/mutate",
+        "port": 443,
+    }
+    webhook = entry("pods", serviceName="hm", serviceNamespace="other", servicePort=8443)
+    assert webhook["clientConfig"]["service"] == {
+        "name": "hm",
+        "namespace": "other",
+        "path": "/mutate",
+        "port": 8443,
+    }
+
+
 def test_the_bundle_is_in_every_entry_and_may_be_left_out():
     encoded = base64.b64encode(b"PEM").decode()
     assert {webhook["clientConfig"]["caBundle"] for webhook in mutating()["webhooks"]} == {encoded}
@@ -194,7 +261,16 @@ def test_the_bundle_is_in_every_entry_and_may_be_left_out():
     )
 
 
-def test_without_its_uid_our_namespace_is_no_owner():
+def test_timeout_and_reinvocation_are_settings():
+    webhook = entry("pods", timeoutSeconds=9, reinvocationPolicy="Never")
+    assert (webhook["timeoutSeconds"], webhook["reinvocationPolicy"]) == (9, "Never")
+    assert validating(timeoutSeconds=9)["timeoutSeconds"] == 9
+
+
+def test_the_namespace_owns_the_configurations():
+    assert mutating()["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Namespace", "name": "harbour", "uid": "1234"}
+    ]
     assert "ownerReferences" not in mutating(home=Home("harbour"))["metadata"]
 
 
