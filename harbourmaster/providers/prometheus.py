@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -52,6 +53,10 @@ _VECTOR: Final = "vector"
 _MATRIX: Final = "matrix"
 _INSTANT: Final = ("/api/v1/query", _VECTOR)
 _RANGE: Final = ("/api/v1/query_range", _MATRIX)
+_THANOS: Final = "thanos"
+_ABOUT_QUERY: Final = re.compile(r"PromQL (info|warning)\b|\d+ more [a-z ]+ omitted$")
+"""Matches a warning about the query, or about the number of such, which says nothing of the data.
+"""
 _REFUSED_POST: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
@@ -65,6 +70,9 @@ class _Body(Struct, frozen=True, rename="camel"):
     data: _Data | None = None
     error_type: str = ""
     error: str = ""
+    warnings: tuple[str, ...] | None = None
+    is_partial: bool | None = None
+    """Whether data is missing, from VictoriaMetrics."""
 
 
 class _Series(Struct, frozen=True):
@@ -88,6 +96,8 @@ class Prometheus:
     async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """Return the value of the only series; with a label, the values of all series."""
         (path, kind), form = _request(question)
+        if target.type == _THANOS:
+            form["partial_response"] = "false"
         reply = await _send(http, target, path, form)
         body = _decode_body(reply)
         if body.data is None or body.data.result_type != kind:
@@ -148,6 +158,7 @@ def _decode_body(reply: Reply) -> _Body:
         raise
     if body.status == "success":
         raise_for_status(reply)
+        _check_completeness(body)
         return body
     if reply.status in _BY_STATUS:
         raise_for_status(reply)
@@ -166,6 +177,15 @@ _VERBS: Final[Mapping[type[ProviderError], str]] = {
     TimedOutError: "the provider aborted the query",
     UnreachableError: "the provider failed",
 }
+
+
+def _check_completeness(body: _Body) -> None:
+    """Raise the error of an answer from which data may be missing."""
+    warnings = [text for text in body.warnings or () if not _ABOUT_QUERY.match(text)]
+    if warnings:
+        raise BadAnswerError(f"the answer may lack data: {one_line(warnings[0])}")
+    if body.is_partial:
+        raise BadAnswerError("the answer lacks data: the provider calls it partial")
 
 
 def _decode_series(raw: msgspec.Raw) -> tuple[_Series, ...]:

@@ -41,7 +41,7 @@ def result(*values, kind="vector"):
 
 @pytest.mark.parametrize(
     ("case", "value"),
-    [("success", "4"), ("expression", "0.25"), ("at", "4"), ("get", "4"), ("warned", "4")],
+    [("success", "4"), ("expression", "0.25"), ("at", "4"), ("get", "4")],
 )
 async def test_the_one_sample_is_the_value(case, value):
     answer = await PROMETHEUS.ask(case)
@@ -51,6 +51,69 @@ async def test_the_one_sample_is_the_value(case, value):
     (sample,) = answer.samples
     assert sample.value == float(value)
     assert sample.time > 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        (
+            {"warnings": ["partial response: store-1.example.com:10901 is unavailable"]},
+            "the answer may lack data: partial response: store-1.example.com:10901 is unavailable",
+        ),
+        (
+            {"warnings": ["PromQL info: not a counter", "remote_read: connection refused"]},
+            "the answer may lack data: remote_read: connection refused",
+        ),
+        (
+            {"warnings": ["No StoreAPIs matched for this query"]},
+            "the answer may lack data: No StoreAPIs matched for this query",
+        ),
+        (
+            {"warnings": ["results truncated due to limit"]},
+            "the answer may lack data: results truncated due to limit",
+        ),
+        ({"isPartial": True}, "the answer lacks data: the provider calls it partial"),
+        (
+            {
+                "warnings": [
+                    'PromQL info: metric might not be a counter, name does not end: "a" (1:5)'
+                ]
+            },
+            "",
+        ),
+        ({"warnings": ["PromQL warning: quantile value should be between 0 and 1, got 2"]}, ""),
+        (
+            {
+                "warnings": [
+                    "PromQL warning: a mix of histograms",
+                    "3 more warning annotations omitted",
+                ]
+            },
+            "",
+        ),
+        ({"infos": ["PromQL info: metric might not be a counter"], "isPartial": False}, ""),
+        ({"infos": ["partial response"], "warnings": []}, ""),
+        ({"warnings": None}, ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["thanos", "prometheus", "cortex"])
+async def test_an_answer_that_may_lack_data_is_an_error(kind, fields, error):
+    answer = await told(result([1, "7"]) | fields, type=kind)
+    assert str(answer) == error if error else answer.value == "7"
+    assert isinstance(answer, BadAnswerError) == bool(error)
+
+
+async def test_a_server_that_truncates_its_results_gives_no_value():
+    error = await PROMETHEUS.ask("warned")
+    assert str(error) == "the answer may lack data: results truncated"
+
+
+@pytest.mark.parametrize("question", [Question("up"), Question("up", start=1.0, end=2.0)])
+async def test_thanos_is_asked_for_no_partial_answer(question):
+    for kind, expected in (("thanos", ["false"]), ("prometheus", None)):
+        _, requests = await PROMETHEUS.answer_to(result([1, "7"]), question, type=kind)
+        form = parse_qs(requests[0][2]["body"].decode())
+        assert form.get("partial_response") == expected
 
 
 async def test_a_time_without_a_start_is_that_of_the_query():
