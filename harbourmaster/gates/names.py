@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -15,6 +16,8 @@ JOB_NAME_LIMIT: Final = 63
 _HASH: Final = 8
 _DIGITS: Final = 90_000
 _LOWEST: Final = 10_000
+_UNFIT: Final = re.compile(r"[^a-z0-9.-]|-\.|\.[.-]|^\.|[.-]$")
+"""Matches what cannot be in a version within a name, or at its beginning or end."""
 
 
 def sanitise(text: str) -> str:
@@ -42,8 +45,24 @@ def resource_name(limit: int, least: int, *parts: str) -> str:
 def _fitting(name: str, limit: int, whole: str) -> str:
     if len(name) <= limit:
         return name
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:_HASH]
-    return f"{name[: limit - _HASH - 1].rstrip('-.')}-{digest}"
+    return f"{name[: limit - _HASH - 1].rstrip('-.')}-{_hash(whole)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH]
+
+
+@lru_cache(maxsize=4096)
+def version_part(version: str) -> str:
+    """Return a version as names of objects contain it. Versions are equal if their parts are.
+
+    A version with characters that no name can have, such as ``+``, ends in a hash of the whole.
+    """
+    text = sanitise(version)
+    if not _UNFIT.search(text):
+        return text
+    words = filter(None, (word.strip("-") for word in re.sub(r"[^a-z0-9.]", "-", text).split(".")))
+    return "-".join(filter(None, (".".join(words), _hash(text))))
 
 
 def workload_name(app: str, workload: str) -> str:
@@ -53,18 +72,20 @@ def workload_name(app: str, workload: str) -> str:
 
 def version_name(workload: str, version: str) -> str:
     """The KeptnWorkloadVersion of a KeptnWorkload, by its name, in a version."""
-    return resource_name(NAME_LIMIT, NAME_LEAST, workload, version)
+    return resource_name(NAME_LIMIT, NAME_LEAST, workload, version_part(version))
 
 
 def app_version_name(app: str, version: str, generation: int) -> str:
     """The KeptnAppVersion of a generation of a KeptnApp (keptn-spec 3.1)."""
-    return resource_name(NAME_LIMIT, NAME_LEAST, app, version, generation_hash(generation))
+    return resource_name(
+        NAME_LIMIT, NAME_LEAST, app, version_part(version), generation_hash(generation)
+    )
 
 
 @lru_cache(maxsize=4096)
 def generation_hash(generation: int) -> str:
     """Eight hexadecimal digits that stand for a generation."""
-    return hashlib.sha256(str(generation).encode()).hexdigest()[:_HASH]
+    return _hash(str(generation))
 
 
 def digits(seed: str) -> str:

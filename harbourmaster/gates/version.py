@@ -1,4 +1,4 @@
-"""The version of a workload without one: an image's tag, or a hash (keptn-spec 2.5)."""
+"""The version of a workload without one: tag and digest of an image, or a hash (keptn-spec 2.5)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def version_of(
 ) -> Version:
     """The version of a pod with these containers, init containers left out.
 
-    The image of the container of that name gives it by its tag, or digest; so does, with
+    The image of the container of that name gives it by its tag and digest; so does, with
     ``from_tag``, the only container of a pod that names none. Otherwise it is a hash; ``hashed``
     is that, where the containers are not all there any more.
     """
@@ -58,9 +58,8 @@ def version_of(
     if from_tag and not container and len(containers) == 1:
         named = list(containers)
     for choice in named:
-        tag = image_version(choice.image or "")
-        if tag:
-            return Version(tag)
+        if text := image_version(choice.image or ""):
+            return Version(text)
     return Version(hashed or hash_of(containers), bool(container) and not named)
 
 
@@ -70,15 +69,16 @@ def hash_of(containers: Sequence[Container]) -> str:
 
 
 def image_version(image: str) -> str:
-    """The tag of an image except ``latest``; else 12 digits of its digest, or nothing.
+    """Return the tag of an image and 12 digits of its digest, joined by a dash.
 
-    A colon before a slash belongs to a port.
+    Either stands alone if the image has only one; the tag ``latest`` counts as none. The text is
+    empty without both. A colon before a slash belongs to a port.
     """
     name, _, digest = image.partition("@")
     _, colon, tag = name.rpartition(":")
-    if colon and "/" not in tag and tag and tag != _LATEST:
-        return tag
-    return digest.rpartition(":")[2][:_DIGEST_DIGITS]
+    if not colon or "/" in tag or tag == _LATEST:
+        tag = ""
+    return "-".join(filter(None, (tag, digest.rpartition(":")[2][:_DIGEST_DIGITS])))
 
 
 def fnv1a(text: str) -> int:

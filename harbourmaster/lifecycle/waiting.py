@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.gates.names import workload_name
+from harbourmaster.gates.names import version_part, workload_name
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, is_generated
 from harbourmaster.lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
 from harbourmaster.lifecycle.steps import PhaseNotice
@@ -44,7 +44,7 @@ def _has(app: AppVersion, workload: WorkloadVersion) -> bool:
         and is_generated(app)
         and app.spec.app_name == spec.app
         and any(
-            entry.version == spec.version
+            version_part(entry.version) == version_part(spec.version)
             and workload_name(app.spec.app_name, entry.name) == spec.workload_name
             for entry in app.spec.workloads
         )

@@ -21,7 +21,6 @@ from harbourmaster.kube.errors import (
     NotFoundError,
 )
 from harbourmaster.lifecycle.apps import deprecate_all_phases, new_version, plan_app
-from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import AppContext, AppVersion, CurrentVersion
 
 if TYPE_CHECKING:
@@ -69,10 +68,6 @@ class AppReconciler:
     async def _reconcile_app(self, app: App) -> float | None:
         namespace, name = app.metadata.namespace, app.metadata.name
         todo = plan_app(app, self._versions.by_index(BY_APP, (namespace, name)))
-        if not is_name(todo.name):
-            text = f'"{todo.name}" is not a valid object name: change the version'
-            self._signals.emit(app, "CreateAppVersion", "Failed", text)
-            return None
         if todo.is_blocked:
             text = f"KeptnAppVersion {todo.name} is not of this app: delete it"
             self._signals.emit(app, "CreateAppVersion", "Failed", text)

@@ -264,11 +264,7 @@ async def _attempt(phase: str, call: Awaitable[T], *, again: bool = False) -> T:
 
 def _check(names: Names) -> None:
     """Reject names that are not valid for objects, before the API does."""
-    for what, name in (
-        ("app", names.app),
-        ("workload", names.workload),
-        ("version", names.version),
-    ):
+    for what, name in (("app", names.app), ("workload", names.workload)):
         if not is_name(name):
             text = (
                 f'"{name}", the name by {what}, has other characters than letters, digits, '

@@ -18,7 +18,6 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion, is_generated
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
@@ -59,14 +58,8 @@ class WorkloadReconciler:
         workload = self._workloads.get(key)
         if workload is None or workload.metadata.deletion_timestamp:
             return None
-        name = version_of(workload)
-        if not is_name(name):
-            self._report_failure(
-                workload, f'"{name}" is not a valid object name: change the version'
-            )
-            return None
         try:
-            return await self._reconcile_workload(workload, name)
+            return await self._reconcile_workload(workload, version_of(workload))
         except ForbiddenError as error:
             if is_end_of_namespace(error):
                 return None

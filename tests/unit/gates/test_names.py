@@ -15,8 +15,10 @@ from harbourmaster.gates.names import (
     resource_name,
     sanitise,
     version_name,
+    version_part,
     workload_name,
 )
+from harbourmaster.lifecycle.functions import is_name
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,41 @@ def test_names_of_workloads_and_versions():
     assert workload_name("My_App", "Front_End") == "my-app-front-end"
     assert version_name("my-app-front-end", "v1_rc") == "my-app-front-end-v1-rc"
     assert app_version_name("podtato-head", "1.3", 1) == "podtato-head-1.3-6b86b273"
+
+
+@pytest.mark.parametrize(
+    ("version", "part"),
+    [
+        ("1.0.0", "1.0.0"),
+        ("1.0.0-RC1", "1.0.0-rc1"),
+        ("V1_RC", "v1-rc"),
+        ("1.0.0+build.5", "1.0.0-build.5-b653a5d7"),
+        ("1.0.0-build.5", "1.0.0-build.5"),
+        ("release/2.0", ""),
+        ("2.0 (beta)", ""),
+        ("1.0_", ""),
+        ("1..2", ""),
+        ("1.-2", ""),
+        ("~1", ""),
+        ("+", ""),
+        ("ü", ""),
+    ],
+)
+def test_a_version_is_part_of_a_name(version, part):
+    assert is_name(version_name("w", version))
+    assert is_name(app_version_name("a", version, 1))
+    assert version_part(version) == part or not part
+
+
+@given(st.text(st.characters(min_codepoint=32), min_size=1, max_size=300))
+def test_every_version_gives_a_name(version):
+    assert is_name(version_name("w", version))
+
+
+@given(st.lists(st.text("aA1+.-_", min_size=1, max_size=6), min_size=2, max_size=2))
+def test_versions_share_a_part_only_if_case_and_underscores_differ(versions):
+    first, second = versions
+    assert (version_part(first) == version_part(second)) == (sanitise(first) == sanitise(second))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def test_c09_c10_a_container_that_is_not_there_is_told_and_the_version_is_a_hash
         ("registry.example.com:5000/img:2", "2"),
         ("registry.example.com:5000/a/b/img:v1-rc.2", "v1-rc.2"),
         (f"img@{DIGEST}", "4c1c50d0ffc6"),
-        (f"img:3@{DIGEST}", "3"),
+        (f"img:3@{DIGEST}", "3-4c1c50d0ffc6"),
+        (f"registry.example.com:5000/img:main@{DIGEST}", "main-4c1c50d0ffc6"),
         (f"img:latest@{DIGEST}", "4c1c50d0ffc6"),
         (f"registry.example.com:5000/img@{DIGEST}", "4c1c50d0ffc6"),
         ("img@sha256:abc", "abc"),
@@ -90,6 +91,12 @@ def test_c09_c10_a_container_that_is_not_there_is_told_and_the_version_is_a_hash
 )
 def test_image_references_are_read_with_ports_and_digests(image, expected):
     assert image_version(image) == expected
+
+
+def test_another_digest_under_the_same_tag_is_another_version():
+    images = [f"registry.example.com/cart:main@sha256:{digit * 64}" for digit in "ab"]
+    versions = {version_of([Container("main", image)], "main").text for image in images}
+    assert versions == {"main-aaaaaaaaaaaa", "main-bbbbbbbbbbbb"}
 
 
 def test_c06_the_documented_way_takes_the_tag_of_an_only_container():

@@ -6,6 +6,7 @@ import pytest
 from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import AppReconciler
+from harbourmaster.gates.names import version_part
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put, until_death
 from helpers.lifecycle import await_signal, context_of, running
@@ -110,12 +111,11 @@ async def test_a_version_of_a_former_app_goes_first(api, client):
 
 
 @pytest.mark.parametrize("text", ["1.0+b", "a b", "/"])
-async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client, text):
+async def test_any_version_gives_an_object(api, client, text):
     put(api, APPS, app(text))
     async with running(client, watches.APPS) as world:
-        await await_signal(world, "CreateAppVersionFailed")
-    assert "is not a valid object name" in world.signals.kept[0].text
-    assert not api.seen("create")
+        await current(world, api, text)
+    assert version(api, f"{version_part(text)}-{FIRST}")["spec"]["version"] == text
 
 
 async def test_what_the_api_refuses_is_told_and_not_tried_again(api, client):

@@ -144,7 +144,6 @@ async def test_age_counts_whatever_else_fails(api, client):
     ("annotations", "reason", "text"),
     [
         (keptn("no name!"), "CreateWorkloadFailed", '"shop-no name!", the name by workload'),
-        (keptn(version="1.0+b"), "CreateWorkloadFailed", '"shop-waiter-1.0+b"'),
         (keptn(app="a/b"), "CreateWorkloadFailed", '"a/b"'),
     ],
 )
