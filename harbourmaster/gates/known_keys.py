@@ -59,6 +59,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}owners",
     f"{OURS}since",
     f"{OURS}termination-message-policy",
+    f"{OURS}written-version",
 }
 MAX_MEANT: Final = 63
 """Longest name of a key, in characters, as in the API."""

@@ -18,12 +18,14 @@ class WorkloadMetadata(Struct, frozen=True):
     """A workload as one of its pods describes it.
 
     ``app`` and ``workload`` are fit for names of objects, ``version`` is in lower case and empty
-    where the pod has none. ``is_single_service``: no app was named, so the workload is one.
+    where the pod has none; ``written_version`` is as the pod has it. ``is_single_service``: no app
+    was named, so the workload is one.
     """
 
     app: str
     workload: str
     version: str
+    written_version: str
     pre_deployment_tasks: tuple[str, ...] = ()
     post_deployment_tasks: tuple[str, ...] = ()
     pre_deployment_evaluations: tuple[str, ...] = ()
@@ -46,6 +48,7 @@ def workload_of(
     if not workload:
         return None
     app = lookup(annotations, labels, keys.APP_KEY)
+    version = lookup(annotations, labels, keys.VERSION_KEY)
 
     def names(key: str) -> tuple[str, ...]:
         return names_of(lookup(annotations, labels, key))
@@ -53,7 +56,8 @@ def workload_of(
     return WorkloadMetadata(
         app=sanitise(app or workload),
         workload=sanitise(workload),
-        version=lookup(annotations, labels, keys.VERSION_KEY).lower(),
+        version=version.lower(),
+        written_version=version,
         pre_deployment_tasks=names(keys.PRE_TASKS_KEY),
         post_deployment_tasks=names(keys.POST_TASKS_KEY),
         pre_deployment_evaluations=names(keys.PRE_EVALUATIONS_KEY),

@@ -42,6 +42,9 @@ OWNERS_KEY: Final = f"{OURS}owners"
 """
 SINCE_KEY: Final = f"{OURS}since"
 """Annotation of a workload: creation time of the pod that it follows."""
+WRITTEN_KEY: Final = f"{OURS}written-version"
+"""Annotation of a workload and its version: the version as pods have it, in upper and lower case.
+"""
 MOST_OWNERS: Final = 16
 BY_HAND: Final = "not generated, so it decides on no pod: delete it"
 """The text about a version that a person created, or that lost its owner."""
@@ -56,12 +59,16 @@ class Names(Struct, frozen=True, gc=False):
 
 
 class DesiredWorkload(Struct, frozen=True):
-    """A workload as one of its pods describes it; ``since`` is when that pod was created."""
+    """A workload as one of its pods describes it; ``since`` is when that pod was created.
+
+    ``written_version`` is the version as that pod has it.
+    """
 
     names: Names
     spec: WorkloadSpec
     owner: OwnerReference
     since: str
+    written_version: str
 
 
 @lru_cache(maxsize=128)
@@ -95,7 +102,7 @@ def desired_workload(
     plain = OwnerReference(
         api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid
     )
-    return DesiredWorkload(names, spec, plain, since)
+    return DesiredWorkload(names, spec, plain, since, metadata.written_version)
 
 
 def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
@@ -104,7 +111,7 @@ def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
         metadata=Metadata(
             name=wish.names.workload,
             namespace=namespace,
-            annotations={SINCE_KEY: wish.since},
+            annotations={SINCE_KEY: wish.since, WRITTEN_KEY: wish.written_version},
             owner_references=(wish.owner,),
         ),
         spec=wish.spec,
@@ -141,7 +148,15 @@ def follow_operations(workload: Workload, wish: DesiredWorkload) -> list[dict[st
         {"op": "add", "path": "/spec", "value": wish.spec},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [wish.owner]},
         *annotation_operations(metadata, SINCE_KEY, since),
+        {"op": "add", "path": annotation(WRITTEN_KEY), "value": wish.written_version},
     ]
+
+
+def is_written_otherwise(version: WorkloadVersion, wish: DesiredWorkload) -> bool:
+    """Whether the version had other upper and lower case when it was created."""
+    return version.metadata.annotations.get(WRITTEN_KEY, wish.written_version) != (
+        wish.written_version
+    )
 
 
 def annotation_operations(metadata: Metadata, key: str, value: str) -> list[dict[str, Any]]:
@@ -167,7 +182,10 @@ def new_version(workload: Workload) -> WorkloadVersion:
         metadata=Metadata(
             name=version_of(workload),
             namespace=metadata.namespace,
-            annotations={OWNERS_KEY: workload.spec.resource_reference.uid},
+            annotations={
+                OWNERS_KEY: workload.spec.resource_reference.uid,
+                **{key: text for key, text in metadata.annotations.items() if key == WRITTEN_KEY},
+            },
             owner_references=(owner,),
         ),
         spec=WorkloadVersionSpec(

@@ -22,6 +22,7 @@ from harbourmaster.gates.owners import (
     is_replica_set,
     parent_of,
 )
+from harbourmaster.gates.version import Container
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
 
@@ -123,7 +124,28 @@ class LiveOwner(Struct, frozen=True, gc=False):
     status: OwnerStatus = OwnerStatus()
 
 
+class PodSpec(Struct, frozen=True, gc=False):
+    """The containers of a pod."""
+
+    containers: tuple[Container, ...] = ()
+
+
+class PodContent(Struct, frozen=True, gc=False):
+    """A pod, or the template of an owner, as far as a version depends on it."""
+
+    spec: PodSpec = PodSpec()
+
+
+class _TemplateSpec(Struct, frozen=True, gc=False):
+    template: PodContent = PodContent()
+
+
+class _OwnerTemplate(Struct, frozen=True, gc=False):
+    spec: _TemplateSpec = _TemplateSpec()
+
+
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
+_decode_template: Final = msgspec.json.Decoder(_OwnerTemplate).decode
 
 
 async def inherited_metadata(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:
@@ -140,6 +162,22 @@ async def inherited_metadata(client: Client, namespace: str, owner: OwnerReferen
         return None
     metadata = (await _get(client, namespace, owner)).metadata
     return Keys(metadata.annotations, metadata.labels)
+
+
+async def have_same_images(client: Client, namespace: str, *owners: OwnerReference) -> bool:
+    """Tell whether the templates of two owners name the same images. Raises ApiError.
+
+    The answer is no if that is not known: an owner is gone, or both are one with a new template.
+    """
+    images = []
+    for owner in owners:
+        try:
+            raw = await client.get(SUPPORTED[owner.kind], owner.name, namespace)
+        except NotFoundError:
+            return False
+        containers = _decode_template(raw).spec.template.spec.containers
+        images.append([container.image for container in containers])
+    return len({owner.uid for owner in owners}) > 1 and all(image == images[0] for image in images)
 
 
 async def is_superseded(

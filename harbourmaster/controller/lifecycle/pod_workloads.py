@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle.owners import is_superseded
+from harbourmaster.controller.lifecycle.owners import have_same_images, is_superseded
 from harbourmaster.controller.lifecycle.writes import (
     WrittenObjects,
     create,
@@ -40,6 +40,7 @@ from harbourmaster.lifecycle.workloads import (
     is_by_hand,
     is_to_follow,
     is_version_of,
+    is_written_otherwise,
     names_of_pod,
     new_workload,
     owner_operations,
@@ -77,12 +78,18 @@ class Obstacle(Struct, frozen=True):
 
 
 class ObstacleError(Exception):
-    """An obstacle to report. If ``error`` is set, a retry may help; otherwise only a change can."""
+    """An obstacle to report. If ``error`` is set, a retry may help; otherwise only a change can.
 
-    def __init__(self, obstacle: Obstacle, error: ApiError | None = None) -> None:
+    ``is_other``: the version of the pod's name is another one, and does not decide on the pod.
+    """
+
+    def __init__(
+        self, obstacle: Obstacle, error: ApiError | None = None, *, is_other: bool = False
+    ) -> None:
         super().__init__(obstacle.text)
         self.obstacle = obstacle
         self.error = error
+        self.is_other = is_other
 
 
 class PodWorkloads:
@@ -126,6 +133,8 @@ class PodWorkloads:
         version = self.find_version(pod, described)
         if version is None:
             self._check_version(pod, workload, wish)
+        elif is_written_otherwise(version, wish):
+            await self._check_images(version, wish, owner)
         if is_to_follow(workload, version, wish) and (
             version is not None or self._is_turn(pod, wish)
         ):
@@ -240,6 +249,20 @@ class PodWorkloads:
         if is_by_hand(version, workload):
             text = f"KeptnWorkloadVersion {version.metadata.name} is {BY_HAND}"
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
+
+    async def _check_images(
+        self, version: WorkloadVersion, wish: DesiredWorkload, owner: OwnerReference
+    ) -> None:
+        """Reject a version that differs from an older one in upper and lower case and in images."""
+        followed = version.spec.resource_reference
+        former = OwnerReference(kind=followed.kind, name=followed.name, uid=followed.uid)
+        namespace = version.metadata.namespace
+        if not await have_same_images(self._client, namespace, owner, former):
+            text = (
+                f'version "{wish.written_version}" differs only in upper and lower case from that '
+                f"of {former.kind} {former.name}, and its images differ: change the version"
+            )
+            raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text), is_other=True)
 
 
 def _turn(pod: Pod, wish: DesiredWorkload) -> str:

@@ -10,13 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.durations import format_duration
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.controller.lifecycle.owners import OwnerGoneError, inherited_metadata
+from harbourmaster.controller.lifecycle.owners import (
+    OwnerGoneError,
+    PodContent,
+    inherited_metadata,
+)
 from harbourmaster.controller.lifecycle.pod_releases import PodReleaser, annotate
 from harbourmaster.controller.lifecycle.pod_reports import PodReporter
 from harbourmaster.controller.lifecycle.pod_workloads import (
@@ -38,7 +41,6 @@ from harbourmaster.gates.release import (
     WAITING,
     may_release,
 )
-from harbourmaster.gates.version import Container
 from harbourmaster.gates.waits import MET, TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.gates.inheritance import Tracking
+    from harbourmaster.gates.version import Container
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.gated_pods import Pod
 
@@ -65,15 +68,7 @@ _AT_TIMEOUT: Final = {
 }
 
 
-class _Spec(Struct, frozen=True, gc=False):
-    containers: tuple[Container, ...] = ()
-
-
-class _Contained(Struct, frozen=True, gc=False):
-    spec: _Spec = _Spec()
-
-
-_decode_containers: Final = msgspec.json.Decoder(_Contained).decode
+_decode_containers: Final = msgspec.json.Decoder(PodContent).decode
 
 
 class GatedPodReconciler:
@@ -185,7 +180,8 @@ class GatedPodReconciler:
         try:
             version = await self._workloads.ensure(pod, owner, described)
         except ObstacleError as error:
-            obstacle, version = error, self._workloads.find_version(pod, described)
+            obstacle = error
+            version = None if error.is_other else self._workloads.find_version(pod, described)
         finally:
             del self._busy[name]
             for key in parked:

@@ -49,7 +49,9 @@ def test_all_of_it_comes_from_labels_as_well():
         "app.kubernetes.io/version": "1.0",
         "keptn.sh/pre-deployment-tasks": "t",
     }
-    assert workload_of({}, labels) == WorkloadMetadata("a", "w", "1.0", pre_deployment_tasks=("t",))
+    assert workload_of({}, labels) == WorkloadMetadata(
+        "a", "w", "1.0", "1.0", pre_deployment_tasks=("t",)
+    )
 
 
 def test_lists_and_metadata_are_read():
@@ -66,5 +68,5 @@ def test_lists_and_metadata_are_read():
         {},
     )
     assert workload == WorkloadMetadata(
-        "a", "w", "", ("t1", "t2"), ("t3",), ("e1",), ("e2", "e3"), {"stage": "dev"}
+        "a", "w", "", "", ("t1", "t2"), ("t3",), ("e1",), ("e2", "e3"), {"stage": "dev"}
     )

@@ -11,6 +11,7 @@ from harbourmaster.lifecycle.workloads import (
     MOST_OWNERS,
     OWNERS_KEY,
     SINCE_KEY,
+    WRITTEN_KEY,
     Rollout,
     approval,
     desired_workload,
@@ -95,7 +96,7 @@ def test_a_workload_is_what_its_pod_says():
         "metadata": {
             "name": "shop-waiter",
             "namespace": "prod",
-            "annotations": {SINCE_KEY: EARLY},
+            "annotations": {SINCE_KEY: EARLY, WRITTEN_KEY: "1.0"},
             "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "waiter-1", "uid": "rs-1"}
             ],
@@ -154,7 +155,11 @@ def test_following_replaces_spec_and_owner():
         ),
     )
     after = patch(followed, follow_operations(followed, wish("2.0", "rs-2", EARLY)))
-    assert after.metadata.annotations == {"example.com/a": "b", SINCE_KEY: LATE}
+    assert after.metadata.annotations == {
+        "example.com/a": "b",
+        SINCE_KEY: LATE,
+        WRITTEN_KEY: "2.0",
+    }
     assert [reference.uid for reference in after.metadata.owner_references] == ["rs-2"]
     assert after.spec.version == "2.0"
 
@@ -163,7 +168,7 @@ def test_a_workload_of_keptn_has_no_annotation():
     bare = as_stored(new_workload(wish(), "prod"), annotations={})
     assert is_to_follow(bare, version(bare), wish(uid="rs-2"))
     after = patch(bare, follow_operations(bare, wish(uid="rs-2")))
-    assert after.metadata.annotations == {SINCE_KEY: EARLY}
+    assert after.metadata.annotations == {SINCE_KEY: EARLY, WRITTEN_KEY: "1.0"}
 
 
 def test_a_version_has_its_workloads_spec():
@@ -172,7 +177,7 @@ def test_a_version_has_its_workloads_spec():
         "metadata": {
             "name": "shop-waiter-v1-rc",
             "namespace": "prod",
-            "annotations": {OWNERS_KEY: "rs-1"},
+            "annotations": {OWNERS_KEY: "rs-1", WRITTEN_KEY: "V1_RC"},
             "ownerReferences": [
                 {
                     "apiVersion": API,

@@ -159,6 +159,50 @@ async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(a
         assert workload_of(api)["spec"]["version"] == "0.5"
 
 
+def with_image(owner, image):
+    spec = owner.get("spec", {})
+    template = {"spec": {"containers": [{"name": "main", "image": image}]}}
+    return {**owner, "spec": {**spec, "template": template}}
+
+
+@pytest.mark.parametrize(("image", "is_same"), [("cart:1", True), ("cart:2", False)])
+async def test_a_version_in_other_case_is_the_same_only_with_the_same_images(
+    api, client, image, is_same
+):
+    put(api, REPLICA_SETS, with_image(replica_set(), "cart:1"))
+    put(api, REPLICA_SETS, with_image(replica_set("other-rs", "rs-2", above=None), image))
+    make(api, pod(annotations=keptn(version="1.0-RC1")))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-1.0-rc1")
+        await release(api, world, "shop-waiter-1.0-rc1")
+        owners = [owned("ReplicaSet", "other-rs", "rs-2")]
+        make(api, pod("other-1", keptn(version="1.0-rc1"), owners=owners))
+        # A pod of the first ReplicaSet is released at any time.
+        make(api, pod("waiter-2", keptn(version="1.0-RC1")))
+        if is_same:
+            await world.until(lambda: not waiting(api))
+            return
+        await told(world, "CreateWorkloadVersionFailed")
+        await world.until(lambda: waiting(api) == ["other-1"])
+    assert world.signals.kept[-1].text == (
+        'version "1.0-rc1" differs only in upper and lower case from that of ReplicaSet '
+        "waiter-rs, and its images differ: change the version"
+    )
+    assert list(owners_of(api, "shop-waiter-1.0-rc1")) == ["rs-1"]
+
+
+async def test_a_template_of_one_owner_that_changes_the_case_alone_waits(api, client):
+    put(api, *sets("StatefulSet", 1))
+    make(api, of_set("StatefulSet", "store-1", "0.4-RC", 1))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-0.4-rc")
+        await release(api, world, "shop-waiter-0.4-rc")
+        put(api, *sets("StatefulSet", 2))
+        make(api, of_set("StatefulSet", "store-2", "0.4-rc", 2, LATER))
+        await told(world, "CreateWorkloadVersionFailed")
+        assert waiting(api) == ["store-2"]
+
+
 async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client):
     put(api, REPLICA_SETS, replica_set("canary-rs", "rs-2", above=None))
     canary = [owner_ref("ReplicaSet", "canary-rs", "rs-2")]
