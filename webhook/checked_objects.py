@@ -25,8 +25,9 @@ from harbourmaster.evaluation.validation import (
     validate_provider,
     validate_template,
 )
+from harbourmaster.lifecycle.apps import app_errors
 from harbourmaster.lifecycle.evaluations import definition_errors
-from harbourmaster.lifecycle.model import EvaluationDefinition, TaskDefinition
+from harbourmaster.lifecycle.model import App, EvaluationDefinition, TaskDefinition
 from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
@@ -58,6 +59,7 @@ def _checks_of(kind: type, faults: Callable[[Any], list[FieldError]], **options:
 
 _KINDS: Final = {
     ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _checks_of(TaskDefinition, validate),
+    ("lifecycle.keptn.sh", "KeptnApp"): _checks_of(App, app_errors),
     ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _checks_of(
         EvaluationDefinition, definition_errors
     ),

@@ -9,17 +9,23 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct, structs
+
+from harbourmaster.api.field_errors import invalid
 
 from harbourmaster.api.metadata import LAST_APPLIED, Metadata
 from harbourmaster.api.resources import APPS
+from harbourmaster.gates.metadata import cut
 from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
+from harbourmaster.lifecycle.conversion import unconverted_checks
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
     App,
     AppSpec,
     AppVersion,
     AppVersionSpec,
+    Checks,
     WorkloadEntry,
     is_generated,
 )
@@ -27,6 +33,7 @@ from harbourmaster.lifecycle.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.lifecycle.model import AppContext, AppVersionStatus, Workload
 
 MANAGED_KEY: Final = "app.kubernetes.io/managed-by"
@@ -93,11 +100,43 @@ def _hash_of(version: AppVersion) -> str:
     return version.metadata.name[-_HASH_LENGTH:]
 
 
+def older_checks(app: App) -> Checks:
+    """Return the checks that the app itself lists, as it did before v1beta1.
+
+    They count if there is no KeptnAppContext.
+    """
+    written = {name: getattr(app.spec, name) for name in Checks.__struct_fields__}
+    if any(written.values()):
+        return Checks(**written)
+    return msgspec.convert(unconverted_checks(app.metadata.annotations), Checks)
+
+
+def listed_fields(checks: Checks) -> str:
+    """Return the fields that name checks, with the names, for people; empty without any."""
+    fields = msgspec.to_builtins(checks).items()
+    return "; ".join(f"spec.{field}: {cut(', '.join(names))}" for field, names in fields)
+
+
+def app_errors(app: App) -> list[FieldError]:
+    """Return a warning for each list of checks in the app itself."""
+    why = (
+        "these run only while there is no KeptnAppContext of that name: move them to one, "
+        "with apiVersion lifecycle.keptn.sh/v1"
+    )
+    return [
+        invalid(f"spec.{field}", cut(", ".join(names)), why).as_warning()
+        for field, names in msgspec.to_builtins(older_checks(app)).items()
+    ]
+
+
 def new_version(app: App, context: AppContext | None) -> AppVersion:
-    """Return the KeptnAppVersion of this generation, with the current context."""
+    """Return the KeptnAppVersion of this generation, with the current context.
+
+    Without one, it has the checks that an older KeptnApp lists itself.
+    """
     metadata, spec = app.metadata, app.spec
     current = app.status.current_version
-    given = structs.asdict(context.spec) if context is not None else {}
+    given = structs.asdict(context.spec if context is not None else older_checks(app))
     return AppVersion(
         metadata=Metadata(
             name=version_of(app),

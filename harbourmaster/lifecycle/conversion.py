@@ -187,13 +187,29 @@ def _take_unconverted(converted: JsonObject) -> JsonObject:
     annotations = metadata.get("annotations")
     if not isinstance(annotations, dict) or UNCONVERTED not in annotations:
         return {}
+    kept = _decode_kept(annotations)
     rest = {key: value for key, value in annotations.items() if key != UNCONVERTED}
     if rest:
         metadata["annotations"] = rest
     else:
         del metadata["annotations"]
+    return kept
+
+
+def unconverted_checks(annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return the lists of checks that a KeptnApp had before v1beta1, by the name of the field."""
+    spec = _decode_kept(annotations).get("spec")
+    kept = spec if isinstance(spec, dict) else {}
+    return {
+        field.name: kept[field.name]
+        for field in _FIELDS["KeptnApp"]
+        if field.name in _CHECKS and field.is_sound(kept.get(field.name))
+    }
+
+
+def _decode_kept(annotations: Mapping[str, str]) -> JsonObject:
     try:
-        kept = msgspec.json.decode(annotations[UNCONVERTED])
+        kept = msgspec.json.decode(annotations.get(UNCONVERTED, ""))
     except (msgspec.DecodeError, RecursionError, TypeError):
         return {}
     return kept if isinstance(kept, dict) else {}

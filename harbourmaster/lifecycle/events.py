@@ -91,6 +91,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "CreateAppFailed": ("CreateAppErrored",),
     "CreateAppCreationRequestFailed": ("CreateAppCreationRequestErrored",),
     "CreateAppVersionFailed": ("CreateAppVersionErrored",),
+    "CreateAppVersionChecksIgnored": ("CreateAppVersionChecksIgnored",),
     "DeprecateAppVersionFailed": ("DeprecateAppVersionErrored",),
     "CreateWorkloadFailed": ("CreateWorkloadErrored",),
     "CreateWorkloadContainerMissing": ("CreateWorkloadContainerMissing",),

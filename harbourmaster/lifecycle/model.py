@@ -35,8 +35,20 @@ class WorkloadEntry(_Wire, frozen=True, kw_only=True):
     version: str
 
 
-class AppSpec(_Wire, frozen=True, kw_only=True):
-    """The spec of a KeptnApp. A higher ``revision`` restarts the checks."""
+class Checks(_Wire, frozen=True, kw_only=True):
+    """The definitions to run, by phase."""
+
+    pre_deployment_tasks: tuple[str, ...] = ()
+    post_deployment_tasks: tuple[str, ...] = ()
+    pre_deployment_evaluations: tuple[str, ...] = ()
+    post_deployment_evaluations: tuple[str, ...] = ()
+
+
+class AppSpec(Checks, frozen=True, kw_only=True):
+    """The spec of a KeptnApp. A higher ``revision`` restarts the checks.
+
+    Only manifests of v1alpha3 and older have the lists of checks here, see ``apps.older_checks``.
+    """
 
     version: str
     revision: int = field(default=1)
@@ -55,15 +67,6 @@ class App(_Wire, frozen=True, kw_only=True):
     metadata: Metadata
     spec: AppSpec
     status: CurrentVersion = CurrentVersion()
-
-
-class Checks(_Wire, frozen=True, kw_only=True):
-    """The definitions to run, by phase."""
-
-    pre_deployment_tasks: tuple[str, ...] = ()
-    post_deployment_tasks: tuple[str, ...] = ()
-    pre_deployment_evaluations: tuple[str, ...] = ()
-    post_deployment_evaluations: tuple[str, ...] = ()
 
 
 class AppContextSpec(Checks, frozen=True, kw_only=True):

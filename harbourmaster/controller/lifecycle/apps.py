@@ -20,7 +20,13 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.lifecycle.apps import deprecate_all_phases, new_version, plan_app
+from harbourmaster.lifecycle.apps import (
+    deprecate_all_phases,
+    listed_fields,
+    new_version,
+    older_checks,
+    plan_app,
+)
 from harbourmaster.lifecycle.model import AppContext, AppVersion, CurrentVersion
 
 if TYPE_CHECKING:
@@ -95,6 +101,9 @@ class AppReconciler:
         namespace, name = app.metadata.namespace, app.metadata.name
         # Read live: an app and its context are applied together, and the watch may be behind.
         context = await fetch(self._client, APP_CONTEXTS, AppContext, name, namespace)
+        if context is not None and (ignored := listed_fields(older_checks(app))):
+            text = f"KeptnAppContext {name} counts, so these are ignored: {ignored}"
+            self._signals.emit(app, "CreateAppVersion", "ChecksIgnored", text)
         try:
             wish = new_version(app, context)
             version = await create(self._client, APP_VERSIONS, wish, namespace)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from harbourmaster.lifecycle.conversion import convert
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.model import KINDS
 from harbourmaster.webhook.verdict import INVALID, VALID
@@ -293,3 +294,28 @@ def test_an_interval_that_cannot_be_used_is_told_with_what_is_used():
 def test_targets_that_can_be_parsed_are_told_nothing():
     assert "warnings" not in asked_about_targets(">5", ">=1,<2")
     assert "warnings" not in asked_about_targets("about 5", operation="DELETE")
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha3", "v1"])
+def test_checks_of_an_older_app_are_told_in_any_version(version):
+    spec = {"version": "0.1.0", "workloads": [], "preDeploymentTasks": ["migrate", "warm-up"]}
+    metadata = {"name": "shop", "namespace": "shop"}
+    document = {"apiVersion": f"{LIFECYCLE}/v1alpha3", "kind": "KeptnApp", "metadata": metadata}
+    document = convert(document | {"spec": spec}, f"{LIFECYCLE}/{version}")
+    response = ask(review(document, namespace="shop"), policy_engine()).response
+    assert response["allowed"]
+    assert response["warnings"] == [
+        'harbourmaster: spec.preDeploymentTasks: Invalid value: "migrate, warm-up": these run only '
+        "while there is no KeptnAppContext of that name: move them to one, with apiVersion "
+        "lifecycle.keptn.sh/v1"
+    ]
+
+
+def test_an_app_without_checks_gives_no_warning():
+    document = {
+        "apiVersion": f"{LIFECYCLE}/v1",
+        "kind": "KeptnApp",
+        "metadata": {"name": "shop", "namespace": "shop"},
+        "spec": {"version": "0.1.0"},
+    }
+    assert "warnings" not in ask(review(document, namespace="shop"), policy_engine()).response

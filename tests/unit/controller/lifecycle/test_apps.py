@@ -7,6 +7,7 @@ from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.gates.names import version_part
+from harbourmaster.lifecycle.conversion import convert
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put, until_death
 from helpers.lifecycle import await_signal, context_of, running
@@ -108,6 +109,44 @@ async def test_a_version_of_a_former_app_goes_first(api, client):
         api.remove(APP_VERSIONS, f"shop-1.0-{FIRST}", PROD)
         await current(world, api, "1.0")
     assert version(api, f"1.0-{FIRST}")["metadata"]["uid"] != "v-0"
+
+
+IGNORED = "CreateAppVersionChecksIgnored"
+
+
+def older(**checks):
+    """An app as the API server stores one that was written in v1alpha3."""
+    stored = app()
+    kept = convert(
+        {"apiVersion": "lifecycle.keptn.sh/v1alpha3", "kind": "KeptnApp"} | app(**checks),
+        "lifecycle.keptn.sh/v1",
+    )
+    stored["metadata"]["annotations"] = kept["metadata"]["annotations"]
+    return stored
+
+
+async def test_the_checks_of_an_older_app_run_without_a_context(api, client):
+    put(api, APPS, older(preDeploymentTasks=["migrate"], postDeploymentTasks=["notify"]))
+    async with running(client, watches.APPS) as world:
+        await current(world, api, "1.0")
+    spec = version(api, f"1.0-{FIRST}")["spec"]
+    assert (spec["preDeploymentTasks"], spec["postDeploymentTasks"]) == (["migrate"], ["notify"])
+    assert not [signal for signal in world.signals.kept if signal.reason == IGNORED]
+
+
+async def test_a_context_wins_over_the_checks_of_an_older_app_and_says_so(api, client):
+    put(api, APP_CONTEXTS, context("warm-up"))
+    put(api, APPS, older(preDeploymentTasks=["migrate"], postDeploymentEvaluations=["load"]))
+    async with running(client, watches.APPS) as world:
+        await current(world, api, "1.0")
+    spec = version(api, f"1.0-{FIRST}")["spec"]
+    assert spec["preDeploymentTasks"] == ["warm-up"]
+    assert "postDeploymentEvaluations" not in spec
+    (signal,) = [signal for signal in world.signals.kept if signal.reason == IGNORED]
+    assert signal.text == (
+        "KeptnAppContext shop counts, so these are ignored: "
+        "spec.preDeploymentTasks: migrate; spec.postDeploymentEvaluations: load"
+    )
 
 
 @pytest.mark.parametrize("text", ["1.0+b", "a b", "/"])
