@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from harbourmaster.api.field_errors import invalid
-
 from harbourmaster.api.metadata import LAST_APPLIED, Metadata
 from harbourmaster.api.resources import APPS
 from harbourmaster.gates.metadata import cut

@@ -222,9 +222,10 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> St
         if not is_wanted or state_of(status, phase) in PASSED:
             continue
         is_idle = bool(phase.kind) and not getattr(version.spec, phase.checks)
+        is_minor = is_idle and not rules.has_idle_events
         if status.current_phase != phase.name:
             status = _enter(phase, version, status, rules)
-            notices.append(PhaseNotice(phase=phase.name, state="Started", is_minor=is_idle))
+            notices.append(PhaseNotice(phase=phase.name, state="Started", is_minor=is_minor))
         step = _run(phase, version, status, inputs, rules, now)
         status = step.status
         notices += step.notices
@@ -235,7 +236,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> St
             notices.append(PhaseNotice(phase=phase.name, state="Failed"))
             status = _fail(status, phases[number + 1 :], format_rfc3339(now))
             return Step(status=status, notices=tuple(notices))
-        notices.append(PhaseNotice(phase=phase.name, state="Finished", is_minor=is_idle))
+        notices.append(PhaseNotice(phase=phase.name, state="Finished", is_minor=is_minor))
     ended = replace(
         status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=format_rfc3339(now)
     )

@@ -44,6 +44,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     is_blocking: bool = True
     """Whether a failed check stops the flow; otherwise it is a Warning (keptn-spec 3.12)."""
     has_promotion: bool = False
+    has_idle_events: bool = True
+    """Whether phases without checks give events, besides CloudEvents."""
     observability_timeout: float = 300.0
     """Seconds from ``deploymentStartTime``."""
     carrier: Carrier | None = None

@@ -49,6 +49,10 @@ class LifecycleSettings(
         "event reasons: keptn as in Keptn 2 (Finished, Failed), documented as in Keptn's "
         "documentation (Succeeded, Errored), or both",
     ] = "keptn"
+    idle_phase_events: Annotated[
+        bool,
+        "write events about phases without checks, as in Keptn; false sends only CloudEvents",
+    ] = True
     max_gate_age_seconds: Annotated[
         float,
         Meta(ge=0),

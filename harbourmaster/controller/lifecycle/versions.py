@@ -229,6 +229,7 @@ class PhaseRunner(Generic[V]):
         return Rules(
             is_blocking=configuration.block_deployment,
             has_promotion=self._context.settings.promotion_tasks,
+            has_idle_events=self._context.settings.idle_phase_events,
             observability_timeout=configuration.observability_timeout,
             carrier=phase_carrier if self._context.signals.is_tracing else None,
         )

@@ -73,15 +73,14 @@ def walk_until(version, *, until, rules=None):
     return walk
 
 
-def test_only_phases_with_checks_and_changes_that_matter_give_events():
-    walk = walk_until(workload_version(pre_deployment_tasks=("migrate",)), until="load")
-    assert [f"{notice.phase}{notice.state}" for notice in walk.told if not notice.is_minor] == [
-        "WorkloadPreDeployTasksStarted",
-        "ReconcileTaskStatusChanged",
-        "WorkloadPreDeployTasksFinished",
-        "WorkloadDeployStarted",
-        "WorkloadDeployFinished",
-    ]
+@pytest.mark.parametrize("has_idle_events", [True, False])
+def test_phases_without_checks_give_events_unless_the_rules_leave_them_out(has_idle_events):
+    rules = Rules(has_idle_events=has_idle_events)
+    walk = walk_until(workload_version(pre_deployment_tasks=("migrate",)), until="load", rules=rules)
+    events = [f"{notice.phase}{notice.state}" for notice in walk.told if not notice.is_minor]
+    phases = WORKLOAD_FLOW if has_idle_events else ["WorkloadPreDeployTasks", "WorkloadDeploy"]
+    assert without_items(events) == flow_of(phases)
+    assert events.count("ReconcileTaskStatusChanged") == 1
     assert flow_of(WORKLOAD_FLOW) == without_items(walk.reasons)
 
 

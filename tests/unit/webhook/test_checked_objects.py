@@ -304,11 +304,12 @@ def test_checks_of_an_older_app_are_told_in_any_version(version):
     document = convert(document | {"spec": spec}, f"{LIFECYCLE}/{version}")
     response = ask(review(document, namespace="shop"), policy_engine()).response
     assert response["allowed"]
-    assert response["warnings"] == [
+    (text,) = response["warnings"]
+    assert text == (
         'harbourmaster: spec.preDeploymentTasks: Invalid value: "migrate, warm-up": these run only '
         "while there is no KeptnAppContext of that name: move them to one, with apiVersion "
         "lifecycle.keptn.sh/v1"
-    ]
+    )
 
 
 def test_an_app_without_checks_gives_no_warning():
