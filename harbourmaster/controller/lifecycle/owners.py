@@ -167,7 +167,7 @@ async def inherited_metadata(client: Client, namespace: str, owner: OwnerReferen
 async def have_same_images(client: Client, namespace: str, *owners: OwnerReference) -> bool:
     """Tell whether the templates of two owners name the same images. Raises ApiError.
 
-    The answer is no if that is not known: an owner is gone, or both are one with a new template.
+    Returns False where that is not known: an owner is gone, or both are one with a new template.
     """
     images = []
     for owner in owners:
