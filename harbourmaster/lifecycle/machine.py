@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime
 
-    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.model import Version, WorkloadVersion
     from harbourmaster.lifecycle.phases import Phase, Status
     from harbourmaster.lifecycle.steps import Inputs, Rules
 
@@ -267,3 +267,29 @@ def _fail(status: Status, later: Iterable[Phase], now: str) -> Status:
     """Return the final status; the promotion counts as a later phase even if it is off."""
     deprecated = {phase.state: DEPRECATED for phase in later}
     return replace(status, status=FAILED, end_time=now, **deprecated)
+
+
+def supersede(version: WorkloadVersion, now: datetime) -> WorkloadVersionStatus:
+    """Return the status of a version that another one has replaced before its end.
+
+    Phases that ended keep their state.
+    """
+    status = version.status
+    left = {
+        phase.state: DEPRECATED
+        for phase in phases_of(version)
+        if state_of(status, phase) not in COMPLETED
+    }
+    return replace(status, status=DEPRECATED, end_time=format_rfc3339(now), **left)
+
+
+def resume(version: WorkloadVersion) -> WorkloadVersionStatus:
+    """Return the status with which a superseded version goes on, after a rollback to it."""
+    status = version.status
+    left = {
+        phase.state: PENDING
+        for phase in phases_of(version)
+        if state_of(status, phase) == DEPRECATED
+    }
+    state = PROGRESSING if status.current_phase else PENDING
+    return replace(status, status=state, end_time="", deployment_start_time="", **left)

@@ -23,6 +23,8 @@ from harbourmaster.gates.names import (
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, Approval, annotation
 from harbourmaster.lifecycle.model import (
+    DEPRECATED,
+    PROGRESSING,
     ResourceReference,
     Workload,
     WorkloadSpec,
@@ -261,12 +263,15 @@ def owner_operations(version: WorkloadVersion, owners: Sequence[str]) -> list[di
 
 
 def approval(version: WorkloadVersion) -> Approval:
-    """Return the version's decision on its pods."""
+    """Return the version's decision on its pods, which a superseded version keeps."""
     status = version.status
+    deployment = status.deployment_status
+    if status.status == DEPRECATED and status.deployment_start_time:
+        deployment = PROGRESSING
     return Approval(
         pre_tasks=status.pre_deployment_status,
         pre_evaluations=status.pre_deployment_evaluation_status,
-        deployment=status.deployment_status,
+        deployment=deployment,
         owners=frozenset(recorded_owners(version)),
     )
 

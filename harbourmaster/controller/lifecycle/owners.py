@@ -31,14 +31,39 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
 
 
+_REVISIONS: Final = {
+    DEPLOYMENT: "deployment.kubernetes.io/revision",
+    ROLLOUT: "rollout.argoproj.io/revision",
+}
+"""The annotation that a ReplicaSet shares with its owner while it is the current one, by kind of
+owner."""
+
+
+_REVISION_FIELDS: Final = {kind.lower(): key for kind, key in _REVISIONS.items()}
+
+
+class Revisions(Struct, frozen=True, gc=False, rename=_REVISION_FIELDS.get):
+    """The annotations of a ReplicaSet that say which template of its owner it has."""
+
+    deployment: str = ""
+    rollout: str = ""
+
+
 class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata without labels and annotations, because there may be ten thousand ReplicaSets."""
+    """Metadata with few annotations, because there may be ten thousand ReplicaSets."""
 
     name: str
     namespace: str = ""
     uid: str = ""
     generation: int = 0
     owner_references: tuple[OwnerReference, ...] = ()
+    annotations: Revisions = Revisions()
+
+    @property
+    def revision(self) -> int:
+        """The number of the template, which grows; 0 if it is not known."""
+        text = self.annotations.deployment or self.annotations.rollout
+        return int(text) if text.isdecimal() else 0
 
 
 class RollingUpdate(Struct, frozen=True, gc=False):
@@ -103,12 +128,6 @@ class Owner(Struct, frozen=True, gc=False):
 decode_owner: Final = msgspec.json.Decoder(Owner).decode
 
 
-_REVISIONS: Final = {
-    DEPLOYMENT: "deployment.kubernetes.io/revision",
-    ROLLOUT: "rollout.argoproj.io/revision",
-}
-"""The annotation that a ReplicaSet shares with its owner while it is the current one, by kind of
-owner."""
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 

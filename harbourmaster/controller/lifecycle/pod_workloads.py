@@ -27,6 +27,7 @@ from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, Invali
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks_workload
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import (
+    DEPRECATED,
     App,
     AppCreationRequest,
     AppCreationRequestSpec,
@@ -157,7 +158,9 @@ class PodWorkloads:
 
     async def _is_rolled_back(self, pod: Pod, workload: Workload, version: WorkloadVersion) -> bool:
         """Whether the workload's owner was rolled back to this pod's older one."""
-        if version.status.current_phase or workload.spec.version == version.spec.version:
+        status = version.status
+        is_open = not status.current_phase or status.status == DEPRECATED
+        if not is_open or workload.spec.version == version.spec.version:
             return False
         followed = workload.spec.resource_reference
         if followed.kind != REPLICA_SET:

@@ -22,7 +22,13 @@ from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion, is_generated
+from harbourmaster.lifecycle.model import (
+    DEPRECATED,
+    PENDING,
+    AppVersion,
+    WorkloadVersion,
+    is_generated,
+)
 from harbourmaster.lifecycle.phases import TASK
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
@@ -273,5 +279,7 @@ class AppVersionReconciler:
             name = version_name(workload_name(app, entry.name), entry.version)
             workload = self._workloads.get(f"{namespace}/{name}")
             if workload is not None and workload.spec.app == app and is_generated(workload):
-                states[entry] = workload.status.status
+                # Of one that was replaced, the app may still want another one in this version.
+                state = workload.status.status
+                states[entry] = PENDING if state == DEPRECATED else state
         return states

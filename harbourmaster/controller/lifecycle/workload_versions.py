@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,9 @@ from harbourmaster.controller.lifecycle.owners import Owner
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.writes import fetch
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import with_inherited_nodes
+from harbourmaster.lifecycle.machine import supersede
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
@@ -74,6 +77,21 @@ class DeploymentCheck:
             return True, ""
         owner = await self._live(version)
         return owner is not None and self._is_deployed(version, owner), ""
+
+    def is_replaced(self, version: WorkloadVersion) -> bool:
+        """Whether the workload has another version, and no owner of this one's pods works for it.
+
+        A StatefulSet that keeps pods of its former template works for both.
+        """
+        if not self._is_superseded(version):
+            return False
+        owners = self._recorded_owners(version)
+        if version.spec.resource_reference.kind != REPLICA_SET:
+            return all(owner.spec.kept_pods == 0 for owner in owners)
+        return all(
+            any(sibling.metadata.revision > owner.metadata.revision for sibling in siblings)
+            for owner, siblings in ((owner, self._siblings(owner)) for owner in owners)
+        )
 
     def _recorded_owners(self, version: WorkloadVersion) -> list[Owner]:
         reference, uids = version.spec.resource_reference, recorded_owners(version)
@@ -194,6 +212,12 @@ class WorkloadVersionReconciler:
         """Bring a version as far as it goes. Raises ApiError."""
         version = self._versions.current(key)
         if version is None:
+            return None
+        if self._deployed.is_replaced(version):
+            status = supersede(version, self._context.now())
+            with suppress(NotFoundError):
+                written = await self._versions.patch(version, "/status", status, "status")
+                self._signals.report_deprecated(written)
             return None
         if not version.status.current_phase:
             app = self._app_version(version)

@@ -18,7 +18,13 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion, is_generated
+from harbourmaster.lifecycle.machine import resume
+from harbourmaster.lifecycle.model import (
+    DEPRECATED,
+    CurrentVersion,
+    WorkloadVersion,
+    is_generated,
+)
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
     is_by_hand,
@@ -102,6 +108,8 @@ class WorkloadReconciler:
         operations = sync_operations(version, workload)
         if operations:
             await patch_object(self._client, WORKLOAD_VERSIONS, version.metadata, operations)
+        if version.status.status == DEPRECATED and is_generated(version):
+            await write_status(self._client, WORKLOAD_VERSIONS, version.metadata, resume(version))
         if workload.status.current_version != spec.version:
             status = CurrentVersion(current_version=spec.version)
             await write_status(self._client, WORKLOADS, workload.metadata, status)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
 from harbourmaster.lifecycle import events
-from harbourmaster.lifecycle.machine import advance, overall_state
+from harbourmaster.lifecycle.machine import advance, overall_state, resume, supersede
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     ItemStatus,
@@ -15,7 +16,8 @@ from harbourmaster.lifecycle.model import (
 from harbourmaster.lifecycle.phases import APP_PHASES, WORKLOAD_PHASES
 from harbourmaster.lifecycle.steps import Inputs, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
-from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
+from harbourmaster.lifecycle.workloads import approval
+from helpers.phased import CHECKS, NOW, STAMP, Walk, app_version, workload_version
 
 APP_FLOW = [
     "AppPreDeployTasks",
@@ -76,7 +78,9 @@ def walk_until(version, *, until, rules=None):
 @pytest.mark.parametrize("has_idle_events", [True, False])
 def test_phases_without_checks_give_events_unless_the_rules_leave_them_out(has_idle_events):
     rules = Rules(has_idle_events=has_idle_events)
-    walk = walk_until(workload_version(pre_deployment_tasks=("migrate",)), until="load", rules=rules)
+    walk = walk_until(
+        workload_version(pre_deployment_tasks=("migrate",)), until="load", rules=rules
+    )
     events = [f"{notice.phase}{notice.state}" for notice in walk.told if not notice.is_minor]
     phases = WORKLOAD_FLOW if has_idle_events else ["WorkloadPreDeployTasks", "WorkloadDeploy"]
     assert without_items(events) == flow_of(phases)
@@ -281,3 +285,46 @@ def test_children_are_named_after_what_they_check():
         "post",
         "post-eval",
     ]
+
+
+@pytest.mark.parametrize(
+    ("until", "passed"), [("migrate", 0), ("load", 1), ("announce", 3), ("errors", 4)]
+)
+def test_a_superseded_version_keeps_what_passed_and_goes_on_after_a_rollback(until, passed):
+    walk = walk_until(workload_version(**CHECKS), until=until)
+    phase, is_approved = walk.status.current_phase, approval(walk.version).is_given
+    walk.version = replace(walk.version, status=supersede(walk.version, NOW))
+    done, left = ["Succeeded"] * passed, 5 - passed
+    assert states(walk, WORKLOAD_STATES) == [*done, *["Deprecated"] * left]
+    assert (walk.status.status, walk.status.current_phase) == ("Deprecated", phase)
+    assert walk.status.end_time == STAMP
+    assert approval(walk.version).is_given == is_approved
+    walk.version = replace(walk.version, status=resume(walk.version))
+    assert states(walk, WORKLOAD_STATES) == [*done, *["Pending"] * left]
+    assert (walk.status.status, walk.status.end_time) == ("Progressing", "")
+    created = len(walk.created)
+    walk.go()
+    assert len(walk.created) == created
+    assert walk.status.current_phase == phase
+
+
+def test_the_deployment_of_a_superseded_version_begins_again():
+    walk = Walk(workload_version())
+    walk.go()
+    walk.version = replace(walk.version, status=supersede(walk.version, NOW))
+    assert walk.status.deployment_status == "Deprecated"
+    assert approval(walk.version).is_given
+    walk.version = replace(walk.version, status=resume(walk.version))
+    walk.now += timedelta(seconds=1000)
+    walk.go()
+    assert walk.status.deployment_status == "Progressing"
+    walk.is_deployed = True
+    walk.go()
+    assert walk.status.status == "Succeeded"
+
+
+def test_a_version_that_never_began_is_superseded_and_resumed():
+    version = workload_version()
+    version = replace(version, status=supersede(version, NOW))
+    assert not approval(version).is_given
+    assert resume(version).status == "Pending"

@@ -292,6 +292,62 @@ async def test_a_stateful_set_that_works_for_the_next_version_says_nothing_of_th
     assert await is_deployed_in(begin, server, mine) is is_deployed
 
 
+def numbered(name, uid, revision, above="cart"):
+    replica_set = owner(name, uid=uid, owners=[("Deployment", above)])
+    annotations = {"deployment.kubernetes.io/revision": str(revision)}
+    replica_set["metadata"]["annotations"] = annotations
+    return replica_set
+
+
+def follow(server, version, **reference):
+    """Let the KeptnWorkload be in a version, whose pods have an owner."""
+    spec = {"app": "shop", "version": version, "resourceReference": reference}
+    server.put(WORKLOADS, {"metadata": {"name": "shop-cart"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("current", "second_set", "state"),
+    [
+        ("3.0", {"revision": 10}, "Deprecated"),
+        # It was rolled back to.
+        ("3.0", {"revision": 8}, "Failed"),
+        ("2.0", {"revision": 10}, "Failed"),
+        ("3.0", {"revision": 10, "above": "other"}, "Failed"),
+    ],
+)
+async def test_only_a_version_whose_replica_set_is_replaced_is_deprecated_and_without_a_warning(
+    begin, server, clock, current, second_set, state
+):
+    an_app(server)
+    server.put(REPLICA_SETS, numbered("cart-1", "rs-1", 9))
+    life = begin(owned_by("ReplicaSet", "cart-1", "rs-1"))
+    await life.sweep()
+    assert status_of(life).deployment_status == "Progressing"
+    server.put(REPLICA_SETS, numbered("cart-2", "rs-2", **second_set))
+    follow(server, current, uid="rs-2", kind="ReplicaSet", name="cart-2")
+    await life.sweep()
+    clock.later(1000)
+    await life.sweep()
+    assert status_of(life).status == state
+    assert any(signal.warning for signal in life.signals.kept) == (state == "Failed")
+    assert ("deprecated" in life.signals.reasons) == (state == "Deprecated")
+
+
+@pytest.mark.parametrize(("partition", "state"), [(0, "Deprecated"), (1, "Progressing")])
+async def test_a_stateful_set_that_keeps_pods_of_a_version_does_not_replace_it(
+    begin, server, partition, state
+):
+    an_app(server)
+    store = owner("cart", uid="sts")
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
+    store["spec"]["updateStrategy"] = rolling
+    server.put(STATEFUL_SETS, store)
+    follow(server, "3.0", uid="sts", kind="StatefulSet", name="cart")
+    life = begin(owned_by("StatefulSet", "cart", "sts"))
+    await life.sweep()
+    assert status_of(life).status == state
+
+
 @pytest.mark.parametrize("message", ["exit code 1: not migrated", ""])
 async def test_the_event_of_a_failed_task_says_why(begin, server, message):
     an_app(server)

@@ -200,3 +200,15 @@ async def test_a_spec_is_not_handed_on_from_or_to_what_lost_its_owner(api, clien
         await current(world, api, "1.0", "shop-other")
     assert version_of(api)["spec"]["preDeploymentTasks"] == ["a"]
     assert ("CreateWorkloadVersionFailed" in world.signals.reasons) == (lost == "version")
+
+
+async def test_a_superseded_version_goes_on_when_its_workload_returns_to_it(api, client):
+    put(api, WORKLOADS, workload())
+    async with running(client, watches.WORKLOADS) as world:
+        await current(world, api, "1.0")
+        status = {"status": "Deprecated", "preDeploymentStatus": "Succeeded", "endTime": "2026"}
+        rest = {"deploymentStatus": "Deprecated", "currentPhase": "WorkloadDeploy"}
+        put(api, WORKLOAD_VERSIONS, {**version_of(api), "status": {**status, **rest}})
+        await world.until(lambda: version_of(api)["status"]["status"] == "Progressing")
+    assert version_of(api)["status"]["preDeploymentStatus"] == "Succeeded"
+    assert version_of(api)["status"].get("deploymentStatus", "Pending") == "Pending"
