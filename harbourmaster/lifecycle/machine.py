@@ -208,11 +208,14 @@ def _deploy_workload(
 def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Step:
     """Bring a version as far as it goes: phase after phase while they complete (keptn-spec 3.0).
 
-    The status of a finished version is returned unchanged.
+    A finished version goes on only if its deployment failed and is done now.
     """
     status: Status = version.status
     if status.is_finished:
-        return Step(status=status)
+        if status.is_final or not _is_deployed_late(version, inputs):
+            needs_look = not status.is_final and inputs.is_deployed is None
+            return Step(status=status, needs_look=needs_look)
+        status = _reopen(version)
     if not status.start_time:
         status = replace(status, start_time=format_rfc3339(now))
     notices: list[PhaseNotice] = []
@@ -241,6 +244,24 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> St
         status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=format_rfc3339(now)
     )
     return Step(status=ended, notices=tuple(notices))
+
+
+def _is_deployed_late(version: Version, inputs: Inputs) -> bool:
+    """Return whether a deployment that failed is done, or may be done if it is an app's."""
+    if isinstance(version, AppVersion):
+        states = {inputs.workloads.get(entry) for entry in version.spec.workloads}
+        return states.isdisjoint((FAILED, None))
+    return bool(inputs.is_deployed)
+
+
+def _reopen(version: Version) -> Status:
+    """Return the status without the failed deployment and what followed from it."""
+    left = {
+        phase.state: PENDING
+        for phase in phases_of(version)
+        if state_of(version.status, phase) in {FAILED, DEPRECATED}
+    }
+    return replace(version.status, status=PROGRESSING, end_time="", **left)
 
 
 def _enter(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:

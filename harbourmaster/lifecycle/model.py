@@ -6,7 +6,7 @@ They are projections: unused fields are not kept. Empty fields are not written, 
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -115,6 +115,8 @@ class WorkloadState(_Wire, frozen=True, kw_only=True):
 class _Phases(_Wire, frozen=True, kw_only=True):
     """The fields that the statuses of both kinds of version share."""
 
+    deployment_field: ClassVar[str]
+    """The field with the state of the deployment."""
     pre_deployment_status: str = PENDING
     pre_deployment_evaluation_status: str = PENDING
     post_deployment_status: str = PENDING
@@ -131,13 +133,20 @@ class _Phases(_Wire, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the status is final."""
+        """Whether the version has ended."""
         return self.status in COMPLETED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the version has ended for good: a deployment that failed may still be done."""
+        has_failed_deployment = getattr(self, self.deployment_field) == FAILED
+        return self.is_finished and not (self.status == FAILED and has_failed_deployment)
 
 
 class AppVersionStatus(_Phases, frozen=True, kw_only=True):
     """The phases of an app."""
 
+    deployment_field = "workload_overall_status"
     workload_overall_status: str = PENDING
     promotion_status: str = PENDING
     workload_status: tuple[WorkloadState, ...] = ()
@@ -209,6 +218,7 @@ class FailedNode(_Wire, frozen=True, kw_only=True):
 class WorkloadVersionStatus(_Phases, frozen=True, kw_only=True):
     """The phases of a workload."""
 
+    deployment_field = "deployment_status"
     deployment_status: str = PENDING
     deployment_start_time: str = ""
     app_context_metadata: dict[str, str] = {}

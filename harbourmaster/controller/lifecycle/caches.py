@@ -219,7 +219,7 @@ def _owner_of_owner(owner: Owner) -> list[tuple[str, str, str]]:
 
 
 def _workload_versions_of_app(version: model.AppVersion) -> list[tuple[str, str]]:
-    if version.status.is_finished:
+    if version.status.is_final:
         return []
     namespace, app = version.metadata.namespace, version.spec.app_name
     entries = version.spec.workloads

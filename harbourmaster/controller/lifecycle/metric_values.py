@@ -53,7 +53,8 @@ class EndingCounter:
 
     def count(self, obj: Finishable) -> None:
         """Count an object that has its final status, unless it was counted."""
-        if not self._counted.add(obj.metadata.uid, None):
+        # A version that failed may succeed later, which is another end.
+        if not self._counted.add(f"{obj.metadata.uid}/{state_of(obj)}", None):
             return
         kind = _KINDS.get(type(obj), EVALUATION)
         labels = (*labels_of(obj), state_of(obj))

@@ -66,7 +66,7 @@ class PhaseRunner(Generic[V]):
         """Return those of the keys (None: all) whose version is unfinished."""
         for key in list(self._store.keys()) if keys is None else keys:
             version = self._store.get(key)
-            if version is None or version.status.is_finished:
+            if version is None or version.status.is_final:
                 self._own_writes.forget(key)
                 self._reported.pop(key, None)
             elif not version.metadata.deletion_timestamp:
@@ -78,7 +78,7 @@ class PhaseRunner(Generic[V]):
         That includes a version that we have changed until the watch brings the change.
         """
         version = self._store.get(key)
-        if version is None or version.status.is_finished or version.metadata.deletion_timestamp:
+        if version is None or version.status.is_final or version.metadata.deletion_timestamp:
             return None
         return None if self._own_writes.hide(version.metadata) else version
 

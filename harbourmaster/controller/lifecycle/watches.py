@@ -284,7 +284,7 @@ class Watches:
         store = self._caches.workload_versions.store
         for key in keys:
             for version in store.by_index(BY_WORKLOAD, _place(key)):
-                if not version.status.is_finished:
+                if not version.status.is_final:
                     yield version.metadata.key
 
     def _versions_of_gated(self, keys: frozenset[str]) -> Iterable[str]:
@@ -317,7 +317,7 @@ class Watches:
             if owner is not None:
                 recorded = store.by_index(BY_UID, owner.metadata.uid)
                 versions.update({version.metadata.key: version for version in recorded})
-            yield from (key for key, version in versions.items() if not version.status.is_finished)
+            yield from (key for key, version in versions.items() if not version.status.is_final)
 
     def _deploying_by_rollout(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.replica_sets.store

@@ -213,7 +213,7 @@ class WorkloadVersionReconciler:
         version = self._versions.current(key)
         if version is None:
             return None
-        if self._deployed.is_replaced(version):
+        if not version.status.is_finished and self._deployed.is_replaced(version):
             status = supersede(version, self._context.now())
             with suppress(NotFoundError):
                 written = await self._versions.patch(version, "/status", status, "status")
@@ -262,7 +262,8 @@ class WorkloadVersionReconciler:
             version, live=not self._versions.has_reported(version, _OWNER)
         )
         notice = None
-        if complaint:
+        # Of a failed version, an owner that is gone is no news.
+        if complaint and not version.status.is_finished:
             notice = PhaseNotice(
                 phase=WORKLOAD_DEPLOY.name,
                 state="ReconcileError",

@@ -328,3 +328,57 @@ def test_a_version_that_never_began_is_superseded_and_resumed():
     version = replace(version, status=supersede(version, NOW))
     assert not approval(version).is_given
     assert resume(version).status == "Pending"
+
+
+def test_a_workload_that_failed_by_its_time_out_succeeds_when_it_is_deployed():
+    walk = Walk(workload_version(post_deployment_tasks=("announce",)))
+    walk.go()
+    walk.now += timedelta(seconds=301)
+    walk.go()
+    assert walk.status.status == "Failed"
+    assert states(walk, WORKLOAD_STATES)[3:] == ["Deprecated"] * 2
+    assert not walk.status.is_final
+    before = walk.status
+    walk.go()
+    assert walk.status == before
+    walk.told.clear()
+    walk.is_deployed = True
+    walk.go()
+    assert "WorkloadDeployFinished" in walk.reasons
+    walk.end("announce")
+    walk.go()
+    assert (walk.status.status, walk.status.is_final) == ("Succeeded", True)
+    assert states(walk, WORKLOAD_STATES) == ["Succeeded"] * 5
+
+
+def test_a_workload_that_failed_by_a_check_stays_failed():
+    walk = walk_until(workload_version(**CHECKS), until="announce")
+    walk.end("announce", "Failed")
+    walk.go()
+    assert walk.status.is_final
+    walk.is_deployed = True
+    walk.go()
+    assert walk.status.status == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("states_then", "end"),
+    [
+        ({"cart": "Succeeded", "pay": "Succeeded"}, "Succeeded"),
+        ({"cart": "Progressing", "pay": "Succeeded"}, "Progressing"),
+        ({"cart": "Failed", "pay": "Succeeded"}, "Failed"),
+        # One is collected, so nothing is known of it.
+        ({"pay": "Succeeded"}, "Failed"),
+    ],
+)
+def test_an_app_whose_workload_failed_goes_on_with_it(states_then, end):
+    walk = Walk(app_version(workloads=(("cart", "1"), ("pay", "1"))))
+    cart, pay = walk.version.spec.workloads
+    walk.workloads = {cart: "Failed", pay: "Progressing"}
+    walk.go()
+    assert walk.status.status == "Failed"
+    walk.workloads = {
+        entry: states_then[entry.name] for entry in (cart, pay) if entry.name in states_then
+    }
+    walk.go()
+    assert walk.status.status == end
