@@ -33,7 +33,13 @@ WRITTEN_KEYS: Final = frozenset(
     )
 )
 """Those for checks that people write on workloads and their pods."""
-_MEANT: Final = (*WRITTEN_KEYS, WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY)
+_MEANT: Final = (
+    *WRITTEN_KEYS,
+    metadata.DEPLOYMENT_TIMEOUT_KEY,
+    WAIT_FOR_KEY,
+    TIMEOUT_KEY,
+    ON_TIMEOUT_KEY,
+)
 KNOWN_KEYS: Final = WRITTEN_KEYS | {
     *_MEANT,
     OPT_IN_KEY,

@@ -25,6 +25,8 @@ PRE_TASKS_KEY: Final = "keptn.sh/pre-deployment-tasks"
 POST_TASKS_KEY: Final = "keptn.sh/post-deployment-tasks"
 PRE_EVALUATIONS_KEY: Final = "keptn.sh/pre-deployment-evaluations"
 POST_EVALUATIONS_KEY: Final = "keptn.sh/post-deployment-evaluations"
+DEPLOYMENT_TIMEOUT_KEY: Final = "gates.harbourmaster.dev/deployment-timeout"
+"""The time in which a deployment must be done, in place of that of the KeptnConfig."""
 REMOVED_KEY: Final = "keptn.sh/scheduling-gate-removed"
 """On a pod whose gate was removed, and that is not to get it again."""
 PARENT_KEY: Final = "gates.harbourmaster.dev/parent"
@@ -46,6 +48,7 @@ _INHERITED: Final = (
     PRE_EVALUATIONS_KEY,
     POST_EVALUATIONS_KEY,
     METADATA_KEY,
+    DEPLOYMENT_TIMEOUT_KEY,
 )
 """The keys that a pod inherits from its parent, besides workload and version."""
 READ_KEYS: Final = frozenset(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.gates import metadata as keys
 from harbourmaster.gates.known_keys import (
     IS_OFF,
@@ -58,6 +59,8 @@ def key_mistakes(
         key for key in _LISTS if (value := annotations.get(key)) and not value.strip(_SEPARATORS)
     ]
     waits = tuple(_waits(annotations, at)) if _WAIT_KEYS & annotations.keys() else ()
+    if keys.DEPLOYMENT_TIMEOUT_KEY in annotations:
+        waits += tuple(_timeout_mistakes(annotations[keys.DEPLOYMENT_TIMEOUT_KEY], at))
     # Most have none, and admission asks here for each of them.
     if not unknown and not labelled and not empty:
         return waits
@@ -141,6 +144,16 @@ def _waits(annotations: Mapping[str, str], at: str) -> Iterable[Mistake]:
         if shown:
             text = f"{shown} has no effect: {at.format('annotations')}: add {WAIT_FOR_KEY}"
             yield Mistake("gate-wait-invalid", text)
+
+
+def _timeout_mistakes(text: str, at: str) -> Iterable[Mistake]:
+    try:
+        fault = "" if parse_duration(text) > 0 else f'"{cut(text)}" is not above zero'
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        where = f"{at.format('annotations')}[{keys.DEPLOYMENT_TIMEOUT_KEY}]"
+        yield Mistake("gate-timeout-invalid", f"{where}: {fault}; that of the KeptnConfig counts")
 
 
 def _asks(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -31,6 +31,7 @@ class WorkloadMetadata(Struct, frozen=True):
     pre_deployment_evaluations: tuple[str, ...] = ()
     post_deployment_evaluations: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
+    deployment_timeout: str = ""
     is_single_service: bool = False
 
     @property
@@ -63,5 +64,6 @@ def workload_of(
         pre_deployment_evaluations=names(keys.PRE_EVALUATIONS_KEY),
         post_deployment_evaluations=names(keys.POST_EVALUATIONS_KEY),
         metadata=pairs_of(lookup(annotations, labels, keys.METADATA_KEY)),
+        deployment_timeout=lookup(annotations, labels, keys.DEPLOYMENT_TIMEOUT_KEY),
         is_single_service=not app or annotations.get(keys.APP_TYPE_KEY) == keys.SINGLE_SERVICE,
     )

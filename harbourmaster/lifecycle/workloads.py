@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import WORKLOADS
+from harbourmaster.gates.metadata import DEPLOYMENT_TIMEOUT_KEY
 from harbourmaster.gates.names import (
     NAME_LEAST,
     NAME_LIMIT,
@@ -34,9 +36,10 @@ from harbourmaster.lifecycle.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.lifecycle.model import AppVersion
 
 
 OWNERS_KEY: Final = f"{OURS}owners"
@@ -47,6 +50,7 @@ SINCE_KEY: Final = f"{OURS}since"
 WRITTEN_KEY: Final = f"{OURS}written-version"
 """Annotation of a workload and its version: the version as pods have it, in upper and lower case.
 """
+_COPIED: Final = (WRITTEN_KEY, DEPLOYMENT_TIMEOUT_KEY)
 MOST_OWNERS: Final = 16
 BY_HAND: Final = "not generated, so it decides on no pod: delete it"
 """The text about a version that a person created, or that lost its owner."""
@@ -63,7 +67,7 @@ class Names(Struct, frozen=True, gc=False):
 class DesiredWorkload(Struct, frozen=True):
     """A workload as one of its pods describes it; ``since`` is when that pod was created.
 
-    ``written_version`` is the version as that pod has it.
+    ``written_version`` is the version as that pod has it, ``deployment_timeout`` its annotation.
     """
 
     names: Names
@@ -71,6 +75,16 @@ class DesiredWorkload(Struct, frozen=True):
     owner: OwnerReference
     since: str
     written_version: str
+    deployment_timeout: str
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The annotations of the workload, which its version gets too."""
+        timeout = self.deployment_timeout
+        return {
+            WRITTEN_KEY: self.written_version,
+            **({DEPLOYMENT_TIMEOUT_KEY: timeout} if timeout else {}),
+        }
 
 
 @lru_cache(maxsize=128)
@@ -104,7 +118,9 @@ def desired_workload(
     plain = OwnerReference(
         api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid
     )
-    return DesiredWorkload(names, spec, plain, since, metadata.written_version)
+    return DesiredWorkload(
+        names, spec, plain, since, metadata.written_version, metadata.deployment_timeout
+    )
 
 
 def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
@@ -113,7 +129,7 @@ def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
         metadata=Metadata(
             name=wish.names.workload,
             namespace=namespace,
-            annotations={SINCE_KEY: wish.since, WRITTEN_KEY: wish.written_version},
+            annotations={SINCE_KEY: wish.since, **wish.annotations},
             owner_references=(wish.owner,),
         ),
         spec=wish.spec,
@@ -150,7 +166,21 @@ def follow_operations(workload: Workload, wish: DesiredWorkload) -> list[dict[st
         {"op": "add", "path": "/spec", "value": wish.spec},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [wish.owner]},
         *annotation_operations(metadata, SINCE_KEY, since),
-        {"op": "add", "path": annotation(WRITTEN_KEY), "value": wish.written_version},
+        *_copy_operations(metadata.annotations, wish.annotations),
+    ]
+
+
+def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key in _COPIED if (text := annotations.get(key, ""))}
+
+
+def _copy_operations(now: Mapping[str, str], then: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"op": "add", "path": annotation(key), "value": then[key]}
+        if key in then
+        else {"op": "remove", "path": annotation(key)}
+        for key in _COPIED
+        if now.get(key) != then.get(key)
     ]
 
 
@@ -186,7 +216,7 @@ def new_version(workload: Workload) -> WorkloadVersion:
             namespace=metadata.namespace,
             annotations={
                 OWNERS_KEY: workload.spec.resource_reference.uid,
-                **{key: text for key, text in metadata.annotations.items() if key == WRITTEN_KEY},
+                **_copied(metadata.annotations),
             },
             owner_references=(owner,),
         ),
@@ -244,7 +274,22 @@ def sync_operations(version: WorkloadVersion, workload: Workload) -> list[dict[s
         return []
     # The owner before stays recorded: its pods are still of this version.
     owners = (*recorded_owners(version), spec.resource_reference.uid)
-    return [{"op": "add", "path": "/spec", "value": spec}, *owner_operations(version, owners)]
+    after = {WRITTEN_KEY: version.metadata.annotations.get(WRITTEN_KEY, "")}
+    after = _copied({**workload.metadata.annotations, **after})
+    return [
+        {"op": "add", "path": "/spec", "value": spec},
+        *owner_operations(version, owners),
+        *_copy_operations(version.metadata.annotations, after),
+    ]
+
+
+def deployment_timeout(version: WorkloadVersion | AppVersion) -> float | None:
+    """Return the seconds in which the deployment must be done, if its workload says so."""
+    try:
+        seconds = parse_duration(version.metadata.annotations[DEPLOYMENT_TIMEOUT_KEY])
+    except (KeyError, ValueError):
+        return None
+    return seconds if seconds > 0 else None
 
 
 def recorded_owners(version: WorkloadVersion) -> tuple[str, ...]:

@@ -39,14 +39,29 @@ _REVISIONS: Final = {
 owner."""
 
 
-_REVISION_FIELDS: Final = {kind.lower(): key for kind, key in _REVISIONS.items()}
+_ANNOTATIONS: Final = {
+    "deployment": _REVISIONS[DEPLOYMENT],
+    "rollout": _REVISIONS[ROLLOUT],
+    "desired": "deployment.kubernetes.io/desired-replicas",
+}
 
 
-class Revisions(Struct, frozen=True, gc=False, rename=_REVISION_FIELDS.get):
-    """The annotations of a ReplicaSet that say which template of its owner it has."""
+class Counters(Struct, frozen=True, gc=False, rename=_ANNOTATIONS.get):
+    """The annotations of a ReplicaSet that its owner's controller writes: counters as texts."""
 
     deployment: str = ""
     rollout: str = ""
+    desired: str = ""
+
+    @property
+    def revision(self) -> int:
+        """The number of the template, which grows; 0 if it is not known."""
+        return _number(self.deployment or self.rollout)
+
+    @property
+    def desired_replicas(self) -> int:
+        """The pods that the Deployment is to have at the end; 0 if that is not known."""
+        return _number(self.desired)
 
 
 class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):
@@ -57,13 +72,7 @@ class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):
     uid: str = ""
     generation: int = 0
     owner_references: tuple[OwnerReference, ...] = ()
-    annotations: Revisions = Revisions()
-
-    @property
-    def revision(self) -> int:
-        """The number of the template, which grows; 0 if it is not known."""
-        text = self.annotations.deployment or self.annotations.rollout
-        return int(text) if text.isdecimal() else 0
+    annotations: Counters = Counters()
 
 
 class RollingUpdate(Struct, frozen=True, gc=False):
@@ -253,6 +262,10 @@ async def _get(client: Client, namespace: str, owner: OwnerReference) -> LiveOwn
     if owner.uid and live.metadata.uid != owner.uid:
         raise OwnerGoneError(gone)
     return live
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _is_older(text: str | None, than: str | None) -> bool:

@@ -28,6 +28,11 @@ class LifecycleSettings(
     promotion_tasks: Annotated[
         bool, "run an app's promotion tasks as the last phase; false omits that phase"
     ] = False
+    deployed_when: Annotated[
+        Literal["Available", "Complete"],
+        "when a Deployment counts as deployed: Available once all pods of the new ReplicaSet are "
+        "available, as in Keptn, Complete once no pod of another one is left, too",
+    ] = "Available"
     version_from_tag: Annotated[
         bool,
         "use the image tag as version of a pod with one container and no version; false computes "

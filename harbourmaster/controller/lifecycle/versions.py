@@ -32,6 +32,7 @@ from harbourmaster.lifecycle.model import (
 from harbourmaster.lifecycle.phases import TASK
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
+from harbourmaster.lifecycle.workloads import deployment_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -114,7 +115,7 @@ class PhaseRunner(Generic[V]):
         ``look`` tells whether a workload is deployed. Raises ApiError, also where only a child
         could not be created: the others are then as far as they go.
         """
-        now, rules = self._context.now(), self._rules()
+        now, rules = self._context.now(), self._rules(version)
         world = replace(
             world,
             children=await self._children.states(version),
@@ -230,13 +231,16 @@ class PhaseRunner(Generic[V]):
                 warning=notice.warning,
             )
 
-    def _rules(self) -> Rules:
+    def _rules(self, version: V) -> Rules:
         configuration = self._context.configuration.current
+        timeout = deployment_timeout(version)
         return Rules(
             is_blocking=configuration.block_deployment,
             has_promotion=self._context.settings.promotion_tasks,
             has_idle_events=self._context.settings.idle_phase_events,
-            observability_timeout=configuration.observability_timeout,
+            observability_timeout=(
+                configuration.observability_timeout if timeout is None else timeout
+            ),
             carrier=phase_carrier if self._context.signals.is_tracing else None,
         )
 

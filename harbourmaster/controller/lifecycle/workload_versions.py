@@ -42,6 +42,7 @@ class DeploymentCheck:
     def __init__(self, context: Context) -> None:
         caches = context.caches
         self._client = context.client
+        self._is_complete_wanted = context.settings.deployed_when == "Complete"
         self._workloads = caches.workloads.store
         self._replica_sets = caches.replica_sets.store
         self._rollouts = caches.rollouts.store
@@ -89,9 +90,12 @@ class DeploymentCheck:
         if version.spec.resource_reference.kind != REPLICA_SET:
             return all(owner.spec.kept_pods == 0 for owner in owners)
         return all(
-            any(sibling.metadata.revision > owner.metadata.revision for sibling in siblings)
-            for owner, siblings in ((owner, self._siblings(owner)) for owner in owners)
+            owner.metadata.annotations.revision < self._newest_revision(owner) for owner in owners
         )
+
+    def _newest_revision(self, replica_set: Owner) -> int:
+        revisions = (owner.metadata.annotations.revision for owner in self._siblings(replica_set))
+        return max(revisions, default=0)
 
     def _recorded_owners(self, version: WorkloadVersion) -> list[Owner]:
         reference, uids = version.spec.resource_reference, recorded_owners(version)
@@ -163,7 +167,7 @@ class DeploymentCheck:
             is_superseded=wanted == 0 and any(map(_desired_replicas, self._siblings(owner))),
         )
         if argo is None or not is_deployed(own):
-            return is_deployed(own)
+            return is_deployed(own) and not (self._is_complete_wanted and self._has_others(owner))
         rollout = self._rollouts.get(f"{metadata.namespace}/{argo.name}")
         return rollout is not None and is_deployed(
             Rollout(
@@ -174,6 +178,14 @@ class DeploymentCheck:
                 updated=rollout.status.updated_replicas,
                 is_healthy=rollout.status.phase == _HEALTHY,
             )
+        )
+
+    def _has_others(self, owner: Owner) -> bool:
+        """Whether the Deployment has other pods, or is to have more of these."""
+        wants_more = _desired_replicas(owner) < owner.metadata.annotations.desired_replicas
+        return wants_more or any(
+            sibling.status.replicas or _desired_replicas(sibling)
+            for sibling in self._siblings(owner)
         )
 
     def _is_superseded(self, version: WorkloadVersion) -> bool:

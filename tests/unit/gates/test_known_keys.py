@@ -17,6 +17,7 @@ from harbourmaster.gates.known_keys import (
     unknown_keys,
 )
 from harbourmaster.gates.metadata import OPT_IN_KEY
+from harbourmaster.gates.mistakes import key_mistakes
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [
@@ -92,3 +93,19 @@ def test_only_keys_that_people_write_are_proposed():
 )
 def test_another_value_or_name_of_the_opt_in_is_a_mistake(annotations, expected):
     assert mistaken_opt_in(annotations) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("10m", ""),
+        ("1h30m", ""),
+        ("soon", '"soon" is not a duration: write for example 30s, 5m or 1h30m'),
+        ("-5m", '"-5m" is not above zero'),
+    ],
+)
+def test_a_time_out_of_the_deployment_is_a_duration(text, fault):
+    key = "gates.harbourmaster.dev/deployment-timeout"
+    expected = f"metadata.annotations[{key}]: {fault}; that of the KeptnConfig counts"
+    texts = [mistake.text for mistake in key_mistakes({key: text}, {})]
+    assert texts == ([expected] if fault else [])

@@ -14,6 +14,7 @@ from harbourmaster.lifecycle.workloads import (
     WRITTEN_KEY,
     Rollout,
     approval,
+    deployment_timeout,
     desired_workload,
     follow_operations,
     has_observed,
@@ -308,3 +309,20 @@ def test_all_pods_must_be_ready_and_of_the_newest_template(fields, result):
 )
 def test_argo_writes_its_generation_as_text(observed, result):
     assert has_observed(2, observed) is result
+
+
+def test_a_time_out_of_the_deployment_goes_from_the_pod_to_the_version_and_away_again():
+    key = "gates.harbourmaster.dev/deployment-timeout"
+
+    def timed(timeout, uid):
+        annotations = {"keptn.sh/workload": "waiter", "keptn.sh/app": "shop"}
+        annotations |= {"keptn.sh/version": "1.0", key: timeout}
+        return desired_workload(workload_of(annotations, {}), owner(uid), EARLY)
+
+    followed = as_stored(new_workload(timed("10m", "rs-1"), "prod"))
+    current = version(followed)
+    assert deployment_timeout(current) == 600
+    for uid, timeout, seconds in (("rs-2", "1h", 3600), ("rs-3", "", None)):
+        followed = patch(followed, follow_operations(followed, timed(timeout, uid)))
+        current = patch(current, sync_operations(current, followed))
+        assert deployment_timeout(current) == seconds

@@ -348,6 +348,46 @@ async def test_a_stateful_set_that_keeps_pods_of_a_version_does_not_replace_it(
     assert status_of(life).status == state
 
 
+@pytest.mark.parametrize(
+    ("deployed_when", "desired", "old_pods", "is_deployed"),
+    [
+        ("Available", "10", 5, True),
+        ("Complete", "10", 5, False),
+        ("Complete", "10", 0, False),
+        ("Complete", "2", 5, False),
+        ("Complete", "2", 0, True),
+    ],
+)
+async def test_a_deployment_is_complete_without_pods_of_other_replica_sets(
+    begin, server, deployed_when, desired, old_pods, is_deployed
+):
+    an_app(server)
+    replicas = {"replicas": old_pods, "availableReplicas": old_pods}
+    server.put(REPLICA_SETS, owner("cart-1", uid="rs-0", owners=DEPLOYMENT, wanted=0, **replicas))
+    current = owner("cart-2", owners=DEPLOYMENT, **READY)
+    current["metadata"]["annotations"] = {"deployment.kubernetes.io/desired-replicas": desired}
+    server.put(REPLICA_SETS, current)
+    settings = {"deployed_when": deployed_when}
+    life = begin(owned_by("ReplicaSet", "cart-2", "rs-1"), settings=settings)
+    await life.sweep()
+    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("30s", 30), ("soon", 300), ("", 300)])
+async def test_a_workload_may_have_a_time_out_of_its_own(begin, server, clock, text, seconds):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1"))
+    annotations = {"gates.harbourmaster.dev/deployment-timeout": text}
+    life = begin(owned_by("ReplicaSet", "cart-1", "rs-1", annotations))
+    await life.sweep()
+    clock.later(seconds - 1)
+    await life.sweep()
+    assert status_of(life).deployment_status == "Progressing"
+    clock.later(2)
+    await life.sweep()
+    assert status_of(life).deployment_status == "Failed"
+
+
 @pytest.mark.parametrize("message", ["exit code 1: not migrated", ""])
 async def test_the_event_of_a_failed_task_says_why(begin, server, message):
     an_app(server)
