@@ -274,7 +274,7 @@ class WorkloadVersionReconciler:
             version, live=not self._versions.has_reported(version, _OWNER)
         )
         notice = None
-        # Of a failed version, an owner that is gone is no news.
+        # A failed version no longer waits for its owner.
         if complaint and not version.status.is_finished:
             notice = PhaseNotice(
                 phase=WORKLOAD_DEPLOY.name,
