@@ -28,6 +28,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadEntry,
     is_generated,
 )
+from harbourmaster.lifecycle.tracing import TRACEPARENT, ids_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -131,10 +132,12 @@ def app_errors(app: App) -> list[FieldError]:
 def new_version(app: App, context: AppContext | None) -> AppVersion:
     """Return the KeptnAppVersion of this generation, with the current context.
 
-    Without one, it has the checks that an older KeptnApp lists itself.
+    Without one, it has the checks that an older KeptnApp lists itself. The app's annotation
+    ``traceparent`` names the parent of its spans.
     """
     metadata, spec = app.metadata, app.spec
     current = app.status.current_version
+    parent = metadata.annotations.get(TRACEPARENT, "")
     given = structs.asdict(context.spec if context is not None else older_checks(app))
     return AppVersion(
         metadata=Metadata(
@@ -149,6 +152,7 @@ def new_version(app: App, context: AppContext | None) -> AppVersion:
             revision=spec.revision,
             workloads=spec.workloads,
             previous_version=current if current != spec.version else "",
+            trace_id={TRACEPARENT: parent} if ids_from({TRACEPARENT: parent}) else {},
         ),
     )
 

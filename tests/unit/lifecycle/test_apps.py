@@ -261,3 +261,19 @@ def test_a_name_within_an_app_gives_the_workload_again(name, length):
     assert workload_name(names.app, short) == names.workload
     if len(names.app) + len(name) < 250:
         assert short == name
+
+
+@pytest.mark.parametrize(
+    ("parent", "is_taken"),
+    [
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", True),
+        ("00-00000000000000000000000000000000-b7ad6b7169203331-01", False),
+        ("not a header", False),
+        ("", False),
+    ],
+)
+def test_the_spans_of_an_app_are_below_that_of_its_annotation(parent, is_taken):
+    traced = app()
+    metadata = replace(traced.metadata, annotations={"traceparent": parent})
+    created = new_version(replace(traced, metadata=metadata), None)
+    assert created.spec.trace_id == ({"traceparent": parent} if is_taken else {})
