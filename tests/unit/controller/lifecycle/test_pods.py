@@ -175,14 +175,14 @@ async def test_a_version_in_other_case_is_the_same_only_with_the_same_images(
     async with running(client, *MINE) as world:
         await version_there(api, world, "shop-waiter-1.0-rc1")
         await release(api, world, "shop-waiter-1.0-rc1")
-        owners = [owned("ReplicaSet", "other-rs", "rs-2")]
+        owners = [owner_ref("ReplicaSet", "other-rs", "rs-2")]
         make(api, pod("other-1", keptn(version="1.0-rc1"), owners=owners))
         # A pod of the first ReplicaSet is released at any time.
         make(api, pod("waiter-2", keptn(version="1.0-RC1")))
         if is_same:
             await world.until(lambda: not waiting(api))
             return
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
         await world.until(lambda: waiting(api) == ["other-1"])
     assert world.signals.kept[-1].text == (
         'version "1.0-rc1" differs only in upper and lower case from that of ReplicaSet '
@@ -199,7 +199,7 @@ async def test_a_template_of_one_owner_that_changes_the_case_alone_waits(api, cl
         await release(api, world, "shop-waiter-0.4-rc")
         put(api, *sets("StatefulSet", 2))
         make(api, of_set("StatefulSet", "store-2", "0.4-rc", 2, LATER))
-        await told(world, "CreateWorkloadVersionFailed")
+        await await_signal(world, "CreateWorkloadVersionFailed")
         assert waiting(api) == ["store-2"]
 
 
