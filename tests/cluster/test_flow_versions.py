@@ -16,7 +16,16 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from helpers.flow.manifests import RESOURCES, container_task, deployment, keptn, owner
+from harbourmaster.lifecycle.conversion import convert
+from helpers.flow.manifests import (
+    OUTCOME,
+    RESOURCES,
+    app,
+    container_task,
+    deployment,
+    keptn,
+    owner,
+)
 from helpers.flow.namespace import gates
 from helpers.patience import WAIT
 from helpers.schemas import open_definition
@@ -331,3 +340,88 @@ async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rol
     }
     await flow.change("Rollout", "ledger", {"status": status}, subresource="status")
     await flow.until_ended(WORKLOAD_VERSIONS, name)
+
+
+def image(digit):
+    return [{"name": "main", "image": f"registry.example.com/cart:main@sha256:{digit * 64}"}]
+
+
+async def to_image(flow, name, digit):
+    await flow.change(
+        "Deployment", name, {"spec": {"template": {"spec": {"containers": image(digit)}}}}
+    )
+
+
+async def test_another_digest_under_the_same_tag_is_checked(flow):
+    annotations = keptn("cart", None, container="main", pre_deployment_tasks="scan")
+    await flow.create(
+        container_task("scan"), deployment("cart", annotations, containers=image("a"))
+    )
+    await until_versions(flow, "cart", "main-aaaaaaaaaaaa")
+    await flow.change("KeptnTaskDefinition", "scan", {"metadata": {"labels": {OUTCOME: "fail"}}})
+    await to_image(flow, "cart", "b")
+    (held,) = await flow.until_gated("cart")
+    await flow.until_ended(WORKLOAD_VERSIONS, "cart-cart-main-bbbbbbbbbbbb", "Failed")
+    await flow.stay_gated_pods(held)
+
+
+async def test_the_checks_of_an_older_app_hold_its_pods(flow):
+    older = app("shop", "0.1.0", ("cart", "0.1.0"))
+    older["apiVersion"] = "lifecycle.keptn.sh/v1alpha3"
+    older["spec"]["preDeploymentTasks"] = ["migrate"]
+    await flow.create(
+        container_task("migrate", "fail"),
+        convert(older, "lifecycle.keptn.sh/v1"),
+        deployment("cart", keptn("cart", "0.1.0", app="shop")),
+    )
+    await flow.until_ended(APP_VERSIONS, "shop-0.1.0-6b86b273", "Failed")
+    await flow.stay_gated("cart")
+
+
+@pytest.mark.parametrize(
+    ("listed", "written", "name"),
+    [
+        ("1.0.0-RC1", "1.0.0-rc1", "1.0.0-rc1"),
+        ("1.0.0-rc1", "1.0.0-RC1", "1.0.0-rc1"),
+        ("1.0.0+build.5", "1.0.0+build.5", "1.0.0-build.5-b653a5d7"),
+    ],
+)
+async def test_an_app_meets_its_workload_however_the_version_is_written(
+    flow, listed, written, name
+):
+    await flow.create(
+        app("shop", listed, ("cart", listed)),
+        deployment("cart", keptn("cart", written, app="shop")),
+    )
+    await flow.until_released("cart")
+    await flow.until_ended(WORKLOAD_VERSIONS, f"shop-cart-{name}")
+    await flow.until_ended(APP_VERSIONS, f"shop-{name}-6b86b273")
+
+
+async def test_a_version_that_is_replaced_before_its_end_is_deprecated(flow):
+    await flow.create(
+        deployment("web", keptn("web", "1.0.0"), labels={OUTCOME: "never-ready"}),
+    )
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "web-web-1.0.0", {"status": {"currentPhase": "WorkloadDeploy"}}
+    )
+    template = {"labels": {OUTCOME: None}, "annotations": {"keptn.sh/version": "1.0.1"}}
+    await flow.change("Deployment", "web", {"spec": {"template": {"metadata": template}}})
+    await flow.until_ended(WORKLOAD_VERSIONS, "web-web-1.0.1")
+    await flow.until_ended(WORKLOAD_VERSIONS, "web-web-1.0.0", "Deprecated")
+    # A rollback resumes it, and it ends this time.
+    template = {"labels": {OUTCOME: "ready"}, "annotations": {"keptn.sh/version": "1.0.0"}}
+    await flow.change("Deployment", "web", {"spec": {"template": {"metadata": template}}})
+    await flow.until_ended(WORKLOAD_VERSIONS, "web-web-1.0.0")
+    assert [event for event in flow.events() if event["type"] != "Normal"] == []
+
+
+async def test_of_a_burst_of_versions_only_the_last_is_left(flow):
+    versions = [f"1.0.{patch}" for patch in range(5)]
+    await flow.create(deployment("cart", keptn("cart", versions[0], app="shop")))
+    for version in versions:
+        await to_version(flow, "Deployment", "cart", version)
+        await flow.until_like(WORKLOAD_VERSIONS, f"shop-cart-{version}", {})
+    await flow.until_ended(WORKLOAD_VERSIONS, f"shop-cart-{versions[-1]}")
+    for version in versions[:-1]:
+        await flow.until_ended(WORKLOAD_VERSIONS, f"shop-cart-{version}", "Deprecated")
