@@ -98,7 +98,7 @@ async def test_the_one_sample_is_the_value(case, value):
 )
 @pytest.mark.parametrize("kind", ["thanos", "prometheus", "cortex"])
 async def test_an_answer_that_may_lack_data_is_an_error(kind, fields, error):
-    answer = await told(result([1, "7"]) | fields, type=kind)
+    answer = await answer_to(result([1, "7"]) | fields, type=kind)
     assert str(answer) == error if error else answer.value == "7"
     assert isinstance(answer, BadAnswerError) == bool(error)
 
