@@ -1,4 +1,4 @@
-"""None"""
+"""The folders of deploy are applied to a real API server."""
 
 from __future__ import annotations
 
