@@ -53,7 +53,6 @@ async def test_names_too_long_are_made_fit(flow):
 ILLEGAL = {
     "characters": {"app": "Ärger & Co"},
     "slash": {"workload": "front/end"},
-    "plus": {"version": "1.0+build:7"},
     "dashes": {"app": "-"},
     "blank": {"app": " "},
 }

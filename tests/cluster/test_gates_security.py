@@ -251,7 +251,7 @@ def environment(job):
 
 @pytest.mark.claim("O6")
 async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
-    pairs = f"note={HOSTILE.replace(',', '')}"
+    pairs, version = f"note={HOSTILE.replace(',', '')}", HOSTILE[:40]
     await flow.create(
         task_definition(
             "function",
@@ -260,10 +260,16 @@ async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
         ),
         container_task("container"),
         app_context("shop", preDeploymentTasks=["function"], metadata={HOSTILE: HOSTILE}),
-        app("shop", "1.0", ("ledger", "1.0")),
+        app("shop", "1.0", ("ledger", version)),
         deployment(
             "ledger",
-            keptn("ledger", app="shop", pre_deployment_tasks="function,container", metadata=pairs),
+            keptn(
+                "ledger",
+                version,
+                app="shop",
+                pre_deployment_tasks="function,container",
+                metadata=pairs,
+            ),
         ),
     )
     await flow.until_ended(APP_VERSIONS, "shop-1.0-6b86b273")
@@ -278,6 +284,7 @@ async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
         assert context["metadata"][HOSTILE] == HOSTILE
         if context["objectType"] == "Workload":
             assert context["metadata"]["note"] == pairs.partition("=")[2]
+            assert context["workloadVersion"] == version.lower()
         if "DATA" in names:
             assert names == ["DATA", "KEPTN_CONTEXT", "CMD_ARGS", "SCRIPT"]
             assert json.loads(given["DATA"]) == {"text": HOSTILE}
@@ -289,11 +296,11 @@ async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
 
 
 @pytest.mark.parametrize(
-    "key", ["workload", "version", "app", "pre_deployment_tasks", "pre_deployment_evaluations"]
+    "key", ["workload", "app", "pre_deployment_tasks", "pre_deployment_evaluations"]
 )
 async def test_s28_hostile_names_are_told_and_let_nothing_go(flow, key):
     """An invalid name makes no object, no path and no second line."""
-    given = {"workload": "ledger", "version": "1.0", "app": "shop"}
+    given = {"workload": "ledger", "app": "shop"}
     name = HOSTILE if "tasks" in key or "eval" in key else HOSTILE[:40]
     await flow.create(deployment("ledger", keptn(**{**given, key: name})))
     await flow.until_gated("ledger")
