@@ -144,14 +144,6 @@ class OwnerGoneError(Exception):
     """The owner of a pod, or the owner's owner, does not exist any more. The text names it."""
 
 
-class LiveOwner(Struct, frozen=True, gc=False):
-    """An owner as the API server has it now, with the metadata that pods inherit."""
-
-    metadata: Metadata = Metadata()
-    spec: OwnerSpec = OwnerSpec()
-    status: OwnerStatus = OwnerStatus()
-
-
 class PodSpec(Struct, frozen=True, gc=False):
     """The containers of a pod."""
 
@@ -164,16 +156,19 @@ class PodContent(Struct, frozen=True, gc=False):
     spec: PodSpec = PodSpec()
 
 
-class _TemplateSpec(Struct, frozen=True, gc=False):
+class _LiveSpec(OwnerSpec, frozen=True, gc=False):
     template: PodContent = PodContent()
 
 
-class _OwnerTemplate(Struct, frozen=True, gc=False):
-    spec: _TemplateSpec = _TemplateSpec()
+class LiveOwner(Struct, frozen=True, gc=False):
+    """An owner as the API server has it now, with the metadata that pods inherit."""
+
+    metadata: Metadata = Metadata()
+    spec: _LiveSpec = _LiveSpec()
+    status: OwnerStatus = OwnerStatus()
 
 
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
-_decode_template: Final = msgspec.json.Decoder(_OwnerTemplate).decode
 
 
 async def inherited_metadata(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:
@@ -192,20 +187,23 @@ async def inherited_metadata(client: Client, namespace: str, owner: OwnerReferen
     return Keys(metadata.annotations, metadata.labels)
 
 
-async def have_same_images(client: Client, namespace: str, *owners: OwnerReference) -> bool:
+async def have_same_images(
+    client: Client, namespace: str, owner: OwnerReference, other: OwnerReference
+) -> bool:
     """Tell whether the templates of two owners name the same images. Raises ApiError.
 
     Returns False where that is not known: an owner is gone, or both are one with a new template.
     """
-    images = []
-    for owner in owners:
-        try:
-            raw = await client.get(SUPPORTED[owner.kind], owner.name, namespace)
-        except NotFoundError:
-            return False
-        containers = _decode_template(raw).spec.template.spec.containers
-        images.append([container.image for container in containers])
-    return len({owner.uid for owner in owners}) > 1 and all(image == images[0] for image in images)
+    if owner.uid == other.uid:
+        return False
+    try:
+        owners = [await _get(client, namespace, reference) for reference in (owner, other)]
+    except OwnerGoneError:
+        return False
+    first, second = (
+        [container.image for container in live.spec.template.spec.containers] for live in owners
+    )
+    return first == second
 
 
 async def is_superseded(
