@@ -41,7 +41,7 @@ from harbourmaster.lifecycle.task_pods import decode_task_pod
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import msgspec
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.gated_pods import Pod
 
 BY_APP: Final = "app"
@@ -197,6 +198,15 @@ class LifecycleCaches(Caches):
         self.stateful_sets: Reflector[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
         self.daemon_sets: Reflector[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)
         self.rollouts: Reflector[Owner] = self.cache(resources.ROLLOUTS, decode_owner)
+
+
+def alike_replica_sets(store: Store[Owner], replica_set: Owner) -> Iterator[Owner]:
+    """Return the other ReplicaSets of the same Deployment or Rollout."""
+    metadata = replica_set.metadata
+    for above in metadata.owner_references:
+        for alike in store.by_index(BY_OWNER, (metadata.namespace, above.kind, above.name)):
+            if alike.metadata.uid != metadata.uid:
+                yield alike
 
 
 def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:

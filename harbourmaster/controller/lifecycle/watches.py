@@ -22,6 +22,7 @@ from harbourmaster.controller.lifecycle.caches import (
     BY_UID,
     BY_VERSION,
     BY_WORKLOAD,
+    alike_replica_sets,
 )
 from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
@@ -314,21 +315,13 @@ class Watches:
                 for version in store.by_index(BY_OWNER, (namespace, kind, name))
             }
             # One that is replaced has ended, and one that is to be the only one waits for others.
-            for owner in self._alike_replica_sets(key) if kind == REPLICA_SET else ():
-                recorded = store.by_index(BY_UID, owner.metadata.uid)
+            replica_sets = self._caches.replica_sets.store
+            owner = replica_sets.get(key) if kind == REPLICA_SET else None
+            alike = (owner, *alike_replica_sets(replica_sets, owner)) if owner is not None else ()
+            for replica_set in alike:
+                recorded = store.by_index(BY_UID, replica_set.metadata.uid)
                 versions.update({version.metadata.key: version for version in recorded})
             yield from (key for key, version in versions.items() if not version.status.is_final)
-
-    def _alike_replica_sets(self, key: str) -> Iterable[Owner]:
-        """Return the ReplicaSet and the others of its Deployment or Rollout."""
-        store = self._caches.replica_sets.store
-        replica_set = store.get(key)
-        if replica_set is None:
-            return
-        yield replica_set
-        namespace = replica_set.metadata.namespace
-        for above in replica_set.metadata.owner_references:
-            yield from store.by_index(BY_OWNER, (namespace, above.kind, above.name))
 
     def _deploying_by_rollout(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.replica_sets.store

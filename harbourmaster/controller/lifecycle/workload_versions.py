@@ -7,7 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
-from harbourmaster.controller.lifecycle.caches import BY_APP, BY_OWNER, BY_UID, BY_WORKLOAD
+from harbourmaster.controller.lifecycle.caches import (
+    BY_APP,
+    BY_UID,
+    BY_WORKLOAD,
+    alike_replica_sets,
+)
 from harbourmaster.controller.lifecycle.owners import Owner
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.writes import fetch
@@ -45,6 +50,7 @@ class DeploymentCheck:
         self._is_complete_wanted = context.settings.deployed_when == "Complete"
         self._workloads = caches.workloads.store
         self._replica_sets = caches.replica_sets.store
+        self._siblings = partial(alike_replica_sets, self._replica_sets)
         self._rollouts = caches.rollouts.store
         self._mirrors = {
             REPLICA_SET: (REPLICA_SETS, caches.replica_sets.store),
@@ -108,16 +114,6 @@ class DeploymentCheck:
         _, mirror = self._mirrors[reference.kind]
         named = mirror.get(f"{version.metadata.namespace}/{reference.name}")
         return [named] if named is not None and named.metadata.uid in uids else []
-
-    def _siblings(self, replica_set: Owner) -> Iterator[Owner]:
-        """Return the other ReplicaSets of the same Deployment or Rollout."""
-        metadata = replica_set.metadata
-        for owner in metadata.owner_references:
-            for sibling in self._replica_sets.by_index(
-                BY_OWNER, (metadata.namespace, owner.kind, owner.name)
-            ):
-                if sibling.metadata.uid != metadata.uid:
-                    yield sibling
 
     async def _live(self, version: WorkloadVersion) -> Owner | None:
         reference = version.spec.resource_reference
