@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.phases import Phase, Status
     from harbourmaster.lifecycle.steps import Inputs, Rules
 
+_OPEN: Final = frozenset(("", PENDING, PROGRESSING, UNKNOWN))
+"""States of a phase that has not ended."""
+
 
 def overall_state(states: Collection[str], expected: int) -> str:
     """Return the worst of the states, or Pending if some of the ``expected`` ones are missing.
@@ -256,12 +259,17 @@ def _is_deployed_late(version: Version, inputs: Inputs) -> bool:
 
 def _reopen(version: Version) -> Status:
     """Return the status without the failed deployment and what followed from it."""
-    left = {
-        phase.state: PENDING
-        for phase in phases_of(version)
-        if state_of(version.status, phase) in {FAILED, DEPRECATED}
-    }
+    left = _states(version, {FAILED, DEPRECATED}, PENDING)
     return replace(version.status, status=PROGRESSING, end_time="", **left)
+
+
+def _states(version: Version, states: Collection[str], state: str) -> dict[str, str]:
+    """Return the fields of those phases that are in one of ``states``, with another state."""
+    return {
+        phase.state: state
+        for phase in phases_of(version)
+        if state_of(version.status, phase) in states
+    }
 
 
 def _enter(phase: Phase, version: Version, status: Status, rules: Rules) -> Status:
@@ -295,22 +303,12 @@ def supersede(version: WorkloadVersion, now: datetime) -> WorkloadVersionStatus:
 
     Phases that ended keep their state.
     """
-    status = version.status
-    left = {
-        phase.state: DEPRECATED
-        for phase in phases_of(version)
-        if state_of(status, phase) not in COMPLETED
-    }
-    return replace(status, status=DEPRECATED, end_time=format_rfc3339(now), **left)
+    left = _states(version, _OPEN, DEPRECATED)
+    return replace(version.status, status=DEPRECATED, end_time=format_rfc3339(now), **left)
 
 
 def resume(version: WorkloadVersion) -> WorkloadVersionStatus:
     """Return the status with which a superseded version goes on, after a rollback to it."""
-    status = version.status
-    left = {
-        phase.state: PENDING
-        for phase in phases_of(version)
-        if state_of(status, phase) == DEPRECATED
-    }
+    status, left = version.status, _states(version, {DEPRECATED}, PENDING)
     state = PROGRESSING if status.current_phase else PENDING
     return replace(status, status=state, end_time="", deployment_start_time="", **left)

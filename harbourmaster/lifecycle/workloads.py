@@ -274,12 +274,13 @@ def sync_operations(version: WorkloadVersion, workload: Workload) -> list[dict[s
         return []
     # The owner before stays recorded: its pods are still of this version.
     owners = (*recorded_owners(version), spec.resource_reference.uid)
-    after = {WRITTEN_KEY: version.metadata.annotations.get(WRITTEN_KEY, "")}
-    after = _copied({**workload.metadata.annotations, **after})
+    now = version.metadata.annotations
+    # The version is written as it was when it was created.
+    then = {**workload.metadata.annotations, WRITTEN_KEY: now.get(WRITTEN_KEY, "")}
     return [
         {"op": "add", "path": "/spec", "value": spec},
         *owner_operations(version, owners),
-        *_copy_operations(version.metadata.annotations, after),
+        *_copy_operations(now, _copied(then)),
     ]
 
 
