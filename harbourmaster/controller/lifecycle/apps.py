@@ -101,9 +101,6 @@ class AppReconciler:
         namespace, name = app.metadata.namespace, app.metadata.name
         # Read live: an app and its context are applied together, and the watch may be behind.
         context = await fetch(self._client, APP_CONTEXTS, AppContext, name, namespace)
-        if context is not None and (ignored := listed_fields(older_checks(app))):
-            text = f"KeptnAppContext {name} counts, so these are ignored: {ignored}"
-            self._signals.emit(app, "CreateAppVersion", "ChecksIgnored", text)
         try:
             wish = new_version(app, context)
             version = await create(self._client, APP_VERSIONS, wish, namespace)
@@ -111,6 +108,9 @@ class AppReconciler:
             existing = await fetch(self._client, APP_VERSIONS, AppVersion, todo.name, namespace)
             return existing is not None and not plan_app(app, [existing]).is_blocked
         self._signals.report_created(version)
+        if context is not None and (ignored := listed_fields(older_checks(app))):
+            text = f"KeptnAppContext {name} counts, so these are ignored: {ignored}"
+            self._signals.emit(app, "CreateAppVersion", "ChecksIgnored", text)
         return True
 
     async def _deprecate(self, app: App, version: AppVersion) -> None:
