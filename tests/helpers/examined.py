@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+import pytest
 import yaml
 
 from harbourmaster.api.resources import (
@@ -261,3 +262,22 @@ def findings(report, check):
         if finding.check == check and finding.severity != "ok"
     ]
     return [_CLOCK.sub("…", line) for line in lines]
+
+
+def each_fault(faults):
+    """Return the mark that calls a test with the check and the function of each fault."""
+    rows = [
+        pytest.param(check, break_it, id=f"{check}: {name}")
+        for check, by_name in faults.items()
+        for name, break_it in by_name.items()
+    ]
+    return pytest.mark.parametrize(("check", "break_it"), rows)
+
+
+async def assert_reported(cluster, assert_golden, check, break_it):
+    """Cause a fault; assert that the check reports it as recorded, and is healthy but for notes."""
+    break_it(cluster)
+    report = await examine(cluster)
+    lines = findings(report, check)
+    assert_golden(lines)
+    assert report.healthy is all(line.startswith("note ") for line in lines)

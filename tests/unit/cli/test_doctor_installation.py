@@ -37,8 +37,8 @@ from helpers.examined import (
     SECRET_NAME,
     WEBHOOK,
     ExaminedCluster,
-    examine,
-    findings,
+    assert_reported,
+    each_fault,
 )
 
 
@@ -164,14 +164,8 @@ FAULTS = {
     },
 }
 """The functions that cause faults by the check that finds them."""
-ROWS = [(check, break_it) for check, rows in FAULTS.items() for break_it in rows.values()]
-IDS = [f"{check}: {name}" for check, rows in FAULTS.items() for name in rows]
 
 
-@pytest.mark.parametrize(("check", "break_it"), ROWS, ids=IDS)
+@each_fault(FAULTS)
 async def test_each_fault_is_named_with_what_to_do(cluster, assert_golden, check, break_it):
-    break_it(cluster)
-    report = await examine(cluster)
-    lines = findings(report, check)
-    assert_golden(lines)
-    assert report.healthy is all(line.startswith("note ") for line in lines)
+    await assert_reported(cluster, assert_golden, check, break_it)

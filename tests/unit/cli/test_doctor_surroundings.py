@@ -20,7 +20,7 @@ from helpers.broken_installations import (
     silent,
     steals,
 )
-from helpers.examined import ExaminedCluster, examine, findings
+from helpers.examined import ExaminedCluster, assert_reported, each_fault
 
 
 @pytest.fixture
@@ -134,14 +134,8 @@ FAULTS = {
     },
 }
 """The functions that cause faults by the check that finds them."""
-ROWS = [(check, break_it) for check, rows in FAULTS.items() for break_it in rows.values()]
-IDS = [f"{check}: {name}" for check, rows in FAULTS.items() for name in rows]
 
 
-@pytest.mark.parametrize(("check", "break_it"), ROWS, ids=IDS)
+@each_fault(FAULTS)
 async def test_each_fault_is_named_with_what_to_do(cluster, assert_golden, check, break_it):
-    break_it(cluster)
-    report = await examine(cluster)
-    lines = findings(report, check)
-    assert_golden(lines)
-    assert report.healthy is all(line.startswith("note ") for line in lines)
+    await assert_reported(cluster, assert_golden, check, break_it)
