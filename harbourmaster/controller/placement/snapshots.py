@@ -1,7 +1,7 @@
 """The snapshots that decisions are made on, and the newest values of the metrics in them (7.4).
 
-Each metric that a target names is asked for once in an interval. Nobody who decides ever waits for
-a provider. A value counts for a while after it was read, so that one answer that fails to come
+Each metric that a target names is queried once in an interval. No decision waits for a provider. A
+value counts for a while after it was read, so that one answer that fails to come
 changes nothing; a provider that says there is none is believed. Constraints and ranking of one pass
 see the same values. A pass lasts until something that it shows has changed, and a moment at most;
 who moves where by choice counts for as long as the values that all of them follow.
