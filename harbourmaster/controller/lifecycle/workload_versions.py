@@ -85,15 +85,19 @@ class DeploymentCheck:
         owner = await self._live(version)
         return owner is not None and self._is_deployed(version, owner), ""
 
-    def is_replaced(self, version: WorkloadVersion) -> bool:
+    async def is_replaced(self, version: WorkloadVersion) -> bool:
         """Whether the workload has another version, and no owner of this one's pods works for it.
 
-        A StatefulSet that keeps pods of its former template works for both.
+        A StatefulSet that keeps pods of its former template works for both. Raises ApiError.
         """
-        if not self._is_superseded(version):
+        kind = version.spec.resource_reference.kind
+        if kind not in self._mirrors or not self._is_superseded(version):
             return False
         owners = self._recorded_owners(version)
-        if version.spec.resource_reference.kind != REPLICA_SET:
+        if not owners:
+            # The watch may be behind.
+            return await self._live(version) is None
+        if kind != REPLICA_SET:
             return all(owner.spec.kept_pods == 0 for owner in owners)
         return all(
             owner.metadata.annotations.revision < self._newest_revision(owner) for owner in owners
@@ -221,7 +225,7 @@ class WorkloadVersionReconciler:
         version = self._versions.current(key)
         if version is None:
             return None
-        if not version.status.is_finished and self._deployed.is_replaced(version):
+        if not version.status.is_finished and await self._deployed.is_replaced(version):
             status = supersede(version, self._context.now())
             with suppress(NotFoundError):
                 written = await self._versions.patch(version, "/status", status, "status")

@@ -333,6 +333,29 @@ async def test_only_a_version_whose_replica_set_is_replaced_is_deprecated_and_wi
     assert ("deprecated" in life.signals.reasons) == (state == "Deprecated")
 
 
+@pytest.mark.parametrize(("lives", "state"), [(True, "Progressing"), (False, "Deprecated")])
+async def test_a_version_whose_owner_the_mirror_lacks_is_replaced_only_if_it_is_gone(
+    begin, server, lives, state
+):
+    an_app(server)
+    if lives:
+        server.put(REPLICA_SETS, numbered("cart-1", "rs-1", 9))
+    follow(server, "3.0", uid="rs-2", kind="ReplicaSet", name="cart-2")
+    life = begin(owned_by("ReplicaSet", "cart-1", "rs-1"))
+    life.caches.replica_sets.store.replace_all({})
+    (reconciler,) = life.reconcilers
+    await reconciler.reconcile(KEY)
+    assert status_of(life).status == state
+
+
+async def test_a_version_whose_owner_cannot_be_followed_is_not_replaced(begin, server):
+    an_app(server)
+    follow(server, "3.0", uid="d-2", kind="Deployment", name="cart")
+    life = begin(owned_by("Deployment", "cart"))
+    await life.sweep()
+    assert status_of(life).status == "Progressing"
+
+
 @pytest.mark.parametrize(("partition", "state"), [(0, "Deprecated"), (1, "Progressing")])
 async def test_a_stateful_set_that_keeps_pods_of_a_version_does_not_replace_it(
     begin, server, partition, state
