@@ -275,7 +275,7 @@ def each_fault(faults):
 
 
 async def assert_reported(cluster, assert_golden, check, break_it):
-    """Cause a fault; assert that the check reports it as recorded, and is healthy but for notes."""
+    """Cause a fault; assert the recorded findings of the check, and that notes alone are healthy."""
     break_it(cluster)
     report = await examine(cluster)
     lines = findings(report, check)

@@ -339,7 +339,7 @@ HOSTILE = {
 @pytest.mark.claim("P3")
 async def test_a_bad_answer_is_an_error_in_one_short_line(case):
     answered, kind = HOSTILE[case]
-    # Only who says too little for ever is waited for in vain.
+    # Only a server that never says enough makes the query wait for its time-out.
     is_slow = TimedOutError in (kind if isinstance(kind, tuple) else (kind,))
     async with ProviderServer(answered) as server:
         result = await ask(server.url, patience=0.5 if is_slow else PATIENCE)

@@ -1,4 +1,4 @@
-"""Warnings on keys that have no effect, and on namespaces that ask for gates in vain."""
+"""Warnings on keys that have no effect, and on namespaces that ask for gates and get none."""
 
 from __future__ import annotations
 
