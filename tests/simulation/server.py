@@ -23,8 +23,8 @@ class SimulatedServer(ApiServer):
         self.actor = None
         super().__init__(rules=True, **options)
 
-    def _changed(self, change):
-        super()._changed(change)
+    def _notify_watches(self, change):
+        super()._notify_watches(change)
         for listen in self.listeners:
             listen(change)
 
