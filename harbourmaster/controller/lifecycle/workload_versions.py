@@ -10,6 +10,7 @@ from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS
 from harbourmaster.controller.lifecycle.caches import (
     BY_APP,
     BY_UID,
+    BY_VERSION,
     BY_WORKLOAD,
     alike_replica_sets,
 )
@@ -225,7 +226,11 @@ class WorkloadVersionReconciler:
         version = self._versions.current(key)
         if version is None:
             return None
-        if not version.status.is_finished and await self._deployed.is_replaced(version):
+        if (
+            not version.status.is_finished
+            and not self._has_waiting_pods(version)
+            and await self._deployed.is_replaced(version)
+        ):
             status = supersede(version, self._context.now())
             with suppress(NotFoundError):
                 written = await self._versions.patch(version, "/status", status, "status")
@@ -243,6 +248,11 @@ class WorkloadVersionReconciler:
                 with_app_metadata(await self._with_trace(version, app), app)
             )
         return await self._versions.advance(version, Inputs(), partial(self._look, version))
+
+    def _has_waiting_pods(self, version: WorkloadVersion) -> bool:
+        """Whether pods wait for this version: a rollback may need them."""
+        place = (version.metadata.namespace, version.metadata.name)
+        return bool(self._context.caches.pods.store.by_index(BY_VERSION, place))
 
     def _app_version(self, version: WorkloadVersion) -> AppVersion | None:
         app = (version.metadata.namespace, version.spec.app)

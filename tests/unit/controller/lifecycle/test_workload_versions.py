@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,12 +19,14 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
+from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     FailedNode,
     ResourceReference,
     WorkloadVersionStatus,
 )
+from helpers.gated import keptn, pod
 from helpers.phased import NOW, STAMP, app_version, workload_version
 from helpers.signals import RecordedSignals
 from helpers.simulated_server import Mirrored, Server, owner, task_definition
@@ -354,6 +357,21 @@ async def test_a_version_whose_owner_cannot_be_followed_is_not_replaced(begin, s
     life = begin(owned_by("Deployment", "cart"))
     await life.sweep()
     assert status_of(life).status == "Progressing"
+
+
+async def test_a_version_for_which_a_pod_waits_is_not_replaced(begin, server):
+    """A StatefulSet that is rolled back keeps the pod, and only its version can release it."""
+    an_app(server)
+    server.put(STATEFUL_SETS, owner("cart", uid="sts"))
+    follow(server, "3.0", uid="sts", kind="StatefulSet", name="cart")
+    life = begin(owned_by("StatefulSet", "cart", "sts"))
+    waiting = decode_pod(msgspec.json.encode(pod("cart-0", keptn("cart", "2.0"))))
+    life.caches.pods.store.replace_all({"prod/cart-0": waiting})
+    await life.sweep()
+    assert status_of(life).status == "Progressing"
+    life.caches.pods.store.replace_all({})
+    await life.sweep()
+    assert status_of(life).status == "Deprecated"
 
 
 @pytest.mark.parametrize(("partition", "state"), [(0, "Deprecated"), (1, "Progressing")])
