@@ -188,16 +188,16 @@ async def inherited_metadata(client: Client, namespace: str, owner: OwnerReferen
 
 
 async def have_same_images(
-    client: Client, namespace: str, owner: OwnerReference, other: OwnerReference
+    client: Client, namespace: str, owner: OwnerReference, former: OwnerReference
 ) -> bool:
     """Tell whether the templates of two owners name the same images. Raises ApiError.
 
     Returns False where that is not known: an owner is gone, or both are one with a new template.
     """
-    if owner.uid == other.uid:
+    if owner.uid == former.uid:
         return False
     try:
-        owners = [await _get(client, namespace, reference) for reference in (owner, other)]
+        owners = [await _get(client, namespace, reference) for reference in (owner, former)]
     except OwnerGoneError:
         return False
     first, second = (
