@@ -135,7 +135,8 @@ def lines(shown: ShownApplication) -> Iterator[str]:
 def _where(shown: ShownApplication) -> str:
     if not shown.scheduled_to:
         return "it is not placed"
-    text = f"it is placed on '{shown.scheduled_to}' since {shown.scheduled_time}"
+    since = f" since {shown.scheduled_time}" if shown.scheduled_time else ""
+    text = f"it is placed on '{shown.scheduled_to}'{since}"
     if shown.running_on == shown.scheduled_to:
         return f"{text}, and runs there"
     return f"{text}, and runs on '{shown.running_on}'" if shown.running_on else text

@@ -74,6 +74,7 @@ NOWHERE = {
         pytest.param(STATUS, 0, id="with every term and every reason"),
         pytest.param(STATUS, 3, id="with an update that waits"),
         pytest.param(NOWHERE, 0, id="placed nowhere, with the next try"),
+        pytest.param({"scheduledTo": {"name": "two"}}, 0, id="placed without a time or a record"),
     ],
 )
 def test_people_are_shown_the_last_decision(status, generation, assert_golden):
