@@ -10,6 +10,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluation_reconciler import EvaluationReconciler
 from harbourmaster.controller.extender.extender import start as start_extender
 from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle.app_versions import AppVersionReconciler
 from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.config import ConfigReconciler
@@ -27,7 +28,6 @@ from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.signals import Channels, Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitionReconciler
 from harbourmaster.controller.lifecycle.tasks import TaskReconciler
-from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
 from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.controller.lifecycle.workloads import WorkloadReconciler

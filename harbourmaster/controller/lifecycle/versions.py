@@ -13,24 +13,16 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.children import Children
 from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, patch_object
 from harbourmaster.controller.objects import OwnWrites
-from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
-from harbourmaster.lifecycle.model import (
-    DEPRECATED,
-    PENDING,
-    AppVersion,
-    WorkloadVersion,
-    is_generated,
-)
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.phases import TASK
-from harbourmaster.lifecycle.steps import Inputs, PhaseNotice, Rules
+from harbourmaster.lifecycle.steps import PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
 from harbourmaster.lifecycle.workloads import deployment_timeout
 
@@ -42,8 +34,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
-    from harbourmaster.lifecycle.model import WorkloadEntry
-    from harbourmaster.lifecycle.steps import Child, Creation, Step
+    from harbourmaster.lifecycle.steps import Child, Creation, Inputs, Step
 
 
 V = TypeVar("V", AppVersion, WorkloadVersion)
@@ -254,36 +245,3 @@ def _refusal(creation: Creation, error: ApiError) -> PhaseNotice:
     word = "CreateTask" if kind == TASK else "CreateEvaluation"
     text = f"could not create a {kind} for {creation.definition}: {error}"
     return PhaseNotice(phase=word, state="Failed", text=text, warning=True)
-
-
-class AppVersionReconciler:
-    """Reconciles one KeptnAppVersion; keys are ``namespace/name``."""
-
-    def __init__(self, context: Context) -> None:
-        caches = context.caches
-        self._workloads = caches.workload_versions.store
-        self._versions = PhaseRunner(context, APP_VERSIONS, caches.app_versions, AppVersion)
-
-    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Return those of the keys whose version is unfinished."""
-        return self._versions.map_unfinished(keys)
-
-    async def reconcile(self, key: str) -> float | None:
-        """Bring a version as far as it goes. Raises ApiError."""
-        version = self._versions.current(key)
-        if version is None:
-            return None
-        return await self._versions.advance(version, Inputs(workloads=self._states(version)))
-
-    def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
-        """Return the states of those workloads that the app lists and that exist."""
-        app, namespace = version.spec.app_name, version.metadata.namespace
-        states = {}
-        for entry in version.spec.workloads:
-            name = version_name(workload_name(app, entry.name), entry.version)
-            workload = self._workloads.get(f"{namespace}/{name}")
-            if workload is not None and workload.spec.app == app and is_generated(workload):
-                # Of one that was replaced, the app may still want another one in this version.
-                state = workload.status.status
-                states[entry] = PENDING if state == DEPRECATED else state
-        return states

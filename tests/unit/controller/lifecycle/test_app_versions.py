@@ -12,7 +12,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
+from harbourmaster.controller.lifecycle.app_versions import AppVersionReconciler
 from harbourmaster.kube.errors import (
     ConflictError,
     ForbiddenError,

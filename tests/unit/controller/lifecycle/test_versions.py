@@ -18,7 +18,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
+from harbourmaster.controller.lifecycle.app_versions import AppVersionReconciler
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.model import ResourceReference

@@ -1,0 +1,50 @@
+"""Takes each version of an app through its phases (keptn-spec 3.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harbourmaster.api.resources import APP_VERSIONS
+from harbourmaster.controller.lifecycle.versions import PhaseRunner
+from harbourmaster.gates.names import version_name, workload_name
+from harbourmaster.lifecycle.model import DEPRECATED, PENDING, AppVersion, is_generated
+from harbourmaster.lifecycle.steps import Inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.lifecycle.model import WorkloadEntry
+
+
+class AppVersionReconciler:
+    """Reconciles one KeptnAppVersion; keys are ``namespace/name``."""
+
+    def __init__(self, context: Context) -> None:
+        caches = context.caches
+        self._workloads = caches.workload_versions.store
+        self._versions = PhaseRunner(context, APP_VERSIONS, caches.app_versions, AppVersion)
+
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Return those of the keys whose version is unfinished."""
+        return self._versions.map_unfinished(keys)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring a version as far as it goes. Raises ApiError."""
+        version = self._versions.current(key)
+        if version is None:
+            return None
+        return await self._versions.advance(version, Inputs(workloads=self._states(version)))
+
+    def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
+        """Return the states of those workloads that the app lists and that exist."""
+        app, namespace = version.spec.app_name, version.metadata.namespace
+        states = {}
+        for entry in version.spec.workloads:
+            name = version_name(workload_name(app, entry.name), entry.version)
+            workload = self._workloads.get(f"{namespace}/{name}")
+            if workload is not None and workload.spec.app == app and is_generated(workload):
+                # Of one that was replaced, the app may still want another one in this version.
+                state = workload.status.status
+                states[entry] = PENDING if state == DEPRECATED else state
+        return states
