@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
-from harbourmaster.cli.live.cluster import greet
+from harbourmaster.cli.live.cluster import SKIPPED, greet
 from harbourmaster.cli.live.reader import on_missing_kind, on_unread, permission_of, run_together
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
 from harbourmaster.telemetry.text import reason
@@ -77,15 +77,24 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 async def run_checks(checks: Sequence[Check], installation: Installation) -> tuple[Finding, ...]:
     """Run all checks and sort their findings. Raises UnreachableError, UnauthorizedError."""
     results = await run_together(*(_run_check(check, installation) for check in checks))
-    return sort_findings(
-        msgspec.structs.replace(finding, check=check.name)
-        for check, findings in zip(checks, results, strict=True)
-        for finding in findings or [ok(check.fine)]
-    )
+    findings: list[Finding] = []
+    # An object that several checks cannot read is one finding, and is none if one names its fault.
+    named = {finding.subject for own, _ in results for finding in own}
+    for check, (own, skipped) in zip(checks, results, strict=True):
+        for line in skipped:
+            name = line.partition(SKIPPED)[0]
+            if name not in named:
+                own.append(_unreadable_object(line))
+            named.add(name)
+        findings += [
+            msgspec.structs.replace(finding, check=check.name)
+            for finding in own or [ok(check.fine)]
+        ]
+    return sort_findings(findings)
 
 
-async def _run_check(check: Check, installation: Installation) -> list[Finding]:
-    """Return the findings of a check; an error in it becomes a finding."""
+async def _run_check(check: Check, installation: Installation) -> tuple[list[Finding], list[str]]:
+    """Return the findings of a check, an error in it among them, and lines on skipped objects."""
     findings: list[Finding] = []
     skipped: list[str] = []
     kinds: list[Resource] = []
@@ -112,7 +121,7 @@ async def _run_check(check: Check, installation: Installation) -> list[Finding]:
     if names := ", ".join(dict.fromkeys(kind.kind for kind in kinds if kind in _SERVED)):
         text = f"does not know the kind {names}"
         findings.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
-    return [*findings, *map(_unreadable_object, skipped)]
+    return findings, skipped
 
 
 def _unreadable_object(text: str) -> Finding:

@@ -40,7 +40,6 @@ class _Object(Struct, gc=False):
 
 
 _decode_object: Final = msgspec.json.Decoder(_Object).decode
-_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
 
 
 def readable(
@@ -52,7 +51,7 @@ def readable(
     for raw in items:
         try:
             obj = decode(raw)
-        except _UNREADABLE as error:
+        except Exception as error:  # noqa: BLE001 - one bad object harms no other, whatever it is
             skip(_metadata(raw), error)
         else:
             yield obj
@@ -66,7 +65,7 @@ def log_skipped(log: FilteringBoundLogger, metadata: Metadata, error: Exception)
 def _metadata(raw: msgspec.Raw) -> Metadata:
     try:
         return _decode_object(raw).metadata
-    except _UNREADABLE:
+    except (msgspec.DecodeError, RecursionError, ValueError):
         return Metadata()
 
 

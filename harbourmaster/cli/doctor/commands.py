@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   harbourmaster doctor
   harbourmaster doctor -o json
+  harbourmaster doctor --fail-on warning
   harbourmaster doctor --break-glass on --reason "incident 4711, webhooks hang"
   harbourmaster doctor --break-glass off
 """
@@ -23,6 +24,8 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     add_installation(parser, "--namespace")
     text = "namespace for the dry run of a pod [default, or another one that our webhooks select]"
     parser.add_argument("--canary-namespace", metavar="NAME", help=text)
+    text = "exit with 1 for warnings too, for example in CI"
+    parser.add_argument("--fail-on", choices=("warning",), help=text)
     text = "start or end break-glass mode; while it is on, all our webhooks fail open, "
     text += "also those for pods with gates"
     parser.add_argument("--break-glass", choices=("on", "off"), help=text)

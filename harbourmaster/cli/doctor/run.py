@@ -83,7 +83,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
         report,
         [(line, _TONES.get(line.partition(" ")[0], "")) for line in lines(report)],
     )
-    bad = any(finding.severity in {"fault", "unknown"} for finding in report.findings)
+    failing = {"fault", "unknown", arguments.fail_on}
+    bad = any(finding.severity in failing for finding in report.findings)
     return LEFT if bad else DONE
 
 

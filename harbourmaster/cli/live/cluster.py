@@ -49,6 +49,8 @@ UNUSABLE: Final = 2
 REQUEST_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
 _SMALL_PAGE: Final = 32
+SKIPPED: Final = " is skipped, because it cannot be read: "
+"""Follows the name of an object in the line that says why it was left out of a list."""
 _PAUSE: Final = 0.2
 """Seconds before a watch that the server ended is started again."""
 
@@ -139,8 +141,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
     skipped: list[str] = []
 
     def skip(named: Named, error: Exception) -> None:
-        why = f"is skipped, because it cannot be read: {error}: correct or delete it"
-        skipped.append(f"{resource.kind} {named.key} {why}")
+        skipped.append(f"{resource.kind} {named.key}{SKIPPED}{error}: correct or delete it")
 
     limit = PAGE_SIZE
     for attempt in range(_RESTARTS + 1):

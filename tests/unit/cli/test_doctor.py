@@ -380,17 +380,28 @@ def test_the_verdict(severities, text):
 
 
 @pytest.mark.parametrize(
-    ("severity", "code"), [("ok", 0), ("note", 0), ("warning", 0), ("unknown", 1), ("fault", 1)]
+    ("severity", "code", "fail_on"),
+    [
+        ("ok", 0, "warning"),
+        ("note", 0, "warning"),
+        ("warning", 0, None),
+        ("warning", 1, "warning"),
+        ("unknown", 1, None),
+        ("fault", 1, None),
+    ],
 )
 @pytest.mark.parametrize("output", ["text", "json"])
-async def test_the_exit_code_and_both_outputs(monkeypatch, capfdbinary, severity, code, output):
+async def test_the_exit_code_and_both_outputs(
+    monkeypatch, capfdbinary, severity, code, fail_on, output
+):
     finding = Finding("canary", severity, "pod\x1b[2J", "text", "remedy")
 
     async def diagnosed(*_):
         return DoctorReport(severity in {"ok", "note"}, "verdict", "1", (finding,))
 
     monkeypatch.setattr(doctor, "diagnose", diagnosed)
-    arguments = type("A", (), {"installed_in": HOME, "canary_namespace": None, "output": output})
+    given = {"installed_in": HOME, "canary_namespace": None, "output": output, "fail_on": fail_on}
+    arguments = type("A", (), given)
     assert await doctor._run(arguments, None) == code
     out, _ = capfdbinary.readouterr()
     assert b"\x1b" not in out

@@ -109,6 +109,19 @@ async def test_a_target_and_a_provider_that_cannot_be_used_are_told(cluster, ass
     assert_golden(await found(cluster))
 
 
+async def test_an_object_of_an_old_version_is_told_and_blinds_no_check(cluster):
+    """It was accepted with a warning, and four checks said that they did not know."""
+    old = {"name": "cpus", "query": "sum(kube_node_status_capacity)", "evaluationTarget": ">4"}
+    put(cluster, EVALUATION_DEFINITIONS, "old-eval", source="prometheus", objectives=[old])
+    report = await examine(cluster)
+    others = [line for line in report.findings if line.severity not in {"ok", "note"}]
+    (finding,) = others
+    assert (finding.check, finding.severity) == ("checks", "warning")
+    assert finding.subject == "KeptnEvaluationDefinition shop/old-eval"
+    assert "spec.objectives[0]: object missing required field keptnMetricRef" in finding.text
+    assert finding.remedy == "correct or delete it"
+
+
 async def test_definitions_that_do_not_exist_are_told_once(cluster, assert_golden):
     request_gates(cluster)
     keys = {**KEPTN, "keptn.sh/pre-deployment-tasks": "migrat, notify"}

@@ -12,6 +12,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from harbourmaster.api import resources
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.names import VERY_NEAR, did_you_mean
 from harbourmaster.api.times import moment
@@ -300,8 +301,11 @@ async def _keys(
 
 def _faults(resource: resources.Resource, raw: msgspec.Raw) -> tuple[str, list[str]] | None:
     """Return the name of a stored object and why admission would refuse it, or None."""
-    faults = faults_of(resource.group, resource.kind, raw)
-    return (f"{resource.kind} {metadata_in(raw).key}", [*map(str, faults)]) if faults else None
+    try:
+        faults = [*map(str, faults_of(resource.group, resource.kind, raw))]
+    except MalformedError as error:
+        faults = [f"has no effect, because {error}: correct or delete it"]
+    return (f"{resource.kind} {metadata_in(raw).key}", faults) if faults else None
 
 
 def _checks_of(spec: Any) -> Iterator[To]:  # noqa: ANN401 - of any kind that names checks, or None
