@@ -5,7 +5,8 @@ It uses the caller's permissions, and works if nothing of Harbourmaster runs in 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import contextlib
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,17 +14,15 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
-from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import APP_VERSIONS, EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import ClusterReader, caller_name
-from harbourmaster.cli.live.waits import live_waits, waiting_pod
+from harbourmaster.cli.live.reader import ClusterReader, caller_name, on_unread
+from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
-from harbourmaster.gates.owners import shown_owner, workload_above
 from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
@@ -40,23 +39,25 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.check_facts import Facts, with_version
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import BLOCKED, Code, GateWaitRules, describe
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
-from harbourmaster.lifecycle.model import WorkloadVersion
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.waits import WaitFacts
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.gate_report import GateReport
     from harbourmaster.lifecycle.gated_pods import Pod
 
     _WaitsByPlace = dict[str, WaitFacts]
@@ -86,6 +87,7 @@ _WANTED: Final = "wanted"
 _COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code", "items")
 """Fields of a report that are printed."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
+_decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
 def show(arguments: Arguments) -> int:
@@ -111,12 +113,15 @@ async def _show(arguments: Arguments, client: Client) -> int:
     given: str | None = arguments.namespace
     namespace = client.connection.namespace if given is None else given
     unread: list[str] = []
+    on_unread.set(unread.append)
     live = Installation(client, arguments.installed_in)
     try:
-        pods = await waiting_in(live, arguments.scheduler, namespace, arguments.selector, unread)
+        waiting = await waiting_in(live, arguments.scheduler, namespace, arguments.selector)
     except ApiError as error:
         complain(str(error))
         return LEFT
+    pods = [shown_pod(report) for _, report in waiting]
+    unread += dict.fromkeys(live.faults)
     for line in unread:
         complain(line)
     lines: list[str | tuple[str, Tone]]
@@ -134,40 +139,59 @@ async def _show(arguments: Arguments, client: Client) -> int:
 
 
 async def waiting_in(
-    live: Installation, scheduler: str, namespace: str, selector: str | None, unread: list[str]
-) -> list[WaitingPod]:
-    """The waiting pods of a namespace, or of all; ``unread`` gets lines. Raises an ApiError."""
+    live: Installation, scheduler: str, namespace: str, selector: str | None
+) -> list[tuple[Pod, GateReport]]:
+    """The waiting pods of a namespace, or of all, the oldest first. Raises an ApiError."""
     pick, place = partial(waiting_pod, scheduler), namespace or None
     read = partial(live.list_all, PODS, pick, place, field_selector=PENDING_PODS)
     pods = await read(label_selector=selector or "")
     # Cycles of waits may go through pods that are not selected.
     others = await read(label_selector="")
-    versions = await live.items(WORKLOAD_VERSIONS, _decode_version, place, skipped=unread.append)
+    versions = await live.items(WORKLOAD_VERSIONS, _decode_version, place)
+    apps: list[AppVersion] | None = None
+    # Without permission to list these, the rest is shown.
+    with contextlib.suppress(ForbiddenError):
+        apps = await live.items(APP_VERSIONS, _decode_app, place)
     places = {pod.namespace for pod in pods if not pod.has_waited}
     waits = {space: await live_waits(live, space, others) for space in places}
-    unread += dict.fromkeys(live.faults)
-    return waiting(pods, versions, datetime.now(UTC), waits)
+    return reports_on(pods, versions, apps, (await live.caller()).now, waits)
 
 
-def waiting(
-    pods: Iterable[Pod], versions: Iterable[WorkloadVersion], now: datetime, waits: _WaitsByPlace
-) -> list[WaitingPod]:
-    """The pods as they are shown, the oldest first; ``waits`` by namespace."""
+def reports_on(
+    pods: Iterable[Pod],
+    versions: Iterable[WorkloadVersion],
+    app_versions: Iterable[AppVersion] | None,
+    now: datetime,
+    waits: _WaitsByPlace,
+) -> list[tuple[Pod, GateReport]]:
+    """Return the reports on pods, the oldest first; ``waits`` are by namespace.
+
+    ``app_versions`` are None if they could not be read.
+    """
     by_key = {version.metadata.key: version for version in versions}
-    shown = []
+    apps: defaultdict[tuple[str, str], list[AppVersion]] = defaultdict(list)
+    for app in app_versions or ():
+        apps[app.metadata.namespace, app.spec.app_name].append(app)
+    unread = _UNREAD if app_versions is None else ()
+    reports = []
     for pod in pods:
         described = workload_of(pod.annotations, pod.labels)
         name = names_of_pod(described).version if described is not None else ""
-        # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
-        facts = Facts(version=by_key.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
+        # Two lists are enough for thousands of pods; ``why`` tells more of a single one.
+        version, facts = by_key.get(f"{pod.namespace}/{name}"), Facts(unread=unread)
+        if version is not None:
+            known = apps[pod.namespace, version.spec.app]
+            facts = with_version(facts, version, known, lambda *_: None)
         if pod.namespace in waits:
             facts = waits[pod.namespace].of(pod, facts)
-        report = gate_report(pod, facts, GateWaitRules(), now)
-        copied = {field: getattr(report, field) for field in _COPIED}
-        shown.append(
-            WaitingPod(waits_for=report.text, orphaned=report.code == "orphaned", **copied)
-        )
-    return sorted(shown, key=lambda pod: (-pod.age, pod.namespace, pod.pod))
+        reports.append((pod, gate_report(pod, facts, GateWaitRules(), now)))
+    return sorted(reports, key=lambda pair: (-pair[1].age, pair[0].key))
+
+
+def shown_pod(report: GateReport) -> WaitingPod:
+    """Return the fields of a report that the list shows."""
+    copied = {field: getattr(report, field) for field in _COPIED}
+    return WaitingPod(waits_for=report.text, orphaned=report.code == "orphaned", **copied)
 
 
 def table(pods: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
@@ -202,11 +226,11 @@ async def _release(arguments: Arguments, client: Client) -> int:
     try:
         who = await caller_name(client)
         if resource != PODS:
-            pick = partial(_of_workload, arguments.scheduler, (resource.kind, name))
+            pick = partial(pod_of_workload, arguments.scheduler, (resource.kind, name))
             reading = ClusterReader(client).list_all(
                 PODS, pick, namespace, field_selector=PENDING_PODS
             )
-            names = await reading
+            names = [pod.name for pod in await reading]
     except ApiError as error:
         return await _explain_refusal(client, error, resource, (namespace, name), "released")
     if not names:
@@ -216,16 +240,6 @@ async def _release(arguments: Arguments, client: Client) -> int:
     return max(
         [await _release_one(arguments, client, who, namespace, pod_name) for pod_name in names]
     )
-
-
-def _of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> str | None:
-    """The name of a waiting pod of the workload with this kind and name."""
-    pod = waiting_pod(scheduler, raw)
-    owner = shown_owner(pod.owner_references) if pod is not None else None
-    if pod is None or owner is None:
-        return None
-    above = workload_above(owner, metadata_in(raw).labels)
-    return pod.name if workload in {(owner.kind, owner.name), above} else None
 
 
 async def _release_one(

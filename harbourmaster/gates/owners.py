@@ -26,7 +26,7 @@ SUPPORTED: Final[Mapping[str, Resource]] = {
 }
 """Kinds whose pods are gated; pods of Jobs, bare pods and all others never are."""
 
-_HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
+HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
 """Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
 _GROUPS: Final = frozenset(("", "apps", "extensions"))
 _ROLLOUT_GROUPS: Final = frozenset(("", "argoproj.io"))
@@ -73,7 +73,7 @@ def workload_above(owner: OwnerReference, labels: Mapping[str, str]) -> tuple[st
 
     No permission to read ReplicaSets is needed: their names end in a label of their pods.
     """
-    for label, kind in _HASHES.items():
+    for label, kind in HASHES.items():
         digits = labels.get(label)
         if digits and owner.kind == REPLICA_SET and owner.name.endswith(f"-{digits}"):
             return kind, owner.name.removesuffix(f"-{digits}")

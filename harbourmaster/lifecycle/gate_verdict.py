@@ -86,11 +86,13 @@ IN_PROGRESS: Final[frozenset[Code]] = frozenset(
     )
 )
 """Codes of pods that wait for something that may come by itself."""
+MISSING: Final[frozenset[Code]] = frozenset(("waits-for-owner", "waits-for-version"))
+"""Codes of pods that wait for what the controller creates or finds out."""
 WaitPlace: TypeAlias = Literal["", "gate", "scheduler"]
 
 A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
-_PATIENCE: Final = 60
-"""Seconds after which users should find out why a pod has no version."""
+STUCK_AFTER: Final = 120
+"""Seconds after which an app, a version or an owner that is missing no longer comes by itself."""
 
 
 class GateWaitRules(Struct, frozen=True, gc=False, kw_only=True):
@@ -114,6 +116,12 @@ class GateVerdict(NamedTuple):
         """The text with its verb: what is waited for, or why nothing is."""
         is_waiting = not self.text.startswith(_NOTHING)
         return f"waits for {self.text}" if is_waiting else self.text.removeprefix(_NOTHING)
+
+    def is_stuck(self, age: int) -> bool:
+        """Whether a pod of this age in seconds waits for what does not come by itself."""
+        is_missing = self.code in MISSING or (self.code == "waits-for-app" and bool(self.advice))
+        is_late = age >= STUCK_AFTER and (is_missing or self.code == "orphaned")
+        return is_late or self.code == "wait-blocked"
 
 
 _NOTHING: Final = "nothing: "
@@ -218,10 +226,8 @@ def _verdict_on_checks(case: Case) -> GateVerdict:
     if case.is_late:
         return _overdue(case)
     if case.is_provisional:
-        is_owner = case.described is None or case.described.version
-        return GateVerdict(
-            "waits-for-owner", f"its {'owner' if is_owner else 'version'} to be determined"
-        )
+        what = "owner" if case.described is None or case.described.version else "version"
+        return _missing(case, GateVerdict("waits-for-owner", f"its {what} to be determined"))
     if orphaned:
         return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
     return _verdict_on_tracked_pod(case)
@@ -232,12 +238,18 @@ def _overdue(case: Case) -> GateVerdict:
     return GateVerdict("released", f"its release without its checks, which is due: {waited}")
 
 
+def _missing(case: Case, verdict: GateVerdict) -> GateVerdict:
+    """Return the verdict with the next step, if what is missing should have come by now."""
+    events = f"kubectl -n {case.pod.namespace} events --for pod/{case.pod.name}"
+    advice = f"correct what its events name ({events}), or to release this pod, run {case.release}"
+    return verdict._replace(advice=advice if verdict.is_stuck(case.age) else "")
+
+
 def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
     """Decide for a pod of a known workload that must wait."""
     wait = wait_of(case.version, case.owner)
-    if case.version is None:
-        late = "its events and harbourmaster doctor show what blocks the controller"
-        return wait._replace(advice=late if case.age > _PATIENCE else "")
+    if case.version is None or wait.code in MISSING:
+        return _missing(case, wait)
     if wait.code == "waits-for-app":
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":

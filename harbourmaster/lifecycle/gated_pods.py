@@ -11,6 +11,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.mistakes import Mistake, key_mistakes, owner_mistakes
+from harbourmaster.gates.owners import HASHES
 from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY, says_passed
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, Waits, waits_of
 from harbourmaster.gates.workload import workload_of
@@ -27,7 +28,7 @@ GENERATION_LABEL: Final = "pod-template-generation"
 """Label on the pods of DaemonSets with the generation of their template."""
 ONLY_WAITS: Final = "waits/"
 _PREFIXES: Final = ("keptn.sh/", "app.kubernetes.io/", "gates.harbourmaster.dev/")
-_KEYS: Final = frozenset((REVISION_LABEL, GENERATION_LABEL))
+_KEYS: Final = frozenset((REVISION_LABEL, GENERATION_LABEL, *HASHES))
 _SCHEDULED: Final = "PodScheduled"
 _KEPTN: Final = "keptn.sh/"
 _DEFAULT_SCHEDULER: Final = "default-scheduler"

@@ -11,8 +11,12 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import DEPLOYMENTS, EVALUATIONS, PODS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.cli.doctor.checks.workloads import check_waits
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.main import main
+from harbourmaster.lifecycle import gate_verdict
 from helpers.flow.manifests import (
+    app,
     container_task,
     deployment,
     evaluation_definition,
@@ -118,6 +122,36 @@ async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
     assert (gate["state"], gate["code"]) == ("waits", "foreign-gates-only")
     assert f"the gates of others: {FOREIGN}" in text
     await flow.let_end()
+
+
+async def test_doctor_and_why_name_pods_that_nothing_will_release(flow, why, monkeypatch):
+    monkeypatch.setattr(gate_verdict, "STUCK_AFTER", 0)
+    foreign = {"app": "till", "version": "1.0", "workloadName": "till-till"}
+    reference = {"uid": "none", "kind": "ReplicaSet", "name": "none"}
+    await flow.create(
+        of_kind(
+            "KeptnWorkloadVersion", "till-till-1.0", {**foreign, "resourceReference": reference}
+        ),
+        app("shop", "1.0", ("cart", "2.0")),
+        deployment("cart", keptn("cart", "1.0", app="shop"), replicas=2),
+        deployment("till", keptn("till", "1.0")),
+    )
+    await flow.until_gated("cart", 2)
+    await flow.until_like(WORKLOAD_VERSIONS, "shop-cart-1.0", {})
+    await flow.until_told("CreateWorkloadVersionFailed")
+    live = Installation(flow.client, "harbourmaster-system")
+    told = [finding async for finding in check_waits(live) if flow.namespace in finding.subject]
+    await live.close()
+    cart, till = sorted(told, key=lambda finding: finding.subject)
+    assert (cart.severity, till.severity) == ("warning", "warning")
+    assert cart.subject == f"Deployment {flow.namespace}/cart"
+    assert cart.text.startswith("2 pods (cart-")
+    assert cart.text.endswith("no KeptnAppVersion has shop-cart in version 1.0 yet")
+    assert "KeptnApp shop must list the workload" in cart.remedy
+    assert till.subject == f"Deployment {flow.namespace}/till"
+    assert "KeptnWorkloadVersion till-till-1.0 is not generated" in till.text
+    _, gate = await why({"kind": "Deployment", "metadata": {"name": "till"}})
+    assert (gate["code"], gate["next"]) == ("waits-for-version", till.remedy)
 
 
 async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, capsys):

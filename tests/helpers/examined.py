@@ -14,6 +14,7 @@ import yaml
 from harbourmaster.api.resources import (
     ACCESS_REVIEWS,
     CLUSTER_POLICIES,
+    CORE_EVENTS,
     DEFINITIONS,
     DEPLOYMENTS,
     LEASES,
@@ -141,12 +142,14 @@ class ExaminedCluster:
         except KeyError:
             raise NotFoundError(f'{resource.plural} "{name}" not found', status=404) from None
 
-    async def list(self, resource, namespace=None, **_):
+    async def list(self, resource, namespace=None, field_selector="", **_):
         self._may("list", resource)
+        uid = field_selector.removeprefix("involvedObject.uid=")
         listed = [
             msgspec.Raw(msgspec.json.encode(obj))
             for (kind, place, _), obj in self.objects.items()
             if kind == resource and namespace in {None, place}
+            if resource != CORE_EVENTS or obj["involvedObject"]["uid"] == uid
         ]
         return ListPage(tuple(listed), "1", "")
 

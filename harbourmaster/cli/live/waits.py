@@ -15,6 +15,7 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.reader import is_kind_missing, read_error, run_together
 from harbourmaster.cli.offline import kind_of, namespace_of
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.owners import shown_owner, workload_above
 from harbourmaster.gates.waits import KINDS
 from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -102,6 +103,16 @@ def waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
     """The pod if it waits for us, or did and has no node yet."""
     pod = decode_pod(raw, scheduler)
     return pod if pod.is_ours else None
+
+
+def pod_of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> Pod | None:
+    """The waiting pod, if it is of the workload with this kind and name."""
+    pod = waiting_pod(scheduler, raw)
+    owner = shown_owner(pod.owner_references) if pod is not None else None
+    if pod is None or owner is None:
+        return None
+    names = {(owner.kind, owner.name), workload_above(owner, pod.labels)}
+    return pod if workload in names else None
 
 
 async def live_waits(

@@ -106,7 +106,7 @@ _STEPS: Final = {
     "deployment-due ending not-gated released": NOTHING,
     "foreign-gates-only": "what set these gates must remove them",
     "waits-in-scheduler": f"read the scheduler's message: {_DESCRIBE}",
-    "waits-for-owner waits-for-version": "wait a minute, then run harbourmaster doctor",
+    "waits-for-owner waits-for-version": "wait two minutes, then ask again",
     "orphaned": _RELEASE,
     "app-failed": f"a new version or revision of its KeptnApp is checked again; {_RELEASE}",
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",

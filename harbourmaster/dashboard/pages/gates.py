@@ -134,7 +134,7 @@ class _Waiting(NamedTuple):
     facts: Facts
     verdict: GateVerdict
     tone: Tone
-    is_overdue: bool
+    is_late: bool
 
     @property
     def word(self) -> str:
@@ -142,7 +142,7 @@ class _Waiting(NamedTuple):
 
     @property
     def is_urgent(self) -> bool:
-        return self.tone == "bad" or self.is_overdue
+        return self.tone == "bad" or self.is_late
 
 
 def _notice(waiting: _Waiting) -> Notice:
@@ -169,14 +169,15 @@ def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced
 def _evaluate(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> _Waiting:
     case = case_of(pod, facts, rules, now)
     verdict = verdict_on(case)
-    tone: Tone = "warn" if case.is_overdue else "idle"
+    is_late = case.is_overdue or verdict.is_stuck(case.age)
+    tone: Tone = "warn" if is_late else "idle"
     if verdict.code in BLOCKED:
         tone = "bad"
-    elif verdict.code in IN_PROGRESS:
-        tone = "warn" if verdict.advice else "busy"
+    elif verdict.code in IN_PROGRESS and not verdict.is_stuck(case.age):
+        tone = "busy"
     described = case.described if pod.has_checks else None
     workload = "" if described is None else f"{described.app}/{described.workload}"
-    return _Waiting(pod, workload, facts, verdict, tone, case.is_overdue)
+    return _Waiting(pod, workload, facts, verdict, tone, is_late)
 
 
 def _row(waiting: _Waiting, rules: GateWaitRules, now: datetime) -> GateRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPS,
     CLUSTER_POLICIES,
+    CORE_EVENTS,
     DEPLOYMENTS,
     JOBS,
     KEPTN_METRICS,
@@ -24,11 +26,13 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.release import CHECKS_KEY, HELD_BY_KEY, NONE
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from helpers.broken_installations import ASKED, policy
 from helpers.delegation import FIRST, SECOND, binding, mutation
 from helpers.examined import HOME, NAME, ExaminedCluster, examine, findings
+from helpers.lifecycle_objects import owners
 from helpers.objects import cluster_policy
 
 CHECKS = {
@@ -247,6 +251,51 @@ async def test_pods_whose_waits_are_blocked_are_warned_of_once(cluster, assert_g
         annotations = {WAIT_FOR_KEY: text, CHECKS_KEY: NONE}
         metadata = {"name": name, "namespace": "shop", "annotations": annotations}
         cluster.put(PODS, {"metadata": metadata, "spec": GATES, "status": {"phase": "Pending"}})
+    assert_golden(await warned(cluster, "waits"))
+
+
+def held(cluster, part, number, kind="ReplicaSet", **annotations):
+    """A pod of a Deployment that waits at its gate, created an hour ago."""
+    keys = {**CHECKS, "keptn.sh/workload": part, **annotations}
+    metadata = {
+        "name": f"{part}-5d4f8-{number}",
+        "namespace": "shop",
+        "uid": f"{part}-{number}",
+        "creationTimestamp": (cluster.now - timedelta(hours=1)).isoformat(timespec="seconds"),
+        "labels": {"pod-template-hash": "5d4f8"},
+        "annotations": {key: value for key, value in keys.items() if value},
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": kind, "name": f"{part}-5d4f8", "uid": part}
+        ],
+    }
+    cluster.put(PODS, {"metadata": metadata, "spec": GATES, "status": {"phase": "Pending"}})
+
+
+async def test_pods_that_nothing_will_release_are_told_once_for_each_workload(
+    cluster, assert_golden
+):
+    """``why`` pointed to this command, which said that all works."""
+    for number in (1, 2):
+        held(cluster, "listed", number)
+        held(cluster, "versioned", number)
+        held(cluster, "owned", number, **{PARENT_KEY: UNRESOLVED})
+        held(cluster, "orphaned", number, kind="Job")
+    spec = version(cluster, "1")
+    metadata = {"name": "listed-listed-1", "namespace": "shop", **owners()}
+    spec = {**spec, "app": "listed", "workloadName": "listed-listed"}
+    cluster.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
+    text = (
+        "KeptnWorkloadVersion versioned-versioned-1 is not generated: delete it / Namespace: shop"
+    )
+    event = {
+        "metadata": {"name": "event", "namespace": "shop"},
+        "involvedObject": {"uid": "versioned-1"},
+        "type": "Warning",
+        "reason": "CreateWorkloadVersionFailed",
+        "reportingComponent": "harbourmaster.dev/lifecycle",
+        "message": text,
+    }
+    cluster.put(CORE_EVENTS, event)
     assert_golden(await warned(cluster, "waits"))
 
 

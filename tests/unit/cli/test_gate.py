@@ -10,9 +10,15 @@ import msgspec
 import pytest
 import yaml
 
-from harbourmaster.api.resources import DEPLOYMENTS, EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    DEPLOYMENTS,
+    EVENTS,
+    PODS,
+    WORKLOAD_VERSIONS,
+)
 from harbourmaster.cli import gate as gate_module
-from harbourmaster.cli.gate import short_age, waiting
+from harbourmaster.cli.gate import reports_on, short_age
 from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
@@ -42,8 +48,8 @@ def version(status=None, owner="rs-1", **spec):
 def shown(obj, *versions):
     pods = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
     decoded = [msgspec.convert(version, WorkloadVersion) for version in versions]
-    (row,) = waiting(pods, decoded, NOW, {})
-    return row
+    ((_, report),) = reports_on(pods, decoded, (), NOW, {})
+    return gate_module.shown_pod(report)
 
 
 def begun(**status):
@@ -122,7 +128,7 @@ async def test_the_list(api, run):
     assert lines[1].startswith("prod/orphan-1")
     assert "Blocked: it no longer names a workload" in lines[1]
     assert "waiter@1.0" in lines[2]
-    assert lines[2].endswith("the checks of the app shop")
+    assert lines[2].endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")
 
 
 @pytest.fixture
@@ -190,11 +196,25 @@ async def test_a_version_that_cannot_be_read_is_named_and_the_pods_are_listed(ap
     put(api, WORKLOAD_VERSIONS, version())
     code, out, err = await run("list")
     assert code == 1
-    assert out.splitlines()[1].endswith("the checks of the app shop")
+    assert out.splitlines()[1].endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")
     assert err == (
         "harbourmaster: KeptnWorkloadVersion prod/broken is skipped, because it cannot be read: "
         "Object missing required field `spec`: correct or delete it\n"
     )
+
+
+async def test_the_list_goes_by_the_versions_of_apps_that_may_be_read(api, run):
+    put(api, PODS, pod())
+    put(api, WORKLOAD_VERSIONS, version())
+    entries = [{"name": "waiter", "version": "1.0"}]
+    listed = {"appName": "shop", "version": "1", "workloads": entries}
+    metadata = {"name": "shop-1", "namespace": PROD, **owners("KeptnApp", "shop")}
+    put(api, APP_VERSIONS, {"metadata": metadata, "spec": listed})
+    assert (await run("list"))[1].endswith("the checks of the app shop: pre-deployment tasks\n")
+    api.forbid("list", APP_VERSIONS)
+    code, out, err = await run("list")
+    assert (code, err) == (0, "")
+    assert out.endswith("the checks of the app shop\n")
 
 
 async def test_the_list_that_may_not_be_read(api, run):

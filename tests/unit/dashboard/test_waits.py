@@ -63,6 +63,18 @@ async def test_blocked_pods_come_first_and_need_attention(stores):
     assert [part.label for part in tally.parts] == ["blocked", "waits for objects"]
 
 
+async def test_a_pod_whose_version_does_not_come_is_urgent_after_two_minutes(stores):
+    for number in (2, 4):
+        stores.gated("shop", "cart", number)
+    rows = (await list_gates(stores)).listing.rows
+    assert [(row.tone, row.report.age, bool(row.report.advice)) for row in rows] == [
+        ("warn", 164, True),
+        ("busy", 102, False),
+    ]
+    page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
+    assert [notice.name for notice in page.notices] == ["shop/cart-web-6f0004"]
+
+
 async def test_a_pod_in_a_cycle_of_waits_is_blocked(stores):
     stores.gated("shop", "cart", name="web-1", wait_for="job/migrate", checks="none")
     stores.waits.found["shop"] = {("deployment", "cart"): "a cycle of waits: deployment/cart"}

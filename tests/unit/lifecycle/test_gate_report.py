@@ -270,9 +270,41 @@ def test_what_may_be_done_about_it(code, advice):
     assert report_on(obj, known, of=of).advice == advice
 
 
-def test_a_version_that_does_not_come_is_a_case_for_doctor():
-    assert report_on(pod()).advice == ""
-    assert "doctor" in report_on(pod(created="2026-03-01T09:00:00Z")).advice
+@pytest.mark.parametrize(
+    ("annotations", "known", "is_named"),
+    [
+        (keptn(), None, True),
+        ({**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}, None, True),
+        (keptn(version=""), None, True),
+        (keptn(), in_checks(**PASSED, deployment_status="Progressing", uid="rs-9"), True),
+        (keptn(), version(), False),
+        ({"a": "b"}, None, False),
+    ],
+    ids=["version", "owner", "version of its image", "record", "app", "workload"],
+)
+def test_what_does_not_come_in_two_minutes_has_a_next_step(annotations, known, is_named):
+    """The events of the pod name the cause where the controller alone knows it."""
+    late = pod(annotations=annotations, created="2026-03-01T09:58:30Z")
+    report = report_on(late, known)
+    assert report.is_stuck
+    assert ("kubectl -n prod events --for pod/waiter-1" in report.advice) == is_named
+    assert report.advice
+    early = report_on(pod(annotations=annotations, created="2026-03-01T09:58:31Z"), known)
+    assert not early.is_stuck
+
+
+@pytest.mark.parametrize(
+    ("known", "facts"),
+    [
+        (in_checks(), {}),
+        (version(), {"of": app()}),
+        (version(), {"unread": ("KeptnAppVersion",)}),
+        (in_checks(pre_deployment_status="Failed", status="Failed"), {}),
+    ],
+    ids=["checks", "checks of the app", "unread", "failed checks"],
+)
+def test_checks_that_take_long_are_not_stuck(known, facts):
+    assert not report_on(pod(created="2026-03-01T09:00:00Z"), known, **facts).is_stuck
 
 
 def test_foreign_gates_are_named_beside_ours():

@@ -19,21 +19,22 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import mistake, unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
-from harbourmaster.cli.gate import waiting_in
+from harbourmaster.cli.gate import short_age, waiting_in
 from harbourmaster.cli.installed import KEPTN_RESOURCES
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.offline import apply_patch
 from harbourmaster.cli.why.admission import explain_review, inputs_of, review_of
 from harbourmaster.cli.why.render import renewal
+from harbourmaster.cli.why.subjects import events_of
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
-from harbourmaster.gates.owners import SUPPORTED, supported_owner, workload_above
+from harbourmaster.gates.owners import SUPPORTED, shown_owner, supported_owner, workload_above
 from harbourmaster.gates.release import HELD_BY_KEY
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.gate_verdict import pre_checks, sentence
+from harbourmaster.lifecycle.gate_verdict import MISSING, pre_checks
 from harbourmaster.lifecycle.keptn_config import (
     adopting,
     choose_config,
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.admission import AdmissionInputs
+    from harbourmaster.lifecycle.gate_report import GateReport
+    from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.webhook.verdict import Verdict
 
     Json = dict[str, Any]
@@ -120,15 +123,23 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def check_waits(live: Installation) -> AsyncIterator[Finding]:
-    """Report pods that wait for objects that will not come, one for each namespace and reason."""
+    """Report pods that nothing will release, once for each workload and reason."""
     scheduler = (await live.known_settings()).scheduler.of_pods
-    waiting = await waiting_in(live, scheduler, "", None, [])
-    alike = {(pod.namespace, pod.waits_for): pod for pod in waiting if pod.code == "wait-blocked"}
-    for pod in alike.values():
-        key = f"{pod.namespace}/{pod.pod}"
-        yield warning(
-            f"Pod {key}", sentence(pod.code, pod.waits_for), f"harbourmaster why pod {key}"
-        )
+    alike: dict[tuple[str, ...], list[tuple[Pod, GateReport]]] = {}
+    for pod, report in await waiting_in(live, scheduler, "", None):
+        if report.is_stuck:
+            owner = shown_owner(pod.owner_references)
+            workload = workload_above(owner, pod.labels) if owner else ("Pod", pod.name)
+            key = (pod.namespace, *workload, report.version, report.text)
+            alike.setdefault(key, []).append((pod, report))
+    for (namespace, kind, name, *_), waiting in alike.items():
+        pod, report = waiting[0]
+        which = f"{plural(len(waiting), 'pod')} ({pod.name}), waiting for {short_age(report.age)}"
+        is_told = report.code not in MISSING
+        events = () if is_told else await events_of(live, namespace, pod.uid, of="lifecycle")
+        cause = next((f": {event.message}" for event in events if event.is_warning), "")
+        text = f"{which}: {report.sentence}{cause}"
+        yield warning(f"{kind} {namespace}/{name}", text, report.advice)
 
 
 def _signature(pod: Json) -> bytes:

@@ -27,7 +27,7 @@ from harbourmaster.cli.gate import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error
-from harbourmaster.cli.live.waits import live_waits, waiting_pod
+from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.cli.why.missing_gate import (
     definitions_of,
     template_pod,
@@ -229,6 +229,12 @@ async def section(context: WhyContext) -> Section | None:
     pod = wanted if is_made else decode_whole(raw, scheduler)
     if pod is None:
         return None
+    if not context.is_pod and context.created_with is None:
+        pick = partial(pod_of_workload, scheduler, (context.subject.kind, context.subject.name))
+        reading = live.list_all(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
+        held = await live.attempt(reading, [])
+        is_made = not held
+        pod = min(held, key=lambda held_pod: held_pod.creation_timestamp, default=pod)
     reader = GateFactsReader(
         live, pod.namespace, (live.namespace, *lifecycle.definition_namespaces)
     )
@@ -275,7 +281,7 @@ async def section(context: WhyContext) -> Section | None:
         events=events,
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
-    return gate_section(detail, reason, context.now, is_pod=not is_made)
+    return gate_section(detail, reason, context.now, is_pod=context.is_pod and not is_made)
 
 
 def gate_section(
@@ -293,8 +299,8 @@ def gate_section(
         state=state,
         summary=text,
         code=code,
-        # The pods of a template have no names yet.
-        step=detail.report.advice if is_pod and not reason else "",
+        # The pods of a template do not exist yet.
+        step=detail.report.advice if detail.report.since and not reason else "",
         lines=tuple(_lines(detail, now)),
         detail=detail,
     )

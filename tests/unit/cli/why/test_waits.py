@@ -166,6 +166,25 @@ async def test_a_workload_whose_pods_wait_is_explained_by_its_template(api, gate
     assert section["summary"] == (expected if state else met)
 
 
+@pytest.mark.parametrize("is_waiting", [True, False])
+async def test_a_workload_is_explained_by_its_oldest_waiting_pod(api, gate, is_waiting):
+    """Without a version nothing was said of a Deployment, however long its pods waited."""
+    keys = {"keptn.sh/workload": "cart", "keptn.sh/version": "1"}
+    manifest = made("Deployment", "cart", "")
+    manifest["spec"]["template"]["metadata"]["annotations"] = keys
+    api.put(DEPLOYMENTS, manifest)
+    held = pod("cart-5d4f8-1", reference("ReplicaSet", "cart-5d4f8"), **GATE)
+    held["metadata"]["labels"] = {"pod-template-hash": "5d4f8" if is_waiting else "0"}
+    held["metadata"]["annotations"] = keys
+    api.put(PODS, held)
+    stored = api.get(PODS, "cart-5d4f8-1", NAMESPACE)["metadata"]
+    stored["creationTimestamp"] = "2026-03-01T12:00:00Z"
+    section = await gate("deployment", f"{NAMESPACE}/cart")
+    assert (section["code"] == "waits-for-version") == is_waiting
+    assert ("its workload version, which is not there yet" in section["summary"]) == is_waiting
+    assert ("events --for pod/cart-5d4f8-1" in section["next"]) == is_waiting
+
+
 async def test_what_may_not_be_read_is_named_in_one_line(api, gate, run):
     put_objects(api)
     api.put(PODS, waiting("job/migrate cm/settings"))
