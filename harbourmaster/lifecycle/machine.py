@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.times import format_rfc3339, parse_rfc3339
+from harbourmaster.api.times import format_rfc3339, moment, parse_rfc3339
 from harbourmaster.lifecycle.model import (
     COMPLETED,
     DEPRECATED,
@@ -188,14 +188,17 @@ def _deploy_workload(
     """Wait until the pods are ready, and not longer than the timeout (keptn-spec 3.5).
 
     The phase Progressing releases the pods' gates. Pods that are ready count also after the
-    timeout.
+    timeout, which begins again after a pause of the rollout, as a progress deadline does.
     """
     started = status.deployment_start_time or format_rfc3339(now)
     status = replace(status, deployment_start_time=started, deployment_status=PROGRESSING)
     if inputs.is_deployed:
         return Step(status=replace(status, deployment_status=SUCCEEDED), state=SUCCEEDED)
-    ends = parse_rfc3339(started) + timedelta(seconds=rules.observability_timeout)
-    left = (ends - now).total_seconds()
+    if inputs.resumed is None:
+        return Step(status=status, state=PROGRESSING)
+    began = parse_rfc3339(started)
+    began = max(began, min(moment(inputs.resumed) or began, now))
+    left = (began + timedelta(seconds=rules.observability_timeout) - now).total_seconds()
     if left > 0 or inputs.is_deployed is None:
         return Step(
             status=status,

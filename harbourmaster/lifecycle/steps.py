@@ -36,6 +36,8 @@ class Inputs(Struct, frozen=True, kw_only=True):
     """States of an app's workloads; a missing one has no KeptnWorkloadVersion."""
     is_deployed: bool | None = None
     """Whether a workload's pods are ready; None if that was not checked yet."""
+    resumed: str | None = ""
+    """The time at which its rollout went on after its last pause, if any; None while it pauses."""
 
 
 class Rules(Struct, frozen=True, kw_only=True):

@@ -109,7 +109,7 @@ async def test_a_config_elsewhere_counts_once_it_is_adopted(flow, harbour, clien
 
 @pytest.mark.parametrize("is_blocking", [True, False])
 async def test_a_workload_that_gets_never_ready_fails_in_time(flow, harbour, client, is_blocking):
-    """C82 and C83: also where checks only warn; the pods stay as they are."""
+    """C82 and C83: also where checks only warn; the pods stay, and may be ready later."""
     settings = {"observabilityTimeout": "2s", "blockDeployment": is_blocking}
     async with harbour.use_config(client, **settings):
         await flow.create(
@@ -135,6 +135,19 @@ async def test_a_workload_that_gets_never_ready_fails_in_time(flow, harbour, cli
     (pod,) = await flow.until_released("ledger")
     assert len(flow.history(PODS, pod["metadata"]["name"])) > 1
     assert flow.all(TASKS) == []
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await flow.change("Pod", pod["metadata"]["name"], {"status": ready}, subresource="status")
+    await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0")
+    await flow.until_like(
+        APP_VERSIONS, "ledger-1.0-6b86b273", {"status": {"currentPhase": "AppPostDeployTasks"}}
+    )
+    await flow.until_told("WorkloadCompletedFinished", "ledger-ledger-1.0")
+    reasons = flow.reasons("ledger-ledger-1.0")
+    assert {"WorkloadDeployFailed", "WorkloadCompletedFailed"} <= set(reasons)
+    counted = [sample for sample in harbour.metrics() if flow.namespace in sample]
+    for state in ("Failed", "Succeeded"):
+        label = f'keptn_deployment_workload_status="{state}"'
+        assert [sample for sample in counted if label in sample and "_count_total" in sample]
 
 
 async def test_the_defaults_are_back_once_the_config_is_gone(flow, harbour, client):

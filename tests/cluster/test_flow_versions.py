@@ -31,6 +31,7 @@ from helpers.patience import WAIT
 from helpers.schemas import open_definition
 
 pytestmark = pytest.mark.gate
+ONE_SECOND = {"gates.harbourmaster.dev/deployment-timeout": "1s"}
 
 
 async def to_version(flow, kind, name, version, **annotations):
@@ -295,19 +296,19 @@ async def test_a_version_superseded_before_its_checks_ended_holds_its_pods(flow)
     flow.assert_never_bound(held)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rollouts(harbour):
-    """Rollouts of Argo as a kind; only this test changes them."""
+    """Rollouts of Argo as a kind; only tests change them."""
     manifest = json.dumps(open_definition(RESOURCES["Rollout"]))
     kubectl = harbour.plane.kubectl
     kubectl("apply", "-f=-", stdin=manifest)
     kubectl("wait", "--for=condition=Established", WAIT, "-f=-", stdin=manifest)
 
 
-async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rollouts):
-    rollout = owner("Rollout", "ledger", above=keptn("ledger", "3.1", pre_deployment_tasks="quick"))
-    await flow.create(container_task("quick"))
-    stored = await flow.create(rollout)
+async def roll_out(flow, annotations, **status):
+    """Create a Rollout with a status and its ReplicaSet, as Argo's controller does."""
+    stored = await flow.create(owner("Rollout", "ledger", above=annotations))
+    await flow.change("Rollout", "ledger", {"status": status}, subresource="status")
     replica_set = owner("ReplicaSet", "ledger")
     reference = {
         "apiVersion": stored["apiVersion"],
@@ -319,6 +320,15 @@ async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rol
     }
     replica_set["metadata"]["ownerReferences"] = [reference]
     await flow.create(replica_set)
+
+
+# Argo writes text.
+HEALTHY = {"observedGeneration": "1", "replicas": 1, "updatedReplicas": 1, "phase": "Healthy"}
+
+
+async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rollouts):
+    await flow.create(container_task("quick"))
+    await roll_out(flow, keptn("ledger", "3.1", pre_deployment_tasks="quick"))
     (pod,) = await flow.until_released("ledger")
     assert pod["metadata"]["annotations"]["keptn.sh/version"] == "3.1"
     name = "ledger-ledger-3.1"
@@ -331,15 +341,49 @@ async def test_a_rollout_s_replicasets_inherit_and_wait_for_its_health(flow, rol
     version = flow.find(WORKLOAD_VERSIONS, name)
     assert version["status"]["deploymentStatus"] == "Progressing"
     assert version["spec"]["resourceReference"]["kind"] == "ReplicaSet"
-    status = {
-        # Argo writes text.
-        "observedGeneration": "1",
-        "replicas": 1,
-        "updatedReplicas": 1,
-        "phase": "Healthy",
-    }
-    await flow.change("Rollout", "ledger", {"status": status}, subresource="status")
+    await flow.change("Rollout", "ledger", {"status": HEALTHY}, subresource="status")
     await flow.until_ended(WORKLOAD_VERSIONS, name)
+
+
+async def test_a_version_does_not_fail_while_its_rollout_pauses(flow, rollouts):
+    paused = {"phase": "Paused", "replicas": 5, "updatedReplicas": 1}
+    await roll_out(flow, {**keptn("ledger"), **ONE_SECOND}, **paused)
+    name = "ledger-ledger-1.0"
+    await flow.until_like(WORKLOAD_VERSIONS, name, {"status": {"currentPhase": "WorkloadDeploy"}})
+    # This one began later, with the same time-out.
+    annotations = {**keptn("later"), **ONE_SECOND}
+    await flow.create(deployment("later", annotations, labels={OUTCOME: "never-ready"}))
+    await flow.until_ended(WORKLOAD_VERSIONS, "later-later-1.0", "Failed")
+    await flow.change("Rollout", "ledger", {"status": HEALTHY}, subresource="status")
+    await flow.until_ended(WORKLOAD_VERSIONS, name)
+    await flow.until_ended(APP_VERSIONS, "ledger-1.0-6b86b273")
+    for resource, version in ((WORKLOAD_VERSIONS, name), (APP_VERSIONS, "ledger-1.0-6b86b273")):
+        states = {obj.get("status", {}).get("status") for obj in flow.history(resource, version)}
+        assert "Failed" not in states
+
+
+async def test_an_app_does_not_wait_for_a_workload_that_wants_no_pods(flow):
+    """KEDA scales the worker from zero later; then its own checks run."""
+    worker = keptn("worker", "1", app="shop", pre_deployment_tasks="hanging")
+    await flow.create(
+        container_task("hanging", "hang"),
+        app("shop", "1", ("cart", "1"), ("worker", "1")),
+        deployment("cart", keptn("cart", "1", app="shop")),
+        deployment("worker", worker, replicas=0),
+    )
+    ended = await flow.until_ended(APP_VERSIONS, "shop-1-6b86b273")
+    assert [state["status"] for state in ended["status"]["workloadStatus"]] == ["Succeeded"] * 2
+    assert flow.find(WORKLOADS, "shop-worker") is None
+    await flow.change("Deployment", "worker", {"spec": {"replicas": 1}})
+    (held,) = await flow.until_gated("worker")
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "shop-worker-1", {"status": {"currentPhase": "WorkloadPreDeployTasks"}}
+    )
+    flow.assert_never_bound(held)
+    await flow.let_end()
+    await flow.until_released("worker")
+    await flow.until_ended(WORKLOAD_VERSIONS, "shop-worker-1")
+    assert flow.find(APP_VERSIONS, "shop-1-6b86b273")["status"] == ended["status"]
 
 
 def image(digit):

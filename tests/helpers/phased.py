@@ -89,6 +89,7 @@ class Walk:
         self.statuses = []
         self.workloads = {}
         self.is_deployed = False
+        self.resumed = ""
         self.refused = set()
         self.now = NOW
         self.wait = None
@@ -138,6 +139,7 @@ class Walk:
                 refused=frozenset(self.refused),
                 workloads=self.workloads,
                 is_deployed=is_deployed,
+                resumed="" if is_deployed is None else self.resumed,
             )
             outcome = advance(self.version, world, self.rules, self.now)
             if outcome.creations:

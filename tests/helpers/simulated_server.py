@@ -23,7 +23,8 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.controller.lifecycle.owners import Owner
+from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout
+from harbourmaster.kube.caches import decoder
 from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
@@ -39,17 +40,17 @@ from helpers.lifecycle import context_of
 from helpers.signals import RecordedSignals
 
 MIRRORS = {
-    APP_VERSIONS: ("app_versions", AppVersion),
-    WORKLOAD_VERSIONS: ("workload_versions", WorkloadVersion),
-    WORKLOADS: ("workloads", Workload),
-    TASKS: ("tasks", Task),
-    EVALUATIONS: ("evaluations", Evaluation),
-    TASK_DEFINITIONS: ("task_definitions", TaskDefinition),
-    EVALUATION_DEFINITIONS: ("evaluation_definitions", EvaluationDefinition),
-    REPLICA_SETS: ("replica_sets", Owner),
-    STATEFUL_SETS: ("stateful_sets", Owner),
-    DAEMON_SETS: ("daemon_sets", Owner),
-    ROLLOUTS: ("rollouts", Owner),
+    APP_VERSIONS: ("app_versions", decoder(AppVersion)),
+    WORKLOAD_VERSIONS: ("workload_versions", decoder(WorkloadVersion)),
+    WORKLOADS: ("workloads", decoder(Workload)),
+    TASKS: ("tasks", decoder(Task)),
+    EVALUATIONS: ("evaluations", decoder(Evaluation)),
+    TASK_DEFINITIONS: ("task_definitions", decoder(TaskDefinition)),
+    EVALUATION_DEFINITIONS: ("evaluation_definitions", decoder(EvaluationDefinition)),
+    REPLICA_SETS: ("replica_sets", decode_owner),
+    STATEFUL_SETS: ("stateful_sets", decode_owner),
+    DAEMON_SETS: ("daemon_sets", decode_owner),
+    ROLLOUTS: ("rollouts", decode_rollout),
 }
 CREATED = "2026-11-21T17:59:00Z"
 
@@ -144,9 +145,9 @@ class Mirrored:
         new = list(itertools.takewhile(lambda value: value.version > self._synced, changes))
         self._synced = self.server.objects.version
         for resource in MIRRORS.keys() & {obj.resource for obj in new}:
-            attribute, kind_of = MIRRORS[resource]
+            attribute, decode = MIRRORS[resource]
             by_key = {
-                "/".join(key): msgspec.convert(obj, kind_of)
+                "/".join(key): decode(msgspec.json.encode(obj))
                 for key, obj in self.server.objects.all(resource).items()
             }
             getattr(self.caches, attribute).store.replace_all(by_key)

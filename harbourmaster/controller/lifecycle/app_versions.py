@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
-from harbourmaster.gates.names import version_name, workload_name
-from harbourmaster.lifecycle.model import DEPRECATED, PENDING, AppVersion, is_generated
+from harbourmaster.lifecycle.model import DEPRECATED, PENDING, SUCCEEDED, AppVersion, is_generated
 from harbourmaster.lifecycle.steps import Inputs
+from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +22,7 @@ class AppVersionReconciler:
 
     def __init__(self, context: Context) -> None:
         caches = context.caches
+        self._is_idle = caches.is_idle
         self._workloads = caches.workload_versions.store
         self._versions = PhaseRunner(context, APP_VERSIONS, caches.app_versions, AppVersion)
 
@@ -37,14 +38,19 @@ class AppVersionReconciler:
         return await self._versions.advance(version, Inputs(workloads=self._states(version)))
 
     def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
-        """Return the states of those workloads that the app lists and that exist."""
+        """Return the states of those workloads that the app lists and that exist.
+
+        One that wants no pods counts as deployed: its own checks run for its first pod.
+        """
         app, namespace = version.spec.app_name, version.metadata.namespace
         states = {}
         for entry in version.spec.workloads:
-            name = version_name(workload_name(app, entry.name), entry.version)
-            workload = self._workloads.get(f"{namespace}/{name}")
+            names = names_of(app, entry.name, entry.version)
+            workload = self._workloads.get(f"{namespace}/{names.version}")
             if workload is not None and workload.spec.app == app and is_generated(workload):
                 # Of one that was replaced, the app may still want another one in this version.
                 state = workload.status.status
                 states[entry] = PENDING if state == DEPRECATED else state
+            if states.get(entry, PENDING) == PENDING and self._is_idle(namespace, names):
+                states[entry] = SUCCEEDED
         return states

@@ -16,7 +16,8 @@ from harbourmaster.controller.lifecycle.function_maps import (
     BY_REFERENCE,
     decode_function_map,
 )
-from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.lifecycle.started_pods import (
     decode_started,
     selector,
@@ -24,7 +25,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
 from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, WaitWatches
-from harbourmaster.gates.waits import KINDS
+from harbourmaster.gates.owners import DEPLOYMENT
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
@@ -41,11 +42,10 @@ from harbourmaster.lifecycle.task_pods import decode_task_pod
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import msgspec
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.function_maps import FunctionMap
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.workloads import Names
 
 BY_APP: Final = "app"
 """Index of workload versions and app versions by (namespace, name of the app)."""
@@ -67,7 +68,9 @@ BY_DEFINITION: Final = "definition"
 """Index of unfinished objects by the names of their task and evaluation definitions."""
 BY_OWNER: Final = "owner"
 """Index by (namespace, kind, name) of the owner: of workload versions by that of their pods, of
-ReplicaSets by their own."""
+ReplicaSets by their own, of Rollouts by the Deployment that lends them its template."""
+BY_IDLE: Final = "idle"
+"""Index of owners that want no pods by (namespace, names of the workload version)."""
 BY_UID: Final = "uid"
 """Index by uid: of ReplicaSets by their own, of workload versions by those of all recorded owners.
 """
@@ -99,7 +102,7 @@ class LifecycleCaches(Caches):
         metrics: WatchMetrics | None = None,
         keptn_metrics: Reflector[Metric] | None = None,
         scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
-        kinds_to_wait_for: Mapping[str, Resource] = KINDS,
+        settings: LifecycleSettings = LifecycleSettings(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(client, metrics)
         self.has_scheduler = scheduler.enabled
@@ -172,7 +175,7 @@ class LifecycleCaches(Caches):
             },
             field_selector=PENDING_PODS,
         )
-        self.wait_watches = WaitWatches(client, self.pods, kinds_to_wait_for, metrics)
+        self.wait_watches = WaitWatches(client, self.pods, settings.kinds_to_wait_for, metrics)
         self.pod_faults = TaskPods(self.jobs.store)
         self.task_pods = self.cache(
             resources.PODS,
@@ -190,14 +193,29 @@ class LifecycleCaches(Caches):
                 field_selector=selector(scheduler.scheduler_name),
                 name=_STARTED_PODS,
             )
+        decode = partial(decode_owner, version_from_tag=settings.version_from_tag)
+        idle = {BY_IDLE: _idle_workload}
         self.replica_sets: Reflector[Owner] = self.cache(
             resources.REPLICA_SETS,
-            decode_owner,
-            {BY_OWNER: _owner_of_owner, BY_UID: lambda obj: [obj.metadata.uid]},
+            decode,
+            {BY_OWNER: _owner_of_owner, BY_UID: lambda obj: [obj.metadata.uid], **idle},
         )
-        self.stateful_sets: Reflector[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
-        self.daemon_sets: Reflector[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)
-        self.rollouts: Reflector[Owner] = self.cache(resources.ROLLOUTS, decode_owner)
+        self.stateful_sets = self.cache(resources.STATEFUL_SETS, decode, idle)
+        self.daemon_sets = self.cache(resources.DAEMON_SETS, decode, idle)
+        self.rollouts = self.cache(resources.ROLLOUTS, decode_rollout, {BY_OWNER: _lender})
+
+    def is_idle(self, namespace: str, names: Names) -> bool:
+        """Whether the current owner of a workload version wants no pods.
+
+        A Deployment that lends its template to a Rollout wants none either, but the Rollout may.
+        """
+        rollouts = partial(self.rollouts.store.by_index, BY_OWNER)
+        return any(
+            is_newest(self.replica_sets.store, owner)
+            and not any(map(rollouts, _owner_of_owner(owner)))
+            for cache in (self.replica_sets, self.stateful_sets, self.daemon_sets)
+            for owner in cache.store.by_index(BY_IDLE, (namespace, names))
+        )
 
 
 def alike_replica_sets(store: Store[Owner], replica_set: Owner) -> Iterator[Owner]:
@@ -207,6 +225,13 @@ def alike_replica_sets(store: Store[Owner], replica_set: Owner) -> Iterator[Owne
         for alike in store.by_index(BY_OWNER, (metadata.namespace, above.kind, above.name)):
             if alike.metadata.uid != metadata.uid:
                 yield alike
+
+
+def is_newest(store: Store[Owner], replica_set: Owner) -> bool:
+    """Whether no other ReplicaSet of the same Deployment or Rollout has a higher revision."""
+    alike = alike_replica_sets(store, replica_set)
+    revisions = (owner.metadata.annotations.revision for owner in alike)
+    return replica_set.metadata.annotations.revision >= max(revisions, default=0)
 
 
 def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:
@@ -226,6 +251,14 @@ def _owner_of_version(version: model.WorkloadVersion) -> list[tuple[str, str, st
 def _owner_of_owner(owner: Owner) -> list[tuple[str, str, str]]:
     namespace, references = owner.metadata.namespace, owner.metadata.owner_references
     return [(namespace, reference.kind, reference.name) for reference in references]
+
+
+def _lender(rollout: Owner) -> list[tuple[str, str, str]]:
+    return [(rollout.metadata.namespace, DEPLOYMENT, rollout.spec.workload_ref.get("name", ""))]
+
+
+def _idle_workload(owner: Owner) -> list[tuple[str, Names]]:
+    return [(owner.metadata.namespace, owner.idle)] if owner.idle is not None else []
 
 
 def _workload_versions_of_app(version: model.AppVersion) -> list[tuple[str, str]]:

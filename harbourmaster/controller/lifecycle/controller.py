@@ -64,9 +64,7 @@ def start(runtime: Runtime) -> Runnables:
     client, metrics = runtime.client, runtime.metrics
     settings, scheduler = runtime.settings.lifecycle, runtime.settings.scheduler
     namespaces = tuple(dict.fromkeys((runtime.namespace, *settings.definition_namespaces)))
-    caches = LifecycleCaches(
-        client, metrics.watches, runtime.keptn_metrics, scheduler, settings.kinds_to_wait_for
-    )
+    caches = LifecycleCaches(client, metrics.watches, runtime.keptn_metrics, scheduler, settings)
     namespaces_now = caches.include(runtime.namespaces).store
     excluded = frozenset(runtime.excluded_namespaces)
 

@@ -6,12 +6,14 @@ at a time, and only for pods for which it matters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import Metadata as Keys
 from harbourmaster.gates.owners import (
     DEPLOYMENT,
@@ -23,8 +25,10 @@ from harbourmaster.gates.owners import (
     parent_of,
 )
 from harbourmaster.gates.version import Container
+from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
+from harbourmaster.lifecycle.workloads import Names, has_observed, names_of_pod
 
 if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
@@ -43,6 +47,7 @@ _ANNOTATIONS: Final = {
     "deployment": _REVISIONS[DEPLOYMENT],
     "rollout": _REVISIONS[ROLLOUT],
     "desired": "deployment.kubernetes.io/desired-replicas",
+    "desired_by_rollout": "rollout.argoproj.io/desired-replicas",
 }
 
 
@@ -52,6 +57,7 @@ class Counters(Struct, frozen=True, gc=False, rename=_ANNOTATIONS.get):
     deployment: str = ""
     rollout: str = ""
     desired: str = ""
+    desired_by_rollout: str = ""
 
     @property
     def revision(self) -> int:
@@ -60,8 +66,8 @@ class Counters(Struct, frozen=True, gc=False, rename=_ANNOTATIONS.get):
 
     @property
     def desired_replicas(self) -> int:
-        """The pods that the Deployment is to have at the end; 0 if that is not known."""
-        return _number(self.desired)
+        """The pods that the Deployment or Rollout is to have at the end; 0 if unknown."""
+        return _number(self.desired or self.desired_by_rollout)
 
 
 class OwnerMetadata(Struct, frozen=True, gc=False, rename="camel"):
@@ -100,6 +106,8 @@ class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = None
     update_strategy: UpdateStrategy | None = None
     ordinals: Ordinals = Ordinals()
+    workload_ref: dict[str, str] = {}
+    """Names the Deployment whose template a Rollout uses."""
 
     @property
     def kept_pods(self) -> int | None:
@@ -124,6 +132,18 @@ class OwnerStatus(Struct, frozen=True, gc=False, rename="camel"):
     number_ready: int = 0
     updated_number_scheduled: int = 0
     phase: str = ""
+    conditions: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def resumed(self) -> str | None:
+        """The time at which a Rollout went on after its last pause, if any; None while it pauses.
+
+        Argo changes the condition a moment after the phase.
+        """
+        pauses = [condition for condition in self.conditions if condition.get("type") == "Paused"]
+        if self.phase == "Paused" or any(pause.get("status") == "True" for pause in pauses):
+            return None
+        return max((str(pause.get("lastTransitionTime")) for pause in pauses), default="")
 
 
 class Owner(Struct, frozen=True, gc=False):
@@ -132,9 +152,16 @@ class Owner(Struct, frozen=True, gc=False):
     metadata: OwnerMetadata
     spec: OwnerSpec = field(default_factory=OwnerSpec)
     status: OwnerStatus = field(default_factory=OwnerStatus)
+    idle: Names | None = None
+    """The workload version of its pods, for an owner that wants none."""
 
-
-decode_owner: Final = msgspec.json.Decoder(Owner).decode
+    @property
+    def wants_pods(self) -> bool:
+        """Whether it is to have pods, now or at the end of a rollout, or that is not known."""
+        metadata, status = self.metadata, self.status
+        is_known = has_observed(metadata.generation, status.observed_generation)
+        replicas = max(self.spec.replicas or 0, metadata.annotations.desired_replicas)
+        return not is_known or replicas > 0 or status.desired_number_scheduled > 0
 
 
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
@@ -151,8 +178,9 @@ class PodSpec(Struct, frozen=True, gc=False):
 
 
 class PodContent(Struct, frozen=True, gc=False):
-    """A pod, or the template of an owner, as far as a version depends on it."""
+    """A pod, or the template of an owner, as far as a workload and its version depend on it."""
 
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
     spec: PodSpec = PodSpec()
 
 
@@ -169,6 +197,31 @@ class LiveOwner(Struct, frozen=True, gc=False):
 
 
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
+decode_rollout: Final = msgspec.json.Decoder(Owner).decode
+
+
+def decode_owner(raw: msgspec.Raw, *, version_from_tag: bool = False) -> Owner:
+    """Return an owner of pods as caches keep it. Raises msgspec.ValidationError."""
+    owner = decode_rollout(raw)
+    # Only these have no pod that says which workload it is of, and templates are large.
+    return owner if owner.wants_pods else replace(owner, idle=_names(raw, version_from_tag))
+
+
+def _names(raw: msgspec.Raw, by_tag: bool) -> Names | None:
+    """Return the names by which admission would track pods of the owner; None if it would not.
+
+    A ReplicaSet has a copy of its Deployment's annotations, and not of its labels.
+    """
+    owner = _decode(raw)
+    containers = owner.spec.template.spec.containers
+    pod = msgspec.json.decode(owner.spec.template.metadata, type=Keys)
+    above = Keys(owner.metadata.annotations, owner.metadata.labels)
+    tracking = tracking_by_pod(
+        pod, lambda: containers, version_from_tag=by_tag
+    ) or tracking_by_parent(pod, above, lambda: containers, version_from_tag=by_tag)
+    annotations = {**pod.annotations, **tracking.annotations} if tracking is not None else {}
+    described = workload_of(annotations, pod.labels)
+    return names_of_pod(described) if described is not None else None
 
 
 async def inherited_metadata(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:

@@ -99,11 +99,11 @@ class PhaseRunner(Generic[V]):
         self,
         version: V,
         world: Inputs,
-        look: Callable[[], Awaitable[bool]] | None = None,
+        look: Callable[[Inputs], Awaitable[Inputs]] | None = None,
     ) -> float | None:
         """Bring a version as far as it goes; return the seconds until time alone brings it further.
 
-        ``look`` tells whether a workload is deployed. Raises ApiError, also where only a child
+        ``look`` adds whether a workload is deployed. Raises ApiError, also where only a child
         could not be created: the others are then as far as they go.
         """
         now, rules = self._context.now(), self._rules(version)
@@ -129,7 +129,7 @@ class PhaseRunner(Generic[V]):
                     ),
                 )
             elif outcome.needs_look and look is not None:
-                world = replace(world, is_deployed=await look())
+                world = await look(world)
             else:
                 break
         try:

@@ -25,7 +25,7 @@ from harbourmaster.controller.lifecycle.caches import (
     alike_replica_sets,
 )
 from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
-from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET, SUPPORTED
 from harbourmaster.lifecycle.gated_pods import app_mark, versions_of_pod, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.kube.reflector import Reflector
+    from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 GATES = "gates"
@@ -135,12 +136,11 @@ class Watches:
         )
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
-        for kind, cache in (
-            (REPLICA_SET, caches.replica_sets),
-            (STATEFUL_SET, caches.stateful_sets),
-            (DAEMON_SET, caches.daemon_sets),
-        ):
+        for kind in (REPLICA_SET, STATEFUL_SET, DAEMON_SET):
+            cache = caches.by_resource[SUPPORTED[kind]]
             self._on(cache, WORKLOAD_VERSIONS, partial(self._versions_of_owners, kind))
+            place = partial(_idle_place, cache.store)
+            self._on(cache, APP_VERSIONS, self._by_index(caches.app_versions, BY_LISTED, place))
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
@@ -328,15 +328,18 @@ class Watches:
         for key in keys:
             namespace, _, name = key.partition("/")
             owned: tuple[Owner, ...] = store.by_index(BY_OWNER, (namespace, ROLLOUT, name))
-            yield from self._versions_of_owners(
-                REPLICA_SET,
-                [f"{namespace}/{replica_set.metadata.name}" for replica_set in owned],
-            )
+            sets = [f"{namespace}/{replica_set.metadata.name}" for replica_set in owned]
+            yield from self._versions_of_owners(REPLICA_SET, sets)
 
 
 def _name(key: str) -> str:
     """Return the name alone, because a definition may be in another namespace."""
     return key.partition("/")[2]
+
+
+def _idle_place(store: Store[Owner], key: str) -> tuple[str, str]:
+    owner = store.get(key)
+    return _place(key, lambda _: owner.idle.version if owner and owner.idle else "")
 
 
 def _place(key: str, mark: Callable[[str], str] = str) -> tuple[str, str]:

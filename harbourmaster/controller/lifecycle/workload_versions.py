@@ -6,18 +6,21 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
+from msgspec.structs import replace
+
+from harbourmaster.api.resources import WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import (
     BY_APP,
     BY_UID,
     BY_VERSION,
     BY_WORKLOAD,
     alike_replica_sets,
+    is_newest,
 )
 from harbourmaster.controller.lifecycle.owners import Owner
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.writes import fetch
-from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET, SUPPORTED
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import with_inherited_nodes
 from harbourmaster.lifecycle.machine import supersede
@@ -53,11 +56,8 @@ class DeploymentCheck:
         self._replica_sets = caches.replica_sets.store
         self._siblings = partial(alike_replica_sets, self._replica_sets)
         self._rollouts = caches.rollouts.store
-        self._mirrors = {
-            REPLICA_SET: (REPLICA_SETS, caches.replica_sets.store),
-            STATEFUL_SET: (STATEFUL_SETS, caches.stateful_sets.store),
-            DAEMON_SET: (DAEMON_SETS, caches.daemon_sets.store),
-        }
+        kinds = (REPLICA_SET, STATEFUL_SET, DAEMON_SET)
+        self._mirrors = {kind: caches.by_resource[SUPPORTED[kind]].store for kind in kinds}
 
     async def look(self, version: WorkloadVersion, *, live: bool = True) -> tuple[bool, str]:
         """Return whether any of the owners has all its pods ready, and why that cannot be known.
@@ -86,6 +86,12 @@ class DeploymentCheck:
         owner = await self._live(version)
         return owner is not None and self._is_deployed(version, owner), ""
 
+    def resumed(self, version: WorkloadVersion) -> str | None:
+        """Return when the Rollout of a version went on after its last pause, see ``Inputs``."""
+        rollouts = [*map(self._rollouts_of, self._recorded_owners(version))]
+        times = [rollout.status.resumed for owned in rollouts for rollout in owned if rollout]
+        return max(times, key=lambda time: "paused" if time is None else time, default="")
+
     async def is_replaced(self, version: WorkloadVersion) -> bool:
         """Whether the workload has another version, and no owner of this one's pods works for it.
 
@@ -100,13 +106,7 @@ class DeploymentCheck:
             return await self._live(version) is None
         if kind != REPLICA_SET:
             return all(owner.spec.kept_pods == 0 for owner in owners)
-        return all(
-            owner.metadata.annotations.revision < self._newest_revision(owner) for owner in owners
-        )
-
-    def _newest_revision(self, replica_set: Owner) -> int:
-        revisions = (owner.metadata.annotations.revision for owner in self._siblings(replica_set))
-        return max(revisions, default=0)
+        return not any(is_newest(self._replica_sets, owner) for owner in owners)
 
     def _recorded_owners(self, version: WorkloadVersion) -> list[Owner]:
         reference, uids = version.spec.resource_reference, recorded_owners(version)
@@ -116,16 +116,13 @@ class DeploymentCheck:
                 for uid in uids
                 for replica_set in self._replica_sets.by_index(BY_UID, uid)
             ]
-        _, mirror = self._mirrors[reference.kind]
-        named = mirror.get(f"{version.metadata.namespace}/{reference.name}")
+        named = self._mirrors[reference.kind].get(f"{version.metadata.namespace}/{reference.name}")
         return [named] if named is not None and named.metadata.uid in uids else []
 
     async def _live(self, version: WorkloadVersion) -> Owner | None:
         reference = version.spec.resource_reference
-        resource, _ = self._mirrors[reference.kind]
-        return await fetch(
-            self._client, resource, Owner, reference.name, version.metadata.namespace
-        )
+        resource, namespace = SUPPORTED[reference.kind], version.metadata.namespace
+        return await fetch(self._client, resource, Owner, reference.name, namespace)
 
     def _is_deployed(self, version: WorkloadVersion, owner: Owner) -> bool:
         kind = version.spec.resource_reference.kind
@@ -155,21 +152,18 @@ class DeploymentCheck:
         With no replicas it is deployed only if no other ReplicaSet has replaced it.
         """
         metadata, status, wanted = owner.metadata, owner.status, _desired_replicas(owner)
-        argo = next(
-            (reference for reference in metadata.owner_references if reference.kind == ROLLOUT),
-            None,
-        )
+        rollouts = self._rollouts_of(owner)
         own = Rollout(
             generation=metadata.generation,
             observed_generation=status.observed_generation,
             wanted=wanted,
-            ready=status.available_replicas if argo is None else wanted,
+            ready=wanted if rollouts else status.available_replicas,
             updated=wanted,
             is_superseded=wanted == 0 and any(map(_desired_replicas, self._siblings(owner))),
         )
-        if argo is None or not is_deployed(own):
+        if not rollouts or not is_deployed(own):
             return is_deployed(own) and not (self._is_complete_wanted and self._has_others(owner))
-        rollout = self._rollouts.get(f"{metadata.namespace}/{argo.name}")
+        rollout = rollouts[0]
         return rollout is not None and is_deployed(
             Rollout(
                 generation=rollout.metadata.generation,
@@ -180,6 +174,12 @@ class DeploymentCheck:
                 is_healthy=rollout.status.phase == _HEALTHY,
             )
         )
+
+    def _rollouts_of(self, replica_set: Owner) -> list[Owner | None]:
+        """Return the Rollout that owns a ReplicaSet, if one does; None if it is not cached."""
+        metadata = replica_set.metadata
+        names = [above.name for above in metadata.owner_references if above.kind == ROLLOUT]
+        return [self._rollouts.get(f"{metadata.namespace}/{name}") for name in names]
 
     def _has_others(self, owner: Owner) -> bool:
         """Whether the Deployment has other pods, or is to have more of these."""
@@ -278,8 +278,8 @@ class WorkloadVersionReconciler:
             return version
         return await self._versions.patch(version, "/spec/traceId", trace)
 
-    async def _look(self, version: WorkloadVersion) -> bool:
-        """Return whether the pods are ready; report once why that is unknown."""
+    async def _look(self, version: WorkloadVersion, inputs: Inputs) -> Inputs:
+        """Add whether the pods are ready; report once why that is unknown."""
         is_deployed, complaint = await self._deployed.look(
             version, live=not self._versions.has_reported(version, _OWNER)
         )
@@ -293,4 +293,5 @@ class WorkloadVersionReconciler:
                 warning=True,
             )
         self._versions.report_once(version, _OWNER, notice)
-        return is_deployed
+        resumed = "" if complaint else self._deployed.resumed(version)
+        return replace(inputs, is_deployed=is_deployed, resumed=resumed)

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.lifecycle import events
 from harbourmaster.lifecycle.machine import advance, overall_state, resume, supersede
 from harbourmaster.lifecycle.model import (
@@ -382,3 +383,47 @@ def test_an_app_whose_workload_failed_goes_on_with_it(states_then, end):
     }
     walk.go()
     assert walk.status.status == end
+
+
+def test_the_time_out_begins_again_when_a_paused_rollout_goes_on():
+    walk = Walk(workload_version())
+    walk.go()
+    assert walk.wait == 300
+    walk.resumed = None
+    walk.later(100_000)
+    walk.go()
+    assert (walk.status.status, walk.wait) == ("Progressing", None)
+    walk.resumed = format_rfc3339(walk.now)
+    walk.later(299)
+    walk.go()
+    assert (walk.status.status, walk.wait) == ("Progressing", 1)
+    walk.later(1)
+    walk.go()
+    assert walk.status.status == "Failed"
+    assert not walk.status.is_final
+
+
+@pytest.mark.parametrize(
+    ("resumed", "left"),
+    [
+        ("2026-11-21T17:00:00Z", 100),
+        ("soon", 100),
+        # Clocks differ, and users may write anything.
+        ("9999-12-31T23:59:59Z", 300),
+    ],
+)
+def test_the_time_out_begins_neither_before_the_deployment_nor_in_the_future(resumed, left):
+    walk = Walk(workload_version())
+    walk.go()
+    walk.later(200)
+    walk.resumed = resumed
+    walk.go()
+    assert walk.wait == left
+
+
+def test_a_pause_does_not_keep_a_deployment_that_is_done_from_its_success():
+    walk = Walk(workload_version())
+    walk.resumed = None
+    walk.is_deployed = True
+    walk.go()
+    assert walk.status.status == "Succeeded"

@@ -6,8 +6,12 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
+    DAEMON_SETS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
+    REPLICA_SETS,
+    ROLLOUTS,
+    STATEFUL_SETS,
     TASK_DEFINITIONS,
     TASKS,
     WORKLOAD_VERSIONS,
@@ -23,7 +27,7 @@ from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatu
 from harbourmaster.lifecycle.tasks import task_name
 from helpers.fake_store import StatusError
 from helpers.phased import CHECKS, NOW, app_version, workload_version
-from helpers.simulated_server import Mirrored, Server, evaluation_definition, task_definition
+from helpers.simulated_server import Mirrored, Server, evaluation_definition, owner, task_definition
 
 NAME = "shop-1.0-6b86b273"
 KEY = f"prod/{NAME}"
@@ -269,3 +273,112 @@ async def test_a_workload_of_another_app_is_none_of_ours(begin, server):
     life = begin(app_version(workloads=[("cart", "2.0")]))
     await life.sweep()
     assert status_of(life).workload_status[0].status == "Pending"
+
+
+TRACKED = {"keptn.sh/app": "shop", "keptn.sh/workload": "cart", "keptn.sh/version": "2.0"}
+COUNTERS = {
+    "Deployment": "deployment.kubernetes.io/",
+    "Rollout": "rollout.argoproj.io/",
+}
+CART = [("cart", "2.0")]
+
+
+def idle(name="cart-1", *, above=(), owners=(), replicas=0, uid="rs-1", **fields):
+    """Return an owner with a template; ``above`` has annotations of its own."""
+    manifest = owner(name, uid=uid, owners=owners, wanted=replicas, **fields.pop("status", {}))
+    manifest["metadata"]["annotations"] = dict(above)
+    container = {"name": "main", "image": fields.pop("image", "registry.example.com/cart:2.0")}
+    metadata = {"annotations": fields.pop("annotations", TRACKED), **fields}
+    manifest["spec"]["template"] = {"metadata": metadata, "spec": {"containers": [container]}}
+    return manifest
+
+
+def counted(kind, *, desired=0, revision=1, **more):
+    """Return the fields of a ReplicaSet of a Deployment or Rollout."""
+    counters = {"desired-replicas": str(desired), "revision": str(revision)}
+    annotations = {f"{COUNTERS[kind]}{key}": text for key, text in counters.items()}
+    return {"owners": [(kind, "cart")], "above": {**annotations, **more}}
+
+
+RECOMMENDED = {f"app.kubernetes.io/{key}": text for key, text in (
+    ("part-of", "shop"), ("name", "cart"), ("version", "2.0"),
+)}  # fmt: skip
+NODES = {"desiredNumberScheduled": 3}
+UNVERSIONED = {key: TRACKED[key] for key in ("keptn.sh/app", "keptn.sh/workload")}
+BY_CONTAINER = {**UNVERSIONED, "keptn.sh/container": "main"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "obj", "state"),
+    [
+        (REPLICA_SETS, idle(), "Succeeded"),
+        (REPLICA_SETS, idle(**counted("Deployment")), "Succeeded"),
+        (REPLICA_SETS, idle(**counted("Rollout")), "Succeeded"),
+        # A rollout begins with a ReplicaSet without pods.
+        (REPLICA_SETS, idle(**counted("Deployment", desired=3)), "Pending"),
+        (REPLICA_SETS, idle(**counted("Rollout", desired=3)), "Pending"),
+        (REPLICA_SETS, idle(replicas=1), "Pending"),
+        (REPLICA_SETS, idle(annotations={}, labels=RECOMMENDED), "Succeeded"),
+        (REPLICA_SETS, idle(annotations={}), "Pending"),
+        (REPLICA_SETS, idle(annotations={**TRACKED, "keptn.sh/version": "1.9"}), "Pending"),
+        (REPLICA_SETS, idle(annotations={**TRACKED, "keptn.sh/app": "bank"}), "Pending"),
+        # A Deployment's annotations are copied to its ReplicaSet.
+        (REPLICA_SETS, idle(annotations={}, **counted("Deployment", **TRACKED)), "Succeeded"),
+        (REPLICA_SETS, idle(annotations=BY_CONTAINER), "Succeeded"),
+        (REPLICA_SETS, idle(annotations=BY_CONTAINER, image="cart:1.9"), "Pending"),
+        (STATEFUL_SETS, idle("cart"), "Succeeded"),
+        (STATEFUL_SETS, idle("cart", annotations={}, above=RECOMMENDED), "Succeeded"),
+        (STATEFUL_SETS, idle("cart", replicas=2), "Pending"),
+        (DAEMON_SETS, idle("cart", replicas=None), "Succeeded"),
+        (DAEMON_SETS, idle("cart", replicas=None, status=NODES), "Pending"),
+        (DAEMON_SETS, idle("cart", replicas=None, status={"observedGeneration": 0}), "Pending"),
+    ],
+)
+async def test_a_workload_whose_owner_wants_no_pods_counts_as_deployed(
+    begin, server, resource, obj, state
+):
+    server.put(resource, obj)
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    assert status_of(life).workload_status[0].status == state
+    assert status_of(life).status == ("Succeeded" if state == "Succeeded" else "Progressing")
+
+
+async def test_only_the_current_replica_set_of_a_deployment_counts(begin, server):
+    server.put(REPLICA_SETS, idle(**counted("Deployment", revision=1)))
+    next_version = {**TRACKED, "keptn.sh/version": "3.0"}
+    newer = idle(
+        "cart-2", uid="rs-2", annotations=next_version, **counted("Deployment", revision=2)
+    )
+    server.put(REPLICA_SETS, newer)
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    assert status_of(life).status == "Progressing"
+    # It is rolled back.
+    server.put(REPLICA_SETS, idle(**counted("Deployment", revision=3)))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+
+
+async def test_a_deployment_that_lends_its_template_to_a_rollout_is_not_deployed(begin, server):
+    server.put(REPLICA_SETS, idle(**counted("Deployment")))
+    borrower = {**owner("cart-rollout", uid="r"), "spec": {"workloadRef": {"name": "cart"}}}
+    server.put(ROLLOUTS, borrower)
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    assert status_of(life).status == "Progressing"
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [("Progressing", "Progressing"), ("Failed", "Failed"), ("Deprecated", "Succeeded")],
+)
+async def test_a_version_that_runs_its_checks_counts_more_than_the_wish_for_no_pods(
+    begin, server, state, end
+):
+    server.put(REPLICA_SETS, idle())
+    server.put(WORKLOAD_VERSIONS, workload_version(status=WorkloadVersionStatus(status=state)))
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    assert status_of(life).status == end

@@ -16,17 +16,17 @@ from harbourmaster.api.resources import (
     PODS,
     SERVICES,
     SLICES,
-    Resource,
 )
 from harbourmaster.controller.lifecycle import wait_watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.metric_values import MetricValues
-from harbourmaster.gates.waits import KINDS, TIMED_OUT, WAIT_FOR_KEY, WAITED_KEY, waits_of
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
+from harbourmaster.gates.waits import TIMED_OUT, WAIT_FOR_KEY, WAITED_KEY, kind_of, waits_of
 from harbourmaster.lifecycle.gated_pods import Pod
 from helpers.gated import GATE, PROD, pod
 from helpers.patience import Changes
 
-WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
+_, WIDGETS = kind_of("widgets.v1.example.com")
 WAIT_FOR = "gates.harbourmaster.dev/wait-for"
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
@@ -62,7 +62,8 @@ class World:
 
     def __init__(self, api, client, kinds):
         self.api = api
-        self.caches = LifecycleCaches(client, kinds_to_wait_for=kinds)
+        kinds = (*LifecycleSettings().wait_kinds, *kinds)
+        self.caches = LifecycleCaches(client, settings=LifecycleSettings(wait_kinds=kinds))
         self.waits = self.caches.wait_watches
         self.told = []
         self.changes = Changes()
@@ -101,7 +102,7 @@ async def world(api, client):
 
 
 @contextlib.asynccontextmanager
-async def run_watches(api, client, kinds=KINDS):
+async def run_watches(api, client, kinds=()):
     running_world = World(api, client, kinds)
     tasks = [
         asyncio.create_task(part.run()) for part in (running_world.caches.pods, running_world.waits)
@@ -186,10 +187,9 @@ async def test_a_change_costs_one_report_and_tells_of_the_pods_of_its_item_once(
 
 
 async def test_a_watch_starts_anew_when_an_item_asks_for_a_field(api, client):
-    kinds = {**KINDS, "widgets.example.com": WIDGETS}
     api.define(WIDGETS)
     api.put(WIDGETS, object_json("w", status={"phase": "Active", "conditions": []}))
-    async with run_watches(api, client, kinds) as world:
+    async with run_watches(api, client, ["widgets.v1.example.com"]) as world:
         make(api, waiter("plain", "widgets.example.com/w"))
         await world.until_states({"widgets.example.com/w": "Met"})
         assert world.waits.find_cache(WIDGETS, PROD).store.get(f"{PROD}/w").document == b""
@@ -212,8 +212,7 @@ async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may
 
 
 async def test_a_kind_that_is_not_there_is_said_and_is_met_once_it_is(api, client):
-    kinds = {**KINDS, "widgets.example.com": WIDGETS}
-    async with run_watches(api, client, kinds) as world:
+    async with run_watches(api, client, ["widgets.v1.example.com"]) as world:
         make(api, waiter("one", "widgets.example.com/w"))
         await world.until_text("widgets.example.com/w", "has no widgets.example.com")
         api.define(WIDGETS)

@@ -308,6 +308,18 @@ def test_a_rollout_wakes_the_version_of_its_replica_set(caches):
     }
 
 
+def test_an_owner_that_wants_no_pods_wakes_the_app_that_lists_its_workload(caches):
+    caches.put("app_versions", app_in_progress())
+    annotations = {"keptn.sh/app": "shop", "keptn.sh/workload": "front", "keptn.sh/version": "7"}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}]}}
+    for replicas, woken in ((1, {}), (0, {watches.APP_VERSIONS: {"prod/shop-1-6b86b273"}})):
+        spec = {"replicas": replicas, "template": template}
+        manifest = {"metadata": metadata("front-abc"), "spec": spec}
+        status = {"observedGeneration": 1}
+        caches.put("replica_sets", read(decode_owner, {**manifest, "status": status}))
+        assert caches.change("replica_sets", "prod/front-abc") == woken
+
+
 def test_a_version_that_has_ended_is_not_woken_by_the_owner_of_its_pods(caches):
     caches.put("workload_versions", workload_version())
     assert caches.change("replica_sets", "prod/front-abc") == {}

@@ -475,3 +475,77 @@ async def test_it_begins_with_the_failed_nodes_of_the_one_before_where_that_is_w
     life.sync()
     await life.sweep()
     assert status_of(life).failed_nodes == ()
+
+
+def paused(status, **more):
+    """Return the condition of a Rollout that Argo changes a moment after its phase."""
+    return {"type": "Paused", "status": status, "lastTransitionTime": STAMP, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({"phase": "Paused"}, "Progressing"),
+        ({"phase": "Paused", "conditions": [paused("True")]}, "Progressing"),
+        ({"phase": "Progressing", "conditions": [paused("True")]}, "Progressing"),
+        ({"phase": "Progressing", "conditions": [paused("False")]}, "Failed"),
+        ({"phase": "Progressing", "conditions": [{"type": "Available"}]}, "Failed"),
+        ({"phase": "Degraded"}, "Failed"),
+    ],
+)
+async def test_a_version_does_not_time_out_while_its_rollout_pauses(
+    begin, server, clock, status, state
+):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", owners=ARGO))
+    server.put(ROLLOUTS, rollout(**status, updatedReplicas=1))
+    await begin(workload_version()).sweep()
+    clock.later(1000)
+    # The controller was restarted during the pause.
+    life = begin()
+    await life.sweep()
+    assert status_of(life).status == state
+    server.put(ROLLOUTS, rollout())
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+    assert [signal.reason for signal in life.signals.kept if signal.warning] == (
+        ["WorkloadDeployFinished"] if state == "Failed" else []
+    )
+
+
+async def test_the_time_out_of_a_version_counts_from_the_end_of_the_pause(begin, server, clock):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1", owners=ARGO))
+    server.put(ROLLOUTS, rollout(phase="Paused", updatedReplicas=1))
+    assert await begin(workload_version()).sweep() == {KEY: None}
+    clock.later(1000)
+    resumed = paused("False", lastTransitionTime=format_rfc3339(clock.now))
+    clock.later(50)
+    server.put(ROLLOUTS, rollout(phase="Progressing", conditions=[resumed], updatedReplicas=1))
+    assert await begin().sweep() == {KEY: 250}
+
+
+async def test_a_failure_by_time_out_stays_in_the_history_of_a_late_success(begin, server, clock):
+    an_app(server)
+    server.put(REPLICA_SETS, owner("cart-1"))
+    life = begin(workload_version())
+    await life.sweep()
+    clock.later(301)
+    await life.sweep()
+    before = len(life.signals.kept)
+    server.put(REPLICA_SETS, owner("cart-1", **READY))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Succeeded"
+    ends = [
+        signal.obj.status.status for signal in life.signals.kept if signal.reason == "completed"
+    ]
+    assert ends == ["Failed", "Succeeded"]
+    first, later = (
+        [signal.reason for signal in signals if signal.reason.startswith("WorkloadDeploy")]
+        for signals in (life.signals.kept[:before], life.signals.kept[before:])
+    )
+    assert first == ["WorkloadDeployStarted", "WorkloadDeployFinished", "WorkloadDeployFailed"]
+    assert later == ["WorkloadDeployFinished"]
+    assert not any(signal.warning for signal in life.signals.kept[before:])
