@@ -5,7 +5,6 @@ It uses the caller's permissions, and works if nothing of Harbourmaster runs in 
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -148,11 +147,8 @@ async def waiting_in(
     # Cycles of waits may go through pods that are not selected.
     others = await read(label_selector="")
     versions = await live.items(WORKLOAD_VERSIONS, _decode_version, place)
-    apps: list[AppVersion] | None = None
-    # Without permission to list these, the rest is shown.
-    with contextlib.suppress(ForbiddenError):
-        apps = await live.items(APP_VERSIONS, _decode_app, place)
-    places = {pod.namespace for pod in pods if not pod.has_waited}
+    apps = await live.attempt(live.items(APP_VERSIONS, _decode_app, place), None)
+    places = {pod.namespace for pod in pods}
     waits = {space: await live_waits(live, space, others) for space in places}
     return reports_on(pods, versions, apps, (await live.caller()).now, waits)
 

@@ -84,6 +84,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Times of the last measurements of evaluations, by name; without one it is computed."""
     items: Mapping[WaitItem, ItemReport] = {}
     """Reports on the items for which the pod waits."""
+    is_superseded: bool = False
+    """Whether its StatefulSet would create the pod from another template if it were deleted."""
     cycle: str = ""
     """A cycle of waits that the pod is part of; empty for none."""
     unread: Collection[str] = ()

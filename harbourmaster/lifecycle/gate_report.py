@@ -19,7 +19,6 @@ from harbourmaster.lifecycle.check_facts import CheckReport, check_reports, expe
 from harbourmaster.lifecycle.gate_verdict import (
     Case,
     Code,
-    GateVerdict,
     WaitPlace,
     describe,
     sentence,
@@ -87,11 +86,6 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     def sentence(self) -> str:
         """The reason with its verb."""
         return sentence(self.code, self.text)
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether it waits for what does not come by itself."""
-        return GateVerdict(self.code, self.text, self.advice).is_stuck(self.age)
 
     @property
     def is_waiting(self) -> bool:

@@ -10,6 +10,7 @@ One code always wins. In this order, the first that holds:
 ``waits-in-scheduler``  its checks passed, and its scheduler has no node for it yet
 ``waits-for-owner``     it is to be found out whose it is, or its version is to record its owner
 ``orphaned``            no check will ever release it
+``superseded``          its StatefulSet has another revision for it, and does not replace it
 ``waits-for-version``   its KeptnWorkloadVersion is not there yet
 ``app-failed``          a check of its app failed: only another version of the app lets it go
 ``waits-for-app``       the checks of its app, which come first
@@ -29,7 +30,7 @@ from msgspec import Struct
 
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.owners import STATEFUL_SET, supported_owner
 from harbourmaster.gates.release import (
     EXPIRED,
     RELEASED_BY_KEY,
@@ -40,7 +41,7 @@ from harbourmaster.gates.release import (
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import STALE_AFTER, phases_before
-from harbourmaster.lifecycle.model import FAILED, PENDING
+from harbourmaster.lifecycle.model import DEPRECATED, FAILED, PENDING
 from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, state_of
 from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workloads import approval
@@ -63,6 +64,7 @@ Code: TypeAlias = Literal[
     "waits-in-scheduler",
     "waits-for-owner",
     "orphaned",
+    "superseded",
     "waits-for-version",
     "app-failed",
     "waits-for-app",
@@ -73,7 +75,7 @@ Code: TypeAlias = Literal[
     "waits-for-objects",
 ]
 BLOCKED: Final[frozenset[Code]] = frozenset(
-    ("orphaned", "app-failed", "checks-failed", "wait-blocked")
+    ("orphaned", "superseded", "app-failed", "checks-failed", "wait-blocked")
 )
 """Codes of pods that will not go on without a person."""
 IN_PROGRESS: Final[frozenset[Code]] = frozenset(
@@ -120,7 +122,7 @@ class GateVerdict(NamedTuple):
     def is_stuck(self, age: int) -> bool:
         """Whether a pod of this age in seconds waits for what does not come by itself."""
         is_missing = self.code in MISSING or (self.code == "waits-for-app" and bool(self.advice))
-        is_late = age >= STUCK_AFTER and (is_missing or self.code == "orphaned")
+        is_late = age >= STUCK_AFTER and (is_missing or self.code in {"orphaned", "superseded"})
         return is_late or self.code == "wait-blocked"
 
 
@@ -230,7 +232,13 @@ def _verdict_on_checks(case: Case) -> GateVerdict:
         return _missing(case, GateVerdict("waits-for-owner", f"its {what} to be determined"))
     if orphaned:
         return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
-    return _verdict_on_tracked_pod(case)
+    verdict = _verdict_on_tracked_pod(case)
+    is_over = case.version is not None and case.version.status.status == DEPRECATED
+    if case.facts.is_superseded and (is_over or verdict.advice):
+        text = "nothing: its StatefulSet has another revision for it, and replaces only ready pods"
+        advice = f"kubectl -n {case.pod.namespace} delete pod {case.pod.name}"
+        return GateVerdict("superseded", text, advice)
+    return verdict
 
 
 def _overdue(case: Case) -> GateVerdict:
@@ -253,11 +261,11 @@ def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
     if wait.code == "waits-for-app":
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
-        advice = (
-            "a new keptn.sh/version of the workload is checked again; "
-            f"to release this pod, run {case.release}"
-        )
-        return wait._replace(advice=advice)
+        owner = supported_owner(case.pod.owner_references)
+        step = "a new keptn.sh/version of the workload is checked again"
+        if owner is not None and owner.kind == STATEFUL_SET:
+            step += ", once this pod is deleted"
+        return wait._replace(advice=f"{step}; to release this pod, run {case.release}")
     return wait
 
 

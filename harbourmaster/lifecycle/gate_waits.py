@@ -114,8 +114,9 @@ def gate_wait(report: GateReport) -> GateWait | None:
         again = f", next try {check.next_try}" if tries and check.next_try else ""
         reason = FAULTS[check.fault]
         text = f"waits for {_name(check)}{_detail(check)}{tries}{again}"
-    elif report.code == "wait-blocked":
+    elif report.code in {"wait-blocked", "superseded"}:
         reason, text = BLOCKED, report.sentence
+        text = f"{text}: {report.advice}" if report.code == "superseded" else text
     elif report.code == "waits-for-objects":
         reason, text = WAITING, f"waits for {items_text(open_items)}"
     else:

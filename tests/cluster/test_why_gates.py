@@ -22,6 +22,7 @@ from helpers.flow.manifests import (
     evaluation_definition,
     keptn,
     of_kind,
+    owner,
     template,
 )
 from helpers.flow.namespace import GATE
@@ -152,6 +153,31 @@ async def test_doctor_and_why_name_pods_that_nothing_will_release(flow, why, mon
     assert "KeptnWorkloadVersion till-till-1.0 is not generated" in till.text
     _, gate = await why({"kind": "Deployment", "metadata": {"name": "till"}})
     assert (gate["code"], gate["next"]) == ("waits-for-version", till.remedy)
+
+
+async def test_the_advised_command_helps_a_statefulset_after_a_failed_check(harbour, flow, why):
+    """It replaces no pod that is not ready, so a rollback alone left the pod at its gate."""
+    kubectl = partial(harbour.plane.kubectl, f"--namespace={flow.namespace}")
+    await flow.create(
+        container_task("failing", "fail"), owner("StatefulSet", "db", keptn("db", "1"), replicas=2)
+    )
+    await flow.until_released("db", 2)
+    checks = {"keptn.sh/version": "2", "keptn.sh/pre-deployment-tasks": "failing"}
+    template_patch = {"spec": {"template": {"metadata": {"annotations": checks}}}}
+    await flow.change("StatefulSet", "db", template_patch)
+    (held,) = await flow.until_gated("db")
+    await flow.until_ended(WORKLOAD_VERSIONS, "db-db-2", "Failed")
+    _, gate = await why(held)
+    assert (gate["code"], "once this pod is deleted" in gate["next"]) == ("checks-failed", True)
+    kubectl("rollout", "undo", "statefulset/db")
+    command = f"kubectl -n {flow.namespace} delete pod db-1"
+    event = await flow.until_told("GateBlocked", "db", note=lambda note: command in note)
+    assert event["type"] == "Warning"
+    _, gate = await why(held)
+    assert (gate["code"], gate["next"]) == ("superseded", command)
+    kubectl(*command.split()[3:])
+    pods = await flow.until_released("db", 2)
+    assert {pod["metadata"]["annotations"]["keptn.sh/version"] for pod in pods} == {"1"}
 
 
 async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, capsys):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import PODS, SERVICES, SLICES, of_kind
+from harbourmaster.api.resources import PODS, SERVICES, SLICES, STATEFUL_SETS, of_kind
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.reader import is_kind_missing, read_error, run_together
 from harbourmaster.cli.offline import kind_of, namespace_of
+from harbourmaster.controller.lifecycle.owners import decode_rollout, has_other_revision
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.gates.owners import shown_owner, workload_above
+from harbourmaster.gates.owners import STATEFUL_SET, shown_owner, supported_owner, workload_above
 from harbourmaster.gates.waits import KINDS
 from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -80,10 +81,13 @@ class WaitFacts(NamedTuple):
 
     items: dict[WaitItem, ItemReport]
     cycles: dict[tuple[str, str], str]
+    superseded: frozenset[str] = frozenset()
+    """The keys of pods for which their StatefulSet has another revision."""
 
     def of(self, pod: Pod, facts: Facts) -> Facts:
         """The facts about one of the pods with these."""
-        return replace(facts, items=self.items, cycle=self.cycles.get(workload_of_pod(pod), ""))
+        cycle, is_superseded = self.cycles.get(workload_of_pod(pod), ""), pod.key in self.superseded
+        return replace(facts, items=self.items, cycle=cycle, is_superseded=is_superseded)
 
 
 def waits_in_files(pods: Collection[Pod], objects: Objects) -> WaitFacts:
@@ -115,6 +119,14 @@ def pod_of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw)
     return pod if workload in names else None
 
 
+async def _is_superseded(live: Installation, pod: Pod) -> bool:
+    owner = supported_owner(pod.owner_references)
+    if owner is None or owner.kind != STATEFUL_SET:
+        return False
+    reading = live.read(STATEFUL_SETS, owner.name, decode_rollout, pod.namespace)
+    return has_other_revision(pod, await live.attempt(reading, None))
+
+
 async def live_waits(
     live: Installation, namespace: str, pods: Iterable[Pod], files: Objects | None = None
 ) -> WaitFacts:
@@ -123,7 +135,9 @@ async def live_waits(
     ``pods`` are all that wait there, and may be others. What cannot be read is among the faults of
     ``live``. Raises the ApiError by which no cluster can be read at all.
     """
-    pods = [pod for pod in pods if pod.namespace == namespace and not pod.has_waited]
+    pods = [pod for pod in pods if pod.namespace == namespace]
+    superseded = frozenset([pod.key for pod in pods if await _is_superseded(live, pod)])
+    pods = [pod for pod in pods if not pod.has_waited]
     items, objects = _items(pods), files or Objects()
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     kinds = objects.kinds if unknown else settings.lifecycle.kinds_to_wait_for
@@ -139,7 +153,7 @@ async def live_waits(
         return ItemReport(item.text, "Pending", text) if text else known
 
     reports = dict(zip(items, await run_together(*map(report, items)), strict=True))
-    return WaitFacts(reports, wait_cycles(pods, reports, objects))
+    return WaitFacts(reports, wait_cycles(pods, reports, objects), superseded)
 
 
 def _items(pods: Iterable[Pod]) -> list[WaitItem]:

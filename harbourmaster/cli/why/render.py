@@ -108,6 +108,7 @@ _STEPS: Final = {
     "waits-in-scheduler": f"read the scheduler's message: {_DESCRIBE}",
     "waits-for-owner waits-for-version": "wait two minutes, then ask again",
     "orphaned": _RELEASE,
+    "superseded": "delete the pod",
     "app-failed": f"a new version or revision of its KeptnApp is checked again; {_RELEASE}",
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
     "checks-failed": f"a new keptn.sh/version of the workload is checked again; {_RELEASE}",

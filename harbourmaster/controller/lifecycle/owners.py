@@ -127,6 +127,7 @@ class OwnerStatus(Struct, frozen=True, gc=False, rename="camel"):
     replicas: int = 0
     available_replicas: int = 0
     updated_replicas: int = 0
+    current_revision: str = ""
     update_revision: str = ""
     desired_number_scheduled: int = 0
     number_ready: int = 0
@@ -264,8 +265,8 @@ async def is_superseded(
 ) -> bool:
     """Tell whether a rollout replaces the pod, as far as that is certain. Raises ApiError.
 
-    A pod below the partition of a StatefulSet keeps its revision, and counts as superseded only if
-    ``has_version``: without a version that was checked it would wait forever.
+    A pod that its owner keeps, such as one below the partition of a StatefulSet, counts as
+    superseded only if ``has_version``: without a version that was checked it would wait forever.
     """
     try:
         if is_replica_set(owner):
@@ -275,15 +276,27 @@ async def is_superseded(
         live = await _get(client, pod.namespace, owner)
     except OwnerGoneError:
         return True
+    if not has_version and live.spec.kept_pods is None:
+        return False
     if owner.kind == STATEFUL_SET:
-        if not has_version and _is_below_partition(pod, live.spec):
-            return False
-        revision, wanted = pod.labels.get(REVISION_LABEL), live.status.update_revision
-        is_current = live.status.observed_generation == live.metadata.generation
-        return is_current and bool(revision and wanted) and revision != wanted
+        return has_other_revision(pod, live, is_kept=not has_version)
     return _is_older(
         pod.labels.get(GENERATION_LABEL), live.metadata.annotations.get(_TEMPLATE_GENERATION)
     )
+
+
+def has_other_revision(pod: Pod, owner: Owner | LiveOwner | None, *, is_kept: bool = True) -> bool:
+    """Whether a StatefulSet would create the pod from another template if it were deleted.
+
+    Without ``is_kept``, whether its newest template is another one than the pod's.
+    """
+    if owner is None or owner.metadata.uid not in [own.uid for own in pod.owner_references]:
+        return False
+    status, revision = owner.status, pod.labels.get(REVISION_LABEL)
+    is_below = is_kept and _is_below_partition(pod, owner.spec)
+    wanted = status.current_revision if is_below else status.update_revision
+    is_observed = status.observed_generation == owner.metadata.generation
+    return is_observed and bool(revision and wanted) and revision != wanted
 
 
 async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerReference) -> bool:

@@ -146,7 +146,7 @@ class PodWorkloads:
             elif version is None:
                 text = (
                     f"{owner.kind} {owner.name} is replaced by a newer one, and version "
-                    f"{wish.spec.version} of its pods was never checked"
+                    f"{wish.spec.version} of its pods was never checked: delete pod {pod.name}"
                 )
                 raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
         elif version is not None and await self._is_rolled_back(pod, workload, version):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_VERSION
+from harbourmaster.controller.lifecycle.owners import has_other_revision
 from harbourmaster.controller.lifecycle.pod_releases import annotate
 from harbourmaster.controller.objects import reference
 from harbourmaster.gates.metadata import PARENT_KEY
@@ -92,6 +93,9 @@ class WaitEventReconciler:
         if first is None or (version is None and first.has_checks):
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
+        owner = supported_owner(first.owner_references)
+        stateful_set = caches.stateful_sets.store.get(f"{namespace}/{owner.name if owner else ''}")
+        facts = replace(facts, is_superseded=has_other_revision(first, stateful_set))
         if first.wait_conditions is not None:
             items = caches.wait_watches.explained_reports(first)
             # Pods that are about to go are in no cycle, and they are many at once.

@@ -147,6 +147,8 @@ class Watches:
         self._on(caches.pods, WAIT_EVENTS, self._versions_of_gated)
         self._on(caches.workload_versions, WAIT_EVENTS, lambda keys: keys)
         self._on(caches.app_versions, WAIT_EVENTS, self._waiting_for_app)
+        by_set = self._by_index(caches.workload_versions, BY_OWNER, _stateful_set)
+        self._on(caches.stateful_sets, WAIT_EVENTS, by_set)
         caches.wait_watches.subscribe(self._wake(GATES, lambda keys: keys))
         caches.wait_watches.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
         if caches.started_pods is not None:
@@ -340,6 +342,10 @@ def _name(key: str) -> str:
 def _idle_place(store: Store[Owner], key: str) -> tuple[str, str]:
     owner = store.get(key)
     return _place(key, lambda _: owner.idle.version if owner and owner.idle else "")
+
+
+def _stateful_set(key: str) -> tuple[str, str, str]:
+    return key.partition("/")[0], STATEFUL_SET, _name(key)
 
 
 def _place(key: str, mark: Callable[[str], str] = str) -> tuple[str, str]:

@@ -57,6 +57,7 @@ _WORDS: Final = {
     "waits-in-scheduler": "waits for a node",
     "waits-for-owner": "waits for its owner",
     "orphaned": "orphaned",
+    "superseded": "superseded",
     "waits-for-version": "waits for its version",
     "app-failed": "app failed",
     "waits-for-app": "waits for its app",

@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
+from harbourmaster.lifecycle.gate_verdict import Code, GateVerdict, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
@@ -69,6 +69,10 @@ def report_on(obj, known=None, *, of=None, max_age=0.0, on_expiry="Keep", **fact
     return gate_report(given, Facts(version=known, app=of, **facts), rules, NOW)
 
 
+def is_stuck(report):
+    return GateVerdict(report.code, report.text, report.advice).is_stuck(report.age)
+
+
 BY_HAND = {
     "gates.harbourmaster.dev/released": "by-hand",
     "gates.harbourmaster.dev/released-by": "jo",
@@ -86,6 +90,12 @@ CASES = {
         None,
     ),
     "orphaned": (pod(owners=[owner_ref("Job", "j", "j")]), GOES, None),
+    "superseded": (
+        pod(),
+        in_checks(pre_deployment_status="Failed", status="Failed"),
+        None,
+        {"is_superseded": True},
+    ),
     "waits-for-version": (pod(), None, None),
     "app-failed": (pod(), version(), app(status="Failed", pre_deployment_status="Failed")),
     "waits-for-app": (pod(), version(), app()),
@@ -107,8 +117,33 @@ def test_there_is_a_case_for_every_code():
 
 @pytest.mark.parametrize("code", CASES)
 def test_each_reason(code):
-    obj, known, of = CASES[code]
-    assert report_on(obj, known, of=of).code == code
+    obj, known, of, *facts = CASES[code]
+    assert report_on(obj, known, of=of, **(facts[0] if facts else {})).code == code
+
+
+@pytest.mark.parametrize(
+    ("known", "created", "code"),
+    [
+        (in_checks(), "09:00:00", "checks-pending"),
+        (in_checks(**PASSED, deployment_status="Progressing"), "09:00:00", "released"),
+        (in_checks(status="Deprecated"), "10:00:00", "superseded"),
+        (None, "10:00:00", "waits-for-version"),
+        (None, "09:00:00", "superseded"),
+        (version(), "09:00:00", "superseded"),
+    ],
+    ids=["checks run", "checks passed", "deprecated", "new", "no version", "not listed"],
+)
+def test_a_superseded_pod_is_to_be_deleted_if_its_checks_cannot_pass(known, created, code):
+    report = report_on(pod(created=f"2026-03-01T{created}Z"), known, is_superseded=True)
+    assert report.code == code
+    assert (report.advice == "kubectl -n prod delete pod waiter-1") == (code == "superseded")
+
+
+def test_a_new_version_of_a_statefulset_needs_the_deletion_of_the_pod():
+    failed = in_checks(pre_deployment_status="Failed", status="Failed")
+    stateful = pod(owners=[owner_ref("StatefulSet", "waiter-rs", "rs-1")])
+    assert "checked again, once this pod is deleted" in report_on(stateful, failed).advice
+    assert "once this pod is deleted" not in report_on(pod(), failed).advice
 
 
 @pytest.mark.parametrize(
@@ -266,7 +301,7 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
     ],
 )
 def test_what_may_be_done_about_it(code, advice):
-    obj, known, of = CASES[code]
+    obj, known, of, *_ = CASES[code]
     assert report_on(obj, known, of=of).advice == advice
 
 
@@ -286,11 +321,11 @@ def test_what_does_not_come_in_two_minutes_has_a_next_step(annotations, known, i
     """The events of the pod name the cause where the controller alone knows it."""
     late = pod(annotations=annotations, created="2026-03-01T09:58:30Z")
     report = report_on(late, known)
-    assert report.is_stuck
+    assert is_stuck(report)
     assert ("kubectl -n prod events --for pod/waiter-1" in report.advice) == is_named
     assert report.advice
     early = report_on(pod(annotations=annotations, created="2026-03-01T09:58:31Z"), known)
-    assert not early.is_stuck
+    assert not is_stuck(early)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +339,7 @@ def test_what_does_not_come_in_two_minutes_has_a_next_step(annotations, known, i
     ids=["checks", "checks of the app", "unread", "failed checks"],
 )
 def test_checks_that_take_long_are_not_stuck(known, facts):
-    assert not report_on(pod(created="2026-03-01T09:00:00Z"), known, **facts).is_stuck
+    assert not is_stuck(report_on(pod(created="2026-03-01T09:00:00Z"), known, **facts))
 
 
 def test_foreign_gates_are_named_beside_ours():

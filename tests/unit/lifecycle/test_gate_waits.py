@@ -155,6 +155,14 @@ def test_an_app_that_may_still_come_is_no_fault(age, reason, left):
     assert (there.text, there.left) == ("waits for pre-deployment task warm", None)
 
 
+def test_a_superseded_pod_has_its_step_in_another_event_than_its_failed_check():
+    failed = task(state="Failed")
+    superseded = wait_for(failed, code="superseded", advice="kubectl delete pod db-1")
+    assert (superseded.reason, superseded.is_warning) == ("GateBlocked", True)
+    assert superseded.text.endswith(": kubectl delete pod db-1")
+    assert superseded.identity != wait_for(failed, code="checks-failed").identity
+
+
 @pytest.mark.parametrize("code", ["released", "orphaned", "waits-for-version", "deployment-due"])
 def test_what_ends_in_a_moment_or_is_told_elsewhere_gives_no_event(code):
     assert wait_for(task(), code=code) is None

@@ -14,7 +14,6 @@ from harbourmaster.cli.diagnosis import fault, note, unknown, warning
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.cluster import SKIPPED
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
-from harbourmaster.cli.live.reader import on_unread
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube.server_version import ServerVersion, server_version
@@ -74,10 +73,8 @@ async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
         if finding.code not in _NO_LEFTOVERS:
             make = fault if finding.severity == "blocking" else warning
             yield make(finding.object, finding.why, _MIGRATE)
-    others: list[str] = []
-    for line in observed.unread:
-        (on_unread.get() if SKIPPED in line else others.append)(line)
-    for line in others[:1]:
+    # Other checks report objects that cannot be read.
+    for line in [line for line in observed.unread if SKIPPED not in line][:1]:
         yield unknown("cluster", line, "ask for this permission, or correct what the text names")
 
 

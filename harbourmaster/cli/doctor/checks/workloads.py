@@ -34,7 +34,7 @@ from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
 from harbourmaster.gates.owners import SUPPORTED, shown_owner, supported_owner, workload_above
 from harbourmaster.gates.release import HELD_BY_KEY
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.gate_verdict import MISSING, pre_checks
+from harbourmaster.lifecycle.gate_verdict import MISSING, GateVerdict, pre_checks
 from harbourmaster.lifecycle.keptn_config import (
     adopting,
     choose_config,
@@ -127,7 +127,7 @@ async def check_waits(live: Installation) -> AsyncIterator[Finding]:
     scheduler = (await live.known_settings()).scheduler.of_pods
     alike: dict[tuple[str, ...], list[tuple[Pod, GateReport]]] = {}
     for pod, report in await waiting_in(live, scheduler, "", None):
-        if report.is_stuck:
+        if GateVerdict(report.code, report.text, report.advice).is_stuck(report.age):
             owner = shown_owner(pod.owner_references)
             workload = workload_above(owner, pod.labels) if owner else ("Pod", pod.name)
             key = (pod.namespace, *workload, report.version, report.text)

@@ -244,12 +244,12 @@ async def section(context: WhyContext) -> Section | None:
     except ApiError as error:
         summary = read_error(error, f"what {context.subject.reference} waits for")
         return Section(name="gate", state="unknown", code="unread", summary=summary)
-    if pod.is_ours and not pod.has_waited:
-        pick = partial(waiting_pod, scheduler)
+    if pod.is_ours:
         # Without permission to list pods, no cycle of waits is found.
-        reading = live.list_all(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
-        waiting = await live.attempt(reading, [])
-        waits = await live_waits(live, pod.namespace, [pod, *waiting], context.files)
+        pick = partial(waiting_pod, scheduler)
+        read = partial(live.list_all, PODS, pick, pod.namespace, field_selector=PENDING_PODS)
+        others = [] if pod.has_waited else await live.attempt(read(), [])
+        waits = await live_waits(live, pod.namespace, [pod, *others], context.files)
         facts = waits.of(pod, facts)
     rules = GateWaitRules() if unknown or is_made else lifecycle.wait_rules
     if is_made and facts.version is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from harbourmaster.api.resources import (
@@ -17,6 +18,8 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle.owners import decode_owner, has_other_revision
+from harbourmaster.lifecycle.gated_pods import decode_pod
 from helpers.gated import (
     CREATED,
     GATE,
@@ -146,7 +149,8 @@ async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(a
         # Gates were switched on between both revisions.
         make(api, of_set("StatefulSet", "store-6", "0.4", 1, LATER))
         await await_signal(world, "CreateWorkloadVersionFailed")
-        assert "version 0.4 of its pods was never checked" in world.signals.kept[-1].text
+        step = "of its pods was never checked: delete pod store-6"
+        assert world.signals.kept[-1].text.endswith(f"version 0.4 {step}")
         put_partition(2, 2)
         make(api, of_set("StatefulSet", "store-5", "0.4", 1, LATER))
         await version_there(api, world, "shop-waiter-0.4")
@@ -157,6 +161,72 @@ async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(a
         make(api, of_set("StatefulSet", "store-4", "0.4", 1, "2026-03-01T10:00:10Z"))
         await world.until(lambda: not waiting(api))
         assert workload_of(api)["spec"]["version"] == "0.5"
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+async def test_a_pod_that_is_replaced_only_on_delete_gets_a_version(api, client, kind):
+    """Nothing replaces it, so without its checks it would wait forever."""
+    resource, owner = sets(kind, 2)
+    put(api, resource, {**owner, "spec": {"updateStrategy": {"type": "OnDelete"}}})
+    make(api, of_set(kind, "store-1", "0.5", 2))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-0.5")
+        await release(api, world, "shop-waiter-0.5")
+        make(api, of_set(kind, "store-0", "0.4", 1, LATER))
+        await version_there(api, world, "shop-waiter-0.4")
+        await release(api, world, "shop-waiter-0.4")
+        assert waiting(api) == []
+
+
+ON_DELETE = {"type": "OnDelete"}
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "strategy", "is_other"),
+    [
+        ("store-5", "store-2", None, False),
+        ("store-5", "store-1", None, True),
+        ("store-5", "store-1", 0, True),
+        ("store-5", "store-1", 1, False),
+        ("store-6", "store-1", 1, True),
+        ("store-5", "store-0", 1, True),
+        ("store-5", "store-1", ON_DELETE, True),
+        ("store-5", "", None, False),
+    ],
+    ids=[
+        "newest",
+        "rolling update",
+        "no partition",
+        "below the partition",
+        "above the partition",
+        "neither revision",
+        "on delete",
+        "unknown revision",
+    ],
+)
+def test_a_deleted_pod_of_a_statefulset_may_get_another_revision(
+    name, revision, strategy, is_other
+):
+    if isinstance(strategy, int):
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": strategy}}
+    status = {
+        "observedGeneration": 1,
+        "currentRevision": "store-1",
+        "updateRevision": "store-2",
+    }
+    stateful_set = {
+        "metadata": {"name": "store", "uid": "s-1", "generation": 1},
+        "spec": {"ordinals": {"start": 5}, **({"updateStrategy": strategy} if strategy else {})},
+        "status": status,
+    }
+    labels = {"controller-revision-hash": revision} if revision else {}
+    owners = [owner_ref("StatefulSet", "store", "s-1")]
+    held = decode_pod(msgspec.json.encode(pod(name, labels=labels, owners=owners)))
+    decoded = decode_owner(msgspec.json.encode(stateful_set))
+    assert has_other_revision(held, decoded) == is_other
+    for change in ({"generation": 2}, {"uid": "s-2"}):
+        changed = {**stateful_set, "metadata": {**stateful_set["metadata"], **change}}
+        assert not has_other_revision(held, decode_owner(msgspec.json.encode(changed)))
 
 
 def with_image(owner, image):
