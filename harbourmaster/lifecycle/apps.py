@@ -82,6 +82,23 @@ def plan_app(app: App, versions: Iterable[AppVersion]) -> AppPlan:
     )
 
 
+def with_context(version: AppVersion, context: AppContext) -> AppVersionSpec:
+    """Return the spec of an app's version with this context."""
+    return structs.replace(version.spec, **structs.asdict(context.spec))
+
+
+def awaits_context(app: App, context: AppContext | None, versions: Iterable[AppVersion]) -> bool:
+    """Whether the context of a new version may yet come: tools apply it after the workloads.
+
+    None came yet, or it is still that of an earlier version. An app whose earlier versions were
+    created without one is not expected to get one.
+    """
+    earlier = [version for version in versions if _is_ours(version, app)]
+    if context is None:
+        return not earlier
+    return any(with_context(version, context) == version.spec for version in earlier)
+
+
 def _earlier_hashes(app: App, endings: set[str]) -> set[str]:
     """Return those endings of names that are hashes of earlier generations.
 

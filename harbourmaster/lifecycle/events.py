@@ -90,6 +90,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "CreateEvaluationDefinitionIgnored": ("CreateEvaluationDefinitionIgnored",),
     "CreateAppFailed": ("CreateAppErrored",),
     "CreateAppCreationRequestFailed": ("CreateAppCreationRequestErrored",),
+    "AppContextLate": ("AppContextLate",),
     "CreateAppVersionFailed": ("CreateAppVersionErrored",),
     "CreateAppVersionChecksIgnored": ("CreateAppVersionChecksIgnored",),
     "DeprecateAppVersionFailed": ("DeprecateAppVersionErrored",),
@@ -164,6 +165,7 @@ LONG_NAMES: Final = {
     "ReadWorkload": "Read Workload",
     "UpdateWorkload": "Update Workload",
     "CreateWorkloadVersion": "Create WorkloadVersion",
+    "AppContext": "App Context",
     "CreateAppVersion": "Create AppVersion",
     "DeprecateAppVersion": "Deprecate AppVersion",
 }

@@ -42,7 +42,7 @@ from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import STALE_AFTER, phases_before
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, PENDING
-from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, state_of
+from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, has_passed, state_of
 from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workloads import approval
 
@@ -353,7 +353,7 @@ def _verdict_on_phase(
     state = state_of(version.status, phase)
     items: Iterable[ItemStatus] = getattr(version.status, phase.items)
     expected: Iterable[str] = getattr(version.spec, phase.checks)
-    if state in PASSED:
+    if has_passed(version, phase):
         return None
     states = dict.fromkeys(expected, PENDING) | {
         item.definition_name: item.status for item in items

@@ -31,13 +31,15 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.phases import (
+    APP_CHECKS,
     COMPLETED_PHASE,
     EVALUATION,
-    PASSED,
     PROMOTION,
     SETTLED,
     TASK,
     WORKLOAD_DEPLOY,
+    checks_in_status,
+    has_passed,
     phases_of,
     state_of,
 )
@@ -228,7 +230,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> St
     phases = phases_of(version)
     for number, phase in enumerate(phases):
         is_wanted = phase is not PROMOTION or rules.has_promotion
-        if not is_wanted or state_of(status, phase) in PASSED:
+        if not is_wanted or has_passed(version, phase):
             continue
         is_idle = bool(phase.kind) and not getattr(version.spec, phase.checks)
         is_minor = is_idle and not rules.has_idle_events
@@ -260,8 +262,17 @@ def _is_deployed_late(version: Version, inputs: Inputs) -> bool:
     return bool(inputs.is_deployed)
 
 
+def retry_changed_checks(version: AppVersion) -> Status | None:
+    """Return the status in which checks that failed go on because their list changed, or None."""
+    for phase in APP_CHECKS:
+        wanted = set(getattr(version.spec, phase.checks))
+        if state_of(version.status, phase) == FAILED and checks_in_status(version, phase) != wanted:
+            return _reopen(version)
+    return None
+
+
 def _reopen(version: Version) -> Status:
-    """Return the status without the failed deployment and what followed from it."""
+    """Return the status without the phase that failed and what followed from it."""
     left = _states(version, {FAILED, DEPRECATED}, PENDING)
     return replace(version.status, status=PROGRESSING, end_time="", **left)
 

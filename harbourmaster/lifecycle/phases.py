@@ -91,6 +91,8 @@ APP_PHASES: Final = (
     _evaluations("App", "Post", "post"),
     PROMOTION,
 )
+APP_CHECKS: Final = APP_PHASES[:2]
+"""The phases of an app that its workloads wait for."""
 WORKLOAD_PHASES: Final = (
     _tasks("Workload", "Pre", "pre"),
     _evaluations("Workload", "Pre", "pre"),
@@ -114,3 +116,15 @@ def state_of(status: Status, phase: Phase) -> str:
     """Return the state of the phase."""
     state: str = getattr(status, phase.state)
     return state
+
+
+def has_passed(version: Version, phase: Phase) -> bool:
+    """Whether the phase passed, if it is in APP_CHECKS with what a later context added, too."""
+    listed = getattr(version.spec, phase.checks) if phase in APP_CHECKS else ()
+    passed = checks_in_status(version, phase) if listed else set()
+    return state_of(version.status, phase) in PASSED and passed.issuperset(listed)
+
+
+def checks_in_status(version: Version, phase: Phase) -> set[str]:
+    """Return the names of those definitions of the phase that are in the status."""
+    return {item.definition_name for item in getattr(version.status, phase.items)}

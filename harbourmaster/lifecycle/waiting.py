@@ -1,4 +1,7 @@
-"""Decides when a workload's version begins: when its app's checks passed (keptn-spec 3.5)."""
+"""Decides when a workload's version begins: when its app's checks passed (keptn-spec 3.5).
+
+Until one of its pods is released, a KeptnAppContext that comes later adds checks (keptn-spec 3.1).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,22 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.gates.names import version_part, workload_name
+from harbourmaster.lifecycle.apps import with_context
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, is_generated
-from harbourmaster.lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
+from harbourmaster.lifecycle.phases import (
+    APP_CHECKS,
+    APP_DEPLOY,
+    APP_PRE_EVALUATIONS,
+    PASSED,
+    has_passed,
+    state_of,
+)
 from harbourmaster.lifecycle.steps import PhaseNotice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+    from harbourmaster.lifecycle.model import AppContext, AppVersion, WorkloadVersion
 
 NO_APP: Final = "AppVersionNotFound"
 APP_FAILED: Final = "Failed"
@@ -53,7 +64,21 @@ def _has(app: AppVersion, workload: WorkloadVersion) -> bool:
 
 def may_begin(app: AppVersion | None) -> bool:
     """Whether the app's checks passed; a Warning counts as passed."""
-    return app is not None and state_of(app.status, APP_PRE_EVALUATIONS) in PASSED
+    return app is not None and all(has_passed(app, phase) for phase in APP_CHECKS)
+
+
+def lacks_context(
+    app: AppVersion, context: AppContext | None, workloads: Iterable[WorkloadVersion]
+) -> bool:
+    """Whether the app's version has another context than this one, which still counts for it.
+
+    That ends when a pod of one of these workloads is released, or none will be.
+    """
+    starts = (work.status.deployment_start_time for work in workloads if _has(app, work))
+    is_released = "" < app.status.start_time <= max(starts, default="")
+    has_ended = state_of(app.status, APP_DEPLOY) in {*PASSED, FAILED}
+    is_other = context is not None and with_context(app, context) != app.spec
+    return is_other and not (is_released or has_ended)
 
 
 def app_obstacle(app: AppVersion | None) -> PhaseNotice | None:

@@ -392,11 +392,13 @@ async def of_made_apps(flow):
 
 async def of_written_apps(flow):
     """Run an app with a context again, and an app whose version has the name of another's."""
-    await flow.create(
-        app_context("desk", preDeploymentTasks=["quick"]),
-        app("desk", "1.0", ("ledger", "1.0")),
-        deployment("ledger", keptn("ledger", app="desk")),
-    )
+    await flow.create(app_context("desk"), app("desk", "1.0", ("ledger", "1.0")))
+    await flow.until_like(APP_VERSIONS, f"desk-1.0-{FIRST}", {})
+    # While no pod is released.
+    change = {"spec": {"preDeploymentTasks": ["quick"]}}
+    await flow.change("KeptnAppContext", "desk", change)
+    await flow.until_like(APP_VERSIONS, f"desk-1.0-{FIRST}", change)
+    await flow.create(deployment("ledger", keptn("ledger", app="desk")))
     await flow.until_ended(APP_VERSIONS, f"desk-1.0-{FIRST}")
     await flow.change("KeptnApp", "desk", {"spec": {"revision": 2}})
     await flow.until_ended(APP_VERSIONS, f"desk-1.0-{FIRST}", "Deprecated")

@@ -157,3 +157,38 @@ async def test_an_app_that_fails_later_than_its_workloads_leaves_all_of_them(flo
     for name in PARTS:
         pods = await flow.until_released(name, 2)
         assert {pod["status"]["phase"] for pod in pods} == {"Running"}
+
+
+async def test_a_context_that_comes_while_pods_wait_counts(flow):
+    await flow.create(
+        container_task("hanging", "hang"),
+        container_task("failing", "fail"),
+        container_task("quick"),
+        deployment("cart", keptn("cart", pre_deployment_tasks="hanging")),
+    )
+    begun = {"status": {"currentPhase": "WorkloadPreDeployTasks"}}
+    await flow.until_like(WORKLOAD_VERSIONS, "cart-cart-1.0", begun)
+    await flow.create(app_context("cart", preDeploymentTasks=["failing"], metadata={"team": "a"}))
+    await flow.until_ended(APP_VERSIONS, "cart-1.0-6b86b273", "Failed")
+    await flow.let_end()
+    await flow.until_all(TASKS, {"status": {"status": "Succeeded"}})
+    await flow.stay_gated("cart")
+    await flow.change("KeptnAppContext", "cart", {"spec": {"preDeploymentTasks": ["quick"]}})
+    await flow.until_released("cart")
+    await flow.until_ended(APP_VERSIONS, "cart-1.0-6b86b273")
+    version = await flow.until_ended(WORKLOAD_VERSIONS, "cart-cart-1.0")
+    assert version["status"]["appContextMetadata"] == {"team": "a"}
+
+
+async def test_a_context_that_comes_after_the_release_says_from_when_on_it_counts(flow):
+    await flow.create(container_task("quick"), deployment("cart", keptn("cart")))
+    await flow.until_ended(APP_VERSIONS, "cart-1.0-6b86b273")
+    await flow.create(app_context("cart", preDeploymentTasks=["quick"]))
+    event = await flow.until_told("AppContextLate", "cart", type="Warning")
+    assert "came too late for version 1.0 of KeptnApp cart" in event["note"]
+    assert flow.all(TASKS) == []
+    # As the event says.
+    await flow.change("KeptnApp", "cart", {"spec": {"revision": 2}})
+    version = await flow.until_ended(APP_VERSIONS, "cart-1.0-d4735e3a")
+    assert version["spec"]["preDeploymentTasks"] == ["quick"]
+    assert kinds(flow, TASKS, "status", "Succeeded") == ["quick"]

@@ -124,7 +124,9 @@ def context_of(  # noqa: PLR0913 - the parts of a context
     return Context(
         client=client,
         caches=caches or LifecycleCaches(client, scheduler=in_scheduler),
-        settings=structs.replace(LifecycleSettings(), **(settings or {})),
+        settings=structs.replace(
+            LifecycleSettings(), **{"app_context_delay_seconds": 0.0, **(settings or {})}
+        ),
         configuration=Held(structs.replace(LifecycleConfiguration(), **(configuration or {}))),
         signals=signals or RecordedSignals(),
         now=now or (lambda: datetime.now(UTC)),

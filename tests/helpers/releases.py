@@ -89,12 +89,7 @@ def make_clone(source, directory, umask=0o022):
 
 VERSION = "0.1.0"
 COMMIT = "d89dcdb54953cab37e034ab788b4c35d64bffdb4"
-KEPT = {
-    "0.1.0": {
-        ("list", "lifecycle.keptn.sh", "keptnappcontexts"),
-        ("watch", "lifecycle.keptn.sh", "keptnappcontexts"),
-    }
-}
+KEPT = {}
 """Rights of the controller that only the release before uses, by its version."""
 REPOSITORY = "registry.example.com/harbourmaster"
 PACKERS = (".dockerignore", "Dockerfile", "Makefile", "deploy/image", "deploy/release.py")

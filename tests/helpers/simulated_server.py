@@ -11,7 +11,10 @@ import json
 import msgspec
 
 from harbourmaster.api.resources import (
+    APP_CONTEXTS,
+    APP_CREATION_REQUESTS,
     APP_VERSIONS,
+    APPS,
     DAEMON_SETS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
@@ -26,6 +29,9 @@ from harbourmaster.api.resources import (
 from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout
 from harbourmaster.kube.caches import decoder
 from harbourmaster.lifecycle.model import (
+    App,
+    AppContext,
+    AppCreationRequest,
     AppVersion,
     Evaluation,
     EvaluationDefinition,
@@ -40,6 +46,9 @@ from helpers.lifecycle import context_of
 from helpers.signals import RecordedSignals
 
 MIRRORS = {
+    APPS: ("apps", decoder(App)),
+    APP_CONTEXTS: ("app_contexts", decoder(AppContext)),
+    APP_CREATION_REQUESTS: ("creation_requests", decoder(AppCreationRequest)),
     APP_VERSIONS: ("app_versions", decoder(AppVersion)),
     WORKLOAD_VERSIONS: ("workload_versions", decoder(WorkloadVersion)),
     WORKLOADS: ("workloads", decoder(Workload)),

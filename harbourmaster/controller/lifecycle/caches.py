@@ -111,6 +111,7 @@ class LifecycleCaches(Caches):
             decoder(model.App),
             {BY_CURRENT: lambda obj: [(obj.metadata.namespace, version_of_app(obj))]},
         )
+        self.app_contexts = self.cache(resources.APP_CONTEXTS, decoder(model.AppContext))
         self.app_versions = self.cache(
             resources.APP_VERSIONS,
             decoder(model.AppVersion),

@@ -28,6 +28,9 @@ class LifecycleSettings(
     promotion_tasks: Annotated[
         bool, "run an app's promotion tasks as the last phase; false omits that phase"
     ] = False
+    app_context_delay_seconds: Annotated[
+        float, Meta(ge=0, le=300), "maximum seconds for which an app waits for its KeptnAppContext"
+    ] = 3.0
     deployed_when: Annotated[
         Literal["Available", "Complete"],
         "when a Deployment counts as deployed: Available once all pods of the new ReplicaSet are "

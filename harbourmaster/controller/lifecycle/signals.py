@@ -116,6 +116,7 @@ _MAX_TEXT: Final = 640
 """Maximum characters of an event's text, so that the name of its object still fits behind."""
 _RESOURCES: Final[dict[type, Resource]] = {
     model.App: resources.APPS,
+    model.AppContext: resources.APP_CONTEXTS,
     model.AppCreationRequest: resources.APP_CREATION_REQUESTS,
     model.AppVersion: resources.APP_VERSIONS,
     model.Config: resources.KEPTN_CONFIGS,

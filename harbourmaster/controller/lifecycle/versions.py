@@ -147,9 +147,10 @@ class PhaseRunner(Generic[V]):
         return outcome.requeue_after
 
     async def note_waiting(self, version: V) -> None:
-        """Write a first status to a version whose phases cannot begin yet. Raises ApiError."""
-        if not version.status.start_time:
-            status = replace(version.status, start_time=format_rfc3339(self._context.now()))
+        """Write the status of a version whose phases cannot begin or go on yet. Raises ApiError."""
+        start_time = version.status.start_time or format_rfc3339(self._context.now())
+        status = replace(version.status, start_time=start_time, current_phase="")
+        if status != version.status:
             with contextlib.suppress(NotFoundError):
                 await self.patch(version, "/status", status, "status")
 

@@ -28,6 +28,7 @@ from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_R
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET, SUPPORTED
 from harbourmaster.lifecycle.gated_pods import app_mark, versions_of_pod, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
+from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
 
 if TYPE_CHECKING:
@@ -126,6 +127,11 @@ class Watches:
             WORKLOADS,
             self._by_index(caches.workloads, BY_CURRENT, _place),
         )
+        for of_app in (caches.app_contexts, caches.creation_requests):
+            self._on(of_app, APPS, lambda keys: keys)
+        # A context that is changed back holds them no longer.
+        workload_versions_of_app = self._by_index(caches.workload_versions, BY_APP, _place)
+        self._on(caches.app_contexts, WORKLOAD_VERSIONS, workload_versions_of_app)
         self._on(caches.app_versions, APPS, self._by_index(caches.apps, BY_CURRENT, _place))
         # One that came late may have to be deprecated by now.
         self._on(caches.app_versions, APPS, self._apps_of_versions)
@@ -304,8 +310,12 @@ class Watches:
             app: AppVersion | None = self._caches.app_versions.store.get(key)
             if app is None:
                 continue
+            # A context that came later lets it check again.
+            is_back = bool(app.status.workload_status) and not may_begin(app)
             for version in store.by_index(BY_APP, (app.metadata.namespace, app.spec.app_name)):
-                if not version.status.current_phase:
+                if not version.status.current_phase or (
+                    is_back and not version.status.deployment_start_time
+                ):
                     yield version.metadata.key
 
     def _versions_of_owners(self, kind: str, keys: Iterable[str]) -> Iterable[str]:

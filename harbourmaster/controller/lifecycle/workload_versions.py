@@ -30,6 +30,7 @@ from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
 from harbourmaster.lifecycle.waiting import (
     app_obstacle,
     app_version_of,
+    lacks_context,
     may_begin,
     trace_of,
     with_app_metadata,
@@ -236,12 +237,15 @@ class WorkloadVersionReconciler:
                 written = await self._versions.patch(version, "/status", status, "status")
                 self._signals.report_deprecated(written)
             return None
-        if not version.status.current_phase:
-            app = self._app_version(version)
-            notice = None if may_begin(app) else app_obstacle(app)
+        app, status = self._app_version(version), version.status
+        is_ready = app is not None and self._is_ready(app)
+        # An app whose deployment has begun checks again only for a context that came later.
+        is_back = not is_ready and app is not None and bool(app.status.workload_status)
+        if not status.current_phase or (is_back and not status.deployment_start_time):
+            notice = None if is_ready else app_obstacle(app)
             cause = app.metadata.uid if app is not None else ""
             self._versions.report_once(version, _APP, notice, cause)
-            if app is None or not may_begin(app):
+            if app is None or not is_ready:
                 await self._versions.note_waiting(version)
                 return None
             version = self._with_inherited_nodes(
@@ -257,6 +261,13 @@ class WorkloadVersionReconciler:
     def _app_version(self, version: WorkloadVersion) -> AppVersion | None:
         app = (version.metadata.namespace, version.spec.app)
         return app_version_of(version, self._app_versions.by_index(BY_APP, app))
+
+    def _is_ready(self, app: AppVersion) -> bool:
+        """Whether the app's checks passed, and no changed context is about to add others."""
+        place, caches = (app.metadata.namespace, app.spec.app_name), self._context.caches
+        context = caches.app_contexts.store.get("/".join(place))
+        workloads = caches.workload_versions.store.by_index(BY_APP, place)
+        return may_begin(app) and not lacks_context(app, context, workloads)
 
     def _with_inherited_nodes(self, version: WorkloadVersion) -> WorkloadVersion:
         """Return the version with the failed nodes of the previous one, if settings keep them."""

@@ -20,8 +20,9 @@ from helpers.patience import PATIENCE
 
 HOME = "harbourmaster-system"
 CONFIG = "flows"
-FLAGS = ("--certificates-publish-seconds=0",)
-"""A new authority is otherwise made known for 30 s before anything is signed by it."""
+FLAGS = ("--certificates-publish-seconds=0", "--lifecycle-app-context-delay-seconds=0")
+"""A new authority is otherwise made known for 30 s before anything is signed by it, and an app
+waits 3 s for its context."""
 DEFAULTS = {"keptnAppCreationRequestTimeoutSeconds": 3}
 """An app of several workloads is otherwise waited for 30 s."""
 

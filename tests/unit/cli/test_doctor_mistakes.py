@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from harbourmaster.api.resources import (
@@ -16,6 +18,7 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.cli.doctor.checks.workloads import check_mistakes
 from harbourmaster.cli.doctor.run import lines
 from harbourmaster.cli.live.installation import Installation
@@ -157,6 +160,9 @@ async def test_metrics_and_apps_that_are_named_wrongly_are_told(cluster, assert_
     put(cluster, APPS, "checkout", version="1")
     put(cluster, APP_CONTEXTS, "chekout")
     put(cluster, APP_CONTEXTS, "later")
+    put(cluster, APP_CONTEXTS, "before-its-app")
+    own = cluster.at(APP_CONTEXTS, "before-its-app", "shop")["metadata"]
+    own["creationTimestamp"] = format_rfc3339(datetime.now(UTC))
     assert_golden(await found(cluster))
 
 

@@ -9,6 +9,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
 from harbourmaster.lifecycle import apps
 from harbourmaster.lifecycle.apps import (
+    awaits_context,
     change_operations,
     compose_spec,
     deprecate_all_phases,
@@ -277,3 +278,36 @@ def test_the_spans_of_an_app_are_below_that_of_its_annotation(parent, is_taken):
     metadata = replace(traced.metadata, annotations={"traceparent": parent})
     created = new_version(replace(traced, metadata=metadata), None)
     assert created.spec.trace_id == ({"traceparent": parent} if is_taken else {})
+
+
+def context(*tasks):
+    return AppContext(
+        metadata=Metadata(name="shop"), spec=AppContextSpec(pre_deployment_tasks=tasks)
+    )
+
+
+def checked_by(*tasks, **fields):
+    """An earlier version with a context."""
+    earlier = version(**fields)
+    return replace(earlier, spec=replace(earlier.spec, pre_deployment_tasks=tasks))
+
+
+@pytest.mark.parametrize(
+    ("given", "earlier", "waits"),
+    [
+        (None, [], True),
+        (context("scan"), [], False),
+        (None, [checked_by("scan")], False),
+        (None, [checked_by()], False),
+        (context("scan"), [checked_by("scan")], True),
+        (context("scan"), [checked_by("scan"), checked_by("other")], True),
+        (context("scan"), [checked_by("other")], False),
+        (context("scan"), [checked_by()], False),
+        (context(), [checked_by()], True),
+        # Of a former app.
+        (None, [checked_by("scan", uid="a-0")], True),
+        (context("scan"), [checked_by("scan", uid="a-0")], False),
+    ],
+)
+def test_which_version_waits_for_its_context(given, earlier, waits):
+    assert awaits_context(app(generation=2), given, earlier) is waits

@@ -198,7 +198,19 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
             "app-failed",
             "shop: pre-deployment tasks failed (approve)",
         ),
-        (app(**PASSED), (), "waits-for-app", "shop, which passed: its own are about to begin"),
+        # Its context came later.
+        (app(**PASSED), (), "waits-for-app", "shop: pre-deployment tasks: approve Pending"),
+        (
+            app(
+                **PASSED,
+                pre_deployment_task_status=(
+                    ItemStatus(definition_name="approve", status="Succeeded"),
+                ),
+            ),
+            (),
+            "waits-for-app",
+            "shop, which passed: its own are about to begin",
+        ),
     ],
 )
 def test_the_app_comes_first(of, unread, code, text):

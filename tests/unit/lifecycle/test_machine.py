@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.lifecycle import events
-from harbourmaster.lifecycle.machine import advance, overall_state, resume, supersede
+from harbourmaster.lifecycle.machine import (
+    advance,
+    overall_state,
+    resume,
+    retry_changed_checks,
+    supersede,
+)
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     ItemStatus,
@@ -427,3 +433,90 @@ def test_a_pause_does_not_keep_a_deployment_that_is_done_from_its_success():
     walk.is_deployed = True
     walk.go()
     assert walk.status.status == "Succeeded"
+
+
+def with_tasks(walk, *tasks):
+    walk.version = replace(
+        walk.version, spec=replace(walk.version.spec, pre_deployment_tasks=tasks)
+    )
+
+
+def walk_to_deployment():
+    """An app whose workload has not ended yet."""
+    walk = Walk(app_version(workloads=[("cart", "2.0")], pre_deployment_tasks=("migrate",)))
+    walk.go()
+    walk.end("migrate")
+    walk.go()
+    assert walk.status.current_phase == "AppDeploy"
+    return walk
+
+
+def test_an_app_goes_back_for_a_check_that_a_later_context_adds():
+    walk = walk_to_deployment()
+    with_tasks(walk, "scan", "migrate")
+    walk.go()
+    assert walk.status.current_phase == "AppPreDeployTasks"
+    assert walk.status.pre_deployment_status == "Pending"
+    assert len(walk.names("migrate")) == len(walk.names("scan")) == 1
+    walk.end("scan")
+    walk.go()
+    assert walk.status.current_phase == "AppDeploy"
+    assert states(walk, APP_STATES[:2]) == ["Succeeded", "Succeeded"]
+
+
+def test_an_app_does_not_go_back_for_a_check_that_a_later_context_removes():
+    walk = walk_to_deployment()
+    reasons = list(walk.reasons)
+    with_tasks(walk)
+    walk.go()
+    assert (walk.status.current_phase, walk.reasons) == ("AppDeploy", reasons)
+
+
+def test_a_workload_does_not_go_back_for_a_check_that_was_added():
+    walk = Walk(workload_version(pre_deployment_tasks=("migrate",)))
+    walk.go()
+    walk.end("migrate")
+    walk.go()
+    with_tasks(walk, "migrate", "scan")
+    walk.go()
+    assert walk.status.current_phase == "WorkloadDeploy"
+    assert walk.names("scan") == []
+
+
+def test_an_app_whose_check_failed_goes_on_when_a_context_replaces_that_check():
+    walk = Walk(app_version(pre_deployment_tasks=("migrate", "scan")))
+    walk.go()
+    walk.end("migrate")
+    walk.end("scan", "Failed")
+    walk.go()
+    assert walk.status.status == "Failed"
+    assert retry_changed_checks(walk.version) is None
+    with_tasks(walk, "migrate", "approve")
+    status = retry_changed_checks(walk.version)
+    assert (status.status, status.end_time) == ("Progressing", "")
+    walk.version = replace(walk.version, status=status)
+    walk.go()
+    walk.end("approve")
+    walk.go()
+    assert (walk.status.status, len(walk.names("migrate"))) == ("Succeeded", 1)
+
+
+def test_an_app_is_not_retried_for_checks_of_a_phase_that_it_did_not_reach():
+    walk = Walk(app_version(pre_deployment_tasks=("scan",), pre_deployment_evaluations=("load",)))
+    walk.go()
+    walk.end("scan", "Failed")
+    walk.go()
+    assert walk.status.status == "Failed"
+    assert retry_changed_checks(walk.version) is None
+
+
+def test_a_check_that_failed_and_is_still_listed_fails_the_app_again():
+    walk = Walk(app_version(pre_deployment_tasks=("scan",)))
+    walk.go()
+    walk.end("scan", "Failed")
+    walk.go()
+    with_tasks(walk, "scan", "approve")
+    walk.version = replace(walk.version, status=retry_changed_checks(walk.version))
+    walk.go()
+    assert walk.status.status == "Failed"
+    assert retry_changed_checks(walk.version) is None

@@ -5,10 +5,19 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.lifecycle.model import AppVersionStatus
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.lifecycle.apps import with_context
+from harbourmaster.lifecycle.model import (
+    AppContext,
+    AppContextSpec,
+    AppVersionStatus,
+    ItemStatus,
+    WorkloadVersionStatus,
+)
 from harbourmaster.lifecycle.waiting import (
     app_obstacle,
     app_version_of,
+    lacks_context,
     may_begin,
     trace_of,
     with_app_metadata,
@@ -85,12 +94,15 @@ def test_of_one_second_the_higher_revision_counts_and_then_the_name():
     ],
 )
 def test_a_workload_begins_when_its_app_s_checks_let_it(state, passes):
-    assert may_begin(app(status={"pre_deployment_evaluation_status": state})) is passes
+    passed = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Succeeded"}
+    for field in passed:
+        assert may_begin(app(status={**passed, field: state})) is passes
     assert not may_begin(None)
 
 
 def test_what_fails_later_is_no_obstacle():
-    failed = app(status={"pre_deployment_evaluation_status": "Succeeded", "status": "Failed"})
+    passed = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Succeeded"}
+    failed = app(status={**passed, "status": "Failed"})
     assert may_begin(failed)
 
 
@@ -123,3 +135,69 @@ def test_the_app_hands_on_the_trace_of_its_deployment_or_else_its_own():
     assert trace_of(app(status=status, trace_id=own)) == deploying
     assert trace_of(app(trace_id=own)) == own
     assert trace_of(app()) == {}
+
+
+def test_a_check_that_a_later_context_added_lets_nothing_begin_until_it_is_in_the_status():
+    passed = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Succeeded"}
+    first = (ItemStatus(definition_name="first", status="Succeeded"),)
+    status = {**passed, "pre_deployment_task_status": first}
+    assert may_begin(app(status=status, pre_deployment_tasks=("first", "first")))
+    assert may_begin(app(status=status))
+    assert not may_begin(app(status=status, pre_deployment_tasks=("first", "second")))
+    assert not may_begin(app(status=status, pre_deployment_evaluations=("load",)))
+    assert may_begin(app(status=status, post_deployment_tasks=("second",)))
+
+
+BEGIN = "2026-11-21T18:00:00Z"
+CONTEXT = AppContext(
+    metadata=Metadata(name="shop", namespace="prod"),
+    spec=AppContextSpec(pre_deployment_tasks=("scan",), metadata={"team": "a"}),
+)
+
+
+def released(start):
+    return replace(WORKLOAD, status=WorkloadVersionStatus(deployment_start_time=start))
+
+
+@pytest.mark.parametrize(
+    ("status", "starts", "counts"),
+    [
+        ({}, ("",), True),
+        ({"start_time": BEGIN}, (), True),
+        ({"start_time": BEGIN, "workload_overall_status": "Progressing"}, ("",), True),
+        # A check of the app failed, and the context may correct that.
+        (
+            {"start_time": BEGIN, "workload_overall_status": "Deprecated", "status": "Failed"},
+            ("",),
+            True,
+        ),
+        # Its pods were released for an earlier version of the app.
+        ({"start_time": BEGIN}, ("2026-11-21T17:59:59Z", ""), True),
+        ({}, ("2026-11-21T17:59:59Z",), True),
+        ({"start_time": BEGIN}, ("", BEGIN), False),
+        ({"start_time": BEGIN}, ("2026-11-21T18:00:01Z",), False),
+        ({"start_time": BEGIN, "workload_overall_status": "Succeeded"}, (), False),
+        ({"start_time": BEGIN, "workload_overall_status": "Warning"}, (), False),
+        ({"start_time": BEGIN, "workload_overall_status": "Failed"}, ("",), False),
+    ],
+)
+def test_a_context_counts_until_a_pod_of_the_version_is_released(status, starts, counts):
+    workloads = [released(start) for start in starts]
+    assert lacks_context(app(status=status), CONTEXT, workloads) is counts
+
+
+def test_a_context_that_is_deleted_or_unchanged_or_of_others_pods_changes_nothing():
+    begun = app(status={"start_time": BEGIN})
+    assert not lacks_context(begun, None, [])
+    assert not lacks_context(replace(begun, spec=with_context(begun, CONTEXT)), CONTEXT, [])
+    foreign = replace(WORKLOAD, spec=replace(WORKLOAD.spec, version="9.0"))
+    status = WorkloadVersionStatus(deployment_start_time=BEGIN)
+    assert lacks_context(begun, CONTEXT, [replace(foreign, status=status)])
+
+
+def test_a_context_replaces_all_that_a_context_sets_and_nothing_else():
+    before = app(post_deployment_tasks=("notify",), span_links=("link",), revision=3)
+    after = with_context(before, CONTEXT)
+    assert (after.pre_deployment_tasks, after.metadata) == (("scan",), {"team": "a"})
+    assert (after.post_deployment_tasks, after.span_links) == ((), ())
+    assert (after.revision, after.workloads) == (3, before.spec.workloads)

@@ -248,6 +248,8 @@ _DEFINITIONS: Final = (
     (resources.TASK_DEFINITIONS, "tasks"),
     (resources.EVALUATION_DEFINITIONS, "evaluations"),
 )
+_APP_PATIENCE: Final = timedelta(minutes=2)
+"""The time after which a KeptnAppContext without an app is reported."""
 To: TypeAlias = tuple[resources.Resource, str, str]
 """The object of a reference: kind, name, and namespace, or "" if the reference has none."""
 Wanted: TypeAlias = dict[tuple[str, To], str]
@@ -345,10 +347,14 @@ async def _missing(
     live: Installation, wanted: Wanted, places: tuple[str, ...]
 ) -> AsyncIterator[Finding]:
     """References to what does not exist where it is looked for."""
+    now = (await live.caller()).now
     for resource, kind in _REFERRING.items():
         for obj in await live.items(resource, Decoder(kind).decode):
+            own, created = obj.metadata, moment(obj.metadata.creation_timestamp)
             for to in _references_of(obj):
-                own = obj.metadata
+                # A context may be there before its app.
+                if to[0] == resources.APPS and created and now - created < _APP_PATIENCE:
+                    continue
                 wanted.setdefault((own.namespace, to), f"{resource.kind} {own.key}")
     for (origin, (resource, name, place)), by in wanted.items():
         known = await live.items(resource, metadata_in, metadata_only=True)
@@ -357,9 +363,6 @@ async def _missing(
         if name in there:
             continue
         near = did_you_mean(name, there, VERY_NEAR)
-        # A context may be there before its app.
-        if resource == resources.APPS and not near:
-            continue
         remedy = near or f"create it; kubectl -n {looked[0]} get {resource.plural} lists others"
         if others := [candidate.namespace for candidate in known if candidate.name == name]:
             remedy = f"one exists in namespace {shorten(others)}: create it in {looked[0]}"

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle import watches
@@ -23,6 +24,8 @@ from harbourmaster.lifecycle.model import (
     ItemStatus,
     TaskDefinition,
     TaskStatus,
+    WorkloadEntry,
+    WorkloadState,
     WorkloadVersionStatus,
 )
 from helpers.lifecycle_objects import (
@@ -277,6 +280,28 @@ def test_an_app_version_wakes_the_workloads_that_wait_for_it(caches):
     caches.put("workload_versions", waiting, workload_in_progress())
     woken = caches.change("app_versions", "prod/shop-1-6b86b273")
     assert woken[watches.WORKLOAD_VERSIONS] == {key(waiting)}
+
+
+def test_an_app_that_checks_again_wakes_the_workloads_that_are_not_released(caches):
+    in_progress = app_in_progress()
+    states = (WorkloadState(workload=WorkloadEntry(name="front", version="7")),)
+    status = replace(in_progress.status, workload_status=states)
+    caches.put("app_versions", replace(in_progress, status=status))
+    begun, released = workload_in_progress(), workload_version("6")
+    status = WorkloadVersionStatus(
+        current_phase="WorkloadDeploy", deployment_start_time="2026-11-21T18:00:00Z"
+    )
+    caches.put("workload_versions", begun, replace(released, status=status))
+    woken = caches.change("app_versions", "prod/shop-1-6b86b273")
+    assert woken[watches.WORKLOAD_VERSIONS] == {key(begun)}
+
+
+def test_a_context_wakes_its_app_and_the_versions_of_its_workloads(caches):
+    caches.put("workload_versions", workload_version())
+    assert caches.change("app_contexts", "prod/shop") == {
+        watches.APPS: {"prod/shop"},
+        watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
+    }
 
 
 @pytest.mark.parametrize(

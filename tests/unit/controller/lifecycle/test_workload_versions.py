@@ -77,7 +77,8 @@ def begin(server, clock):
 
 def an_app(server, name=APP, *, created=STAMP, state="Succeeded", workloads=CART, **fields):
     """Put a version of the app whose checks are in a state."""
-    status = fields.pop("status", {"pre_deployment_evaluation_status": state})
+    passed = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": state}
+    status = passed | fields.pop("status", {})
     version = app_version(name, workloads, AppVersionStatus(**status), **fields)
     metadata = replace(version.metadata, creation_timestamp=created)
     return server.put(APP_VERSIONS, replace(version, metadata=metadata))
@@ -112,7 +113,6 @@ async def test_the_state_of_its_app_matters_at_the_beginning_only(begin, server)
 async def test_it_goes_on_with_the_trace_of_its_app(begin, server):
     carrier = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     status = {
-        "pre_deployment_evaluation_status": "Succeeded",
         "phase_trace_ids": {"AppDeploy": carrier},
     }
     an_app(server, status=status)
