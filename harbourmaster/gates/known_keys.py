@@ -62,6 +62,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}enabled",
     f"{OURS}job",
     f"{OURS}no-override",
+    f"{OURS}other-owners",
     f"{OURS}owners",
     f"{OURS}since",
     f"{OURS}termination-message-policy",

@@ -29,6 +29,7 @@ from harbourmaster.lifecycle.model import (
     is_generated,
 )
 from harbourmaster.lifecycle.tracing import TRACEPARENT, ids_from
+from harbourmaster.lifecycle.workload_owners import current_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -197,7 +198,7 @@ def lacks_workload(app: App | None, workload: Workload) -> bool:
     """Whether the app must be created, or updated, to contain the workload."""
     if app is None:
         return True
-    return is_managed(app) and _entry(workload) not in app.spec.workloads
+    return is_managed(app) and not set(entries_of(workload)) <= set(app.spec.workloads)
 
 
 def short_name(app: str, workload: str) -> str:
@@ -216,25 +217,29 @@ def short_name(app: str, workload: str) -> str:
 
 def version_of_workloads(workloads: Sequence[Workload]) -> str:
     """Return the version of an app: that of the only workload, or a hash of all."""
-    ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
-    if len(ordered) == 1:
-        return ordered[0].spec.version
-    text = "".join(f"{workload.metadata.name}-{workload.spec.version}" for workload in ordered)
+    versions = [
+        (workload.metadata.name, version)
+        for workload in sorted(workloads, key=lambda workload: workload.metadata.name)
+        for version in current_versions(workload)
+    ]
+    if len(versions) == 1:
+        return versions[0][1]
+    text = "".join(f"{name}-{version}" for name, version in versions)
     return hashlib.sha256(text.encode()).hexdigest()[:_VERSION_LENGTH]
 
 
 def compose_spec(workloads: Sequence[Workload], before: AppSpec | None = None) -> AppSpec:
     """Return the spec of an app of these workloads; those that it had keep their places."""
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
-    entries = {entry.name: entry for entry in map(_entry, ordered)}
+    entries = dict.fromkeys(entry for workload in ordered for entry in entries_of(workload))
     listed = before.workloads if before is not None else ()
-    kept = {entry.name: entries[entry.name] for entry in listed if entry.name in entries}
-    # One listed twice stands once, and the new ones follow in the order of their names.
-    listed_entries = tuple({**kept, **{name: entries[name] for name in entries}}.values())
+    names = dict.fromkeys(entry.name for entry in (*listed, *entries))
+    places = {name: place for place, name in enumerate(names)}
     return AppSpec(
         version=version_of_workloads(ordered),
         revision=before.revision if before is not None else 1,
-        workloads=listed_entries,
+        # One that is new follows in the order of the names.
+        workloads=tuple(sorted(entries, key=lambda entry: places[entry.name])),
     )
 
 
@@ -264,9 +269,10 @@ def change_operations(app: App, workloads: Sequence[Workload]) -> list[dict[str,
     ]
 
 
-def _entry(workload: Workload) -> WorkloadEntry:
+def entries_of(workload: Workload) -> list[WorkloadEntry]:
+    """Return the entries of a workload in its app: one for each version of its owners."""
     name = short_name(workload.spec.app, workload.metadata.name)
-    return WorkloadEntry(name=name, version=workload.spec.version)
+    return [WorkloadEntry(name=name, version=version) for version in current_versions(workload)]
 
 
 def _is_superseded(version: AppVersion, app: App) -> bool:

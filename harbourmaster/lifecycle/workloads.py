@@ -1,8 +1,4 @@
-"""Builds workloads as their pods describe them, and their versions (keptn-spec 2.6, 3.4). Pure.
-
-A KeptnWorkload follows the newest of its pods and never an older one. Otherwise two pods that
-differ, for example of two ReplicaSets, would overwrite it in turns.
-"""
+"""Builds workloads as their pods describe them, and their versions (keptn-spec 2.6, 3.4). Pure."""
 
 from __future__ import annotations
 
@@ -141,40 +137,12 @@ def is_of_pods(workload: Workload) -> bool:
     return any(reference.kind in SUPPORTED for reference in workload.metadata.owner_references)
 
 
-def is_to_follow(
-    workload: Workload, version: WorkloadVersion | None, wish: DesiredWorkload
-) -> bool:
-    """Whether the workload must change as desired, unless the pod's owner is superseded.
-
-    A missing version is only created that way; otherwise the newer pod decides.
-    """
-    if not is_of_pods(workload):
-        return True
-    owners = {reference.uid for reference in workload.metadata.owner_references}
-    if workload.spec == wish.spec and wish.owner.uid in owners:
-        return False
-    if version is None and workload.spec.version != wish.spec.version:
-        return True
-    return wish.since > workload.metadata.annotations.get(SINCE_KEY, "")
-
-
-def follow_operations(workload: Workload, wish: DesiredWorkload) -> list[dict[str, Any]]:
-    """Return the operations that change the workload as desired."""
-    metadata = workload.metadata
-    since = max(wish.since, metadata.annotations.get(SINCE_KEY, ""))
-    return [
-        {"op": "add", "path": "/spec", "value": wish.spec},
-        {"op": "add", "path": "/metadata/ownerReferences", "value": [wish.owner]},
-        *annotation_operations(metadata, SINCE_KEY, since),
-        *_copy_operations(metadata.annotations, wish.annotations),
-    ]
-
-
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key in _COPIED if (text := annotations.get(key, ""))}
 
 
-def _copy_operations(now: Mapping[str, str], then: Mapping[str, str]) -> list[dict[str, Any]]:
+def copy_operations(now: Mapping[str, str], then: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the operations that copy the annotations of a workload that its version has too."""
     return [
         {"op": "add", "path": annotation(key), "value": then[key]}
         if key in then
@@ -280,7 +248,7 @@ def sync_operations(version: WorkloadVersion, workload: Workload) -> list[dict[s
     return [
         {"op": "add", "path": "/spec", "value": spec},
         *owner_operations(version, owners),
-        *_copy_operations(now, _copied(then)),
+        *copy_operations(now, _copied(then)),
     ]
 
 

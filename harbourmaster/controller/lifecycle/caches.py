@@ -16,7 +16,7 @@ from harbourmaster.controller.lifecycle.function_maps import (
     BY_REFERENCE,
     decode_function_map,
 )
-from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout
+from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout, rank
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.lifecycle.started_pods import (
     decode_started,
@@ -25,7 +25,13 @@ from harbourmaster.controller.lifecycle.started_pods import (
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
 from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, WaitWatches
-from harbourmaster.gates.owners import DEPLOYMENT
+from harbourmaster.gates.owners import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    REPLICA_SET,
+    STATEFUL_SET,
+    SUPPORTED,
+)
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
@@ -195,15 +201,20 @@ class LifecycleCaches(Caches):
                 name=_STARTED_PODS,
             )
         decode = partial(decode_owner, version_from_tag=settings.version_from_tag)
-        idle = {BY_IDLE: _idle_workload}
+        indexes = {BY_IDLE: _idle_workload, BY_UID: lambda owner: [owner.metadata.uid]}
         self.replica_sets: Reflector[Owner] = self.cache(
-            resources.REPLICA_SETS,
-            decode,
-            {BY_OWNER: _owner_of_owner, BY_UID: lambda obj: [obj.metadata.uid], **idle},
+            resources.REPLICA_SETS, decode, {BY_OWNER: _owner_of_owner, **indexes}
         )
-        self.stateful_sets = self.cache(resources.STATEFUL_SETS, decode, idle)
-        self.daemon_sets = self.cache(resources.DAEMON_SETS, decode, idle)
+        self.stateful_sets = self.cache(resources.STATEFUL_SETS, decode, indexes)
+        self.daemon_sets = self.cache(resources.DAEMON_SETS, decode, indexes)
         self.rollouts = self.cache(resources.ROLLOUTS, decode_rollout, {BY_OWNER: _lender})
+        kinds = (REPLICA_SET, STATEFUL_SET, DAEMON_SET)
+        self.owners = {kind: self.by_resource[SUPPORTED[kind]].store for kind in kinds}
+
+    def find_owner(self, uid: str) -> Owner | None:
+        """Return the cached owner of pods with this uid, if there is one."""
+        owners = (owner for store in self.owners.values() for owner in store.by_index(BY_UID, uid))
+        return next(owners, None)
 
     def is_idle(self, namespace: str, names: Names) -> bool:
         """Whether the current owner of a workload version wants no pods.
@@ -214,8 +225,8 @@ class LifecycleCaches(Caches):
         return any(
             is_newest(self.replica_sets.store, owner)
             and not any(map(rollouts, _owner_of_owner(owner)))
-            for cache in (self.replica_sets, self.stateful_sets, self.daemon_sets)
-            for owner in cache.store.by_index(BY_IDLE, (namespace, names))
+            for store in self.owners.values()
+            for owner in store.by_index(BY_IDLE, (namespace, names))
         )
 
 
@@ -229,10 +240,8 @@ def alike_replica_sets(store: Store[Owner], replica_set: Owner) -> Iterator[Owne
 
 
 def is_newest(store: Store[Owner], replica_set: Owner) -> bool:
-    """Whether no other ReplicaSet of the same Deployment or Rollout has a higher revision."""
-    alike = alike_replica_sets(store, replica_set)
-    revisions = (owner.metadata.annotations.revision for owner in alike)
-    return replica_set.metadata.annotations.revision >= max(revisions, default=0)
+    """Whether no other ReplicaSet of the same Deployment or Rollout has a higher rank."""
+    return all(rank(alike) < rank(replica_set) for alike in alike_replica_sets(store, replica_set))
 
 
 def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:

@@ -31,6 +31,8 @@ from harbourmaster.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
 from harbourmaster.lifecycle.workloads import Names, has_observed, names_of_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gated_pods import Pod
 
@@ -62,7 +64,8 @@ class Counters(Struct, frozen=True, gc=False, rename=_ANNOTATIONS.get):
     @property
     def revision(self) -> int:
         """The number of the template, which grows; 0 if it is not known."""
-        return _number(self.deployment or self.rollout)
+        # A Rollout that was a Deployment has the other one, too.
+        return _number(self.rollout or self.deployment)
 
     @property
     def desired_replicas(self) -> int:
@@ -260,22 +263,68 @@ async def have_same_images(
     return first == second
 
 
-async def is_superseded(
-    client: Client, pod: Pod, owner: OwnerReference, *, has_version: bool = True
-) -> bool:
-    """Tell whether a rollout replaces the pod, as far as that is certain. Raises ApiError.
+async def replaced_owners(
+    client: Client,
+    pod: Pod,
+    owner: OwnerReference,
+    owners: Iterable[OwnerReference],
+    find: Callable[[str], Owner | None],
+    *,
+    has_version: bool = True,
+) -> dict[str, bool] | None:
+    """Return which ``owners`` of a workload the pod's owner replaces, by uid; None if it is old.
 
-    A pod that its owner keeps, such as one below the partition of a StatefulSet, counts as
-    superseded only if ``has_version``: without a version that was checked it would wait forever.
+    The value says whether an owner still has pods. ``find`` returns an owner by its uid, if it is
+    cached. A pod that its owner keeps, such as one below the partition of a StatefulSet, is old
+    only if ``has_version``: without a version that was checked it would wait forever.
+    Raises ApiError.
     """
+    replaced, namespace = {owner.uid: True}, pod.namespace
+    if not _is_known(owner):
+        return replaced
     try:
-        if is_replica_set(owner):
-            return await _is_old_replica_set(client, pod.namespace, owner)
-        if not is_parent(owner):
-            return False
-        live = await _get(client, pod.namespace, owner)
+        live = await _get(client, namespace, owner)
+        above = parent_of(live.metadata.owner_references) if is_replica_set(owner) else None
+        newest = await _get(client, namespace, above) if above is not None else live
     except OwnerGoneError:
-        return True
+        return None
+    if _is_old(pod, owner, live, newest, has_version=has_version):
+        return None
+    for reference in filter(_is_known, owners):
+        present: Owner | LiveOwner | None = find(reference.uid)
+        try:
+            present = present or await _get(client, namespace, reference)
+        except OwnerGoneError:
+            replaced[reference.uid] = False
+            continue
+        if above is None or parent_of(present.metadata.owner_references) != above:
+            continue
+        # The Deployment gets the revision of its newest ReplicaSet a moment later.
+        if rank(present) > rank(live):
+            return None
+        replaced[reference.uid] = bool(present.spec.replicas or present.status.replicas)
+    return replaced
+
+
+def _is_known(owner: OwnerReference) -> bool:
+    return is_replica_set(owner) or is_parent(owner)
+
+
+def rank(replica_set: Owner | LiveOwner) -> tuple[int, str]:
+    """Return what orders the ReplicaSets of one Deployment: the revision, then the name."""
+    metadata = replica_set.metadata
+    if isinstance(metadata, OwnerMetadata):
+        return metadata.annotations.revision, metadata.name
+    texts = (metadata.annotations.get(_REVISIONS[kind], "") for kind in (ROLLOUT, DEPLOYMENT))
+    return _number(next(filter(None, texts), "")), metadata.name
+
+
+def _is_old(
+    pod: Pod, owner: OwnerReference, live: LiveOwner, newest: LiveOwner, *, has_version: bool
+) -> bool:
+    """Whether a rollout replaces the pod, as far as that is certain."""
+    if is_replica_set(owner):
+        return 0 < rank(live)[0] < rank(newest)[0]
     if not has_version and live.spec.kept_pods is None:
         return False
     if owner.kind == STATEFUL_SET:
@@ -297,18 +346,6 @@ def has_other_revision(pod: Pod, owner: Owner | LiveOwner | None, *, is_kept: bo
     wanted = status.current_revision if is_below else status.update_revision
     is_observed = status.observed_generation == owner.metadata.generation
     return is_observed and bool(revision and wanted) and revision != wanted
-
-
-async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerReference) -> bool:
-    replica_set = await _get(client, namespace, owner)
-    above = parent_of(replica_set.metadata.owner_references)
-    if above is None:
-        return False
-    key = _REVISIONS[above.kind]
-    return _is_older(
-        replica_set.metadata.annotations.get(key),
-        (await _get(client, namespace, above)).metadata.annotations.get(key),
-    )
 
 
 def _is_below_partition(pod: Pod, spec: OwnerSpec) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle.owners import have_same_images, is_superseded
+from harbourmaster.controller.lifecycle.owners import have_same_images, replaced_owners
 from harbourmaster.controller.lifecycle.writes import (
     WrittenObjects,
     create,
@@ -22,35 +22,34 @@ from harbourmaster.controller.lifecycle.writes import (
     is_end_of_namespace,
     patch_object,
 )
-from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks_workload
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import (
-    DEPRECATED,
     App,
     AppCreationRequest,
     AppCreationRequestSpec,
     Workload,
     WorkloadVersion,
 )
+from harbourmaster.lifecycle.workload_owners import beside, follow_operations, is_to_follow
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
     desired_workload,
-    follow_operations,
     is_by_hand,
-    is_to_follow,
     is_version_of,
     is_written_otherwise,
     names_of_pod,
+    new_version,
     new_workload,
     owner_operations,
     recorded_owners,
+    sync_operations,
     version_of_pod,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.context import Context
@@ -108,6 +107,7 @@ class PodWorkloads:
         # By key of a version: the time until which its workload is not given to it again.
         self._turns: dict[str, float] = {}
         self._requests = caches.creation_requests.store
+        self._find_owner = caches.find_owner
 
     def find_version(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
         """Return the pod's version, or None if it does not exist or belongs to another workload."""
@@ -139,9 +139,16 @@ class PodWorkloads:
         if is_to_follow(workload, version, wish) and (
             version is not None or self._is_turn(pod, wish)
         ):
-            has_version = version is not None
-            if not await is_superseded(self._client, pod, owner, has_version=has_version):
-                workload = await self._follow(workload, wish)
+            replaced = await replaced_owners(
+                self._client,
+                pod,
+                owner,
+                workload.metadata.owner_references,
+                self._find_owner,
+                has_version=version is not None,
+            )
+            if replaced is not None:
+                workload = await self._follow(workload, wish, replaced)
                 self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
             elif version is None:
                 text = (
@@ -149,26 +156,24 @@ class PodWorkloads:
                     f"{wish.spec.version} of its pods was never checked: delete pod {pod.name}"
                 )
                 raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
-        elif version is not None and await self._is_rolled_back(pod, workload, version):
-            workload = await self._follow(workload, wish)
+        own = beside(workload, wish)
+        if own is not None and version is None:
+            version = await self._create_version(own)
         if version is not None and owner.uid not in recorded_owners(version):
-            version = await self._record(version, owner)
+            version = await self._record(version, owner, own)
         await self._request(pod, workload, wish, described)
         return version
 
-    async def _is_rolled_back(self, pod: Pod, workload: Workload, version: WorkloadVersion) -> bool:
-        """Whether the workload's owner was rolled back to this pod's older one."""
-        status = version.status
-        is_open = not status.current_phase or status.status == DEPRECATED
-        if not is_open or workload.spec.version == version.spec.version:
-            return False
-        followed = workload.spec.resource_reference
-        if followed.kind != REPLICA_SET:
-            return False
-        owner = OwnerReference(
-            api_version="apps/v1", kind=followed.kind, name=followed.name, uid=followed.uid
-        )
-        return await is_superseded(self._client, pod, owner)
+    async def _create_version(self, own: Workload) -> WorkloadVersion | None:
+        """Return a new version beside that of the workload, or None if the watch brings it."""
+        making = create(self._client, WORKLOAD_VERSIONS, new_version(own), own.metadata.namespace)
+        try:
+            version = await _attempt(CREATE_VERSION, making)
+        except AlreadyExistsError:
+            return None
+        self._signals.report_created(version)
+        self._versions.put(version.metadata.key, version)
+        return version
 
     async def _workload(self, pod: Pod, wish: DesiredWorkload) -> Workload:
         namespace, name = pod.namespace, wish.names.workload
@@ -197,15 +202,22 @@ class PodWorkloads:
         self._turns = {key: until for key, until in self._turns.items() if until > now}
         return _turn(pod, wish) not in self._turns
 
-    async def _follow(self, workload: Workload, wish: DesiredWorkload) -> Workload:
-        answer = await self._patch(WORKLOADS, workload.metadata, follow_operations(workload, wish))
+    async def _follow(
+        self, workload: Workload, wish: DesiredWorkload, replaced: Mapping[str, bool]
+    ) -> Workload:
+        operations = follow_operations(workload, wish, replaced)
+        answer = await self._patch(WORKLOADS, workload.metadata, operations)
         followed = msgspec.json.decode(answer, type=Workload)
         self._workloads.put(workload.metadata.key, followed)
         return followed
 
-    async def _record(self, version: WorkloadVersion, owner: OwnerReference) -> WorkloadVersion:
-        """Add one more owner to the version's record."""
-        operations = owner_operations(version, (*recorded_owners(version), owner.uid))
+    async def _record(
+        self, version: WorkloadVersion, owner: OwnerReference, own: Workload | None
+    ) -> WorkloadVersion:
+        """Add one more owner to the version's record, and its checks if ``own`` has them."""
+        owners = (*recorded_owners(version), owner.uid)
+        operations = sync_operations(version, own) if own is not None else []
+        operations = operations or owner_operations(version, owners)
         answer = await self._patch(WORKLOAD_VERSIONS, version.metadata, operations)
         recorded = msgspec.json.decode(answer, type=WorkloadVersion)
         self._versions.put(version.metadata.key, recorded)

@@ -328,7 +328,7 @@ class Watches:
             }
             # One that is replaced has ended, and one that is to be the only one waits for others.
             replica_sets = self._caches.replica_sets.store
-            owner = replica_sets.get(key) if kind == REPLICA_SET else None
+            owner = self._caches.owners[kind].get(key)
             alike = (owner, *alike_replica_sets(replica_sets, owner)) if owner is not None else ()
             for replica_set in alike:
                 recorded = store.by_index(BY_UID, replica_set.metadata.uid)

@@ -20,7 +20,7 @@ from harbourmaster.controller.lifecycle.caches import (
 from harbourmaster.controller.lifecycle.owners import Owner
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.writes import fetch
-from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET, SUPPORTED
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, SUPPORTED
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import with_inherited_nodes
 from harbourmaster.lifecycle.machine import supersede
@@ -35,13 +35,14 @@ from harbourmaster.lifecycle.waiting import (
     trace_of,
     with_app_metadata,
 )
+from harbourmaster.lifecycle.workload_owners import current_versions, owned_versions
 from harbourmaster.lifecycle.workloads import Rollout, is_deployed, recorded_owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.lifecycle.model import AppVersion
+    from harbourmaster.lifecycle.model import AppVersion, Workload
 
 _HEALTHY: Final = "Healthy"
 
@@ -57,76 +58,94 @@ class DeploymentCheck:
         self._replica_sets = caches.replica_sets.store
         self._siblings = partial(alike_replica_sets, self._replica_sets)
         self._rollouts = caches.rollouts.store
-        kinds = (REPLICA_SET, STATEFUL_SET, DAEMON_SET)
-        self._mirrors = {kind: caches.by_resource[SUPPORTED[kind]].store for kind in kinds}
+        self._owners = caches.owners
 
     async def look(self, version: WorkloadVersion, *, live: bool = True) -> tuple[bool, str]:
-        """Return whether any of the owners has all its pods ready, and why that cannot be known.
+        """Return whether every owner has all its pods ready, and why that cannot be known.
 
         Without ``live``, an owner that is not cached counts as missing. Raises ApiError.
         """
         reference = version.spec.resource_reference
-        if reference.kind not in self._mirrors:
-            known = ", ".join(self._mirrors)
+        if reference.kind not in self._owners:
+            known = ", ".join(self._owners)
             return False, (
                 f"{reference.kind} {reference.name} owns the pods, and only these kinds can be "
                 f"followed: {known}"
             )
         owners = self._recorded_owners(version)
         if not owners and live:
-            owner = await self._live(version)
+            owner = await self._live(version, reference.kind, reference.name)
             if owner is not None and owner.metadata.uid in recorded_owners(version):
-                owners = [owner]
+                owners = {owner.metadata.uid: (reference.kind, owner)}
         if not owners:
             missing = f"{reference.kind} {reference.name} not found"
             return False, f"{missing}; waiting for it to be created"
-        if not any(self._is_deployed(version, owner) for owner in owners):
-            return False, ""
-        if reference.kind == REPLICA_SET:
-            return True, ""
-        owner = await self._live(version)
-        return owner is not None and self._is_deployed(version, owner), ""
+        return await self._are_deployed(version, owners), ""
+
+    async def _are_deployed(
+        self, version: WorkloadVersion, owners: dict[str, tuple[str, Owner]]
+    ) -> bool:
+        """Whether all owners are deployed that are not replaced; if all are, whether one was."""
+        current = [pair for pair in owners.values() if not self._is_replaced(version, *pair)]
+        if not current:
+            return any(self._is_deployed(version, *pair) for pair in owners.values())
+        for kind, owner in current:
+            present: Owner | None = owner
+            if kind != REPLICA_SET and self._is_deployed(version, kind, owner):
+                # Its template may have changed, and the watch be behind.
+                present = await self._live(version, kind, owner.metadata.name)
+            if present is None or not self._is_deployed(version, kind, present):
+                return False
+        return True
 
     def resumed(self, version: WorkloadVersion) -> str | None:
         """Return when the Rollout of a version went on after its last pause, see ``Inputs``."""
-        rollouts = [*map(self._rollouts_of, self._recorded_owners(version))]
-        times = [rollout.status.resumed for owned in rollouts for rollout in owned if rollout]
+        owners = self._recorded_owners(version).values()
+        rollouts = [rollout for _, owner in owners for rollout in self._rollouts_of(owner)]
+        times = [rollout.status.resumed for rollout in rollouts if rollout]
         return max(times, key=lambda time: "paused" if time is None else time, default="")
 
     async def is_replaced(self, version: WorkloadVersion) -> bool:
-        """Whether the workload has another version, and no owner of this one's pods works for it.
+        """Whether the workload has other versions, and no owner of this one's pods works for it.
 
         A StatefulSet that keeps pods of its former template works for both. Raises ApiError.
         """
-        kind = version.spec.resource_reference.kind
-        if kind not in self._mirrors or not self._is_superseded(version):
+        reference, workload = version.spec.resource_reference, self._workload(version)
+        if reference.kind not in self._owners or workload is None:
+            return False
+        if version.spec.version in current_versions(workload):
             return False
         owners = self._recorded_owners(version)
         if not owners:
             # The watch may be behind.
-            return await self._live(version) is None
-        if kind != REPLICA_SET:
-            return all(owner.spec.kept_pods == 0 for owner in owners)
-        return not any(is_newest(self._replica_sets, owner) for owner in owners)
+            return await self._live(version, reference.kind, reference.name) is None
+        return all(
+            self._is_replaced(version, kind, owner) and owner.spec.kept_pods == 0
+            for kind, owner in owners.values()
+        )
 
-    def _recorded_owners(self, version: WorkloadVersion) -> list[Owner]:
-        reference, uids = version.spec.resource_reference, recorded_owners(version)
-        if reference.kind == REPLICA_SET:
-            return [
-                replica_set
-                for uid in uids
-                for replica_set in self._replica_sets.by_index(BY_UID, uid)
-            ]
-        named = self._mirrors[reference.kind].get(f"{version.metadata.namespace}/{reference.name}")
-        return [named] if named is not None and named.metadata.uid in uids else []
+    def _is_replaced(self, version: WorkloadVersion, kind: str, owner: Owner) -> bool:
+        """Whether the owner works for another version now, or another ReplicaSet in its place."""
+        if kind == REPLICA_SET:
+            return not is_newest(self._replica_sets, owner)
+        workload = self._workload(version)
+        owned = owned_versions(workload).get(owner.metadata.uid) if workload is not None else None
+        return owned is not None and owned.version != version.spec.version
 
-    async def _live(self, version: WorkloadVersion) -> Owner | None:
-        reference = version.spec.resource_reference
-        resource, namespace = SUPPORTED[reference.kind], version.metadata.namespace
-        return await fetch(self._client, resource, Owner, reference.name, namespace)
+    def _recorded_owners(self, version: WorkloadVersion) -> dict[str, tuple[str, Owner]]:
+        """Return kind and object of those owners of the version that are cached, by uid."""
+        return {
+            uid: (kind, owner)
+            for uid in recorded_owners(version)
+            for kind, store in self._owners.items()
+            for owner in store.by_index(BY_UID, uid)
+        }
 
-    def _is_deployed(self, version: WorkloadVersion, owner: Owner) -> bool:
-        kind = version.spec.resource_reference.kind
+    async def _live(self, version: WorkloadVersion, kind: str, name: str) -> Owner | None:
+        namespace = version.metadata.namespace
+        return await fetch(self._client, SUPPORTED[kind], Owner, name, namespace)
+
+    def _is_deployed(self, version: WorkloadVersion, kind: str, owner: Owner) -> bool:
         if kind == REPLICA_SET:
             return self._is_replica_set_deployed(owner)
         status, kept = owner.status, owner.spec.kept_pods
@@ -143,7 +162,7 @@ class DeploymentCheck:
                 wanted=wanted,
                 ready=ready,
                 updated=wanted if kept is None else updated + kept,
-                is_superseded=self._is_superseded(version),
+                is_superseded=self._is_replaced(version, kind, owner),
             )
         )
 
@@ -190,10 +209,9 @@ class DeploymentCheck:
             for sibling in self._siblings(owner)
         )
 
-    def _is_superseded(self, version: WorkloadVersion) -> bool:
-        """Whether the workload has another version now, for which its owner works."""
-        workload = self._workloads.get(f"{version.metadata.namespace}/{version.spec.workload_name}")
-        return workload is not None and workload.spec.version != version.spec.version
+    def _workload(self, version: WorkloadVersion) -> Workload | None:
+        key = f"{version.metadata.namespace}/{version.spec.workload_name}"
+        return self._workloads.get(key)
 
 
 def _desired_replicas(owner: Owner) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
+from harbourmaster.controller.lifecycle.caches import BY_WORKLOAD
 from harbourmaster.controller.lifecycle.writes import (
     create,
     fetch,
@@ -25,6 +26,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersion,
     is_generated,
 )
+from harbourmaster.lifecycle.workload_owners import current_versions
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
     is_by_hand,
@@ -108,12 +110,21 @@ class WorkloadReconciler:
         operations = sync_operations(version, workload)
         if operations:
             await patch_object(self._client, WORKLOAD_VERSIONS, version.metadata, operations)
-        if version.status.status == DEPRECATED and is_generated(version):
-            await write_status(self._client, WORKLOAD_VERSIONS, version.metadata, resume(version))
+        await self._resume_versions(workload)
         if workload.status.current_version != spec.version:
             status = CurrentVersion(current_version=spec.version)
             await write_status(self._client, WORKLOADS, workload.metadata, status)
         return None
+
+    async def _resume_versions(self, workload: Workload) -> None:
+        """Let superseded versions go on to which an owner of the workload was rolled back."""
+        current = current_versions(workload)
+        place = (workload.metadata.namespace, workload.metadata.name)
+        for version in self._versions.by_index(BY_WORKLOAD, place):
+            is_back = version.status.status == DEPRECATED and version.spec.version in current
+            if is_back and is_generated(version) and not is_of_former(version, workload):
+                metadata, status = version.metadata, resume(version)
+                await write_status(self._client, WORKLOAD_VERSIONS, metadata, status)
 
     async def _create_version(self, workload: Workload, name: str) -> WorkloadVersion | None:
         """Return the version, created now or before, or None if it was deleted meanwhile."""

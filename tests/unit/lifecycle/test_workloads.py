@@ -7,6 +7,13 @@ import pytest
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.model import WorkloadVersionStatus
+from harbourmaster.lifecycle.workload_owners import (
+    OTHERS_KEY,
+    beside,
+    current_versions,
+    follow_operations,
+    is_to_follow,
+)
 from harbourmaster.lifecycle.workloads import (
     MOST_OWNERS,
     OWNERS_KEY,
@@ -16,11 +23,9 @@ from harbourmaster.lifecycle.workloads import (
     approval,
     deployment_timeout,
     desired_workload,
-    follow_operations,
     has_observed,
     is_deployed,
     is_of_former,
-    is_to_follow,
     is_version_of,
     names_of,
     new_version,
@@ -125,10 +130,11 @@ def test_a_workload_is_what_its_pod_says():
         # One that is there counts where the pod is newer: a rollback.
         (wish("2.0", since=LATE), True, True),
         (wish("2.0", since=EARLY), True, False),
-        # Another ReplicaSet, or other checks, of the same version.
+        # Of another owner, its revision decides and not its age.
         (wish(uid="rs-2", since=LATE), True, True),
-        (wish(uid="rs-2"), True, False),
-        (wish(uid="rs-2"), False, False),
+        (wish(uid="rs-2"), True, True),
+        (wish(uid="rs-2"), False, True),
+        # Other checks of the same version.
         (wish(since=LATE, metadata="a=1"), True, True),
         (wish(metadata="a=1"), True, False),
     ],
@@ -139,15 +145,12 @@ def test_a_workload_follows_the_newest_pod(now, has_version, is_followed):
     assert is_to_follow(followed, there, now) is is_followed
 
 
-def test_two_pods_do_not_write_in_turns():
-    followed = workload("1.0", "rs-1", EARLY)
-    newer = wish("2.0", "rs-2", LATE)
-    after = patch(followed, follow_operations(followed, newer))
-    assert not is_to_follow(after, version(after), newer)
-    assert not is_to_follow(after, version(after), wish("1.0", "rs-1", EARLY))
+def owner_names(obj):
+    return [reference.uid for reference in obj.metadata.owner_references]
 
 
-def test_following_replaces_spec_and_owner():
+@pytest.mark.parametrize("has_pods", [True, False])
+def test_following_replaces_the_spec_and_keeps_owners_that_have_pods(has_pods):
     followed = workload()
     followed = msgspec.structs.replace(
         followed,
@@ -155,21 +158,77 @@ def test_following_replaces_spec_and_owner():
             followed.metadata, annotations={"example.com/a": "b", SINCE_KEY: LATE}
         ),
     )
-    after = patch(followed, follow_operations(followed, wish("2.0", "rs-2", EARLY)))
+    newer = wish("2.0", "rs-2", EARLY)
+    after = patch(followed, follow_operations(followed, newer, {"rs-1": has_pods}))
     assert after.metadata.annotations == {
         "example.com/a": "b",
         SINCE_KEY: LATE,
         WRITTEN_KEY: "2.0",
     }
-    assert [reference.uid for reference in after.metadata.owner_references] == ["rs-2"]
-    assert after.spec.version == "2.0"
+    assert owner_names(after) == (["rs-1", "rs-2"] if has_pods else ["rs-2"])
+    assert (after.spec.version, current_versions(after)) == ("2.0", ["2.0"])
+    assert not is_to_follow(after, version(after), newer)
+
+
+def test_owners_that_do_not_replace_each_other_keep_their_versions():
+    followed = workload()
+    second = wish("2.0", "rs-2", LATE)
+    after = patch(followed, follow_operations(followed, second, {"rs-2": True}))
+    assert after.spec == followed.spec
+    assert owner_names(after) == ["rs-1", "rs-2"]
+    assert current_versions(after) == ["1.0", "2.0"]
+    for settled in (wish(), wish(since=LATE), second, wish("2.0", "rs-2", "2027-01-01T00:00:00Z")):
+        assert not is_to_follow(after, version(after), settled)
+    created = new_version(beside(after, second))
+    assert (created.metadata.name, created.spec.previous_version) == ("shop-waiter-2.0", "")
+    assert recorded_owners(created) == ("rs-2",)
+    # The version that the workload follows is not created beside it.
+    assert beside(after, wish()) is None
+    # The second one's next ReplicaSet takes its place, in the version of the first.
+    third = wish("1.0", "rs-3", LATE)
+    after = patch(after, follow_operations(after, third, {"rs-2": False, "rs-3": True}))
+    assert owner_names(after) == ["rs-1", "rs-3"]
+    assert current_versions(after) == ["1.0"]
+    assert beside(after, third) is None
+    # Without the first one, the third is the only owner, and the annotation goes.
+    after = patch(
+        after, follow_operations(after, wish("4", "rs-4"), {"rs-1": False, "rs-3": False})
+    )
+    assert (owner_names(after), OTHERS_KEY in after.metadata.annotations) == (["rs-4"], False)
+
+
+def test_what_nobody_can_read_in_the_annotation_counts_as_nothing():
+    spoilt = as_stored(new_workload(wish(), "prod"), annotations={OTHERS_KEY: "rs-2"})
+    assert current_versions(spoilt) == ["1.0"]
+    # Nor do owners that the API server does not know.
+    listed = '{"rs-9":["9.0",""]}'
+    forged = as_stored(new_workload(wish(), "prod"), annotations={OTHERS_KEY: listed})
+    assert current_versions(forged) == ["1.0"]
+
+
+def test_after_the_end_of_its_owner_a_workload_follows_another_one():
+    second = wish("2.0", "rs-2", LATE, metadata="a=1")
+    both = patch(workload(), follow_operations(workload(), second, {"rs-2": True}))
+    left = as_stored(both, owner_references=both.metadata.owner_references[1:])
+    assert current_versions(left) == ["2.0"]
+    # The next pod, replaced or scaled, makes it so; the versions stay as they are.
+    assert is_to_follow(left, version(left), second)
+    after = patch(left, follow_operations(left, second, {"rs-2": True}))
+    assert (after.spec, current_versions(after)) == (second.spec, ["2.0"])
+    assert OTHERS_KEY not in after.metadata.annotations
+    assert not is_to_follow(after, version(after), second)
+    # Without others, the one that is gone counts, until the workload goes.
+    last = as_stored(workload(), owner_references=())
+    assert current_versions(last) == ["1.0"]
 
 
 def test_a_workload_of_keptn_has_no_annotation():
     bare = as_stored(new_workload(wish(), "prod"), annotations={})
     assert is_to_follow(bare, version(bare), wish(uid="rs-2"))
-    after = patch(bare, follow_operations(bare, wish(uid="rs-2")))
+    after = patch(bare, follow_operations(bare, wish(uid="rs-2"), {"rs-1": False}))
     assert after.metadata.annotations == {SINCE_KEY: EARLY, WRITTEN_KEY: "1.0"}
+    after = patch(bare, follow_operations(bare, wish(uid="rs-2"), {}))
+    assert list(after.metadata.annotations) == [OTHERS_KEY]
 
 
 def test_a_version_has_its_workloads_spec():
@@ -323,6 +382,7 @@ def test_a_time_out_of_the_deployment_goes_from_the_pod_to_the_version_and_away_
     current = version(followed)
     assert deployment_timeout(current) == 600
     for uid, timeout, seconds in (("rs-2", "1h", 3600), ("rs-3", "", None)):
-        followed = patch(followed, follow_operations(followed, timed(timeout, uid)))
+        former = {followed.spec.resource_reference.uid: False}
+        followed = patch(followed, follow_operations(followed, timed(timeout, uid), former))
         current = patch(current, sync_operations(current, followed))
         assert deployment_timeout(current) == seconds

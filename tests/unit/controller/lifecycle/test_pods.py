@@ -273,10 +273,11 @@ async def test_a_template_of_one_owner_that_changes_the_case_alone_waits(api, cl
         assert waiting(api) == ["store-2"]
 
 
-async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client):
+async def test_two_deployments_of_two_versions_are_checked_side_by_side(api, client):
     put(api, REPLICA_SETS, replica_set("canary-rs", "rs-2", above=None))
     canary = [owner_ref("ReplicaSet", "canary-rs", "rs-2")]
-    async with running(client, *MINE) as world:
+    configuration = {"creation_request_timeout": 0.0}
+    async with running(client, *MINE, configuration=configuration) as world:
         for number in range(20):
             make(api, pod(f"stable-{number}"))
             make(api, pod(f"canary-{number}", keptn(version="2.0"), owners=canary))
@@ -284,7 +285,46 @@ async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client
         await version_there(api, world, "shop-waiter-2.0")
         let_pass(api)
         await release(api, world, "shop-waiter-2.0")
-    assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) <= 2
+        await world.until(
+            lambda: (
+                len(names(api, APPS)) and len(api.get(APPS, "shop", PROD)["spec"]["workloads"]) == 2
+            )
+        )
+        patches = api.seen("patch", "/keptnworkloads/shop-waiter$")
+        app = api.get(APPS, "shop", PROD)
+        # Replaced and scaled pods are of versions that were checked.
+        for number in range(20, 25):
+            make(api, pod(f"stable-{number}", created=LATER))
+            make(api, pod(f"canary-{number}", keptn(version="2.0"), owners=canary, created=LATER))
+        await world.until(lambda: not waiting(api))
+        assert api.get(APPS, "shop", PROD) == app
+        assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) == len(patches) <= 2
+    assert {entry["version"] for entry in app["spec"]["workloads"]} == {"1.0", "2.0"}
+    assert {owner["uid"] for owner in workload_of(api)["metadata"]["ownerReferences"]} == {
+        "rs-1",
+        "rs-2",
+    }
+
+
+@pytest.mark.parametrize("first", ["waiter-1", "waiter-2"])
+async def test_of_two_replica_sets_of_one_second_the_newer_revision_counts(api, client, first):
+    put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
+    second = [owner_ref("ReplicaSet", "waiter-rs2", "rs-2")]
+    # The Deployment's controller writes its own revision after that of the ReplicaSet.
+    pods = {"waiter-1": pod(), "waiter-2": pod("waiter-2", owners=second)}
+    make(api, pods.pop(first))
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        make(api, *pods.values())
+        await world.until(lambda: set(owners_of(api)) == {"rs-1", "rs-2"})
+        await world.until(lambda: workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-2")
+        put(api, DEPLOYMENTS, deployment(revision="2"))
+        await release(api, world)
+        await world.until(lambda: not waiting(api))
+    references = workload_of(api)["metadata"]["ownerReferences"]
+    assert "rs-2" in {reference["uid"] for reference in references}
+    assert workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-2"
+    assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) <= 1
 
 
 async def test_a_pod_that_changes_under_our_hands_is_read_anew(api, client):

@@ -241,14 +241,41 @@ async def is_deployed_in(begin, server, version):
     return status_of(life).deployment_status == "Succeeded"
 
 
-@pytest.mark.parametrize(("recorded", "is_deployed"), [("rs-1,rs-2", True), ("rs-2", False)])
-async def test_any_recorded_replica_set_may_be_the_one_that_is_ready(
-    begin, server, recorded, is_deployed
+@pytest.mark.parametrize(
+    ("recorded", "second", "is_deployed"),
+    [
+        ("rs-1,rs-2", {"revision": 3}, False),
+        # It is replaced by the first, which was rolled back to.
+        ("rs-1,rs-2", {"revision": 1}, True),
+        ("rs-2", {"revision": 1}, False),
+        ("rs-1,rs-2", {"revision": 1, "above": "other"}, False),
+        ("rs-1,rs-2", {"revision": 1, "above": "other", **READY}, True),
+        # One that was deleted counts no more.
+        ("rs-1,rs-9", {"revision": 1}, True),
+    ],
+)
+async def test_a_version_is_deployed_when_the_newest_replica_set_of_each_deployment_is(
+    begin, server, recorded, second, is_deployed
 ):
-    server.put(REPLICA_SETS, owner("cart-1", owners=DEPLOYMENT, **READY))
-    server.put(REPLICA_SETS, second_set())
+    server.put(REPLICA_SETS, numbered("cart-1", "rs-1", 2, **READY))
+    server.put(REPLICA_SETS, numbered("cart-2", "rs-2", **second))
     version = owned_by("ReplicaSet", "cart-2", "rs-2", {OWNERS: recorded})
     assert await is_deployed_in(begin, server, version) is is_deployed
+
+
+async def test_a_version_of_a_deployment_and_a_stateful_set_is_deployed_when_both_are(
+    begin, server
+):
+    an_app(server)
+    server.put(REPLICA_SETS, numbered("cart-1", "rs-1", 2, **READY))
+    server.put(STATEFUL_SETS, owner("store", uid="sts", **{**ALL, "availableReplicas": 1}))
+    life = begin(owned_by("ReplicaSet", "cart-1", "rs-1", {OWNERS: "rs-1,sts"}))
+    await life.sweep()
+    assert status_of(life).deployment_status == "Progressing"
+    server.put(STATEFUL_SETS, owner("store", uid="sts", **ALL))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).deployment_status == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -295,8 +322,8 @@ async def test_a_stateful_set_that_works_for_the_next_version_says_nothing_of_th
     assert await is_deployed_in(begin, server, mine) is is_deployed
 
 
-def numbered(name, uid, revision, above="cart"):
-    replica_set = owner(name, uid=uid, owners=[("Deployment", above)])
+def numbered(name, uid, revision, above="cart", **status):
+    replica_set = owner(name, uid=uid, owners=[("Deployment", above)], **status)
     annotations = {"deployment.kubernetes.io/revision": str(revision)}
     replica_set["metadata"]["annotations"] = annotations
     return replica_set
