@@ -69,6 +69,7 @@ SHORT_LIVES = [
     "--certificates-leaf-lifetime-seconds=15",
     "--certificates-publish-seconds=1",
 ]
+FEW_VERSIONS = ["--lifecycle-history-limit=2"]
 PATIENT = '[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":29}]'
 OPT_IN = "keptn.sh/lifecycle-toolkit"
 ANY_NAME = ""
@@ -416,6 +417,17 @@ async def of_written_apps(flow):
     await flow.pass_through()
 
 
+async def of_old_versions(flow):
+    """Versions of a StatefulSet, until an old one of its app is deleted."""
+    await flow.create(owner("StatefulSet", "aged", keptn("aged", "1.0")))
+    for version in ("2.0", "3.0"):
+        await flow.until_ended(WORKLOAD_VERSIONS, f"aged-aged-{int(version[0]) - 1}.0")
+        template = {"metadata": {"annotations": {"keptn.sh/version": version}}}
+        await flow.change("StatefulSet", "aged", {"spec": {"template": template}})
+    await flow.until_ended(WORKLOAD_VERSIONS, "aged-aged-3.0")
+    await flow.until(lambda: flow.find(APP_VERSIONS, f"aged-1.0-{FIRST}") is None)
+
+
 async def of_refused(flow):
     """A task whose pod cannot be created; an event of its Job says why."""
     await flow.create(
@@ -448,6 +460,7 @@ async def lifecycle(plane, harbour, proxy):
                 of_evaluations,
                 of_made_apps,
                 of_written_apps,
+                of_old_versions,
                 of_waits,
             ):
                 group.create_task(part(flow))
@@ -464,7 +477,7 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         Installation(
             plane,
             controllers=2,
-            arguments={"controller": SHORT_LIVES},
+            arguments={"controller": [*SHORT_LIVES, *FEW_VERSIONS]},
             api_ports=dict.fromkeys(("controller", "controller-2", "webhook"), proxy.port),
         ) as installation,
     ):

@@ -12,13 +12,14 @@ from harbourmaster.gates.metadata import (
     UNRESOLVED,
 )
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.apps import version_of as version_of_app
+from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion
 from harbourmaster.lifecycle.waiting import app_version_of
-from harbourmaster.lifecycle.workloads import names_of_pod
+from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners, version_of
 from helpers.api_rules import gate_names
 from simulation.cluster import FAILS, GATE, GATES_LABEL
 from simulation.replicas import LEASE, OWN_NAMESPACE
-from simulation.server import opted_in
+from simulation.server import is_of, opted_in
 
 DEFINITION_NAMESPACES = (OWN_NAMESPACE, "keptn-system")
 GENERATED = {
@@ -61,6 +62,7 @@ class Invariants:
         self._children = {}
         self._jobs = {}
         self._created = {}
+        self._former = []
         self._leader = ""
         self._excused = 0.0
         self.met = {}
@@ -93,6 +95,8 @@ class Invariants:
         if resource not in FREE:
             self._check_leader(actor, resource, after or before)
         self._check_owned(resource, before, after)
+        if after is None and resource in {kinds.APP_VERSIONS, kinds.WORKLOAD_VERSIONS}:
+            self._check_collected(resource, before)
         is_pod = resource == kinds.PODS and before and after
         if is_pod and _is_gated(before) and not _is_gated(after):
             self.released += 1
@@ -227,8 +231,8 @@ class Invariants:
         missing = self._unmet(version, "pre", *wanted)
         apps = [
             app
-            for app in self._server.every(kinds.APP_VERSIONS, namespace)
-            if app["spec"]["appName"] == names.app
+            for app in (*self._server.every(kinds.APP_VERSIONS, namespace), *self._former)
+            if (app["metadata"]["namespace"], app["spec"]["appName"]) == (namespace, names.app)
         ]
         if not any(not self._unmet_of_app(app) for app in apps):
             missing.append(f"the checks of app {names.app}")
@@ -265,6 +269,51 @@ class Invariants:
                     if READ_KEYS & texts.keys() and REMOVED_KEY not in texts:
                         return True
         return False
+
+    # After the deletion of a version
+
+    def _check_collected(self, resource, version):
+        """Check that no version that is in use is deleted, unless it was never generated."""
+        if resource == kinds.APP_VERSIONS:
+            self._former.append(version)
+        owners = version["metadata"].get("ownerReferences", ())
+        if any(owner.get("controller") for owner in owners):
+            for use in self._uses(resource, version):
+                self._violation(f"{_what(resource, version)} is deleted, but {use}")
+
+    def _uses(self, resource, version):
+        metadata, spec = version["metadata"], version["spec"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        if version["status"].get("status") not in FINAL:
+            yield "has not ended"
+        for task in self._server.every(kinds.TASKS, namespace):
+            if is_of(task, metadata["uid"]) and task["status"].get("status") == "Progressing":
+                yield f"task {task['metadata']['name']} runs"
+        if resource == kinds.WORKLOAD_VERSIONS:
+            yield from self._uses_by_workload(version)
+            return
+        app = self._server.find_object(kinds.APPS, (namespace, spec["appName"]))
+        if app is not None and name == version_of_app(msgspec.convert(app, App)):
+            yield "is current"
+
+    def _uses_by_workload(self, version):
+        metadata, spec = version["metadata"], version["spec"]
+        name, namespace, every = metadata["name"], metadata["namespace"], self._server.every
+        workload = self._server.find_object(kinds.WORKLOADS, (namespace, spec["workloadName"]))
+        if workload is not None and name == version_of(msgspec.convert(workload, Workload)):
+            yield "is current"
+        recorded = recorded_owners(msgspec.convert(version, WorkloadVersion))
+        for replica_set in every(kinds.REPLICA_SETS, namespace):
+            if replica_set["metadata"]["uid"] in recorded:
+                yield f"ReplicaSet {replica_set['metadata']['name']} exists"
+        for pod in every(kinds.PODS, namespace):
+            if _version_name(pod["metadata"]) == name:
+                yield f"pod {pod['metadata']['name']} names it"
+        for revision in every(kinds.CONTROLLER_REVISIONS, namespace):
+            template = revision["data"]["spec"]["template"]["metadata"]
+            given = template.get("annotations") or revision["metadata"]["annotations"]
+            if _version_name({**template, "annotations": given}) == name:
+                yield f"ControllerRevision {revision['metadata']['name']} exists"
 
     # When all has come to rest
 
@@ -337,6 +386,11 @@ class Invariants:
             if not self._exists(kinds.EVALUATION_DEFINITIONS, version, evaluation):
                 return True
         return False
+
+
+def _version_name(metadata):
+    described = workload_of(metadata.get("annotations") or {}, metadata.get("labels") or {})
+    return names_of_pod(described).version if described is not None else ""
 
 
 def _is_gated(pod):

@@ -21,6 +21,8 @@ from simulation.server import (
 )
 
 REVISION_HASH = "controller-revision-hash"
+HISTORY = 1
+"""Former ReplicaSets or ControllerRevisions that are kept of each owner."""
 
 
 class PodOwners:
@@ -78,6 +80,13 @@ class PodOwners:
             is_over = is_idle or available >= spec["replicas"]
             if name_of(replica_set) != name and replica_set["spec"]["replicas"] and is_over:
                 server.change(kinds.REPLICA_SETS, replica_set, partial(_scale, 0))
+        idle = [
+            obj
+            for obj in owned
+            if name_of(obj) != name and not obj["spec"]["replicas"] and not self._pods_of(obj)
+        ]
+        for replica_set in sorted(idle, key=revision_of)[:-HISTORY]:
+            server.objects.delete(kinds.REPLICA_SETS, namespace, name_of(replica_set))
         if (metadata.get("annotations") or {}).get(REVISION) != str(newest):
             server.change(kinds.DEPLOYMENTS, deployment, partial(_annotate, REVISION, str(newest)))
         self._server.set_status(kinds.DEPLOYMENTS, deployment, availableReplicas=available)
@@ -114,6 +123,8 @@ class PodOwners:
             return None
         revision = f"{metadata['name']}-{digest(spec['template'])}"
         pods = {name_of(pod): pod for pod in self._pods_of(stateful_set)}
+        used = {labels_of(pod).get(REVISION_HASH) for pod in pods.values()} | {revision}
+        self._keep_revisions(stateful_set, revision, used)
         wanted = [f"{metadata['name']}-{number}" for number in range(spec["replicas"])]
         for name in sorted(set(pods) - set(wanted)):
             self._cluster.delete_pod(pods.pop(name))
@@ -137,6 +148,35 @@ class PodOwners:
                     self._cluster.delete_pod(pods[name])
                     break
         return None
+
+    def _keep_revisions(self, stateful_set, current, used):
+        """Store the ControllerRevision of a StatefulSet, and delete the oldest unused ones."""
+        namespace, server = namespace_of(stateful_set), self._server
+        revisions = {
+            name_of(obj): obj
+            for obj in server.every(kinds.CONTROLLER_REVISIONS, namespace)
+            if is_of(obj, stateful_set["metadata"]["uid"])
+        }
+        number = 1 + max((obj["revision"] for obj in revisions.values()), default=0)
+        if current not in revisions:
+            metadata = {
+                "name": current,
+                "namespace": namespace,
+                "annotations": stateful_set["metadata"].get("annotations") or {},
+                "ownerReferences": [reference(stateful_set)],
+            }
+            data = {"spec": {"template": stateful_set["spec"]["template"]}}
+            made = {"metadata": metadata, "data": data, "revision": number}
+            server.make(kinds.CONTROLLER_REVISIONS, made)
+        elif revisions[current]["revision"] < number - 1:
+            server.change(
+                kinds.CONTROLLER_REVISIONS,
+                revisions[current],
+                lambda obj: obj.update(revision=number),
+            )
+        unused = [obj for name, obj in revisions.items() if name not in used]
+        for obj in sorted(unused, key=lambda obj: obj["revision"])[:-HISTORY]:
+            server.objects.delete(kinds.CONTROLLER_REVISIONS, namespace, name_of(obj))
 
     async def _fill_set(self, stateful_set, names, revision):
         for name in names:

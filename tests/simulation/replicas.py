@@ -28,7 +28,7 @@ REPLICA = contextvars.ContextVar("replica", default=None)
 _CONTROLLER = {
     "controllers": ["namespaces", "metrics", "lifecycle"],
     "registerWebhooks": False,
-    "lifecycle": {"workers": 3},
+    "lifecycle": {"workers": 3, "historyLimit": 1},
 }
 _MOST_TURNS = 1000
 

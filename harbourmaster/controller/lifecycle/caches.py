@@ -85,7 +85,7 @@ BY_CURRENT: Final = "current"
 BY_LISTED: Final = "listed"
 """Index of unfinished app versions by (namespace, name) of the workload versions that they list."""
 BY_PARENT: Final = "parent"
-"""Index of tasks by the uid of the object that controls them."""
+"""Index of tasks and of evaluations by the uid of the object that controls them."""
 BY_JOB: Final = "job"
 """Index of unfinished tasks by the key of the Job in their status."""
 BY_VERSION: Final = "version"
@@ -165,7 +165,7 @@ class LifecycleCaches(Caches):
         self.evaluations = self.cache(
             resources.EVALUATIONS,
             decoder(model.Evaluation),
-            {BY_DEFINITION: _definition_of_evaluation},
+            {BY_PARENT: _parent, BY_DEFINITION: _definition_of_evaluation},
         )
         self.evaluation_definitions = self.cache(
             resources.EVALUATION_DEFINITIONS, decoder(model.EvaluationDefinition)
@@ -248,8 +248,8 @@ def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:
     return without_code(_decode_task_definition(raw))
 
 
-def _parent(task: model.Task) -> list[str]:
-    controller = task.metadata.controller
+def _parent(check: model.Task | model.Evaluation) -> list[str]:
+    controller = check.metadata.controller
     return [controller.uid] if controller is not None else []
 
 

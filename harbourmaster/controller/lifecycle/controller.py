@@ -18,6 +18,7 @@ from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.creation_requests import CreationRequestReconciler
 from harbourmaster.controller.lifecycle.failed_nodes import FailedNodeReconciler
+from harbourmaster.controller.lifecycle.history import HistoryReconciler
 from harbourmaster.controller.lifecycle.metric_values import MetricValues
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.mistakes import (
@@ -55,6 +56,7 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.MISTAKES: report_pod_mistakes,
     watches.FAILED_NODES: FailedNodeReconciler,
     watches.WAIT_EVENTS: WaitEventReconciler,
+    watches.HISTORY: HistoryReconciler,
 }
 """Reconcilers by the name of their controller, without that of pods, which gets its queue."""
 
@@ -102,8 +104,8 @@ def start(runtime: Runtime) -> Runnables:
             name,
             partial(_reconciler, context, name),
             metrics,
-            # Those events share an allowance, which one worker keeps.
-            workers=1 if name == watches.WAIT_EVENTS else settings.workers,
+            # Those events share an allowance, which one worker keeps, and deletions have time.
+            workers=1 if name in {watches.WAIT_EVENTS, watches.HISTORY} else settings.workers,
             reflectors=caches.reflectors,
         )
         for name in (watches.GATES, *RECONCILERS)

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.resources import CONTROLLER_REVISIONS
 from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
 from harbourmaster.gates.metadata import Metadata as Keys
 from harbourmaster.gates.owners import (
@@ -27,6 +28,7 @@ from harbourmaster.gates.owners import (
 from harbourmaster.gates.version import Container
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.reading import readable
 from harbourmaster.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
 from harbourmaster.lifecycle.workloads import Names, has_observed, names_of_pod
 
@@ -200,7 +202,15 @@ class LiveOwner(Struct, frozen=True, gc=False):
     status: OwnerStatus = OwnerStatus()
 
 
+class _Revision(Struct, frozen=True, gc=False):
+    """A ControllerRevision: ``data`` is what it restores of its owner, whose annotations it has."""
+
+    metadata: Metadata = Metadata()
+    data: LiveOwner = LiveOwner()
+
+
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
+_decode_revision: Final = msgspec.json.Decoder(_Revision).decode
 decode_rollout: Final = msgspec.json.Decoder(Owner).decode
 
 
@@ -208,15 +218,16 @@ def decode_owner(raw: msgspec.Raw, *, version_from_tag: bool = False) -> Owner:
     """Return an owner of pods as caches keep it. Raises msgspec.ValidationError."""
     owner = decode_rollout(raw)
     # Only these have no pod that says which workload it is of, and templates are large.
-    return owner if owner.wants_pods else replace(owner, idle=_names(raw, version_from_tag))
+    return (
+        owner if owner.wants_pods else replace(owner, idle=_names(_decode(raw), version_from_tag))
+    )
 
 
-def _names(raw: msgspec.Raw, by_tag: bool) -> Names | None:
+def _names(owner: LiveOwner, by_tag: bool) -> Names | None:
     """Return the names by which admission would track pods of the owner; None if it would not.
 
     A ReplicaSet has a copy of its Deployment's annotations, and not of its labels.
     """
-    owner = _decode(raw)
     containers = owner.spec.template.spec.containers
     pod = msgspec.json.decode(owner.spec.template.metadata, type=Keys)
     above = Keys(owner.metadata.annotations, owner.metadata.labels)
@@ -226,6 +237,22 @@ def _names(raw: msgspec.Raw, by_tag: bool) -> Names | None:
     annotations = {**pod.annotations, **tracking.annotations} if tracking is not None else {}
     described = workload_of(annotations, pod.labels)
     return names_of_pod(described) if described is not None else None
+
+
+async def versions_of_revisions(client: Client, namespace: str, *, by_tag: bool) -> set[str]:
+    """Return the names of the workload versions to which ControllerRevisions may be rolled back.
+
+    ``by_tag`` is the setting ``versionFromTag``. Raises ApiError.
+    """
+
+    def decode(raw: msgspec.Raw) -> Names | None:
+        revision = _decode_revision(raw)
+        return _names(replace(revision.data, metadata=revision.metadata), by_tag)
+
+    page = await client.list(CONTROLLER_REVISIONS, namespace, limit=0)
+    # Other controllers may keep other data.
+    names_of_all = readable(page.items, decode, lambda _metadata, _error: None)
+    return {names.version for names in names_of_all if names is not None}
 
 
 async def inherited_metadata(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:

@@ -61,6 +61,11 @@ class LifecycleSettings(
         bool,
         "write events about phases without checks, as in Keptn; false sends only CloudEvents",
     ] = True
+    history_limit: Annotated[
+        int,
+        Meta(ge=0),
+        "versions kept of each app and each workload, besides those in use; 0 keeps all, as Keptn",
+    ] = 10
     max_gate_age_seconds: Annotated[
         float,
         Meta(ge=0),

@@ -28,6 +28,7 @@ from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_R
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET, SUPPORTED
 from harbourmaster.lifecycle.gated_pods import app_mark, versions_of_pod, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
+from harbourmaster.lifecycle.subjects import subject
 from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
 
@@ -55,6 +56,7 @@ MISTAKES = "mistakes"
 CONFIG = "keptn-config"
 FAILED_NODES = "failed-nodes"
 WAIT_EVENTS = "wait-events"
+HISTORY = "history"
 
 
 class Watches:
@@ -155,6 +157,8 @@ class Watches:
         self._on(caches.app_versions, WAIT_EVENTS, self._waiting_for_app)
         by_set = self._by_index(caches.workload_versions, BY_OWNER, _stateful_set)
         self._on(caches.stateful_sets, WAIT_EVENTS, by_set)
+        self._on(caches.app_versions, HISTORY, self._apps_of_ended)
+        self._on(caches.workload_versions, HISTORY, self._apps_of_ended)
         caches.wait_watches.subscribe(self._wake(GATES, lambda keys: keys))
         caches.wait_watches.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
         if caches.started_pods is not None:
@@ -288,6 +292,12 @@ class Watches:
             version = self._caches.app_versions.store.get(key)
             if version is not None:
                 yield f"{version.metadata.namespace}/{version.spec.app_name}"
+
+    def _apps_of_ended(self, keys: frozenset[str]) -> Iterable[str]:
+        stores: Any = (self._caches.app_versions.store, self._caches.workload_versions.store)
+        for version in filter(None, (store.get(key) for key in keys for store in stores)):
+            if version.status.is_finished:
+                yield f"{version.metadata.namespace}/{subject(version).app}"
 
     def _unfinished_of_workloads(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
