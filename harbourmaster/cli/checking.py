@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import render_value as shown
 from harbourmaster.api.names import did_you_mean
+from harbourmaster.api.resources import APPS
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.offline import (
@@ -36,6 +37,7 @@ from harbourmaster.cli.offline import (
     warnings,
 )
 from harbourmaster.cli.terminal import print_out
+from harbourmaster.cli.why.offline import listed_by_tag
 from harbourmaster.gates.metadata import names_of
 from harbourmaster.gates.owners import STATEFUL_SET, SUPPORTED
 from harbourmaster.policies.model import is_policy_kind
@@ -174,6 +176,9 @@ def validate(arguments: Arguments) -> int:
         if before is not item and name_of(value):
             text = f"defined twice: metadata.name: remove it here or in {before.file}:{before.line}"
             mine.append(_finding("error", item, subject, text))
+        if (group, kind) == (APPS.group, APPS.kind):
+            tagged = listed_by_tag(value, manifests, from_tag=engine.settings.version_from_tag)
+            mine += [_finding("warning", item, subject, text) for text in tagged]
         for path, named, name in _names(value, kind if schemas(group, kind) else ""):
             if (named, name) not in names:
                 text = f'{named} "{name}" is not among the files: {path}: add it, or ignore this'

@@ -81,15 +81,12 @@ async def run_checks(checks: Sequence[Check], installation: Installation) -> tup
     # An object that several checks cannot read is one finding, and is none if one names its fault.
     named = {finding.subject for own, _ in results for finding in own}
     for check, (own, skipped) in zip(checks, results, strict=True):
-        for line in skipped:
-            name = line.partition(SKIPPED)[0]
-            if name not in named:
-                own.append(_unreadable_object(line))
-            named.add(name)
-        findings += [
-            msgspec.structs.replace(finding, check=check.name)
-            for finding in own or [ok(check.fine)]
-        ]
+        unread = {line.partition(SKIPPED)[0]: line for line in skipped}
+        own += [_unreadable_object(unread[name]) for name in unread if name not in named]
+        named |= unread.keys()
+        if not own:
+            own.append(ok(check.fine))
+        findings += [msgspec.structs.replace(finding, check=check.name) for finding in own]
     return sort_findings(findings)
 
 

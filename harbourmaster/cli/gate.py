@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import APP_VERSIONS, EVENTS, PODS, WORKLOAD_VERSIONS
@@ -41,10 +40,9 @@ from harbourmaster.kube.errors import (
 from harbourmaster.lifecycle.check_facts import Facts, with_version
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import BLOCKED, Code, GateWaitRules, describe
+from harbourmaster.lifecycle.gate_verdict import BLOCKED, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
-from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
@@ -63,28 +61,12 @@ if TYPE_CHECKING:
 
 TRIES: Final = 3
 """Attempts to patch a pod that other clients change meanwhile."""
-_UNREAD: Final = frozenset(("KeptnAppVersion",))
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60}
 
 
-class WaitingPod(Struct, frozen=True, rename="camel"):
-    """One pod as ``gate list`` shows it; ``age`` in seconds. ``orphaned``: no check releases it."""
-
-    namespace: str
-    pod: str
-    age: int
-    app: str
-    workload: str
-    version: str
-    code: Code
-    waits_for: str
-    orphaned: bool
-    items: tuple[ItemReport, ...] = ()
-
-
 _WANTED: Final = "wanted"
-_COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code", "items")
-"""Fields of a report that are printed."""
+_COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code")
+"""Fields of a report that programs get, besides those of ``fields_of``."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
@@ -119,7 +101,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
     except ApiError as error:
         complain(str(error))
         return LEFT
-    pods = [shown_pod(report) for _, report in waiting]
+    pods = [report for _, report in waiting]
     unread += dict.fromkeys(live.faults)
     for line in unread:
         complain(line)
@@ -133,7 +115,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
     else:
         place = f"in namespace {namespace} " if namespace else ""
         lines = [f"No pod {place}waits at a gate or in its scheduler."]
-    print_out(arguments, pods, lines)
+    print_out(arguments, [*map(fields_of, pods)], lines)
     return LEFT if unread else DONE
 
 
@@ -168,7 +150,7 @@ def reports_on(
     apps: defaultdict[tuple[str, str], list[AppVersion]] = defaultdict(list)
     for app in app_versions or ():
         apps[app.metadata.namespace, app.spec.app_name].append(app)
-    unread = _UNREAD if app_versions is None else ()
+    unread = ("KeptnAppVersion",) if app_versions is None else ()
     reports = []
     for pod in pods:
         described = workload_of(pod.annotations, pod.labels)
@@ -184,13 +166,14 @@ def reports_on(
     return sorted(reports, key=lambda pair: (-pair[1].age, pair[0].key))
 
 
-def shown_pod(report: GateReport) -> WaitingPod:
-    """Return the fields of a report that the list shows."""
+def fields_of(report: GateReport) -> dict[str, Any]:
+    """Return the fields of a report that programs get; ``orphaned``: no check releases the pod."""
     copied = {field: getattr(report, field) for field in _COPIED}
-    return WaitingPod(waits_for=report.text, orphaned=report.code == "orphaned", **copied)
+    is_orphaned = report.code == "orphaned"
+    return {**copied, "waitsFor": report.text, "orphaned": is_orphaned, "items": report.items}
 
 
-def table(pods: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
+def table(pods: Sequence[GateReport], *, is_wide: bool = False) -> list[str]:
     """The lines of the text output."""
     rows = [("POD", "AGE", "APP", "WORKLOAD", "CODE", "WAITS FOR")]
     rows += [
@@ -200,7 +183,7 @@ def table(pods: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
             pod.app or "-",
             f"{pod.workload}@{pod.version}" if pod.workload else "-",
             pod.code,
-            describe(pod.code, pod.waits_for),
+            pod.description,
         )
         for pod in pods
     ]

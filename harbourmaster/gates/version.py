@@ -81,6 +81,13 @@ def image_version(image: str) -> str:
     return "-".join(filter(None, (tag, digest.rpartition(":")[2][:_DIGEST_DIGITS])))
 
 
+def is_tag_of(tag: str, version: str) -> bool:
+    """Whether a version has this tag and a digest."""
+    digest = version.removeprefix(f"{tag}-")
+    is_hexadecimal = not digest.strip("0123456789abcdef")
+    return digest != version and len(digest) == _DIGEST_DIGITS and is_hexadecimal
+
+
 def fnv1a(text: str) -> int:
     """The 32-bit FNV-1a hash of the text as UTF-8."""
     return _remembered(text) if len(text) <= _REMEMBERED else _compute_hash(text)

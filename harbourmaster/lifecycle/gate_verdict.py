@@ -261,11 +261,13 @@ def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
     if wait.code == "waits-for-app":
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
-        owner = supported_owner(case.pod.owner_references)
-        step = "a new keptn.sh/version of the workload is checked again"
-        if owner is not None and owner.kind == STATEFUL_SET:
-            step += ", once this pod is deleted"
-        return wait._replace(advice=f"{step}; to release this pod, run {case.release}")
+        is_kept = STATEFUL_SET in {owner.kind for owner in case.pod.owner_references}
+        advice = (
+            "a new keptn.sh/version of the workload is checked again"
+            f"{', once this pod is deleted' if is_kept else ''}; "
+            f"to release this pod, run {case.release}"
+        )
+        return wait._replace(advice=advice)
     return wait
 
 
@@ -295,7 +297,7 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
         if "KeptnAppVersion" in case.facts.unread:
             return GateVerdict("waits-for-app", text)
         which = f"{version.spec.workload_name} in version {version.spec.version}"
-        advice = f"KeptnApp {version.spec.app} must list the workload in this version"
+        advice = f'list it in KeptnApp {version.spec.app} with version "{version.spec.version}"'
         return GateVerdict("waits-for-app", f"{text}: no KeptnAppVersion has {which} yet", advice)
     if may_begin(app):
         return GateVerdict("waits-for-app", f"{text}, which passed: its own are about to begin")

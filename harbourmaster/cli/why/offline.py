@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,12 +43,14 @@ from harbourmaster.cli.why.sections import section_of
 from harbourmaster.cli.why.sections.gate import GateDetail, gate_section
 from harbourmaster.cli.why.sections.policies import policies_section
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.version import is_tag_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import Pod
+from harbourmaster.lifecycle.model import App
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.webhook.cases import ReplayCase, engine_for, read_case
@@ -136,6 +139,27 @@ def _subject(manifest: dict[str, Any]) -> Subject:
     kind, place = kind_of(manifest), namespace_of(manifest)
     raw = msgspec.json.encode(manifest)
     return Subject(kind[0], kind[2], place, name_of(manifest) or "", raw)
+
+
+def listed_by_tag(
+    app: dict[str, Any], manifests: Iterable[dict[str, Any]], *, from_tag: bool
+) -> Iterator[str]:
+    """Yield the workloads of an app that it lists by tag alone, though pods have a digest too."""
+    for manifest in manifests:
+        # Admission and the definition say what is wrong with either.
+        with suppress(msgspec.ValidationError):
+            entries = enumerate(msgspec.convert(app, App).spec.workloads)
+            pod = template_pod(_subject(manifest), version_from_tag=from_tag)
+            described = workload_of(pod.annotations, pod.labels) if pod is not None else None
+            if described is None or (namespace_of(manifest), described.app) != (
+                namespace_of(app),
+                name_of(app),
+            ):
+                continue
+            for at, entry in entries:
+                if entry.name == described.workload and is_tag_of(entry.version, described.version):
+                    path = f"spec.workloads[{at}].version"
+                    yield f'"{entry.version}" is the tag alone: {path}: write "{described.version}"'
 
 
 def _question(

@@ -49,7 +49,7 @@ def shown(obj, *versions):
     pods = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
     decoded = [msgspec.convert(version, WorkloadVersion) for version in versions]
     ((_, report),) = reports_on(pods, decoded, (), NOW, {})
-    return gate_module.shown_pod(report)
+    return gate_module.fields_of(report)
 
 
 def begun(**status):
@@ -394,7 +394,7 @@ def in_scheduler(name="waiter-1", annotations=None, scheduler=SCHEDULER, **more)
     ],
 )
 def test_what_a_pod_in_its_scheduler_waits_for(versions, text):
-    assert shown(in_scheduler(), *versions).waits_for.startswith(text)
+    assert shown(in_scheduler(), *versions)["waitsFor"].startswith(text)
 
 
 async def test_pods_in_a_scheduler_are_listed_by_its_name(run, api):

@@ -203,6 +203,56 @@ def test_what_is_found(validate, objects, assert_golden):
     assert_golden(out.splitlines())
 
 
+def listing(*versions, name="shop"):
+    entries = [{"name": "cart", "version": version} for version in versions]
+    app = keptn("KeptnApp", version="1", workloads=entries)
+    return {**app, "metadata": {"name": name, "namespace": "ns1"}}
+
+
+def of_image(image, namespace="ns1", **keys):
+    given = workload("Deployment")
+    given["metadata"]["namespace"] = namespace
+    annotations = {"app": "shop", "workload": "cart", "container": "c", **keys}
+    template = given["spec"]["template"]
+    template["metadata"]["annotations"] = {
+        f"keptn.sh/{key}": value for key, value in annotations.items()
+    }
+    template["spec"]["containers"] = [{"name": "c", "image": image}]
+    return given
+
+
+DIGEST = "registry.example.com/cart:main@sha256:1a2b3c4d5e6f7a8b"
+
+
+@pytest.mark.parametrize(
+    ("app", "image", "keys"),
+    [
+        (listing("main-1a2b3c4d5e6f"), DIGEST, {}),
+        (listing("main"), DIGEST, {"version": "main"}),
+        (listing("main"), "registry.example.com/cart:main", {}),
+        (listing("main", name="other"), DIGEST, {}),
+        (listing("main"), DIGEST, {"namespace": "ns2"}),
+        (listing("main"), DIGEST, {"workload": "other"}),
+    ],
+    ids=["both", "explicit version", "no digest", "other app", "other namespace", "other workload"],
+)
+def test_an_app_that_lists_the_version_of_its_pods_is_fine(validate, app, image, keys):
+    assert "is the tag alone" not in validate([app, of_image(image, **keys)])[1]
+
+
+def test_an_app_that_lists_the_tag_alone_is_told_the_version(validate):
+    """The pods of the workload would wait, and nothing in the files said why."""
+    broken = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"annotations": 5}}
+    out = validate([broken, listing("main"), of_image(DIGEST)], "-o", "json")[1]
+    findings = json.loads(out)["findings"]
+    (finding,) = [item for item in findings if "is the tag alone" in item["message"]]
+    assert (finding["severity"], finding["field"]) == ("warning", "spec.workloads[0].version")
+    assert (finding["object"], finding["remedy"]) == (
+        "KeptnApp ns1/shop",
+        'write "main-1a2b3c4d5e6f"',
+    )
+
+
 def test_a_finding_has_its_message_and_its_remedy_apart(validate):
     _, out, _ = validate([cluster_policy(tolerations=[{"operator": "Equals"}])], "-o", "json")
     _, finding, *_ = json.loads(out)["findings"]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.gates.version import Container, EnvVar, fnv1a, image_version, version_of
+from harbourmaster.gates.version import (
+    Container,
+    EnvVar,
+    fnv1a,
+    image_version,
+    is_tag_of,
+    version_of,
+)
 
 NGINX = Container("nginx", "nginx:1.25")
 DIGEST = "sha256:4c1c50d0ffc614f90b93b07d778028dc765548e823f676fb027f61d281ac380d"
@@ -110,3 +117,26 @@ def test_the_documented_way_hashes_where_there_are_two_containers_or_no_tag():
     assert version_of(untagged, from_tag=True).text == "1105821909"
     # A container that is named goes before.
     assert version_of([NGINX], "nope", from_tag=True).text == "930232967"
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "is_tag"),
+    [
+        ("main", "main-1a2b3c4d5e6f", True),
+        ("1.0-rc1", "1.0-rc1-1a2b3c4d5e6f", True),
+        ("main", "main", False),
+        ("main", "main-2", False),
+        ("main", "main-release-day", False),
+        ("main", "other-1a2b3c4d5e6f", False),
+        ("1a2b3c4d5e6f", "1a2b3c4d5e6f", False),
+        ("", "1a2b3c4d5e6f", False),
+        ("", "-1a2b3c4d5e6f", True),
+    ],
+)
+def test_a_tag_alone_is_not_the_version_of_an_image_with_a_digest(tag, version, is_tag):
+    assert is_tag_of(tag, version) == is_tag
+
+
+def test_the_tag_of_an_image_is_the_tag_of_its_version():
+    image = "registry.example.com:5000/cart:main@sha256:1A2B3C4D5E6F00".lower()
+    assert is_tag_of("main", image_version(image))
