@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle import caches as by
 from harbourmaster.controller.lifecycle.owners import versions_of_revisions
-from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.lifecycle.history import surplus_versions
 from harbourmaster.lifecycle.model import PROGRESSING, WorkloadVersion
 from harbourmaster.lifecycle.subjects import state_of
@@ -40,13 +40,14 @@ class HistoryReconciler:
 
     async def reconcile(self, key: str) -> float | None:
         """Delete the oldest surplus versions of one app. Raises ApiError."""
-        app, settings = self._context.caches.apps.store.get(key), self._context.settings
+        caches, settings = self._context.caches, self._context.settings
+        app = caches.apps.store.get(key)
         if app is None or not settings.history_limit:
             return None
         namespace, surplus = app.metadata.namespace, self._surplus(app)
-        kinds = {v.spec.resource_reference.kind for v in surplus if isinstance(v, WorkloadVersion)}
-        if kinds - {REPLICA_SET}:
-            # Of these, only live ControllerRevisions show to which version a rollback may lead.
+        of_workloads = (version for version in surplus if isinstance(version, WorkloadVersion))
+        if any(map(caches.find_owner, chain.from_iterable(map(recorded_owners, of_workloads)))):
+            # Only live ControllerRevisions show whether a rollback of these may lead to them.
             by_tag = settings.version_from_tag
             names = await versions_of_revisions(self._context.client, namespace, by_tag=by_tag)
             surplus = [version for version in surplus if version.metadata.name not in names]

@@ -11,6 +11,7 @@ from harbourmaster.api.resources import (
     EVALUATIONS,
     PODS,
     REPLICA_SETS,
+    STATEFUL_SETS,
     TASKS,
     WORKLOAD_VERSIONS,
     WORKLOADS,
@@ -207,6 +208,7 @@ async def test_a_used_version_of_an_app_stays(api, client, use):
 async def test_a_version_of_a_controller_revision_stays(api, client, annotations, labels, above):
     """A rollback of a StatefulSet leads to it."""
     place(api, kind="StatefulSet")
+    put(api, STATEFUL_SETS, {"metadata": {"name": "waiter", "namespace": PROD, "uid": "rs-2"}})
     put(api, CONTROLLER_REVISIONS, revision(annotations, labels, above))
     put(api, CONTROLLER_REVISIONS, {"metadata": {"name": "odd"}, "data": [1]})
     put(api, CONTROLLER_REVISIONS, {"metadata": {"name": "other"}, "data": {"spec": {}}})
