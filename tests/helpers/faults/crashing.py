@@ -212,6 +212,7 @@ def _settings(lease, values):
         "server": {"healthPort": 0},
         "leaderElection": lease or WITHOUT_LEASE,
         **values,
+        "lifecycle": {"appContextDelaySeconds": 0, **values.get("lifecycle", {})},
     }
     settings = msgspec.convert(given, ControllerSettings)
     if lease is None:
