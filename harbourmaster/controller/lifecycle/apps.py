@@ -60,11 +60,9 @@ class AppReconciler:
     def __init__(self, context: Context) -> None:
         self._client = context.client
         self._signals = context.signals
-        self._caches = context.caches
+        self._context = context
         self._apps = context.caches.apps.store
         self._versions = context.caches.app_versions.store
-        self._now = context.now
-        self._delay = context.settings.app_context_delay_seconds
         # By key of an app: what is delayed, and since when.
         self._delayed: dict[str, tuple[object, datetime]] = {}
         self._reported: LatestValues[object, None] = LatestValues(4096)
@@ -77,6 +75,7 @@ class AppReconciler:
         """Bring the versions of one app up to date. Raises ApiError."""
         app = self._apps.get(key)
         if app is None or app.metadata.deletion_timestamp:
+            self._delayed.pop(key, None)
             return None
         try:
             return await self._reconcile_app(app)
@@ -122,12 +121,12 @@ class AppReconciler:
 
     def _remaining(self, key: str, mark: object) -> float:
         """Return the seconds that are left of the delay, which another mark begins; at least 0."""
-        now = self._now()
+        now, delay = self._context.now(), self._context.settings.app_context_delay_seconds
         if key not in self._delayed or self._delayed[key][0] != mark:
             self._delayed[key] = (mark, now)
         elapsed = (now - self._delayed[key][1]).total_seconds()
         # A clock that is set back ends the delay.
-        return self._delay - elapsed if 0 <= elapsed < self._delay else 0.0
+        return delay - elapsed if 0 <= elapsed < delay else 0.0
 
     async def _create_version(self, app: App, context: AppContext | None, todo: AppPlan) -> bool:
         """Create the version with the current context; False if the name is taken."""
@@ -151,8 +150,9 @@ class AppReconciler:
     async def _follow_context(self, app: App, version: AppVersion) -> float | None:
         """Give the version a context that is created or changed later, or report that one."""
         namespace, name = app.metadata.namespace, app.metadata.name
-        context = self._caches.app_contexts.store.get(app.metadata.key)
-        workloads = self._caches.workload_versions.store.by_index(BY_APP, (namespace, name))
+        caches = self._context.caches
+        context = caches.app_contexts.store.get(app.metadata.key)
+        workloads = caches.workload_versions.store.by_index(BY_APP, (namespace, name))
         if context is None or with_context(version, context) == version.spec:
             if status := retry_changed_checks(version):
                 await write_status(self._client, APP_VERSIONS, version.metadata, status)
@@ -171,7 +171,7 @@ class AppReconciler:
         mark = (version.metadata.name, own.uid, own.generation)
         left = self._remaining(app.metadata.key, mark)
         # The end of a request may bring the next version.
-        if left or app.metadata.key in self._caches.creation_requests.store:
+        if left or app.metadata.key in self._context.caches.creation_requests.store:
             return left or None
         if self._reported.add(mark, None):
             change = json.dumps({"spec": {"revision": app.spec.revision + 1}})
