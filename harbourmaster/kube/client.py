@@ -260,23 +260,27 @@ class Client:
         )
         return await self._object(request)
 
-    async def delete(
+    async def delete(  # noqa: PLR0913 - what the API takes
         self,
         resource: Resource,
         name: str,
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         propagation: str | None = None,
         missing_ok: bool = False,
     ) -> None:
         """Delete an object; with ``uid`` only that object, else ConflictError.
 
+        With ``resource_version``, it must not have changed either.
         ``propagation`` is Orphan, Background or Foreground.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
+        if resource_version is not None:
+            options.setdefault("preconditions", {})["resourceVersion"] = resource_version
         if propagation is not None:
             options["propagationPolicy"] = propagation
         path = resource.path(namespace, name)

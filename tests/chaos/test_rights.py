@@ -16,6 +16,7 @@ import pytest
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
+    APPS,
     CONFIG_MAPS,
     EVALUATIONS,
     JOBS,
@@ -381,7 +382,7 @@ async def of_evaluations(flow):
 
 
 async def of_made_apps(flow):
-    """An app that is made by a creation request, and changed by another one."""
+    """An app that is made by a creation request, changed by another one, and deleted."""
     for name in ("front", "back"):
         await flow.create(deployment(name, keptn(name, app="shop")))
     for name in ("front", "back"):
@@ -389,6 +390,9 @@ async def of_made_apps(flow):
     template = {"metadata": {"annotations": {"keptn.sh/version": "2.0"}}}
     await flow.change("Deployment", "front", {"spec": {"template": template}})
     await flow.until_ended(WORKLOAD_VERSIONS, "shop-front-2.0")
+    for name in ("front", "back"):
+        await flow.delete("Deployment", name)
+    await flow.until(lambda: flow.find(APPS, "shop") is None)
 
 
 async def of_written_apps(flow):

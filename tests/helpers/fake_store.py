@@ -201,13 +201,14 @@ class Objects:
 
     def delete(self, resource, namespace, name, options=None):
         before = self.get(resource, namespace, name)
-        uid = ((options or {}).get("preconditions") or {}).get("uid")
-        stored = before["metadata"]["uid"]
-        if uid not in {None, stored}:
-            raise StatusError(
-                409, f'Operation cannot be fulfilled on {resource.kind} "{name}": '
-                f"the UID in the precondition ({uid}) does not match the UID in record ({stored})"
-            )  # fmt: skip
+        preconditions = (options or {}).get("preconditions") or {}
+        for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            wanted, stored = preconditions.get(field), before["metadata"][field]
+            if wanted not in {None, stored}:
+                raise StatusError(
+                    409, f'Operation cannot be fulfilled on {resource.kind} "{name}": the {what} '
+                    f"in the precondition ({wanted}) does not match the {what} in record ({stored})"
+                )  # fmt: skip
         if before["metadata"].get("finalizers"):
             return self.mark(resource, namespace, name)
         self._keep(resource, (namespace, name), before, None)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
-from harbourmaster.lifecycle.model import DEPRECATED, PENDING, SUCCEEDED, AppVersion, is_generated
+from harbourmaster.controller.lifecycle.workload_versions import DeploymentCheck
+from harbourmaster.lifecycle.model import (
+    DEPRECATED,
+    FAILED,
+    PENDING,
+    SUCCEEDED,
+    AppVersion,
+    is_generated,
+)
 from harbourmaster.lifecycle.steps import Inputs
 from harbourmaster.lifecycle.workloads import names_of
 
@@ -24,6 +32,7 @@ class AppVersionReconciler:
         caches = context.caches
         self._is_idle = caches.is_idle
         self._workloads = caches.workload_versions.store
+        self._deployed = DeploymentCheck(context)
         self._versions = PhaseRunner(context, APP_VERSIONS, caches.app_versions, AppVersion)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
@@ -43,13 +52,15 @@ class AppVersionReconciler:
         One that wants no pods counts as deployed: its own checks run for its first pod.
         """
         app, namespace = version.spec.app_name, version.metadata.namespace
-        states = {}
+        is_open, states = not version.status.is_finished, {}
         for entry in version.spec.workloads:
             names = names_of(app, entry.name, entry.version)
             workload = self._workloads.get(f"{namespace}/{names.version}")
             if workload is not None and workload.spec.app == app and is_generated(workload):
                 # Of one that was replaced, the app may still want another one in this version.
                 state = workload.status.status
+                if state == FAILED and is_open and self._deployed.has_no_pods(workload):
+                    state = PENDING
                 states[entry] = PENDING if state == DEPRECATED else state
             if states.get(entry, PENDING) == PENDING and self._is_idle(namespace, names):
                 states[entry] = SUCCEEDED

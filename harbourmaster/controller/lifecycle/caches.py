@@ -83,7 +83,7 @@ BY_UID: Final = "uid"
 BY_CURRENT: Final = "current"
 """Index of apps and workloads by (namespace, name) of the version that they should have."""
 BY_LISTED: Final = "listed"
-"""Index of unfinished app versions by (namespace, name) of the workload versions that they list."""
+"""Index of apps and unfinished app versions by (namespace, name) of listed workload versions."""
 BY_PARENT: Final = "parent"
 """Index of tasks and of evaluations by the uid of the object that controls them."""
 BY_JOB: Final = "job"
@@ -115,7 +115,10 @@ class LifecycleCaches(Caches):
         self.apps = self.cache(
             resources.APPS,
             decoder(model.App),
-            {BY_CURRENT: lambda obj: [(obj.metadata.namespace, version_of_app(obj))]},
+            {
+                BY_CURRENT: lambda obj: [(obj.metadata.namespace, version_of_app(obj))],
+                BY_LISTED: lambda obj: _listed(obj, obj.metadata.name),
+            },
         )
         self.app_contexts = self.cache(resources.APP_CONTEXTS, decoder(model.AppContext))
         self.app_versions = self.cache(
@@ -274,8 +277,11 @@ def _idle_workload(owner: Owner) -> list[tuple[str, Names]]:
 def _workload_versions_of_app(version: model.AppVersion) -> list[tuple[str, str]]:
     if version.status.is_final:
         return []
-    namespace, app = version.metadata.namespace, version.spec.app_name
-    entries = version.spec.workloads
+    return _listed(version, version.spec.app_name)
+
+
+def _listed(obj: model.App | model.AppVersion, app: str) -> list[tuple[str, str]]:
+    namespace, entries = obj.metadata.namespace, obj.spec.workloads
     return [(namespace, names_of(app, entry.name, entry.version).version) for entry in entries]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +12,15 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle.signals import Reference
+from harbourmaster.controller.lifecycle.workload_versions import DeploymentCheck
 from harbourmaster.controller.lifecycle.writes import (
     create,
     fetch,
     is_end_of_namespace,
     patch_object,
 )
-from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
+from harbourmaster.gates.names import workload_name
+from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError, NotFoundError
 from harbourmaster.kube.reading import readable
 from harbourmaster.lifecycle.apps import (
     APP_TYPE_KEY,
@@ -30,32 +33,45 @@ from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import App, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.kube import reading
     from harbourmaster.lifecycle.model import AppCreationRequest
 
+LOOK_AGAIN: Final = 10.0
+"""Seconds until an app is looked at again whose workloads the API server has, and no cache."""
 _decode: Final = msgspec.json.Decoder(Workload).decode
 
 
 class CreationRequestReconciler:
-    """Reconciles creation requests. The app comes first, then the deletion of the request."""
+    """Reconciles creation requests. The app comes first, then the deletion of the request.
+
+    An app without a request is reconciled, by the key of its requests, for workloads that are gone.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._client = context.client
         self._requests = context.caches.creation_requests.store
+        self._apps = context.caches.apps.store
+        self._workloads = context.caches.workloads.store
+        self._deployed = DeploymentCheck(context)
+        # By key of an app: since when it lists workloads that are gone.
+        self._gone_since: dict[str, float] = {}
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """Return all keys, because there are never many."""
-        return list(self._requests.keys()) if keys is None else keys
+        """Return all keys, because only the caches show what an app needs."""
+        return {*self._requests.keys(), *self._apps.keys()} if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:
         """Fulfil one request; return the seconds until it is due. Raises ApiError."""
         request = self._requests.get(key)
         if request is None or request.metadata.deletion_timestamp:
-            return None
+            try:
+                return await self._follow_workloads(key)
+            except NotFoundError:
+                return None
         try:
             return await self._reconcile_request(request)
         except ForbiddenError as error:
@@ -76,7 +92,7 @@ class CreationRequestReconciler:
             if requeue_after > 0:
                 return requeue_after
             try:
-                await self._fulfil(request, app)
+                await self._update(namespace, name, app, request.metadata.annotations)
             except InvalidError as error:
                 self._report_failure(request, error.message)
                 # An existing app may have changed meanwhile.
@@ -97,16 +113,45 @@ class CreationRequestReconciler:
         due = parse_rfc3339(metadata.creation_timestamp) + timeout
         return (due - self._context.now()).total_seconds()
 
-    async def _fulfil(self, request: AppCreationRequest, app: App | None) -> None:
-        namespace, name = request.metadata.namespace, request.spec.app_name
+    async def _follow_workloads(self, key: str) -> float | None:
+        """Update a managed app whose workloads are gone, but not while they may be recreated."""
+        app, now = self._apps.get(key), asyncio.get_running_loop().time()
+        if app is None or not is_managed(app) or not await self._lists_gone(app):
+            self._gone_since.pop(key, None)
+            return None
+        timeout = self._context.configuration.current.creation_request_timeout
+        left = self._gone_since.setdefault(key, now) + timeout - now
+        if left > 0:
+            return left
+        del self._gone_since[key]
+        await self._update(app.metadata.namespace, app.metadata.name, app, {})
+        return LOOK_AGAIN
+
+    async def _lists_gone(self, app: App) -> bool:
+        """Whether the app lists nothing, or a workload that is gone, and is not being deleted."""
+        namespace, name = app.metadata.namespace, app.metadata.name
+        for entry in app.spec.workloads:
+            workload = self._workloads.get(f"{namespace}/{workload_name(name, entry.name)}")
+            if workload is None or await self._deployed.is_gone(workload):
+                return not app.metadata.deletion_timestamp
+        return not (app.spec.workloads or app.metadata.deletion_timestamp)
+
+    async def _update(
+        self, namespace: str, name: str, app: App | None, annotations: Mapping[str, str]
+    ) -> None:
+        """Bring a managed app, or a missing one, up to date; delete one without workloads."""
         workloads = await self._workloads_of(name, namespace)
-        if app is None:
-            wish = new_app(name, namespace, request.metadata.annotations, workloads)
+        if app is None and workloads:
+            wish = new_app(name, namespace, annotations, workloads)
             app = await create(self._client, APPS, wish, namespace)
             self._context.signals.report_created(app)
-            return
-        operations = change_operations(app, workloads)
-        if operations:
+        elif app is not None and not workloads:
+            # A user who has taken it over meanwhile has changed it.
+            uid, version = app.metadata.uid, app.metadata.resource_version
+            await self._client.delete(APPS, name, namespace, uid=uid, resource_version=version)
+            text = "has been deleted: its workloads are gone, or their owners name others"
+            self._context.signals.emit(app, "DeleteApp", "Finished", text)
+        elif app is not None and (operations := change_operations(app, workloads)):
             await patch_object(self._client, APPS, app.metadata, operations)
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
@@ -125,6 +170,7 @@ class CreationRequestReconciler:
                 workload
                 for workload in readable(page.items, _decode, self._skip)
                 if workload.spec.app == app and not workload.metadata.deletion_timestamp
+                if not await self._deployed.is_gone(workload)
             ]
             token = page.continue_token
             if not token:

@@ -223,6 +223,20 @@ def decode_owner(raw: msgspec.Raw, *, version_from_tag: bool = False) -> Owner:
     )
 
 
+async def next_names(client: Client, namespace: str, owner: OwnerReference) -> Names | None:
+    """Return the names by which admission would track further pods; None if it would not.
+
+    Their version is not exact. Raises OwnerGoneError, ApiError.
+    """
+    live = await _get(client, namespace, owner)
+    names = _names(live, by_tag=False)
+    above = await inherited_metadata(client, namespace, owner) if names is None else None
+    if above is None:
+        return names
+    metadata = Metadata(annotations=above.annotations, labels=above.labels)
+    return _names(replace(live, metadata=metadata), by_tag=False)
+
+
 def _names(owner: LiveOwner, by_tag: bool) -> Names | None:
     """Return the names by which admission would track pods of the owner; None if it would not.
 

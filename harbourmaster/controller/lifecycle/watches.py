@@ -144,11 +144,7 @@ class Watches:
         )
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
-        for kind in (REPLICA_SET, STATEFUL_SET, DAEMON_SET):
-            cache = caches.by_resource[SUPPORTED[kind]]
-            self._on(cache, WORKLOAD_VERSIONS, partial(self._versions_of_owners, kind))
-            place = partial(_idle_place, cache.store)
-            self._on(cache, APP_VERSIONS, self._by_index(caches.app_versions, BY_LISTED, place))
+        self._connect_owners()
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
@@ -163,6 +159,25 @@ class Watches:
         caches.wait_watches.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
         if caches.started_pods is not None:
             self._on(caches.started_pods, FAILED_NODES, self._versions_of_pods)
+
+    def _connect_owners(self) -> None:
+        """Subscribe controllers to the owners of pods, which may go for good, or come back."""
+        caches = self._caches
+        self._on(caches.apps, CREATION_REQUESTS, lambda keys: keys)
+        apps_of_versions = self._by_index(caches.apps, BY_LISTED, _place)
+        self._on(caches.workload_versions, CREATION_REQUESTS, apps_of_versions)
+        by_version: dict[str, Callable[[frozenset[str]], Iterable[str]]] = {
+            WORKLOAD_VERSIONS: lambda keys: keys,
+            WORKLOADS: self._by_index(caches.workloads, BY_CURRENT, _place),
+            CREATION_REQUESTS: apps_of_versions,
+            APP_VERSIONS: self._by_index(caches.app_versions, BY_LISTED, _place),
+        }
+        for kind in (REPLICA_SET, STATEFUL_SET, DAEMON_SET):
+            cache = caches.by_resource[SUPPORTED[kind]]
+            for name, find in by_version.items():
+                self._on(cache, name, partial(self._find_by_owners, find, kind))
+            place = partial(_idle_place, cache.store)
+            self._on(cache, APP_VERSIONS, self._by_index(caches.app_versions, BY_LISTED, place))
 
     def _on(
         self,
@@ -328,6 +343,11 @@ class Watches:
                 ):
                     yield version.metadata.key
 
+    def _find_by_owners(
+        self, find: Callable[[frozenset[str]], Iterable[str]], kind: str, keys: Iterable[str]
+    ) -> Iterable[str]:
+        return find(frozenset(self._versions_of_owners(kind, keys)))
+
     def _versions_of_owners(self, kind: str, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
         for key in keys:
@@ -343,7 +363,7 @@ class Watches:
             for replica_set in alike:
                 recorded = store.by_index(BY_UID, replica_set.metadata.uid)
                 versions.update({version.metadata.key: version for version in recorded})
-            yield from (key for key, version in versions.items() if not version.status.is_final)
+            yield from versions
 
     def _deploying_by_rollout(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.replica_sets.store

@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import (
     BY_APP,
+    BY_OWNER,
     BY_UID,
     BY_VERSION,
     BY_WORKLOAD,
     alike_replica_sets,
     is_newest,
 )
-from harbourmaster.controller.lifecycle.owners import Owner
+from harbourmaster.controller.lifecycle.owners import Owner, OwnerGoneError, next_names
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.writes import fetch
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, SUPPORTED
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import with_inherited_nodes
+from harbourmaster.lifecycle.gated_pods import workload_mark
 from harbourmaster.lifecycle.machine import supersede
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
@@ -36,7 +39,13 @@ from harbourmaster.lifecycle.waiting import (
     with_app_metadata,
 )
 from harbourmaster.lifecycle.workload_owners import current_versions, owned_versions
-from harbourmaster.lifecycle.workloads import Rollout, is_deployed, recorded_owners
+from harbourmaster.lifecycle.workloads import (
+    Rollout,
+    has_observed,
+    is_deployed,
+    is_of_pods,
+    recorded_owners,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,6 +64,8 @@ class DeploymentCheck:
         self._client = context.client
         self._is_complete_wanted = context.settings.deployed_when == "Complete"
         self._workloads = caches.workloads.store
+        self._versions = caches.workload_versions.store
+        self._pods = caches.pods.store
         self._replica_sets = caches.replica_sets.store
         self._siblings = partial(alike_replica_sets, self._replica_sets)
         self._rollouts = caches.rollouts.store
@@ -106,7 +117,7 @@ class DeploymentCheck:
         return max(times, key=lambda time: "paused" if time is None else time, default="")
 
     async def is_replaced(self, version: WorkloadVersion) -> bool:
-        """Whether the workload has other versions, and no owner of this one's pods works for it.
+        """Whether the workload is gone, or has other versions for which all owners work.
 
         A StatefulSet that keeps pods of its former template works for both. Raises ApiError.
         """
@@ -114,7 +125,7 @@ class DeploymentCheck:
         if reference.kind not in self._owners or workload is None:
             return False
         if version.spec.version in current_versions(workload):
-            return False
+            return await self.is_gone(workload)
         owners = self._recorded_owners(version)
         if not owners:
             # The watch may be behind.
@@ -131,6 +142,61 @@ class DeploymentCheck:
         workload = self._workload(version)
         owned = owned_versions(workload).get(owner.metadata.uid) if workload is not None else None
         return owned is not None and owned.version != version.spec.version
+
+    async def is_gone(self, workload: Workload) -> bool:
+        """Whether all owners work for other workloads, and have no pods of this one left.
+
+        A Deployment that is scaled to zero still works for its workload. Raises ApiError.
+        """
+        namespace, name = place = (workload.metadata.namespace, workload.metadata.name)
+        pods = self._pods.by_index(BY_VERSION, (namespace, workload_mark(name)))
+        if pods or not is_of_pods(workload):
+            return False
+        # Of all versions, because a rollback may have returned to the owner of an earlier one.
+        versions, current = self._versions.by_index(BY_WORKLOAD, place), workload.spec.version
+        followed = {}
+        for version in sorted(versions, key=lambda version: version.spec.version != current):
+            for kind, owner in self._recorded_owners(version).values():
+                newest = self._newest(name, kind, owner)
+                if newest is None:
+                    return False
+                followed[newest.uid] = newest
+        try:
+            names = [await next_names(self._client, namespace, own) for own in followed.values()]
+        except OwnerGoneError:
+            # The watch brings what follows.
+            return False
+        return bool(names) and all(own is None or own.workload != name for own in names)
+
+    def _newest(self, workload: str, kind: str, owner: Owner) -> OwnerReference | None:
+        """Return what works in place of an owner without pods of the workload, if there is any."""
+        metadata, status = owner.metadata, owner.status
+        if kind == REPLICA_SET:
+            alike: tuple[Owner, ...] = (owner, *self._siblings(owner))
+            newest = max(alike, key=lambda alike: alike.metadata.annotations.revision)
+            is_left = newest is not owner and not (_desired_replicas(owner) or status.replicas)
+            metadata = newest.metadata
+        else:
+            others = self._versions.by_index(BY_OWNER, (metadata.namespace, kind, metadata.name))
+            is_left = (
+                any(other.spec.workload_name != workload for other in others)
+                and has_observed(metadata.generation, status.observed_generation)
+                and status.updated_replicas >= status.replicas
+                and status.updated_number_scheduled >= status.desired_number_scheduled
+            )
+        if not is_left:
+            return None
+        return OwnerReference(
+            api_version="apps/v1", kind=kind, name=metadata.name, uid=metadata.uid
+        )
+
+    def has_no_pods(self, version: WorkloadVersion) -> bool:
+        """Whether all known owners of its pods are scaled to zero, or are older ReplicaSets."""
+        owners = self._recorded_owners(version).values()
+        return bool(owners) and not any(
+            is_newest(self._replica_sets, owner) and (owner.wants_pods or owner.status.replicas)
+            for _, owner in owners
+        )
 
     def _recorded_owners(self, version: WorkloadVersion) -> dict[str, tuple[str, Owner]]:
         """Return kind and object of those owners of the version that are cached, by uid."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.caches import BY_WORKLOAD
+from harbourmaster.controller.lifecycle.workload_versions import DeploymentCheck
 from harbourmaster.controller.lifecycle.writes import (
     create,
     fetch,
@@ -56,6 +57,7 @@ class WorkloadReconciler:
         self._signals = context.signals
         self._workloads = context.caches.workloads.store
         self._versions = context.caches.workload_versions.store
+        self._deployed = DeploymentCheck(context)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """Return all keys, because only the caches show whether a workload needs anything."""
@@ -122,7 +124,8 @@ class WorkloadReconciler:
         place = (workload.metadata.namespace, workload.metadata.name)
         for version in self._versions.by_index(BY_WORKLOAD, place):
             is_back = version.status.status == DEPRECATED and version.spec.version in current
-            if is_back and is_generated(version) and not is_of_former(version, workload):
+            is_ours = is_generated(version) and not is_of_former(version, workload)
+            if is_back and is_ours and not await self._deployed.is_gone(workload):
                 metadata, status = version.metadata, resume(version)
                 await write_status(self._client, WORKLOAD_VERSIONS, metadata, status)
 

@@ -372,7 +372,7 @@ async def test_a_deployment_that_lends_its_template_to_a_rollout_is_not_deployed
 
 @pytest.mark.parametrize(
     ("state", "end"),
-    [("Progressing", "Progressing"), ("Failed", "Failed"), ("Deprecated", "Succeeded")],
+    [("Progressing", "Progressing"), ("Failed", "Succeeded"), ("Deprecated", "Succeeded")],
 )
 async def test_a_version_that_runs_its_checks_counts_more_than_the_wish_for_no_pods(
     begin, server, state, end
@@ -382,3 +382,49 @@ async def test_a_version_that_runs_its_checks_counts_more_than_the_wish_for_no_p
     life = begin(app_version(workloads=CART))
     await life.sweep()
     assert status_of(life).status == end
+
+
+def put_failed_cart(server, *replica_sets):
+    """Let the workload ``cart`` be Failed, with these ReplicaSets."""
+    server.put(WORKLOAD_VERSIONS, workload_version(status=WorkloadVersionStatus(status="Failed")))
+    for replica_set in replica_sets:
+        server.put(REPLICA_SETS, replica_set)
+
+
+def with_pods(wanted, pods, **more):
+    return idle(replicas=wanted, status={"replicas": pods}, **more)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pods", "state"),
+    [(0, 0, "Succeeded"), (0, 1, "Failed"), (1, 0, "Failed"), (1, 1, "Failed")],
+)
+async def test_a_failed_workload_without_pods_fails_no_app(begin, server, wanted, pods, state):
+    put_failed_cart(server, with_pods(wanted, pods))
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    assert status_of(life).status == state
+
+
+async def test_a_failed_workload_fails_no_app_until_a_rollback_to_its_replica_set(begin, server):
+    newer = idle("cart-2", uid="rs-2", replicas=1, **counted("Deployment", revision=2))
+    put_failed_cart(server, with_pods(1, 1, **counted("Deployment", revision=1)), newer)
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    assert status_of(life).workload_overall_status == "Pending"
+    put_failed_cart(server, with_pods(1, 1, **counted("Deployment", revision=3)))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Failed"
+
+
+async def test_an_app_that_has_failed_stays_so_when_its_failed_workload_loses_its_pods(
+    begin, server
+):
+    put_failed_cart(server, with_pods(1, 1))
+    life = begin(app_version(workloads=CART))
+    await life.sweep()
+    put_failed_cart(server, with_pods(0, 0))
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Failed"

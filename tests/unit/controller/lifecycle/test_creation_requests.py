@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
-from harbourmaster.kube.errors import GoneError
+from harbourmaster.controller.lifecycle.creation_requests import CreationRequestReconciler
+from harbourmaster.kube.errors import ConflictError, GoneError
+from harbourmaster.lifecycle.model import App, Workload
 from helpers.gated import CREATED, PROD, names, put
-from helpers.lifecycle import await_signal, running
+from helpers.lifecycle import await_signal, context_of, running
+from helpers.virtual_time import skip
 
 SINGLE = {"keptn.sh/app-type": "single-service"}
 MANAGED = {"app.kubernetes.io/managed-by": "keptn"}
@@ -116,10 +121,29 @@ async def test_a_single_service_waits_for_nothing(api, client):
 
 
 async def test_the_configured_time_counts(api, client):
+    put(api, WORKLOADS, workload("a", "1"))
     put(api, APP_CREATION_REQUESTS, request())
     async with only(client, now=after(5), configuration={"creation_request_timeout": 5.0}) as world:
         await is_done(world, api)
-    assert api.get(APPS, "shop", PROD)["spec"] == {"version": "e3b0c44298"}
+    assert entries(api) == [("a", "1")]
+
+
+async def test_an_app_without_workloads_is_not_created_and_a_managed_one_is_deleted(api, client):
+    put(api, APP_CREATION_REQUESTS, request())
+    async with only(client, now=after(31)) as world:
+        await is_done(world, api)
+        assert not api.seen("create")
+        stored = put(
+            api, APPS, app(MANAGED, version="x", workloads=[{"name": "a", "version": "1"}])
+        )
+        put(api, APP_CREATION_REQUESTS, request())
+        await is_done(world, api)
+    assert names(api, APPS) == []
+    (deletion,) = [seen for seen in api.seen("delete") if "keptnapps" in seen.path]
+    own = {key: stored["metadata"][key] for key in ("uid", "resourceVersion")}
+    assert json.loads(deletion.body)["preconditions"] == own
+    (signal,) = world.signals.kept
+    assert (signal.reason, signal.about) == ("DeleteAppFinished", "App shop")
 
 
 async def test_an_app_of_a_person_is_never_touched(api, client):
@@ -189,6 +213,7 @@ async def test_names_that_can_be_none_are_told(api, client, name):
 
 
 async def test_what_the_api_refuses_is_told(api, client):
+    put(api, WORKLOADS, workload("a", "1"))
     api.fail_next("create", "/keptnapps$", None, status=422)
     put(api, APP_CREATION_REQUESTS, request(SINGLE))
     async with only(client, now=after(0)) as world:
@@ -198,6 +223,7 @@ async def test_what_the_api_refuses_is_told(api, client):
 
 
 async def test_missing_rights_are_told_and_tried_again(api, client):
+    put(api, WORKLOADS, workload("a", "1"))
     api.forbid("create", APPS)
     put(api, APP_CREATION_REQUESTS, request(SINGLE))
     async with only(client, now=after(0)) as world:
@@ -205,3 +231,143 @@ async def test_missing_rights_are_told_and_tried_again(api, client):
         api.heal()
         await is_done(world, api)
     assert names(api, APPS) == ["shop"]
+
+
+TIMEOUT = 30.0
+
+
+def owned_workload(name):
+    """A workload in version 1, with an owner that no cache has."""
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs"}
+    metadata = {"name": f"shop-{name}", "namespace": PROD, "ownerReferences": [reference]}
+    followed = {key: reference[key] for key in ("kind", "name", "uid")}
+    spec = {"app": "shop", "version": "1", "resourceReference": followed}
+    return {"metadata": metadata, "spec": spec}
+
+
+def managed(*listed, **labels):
+    entries = [{"name": name, "version": "1"} for name in listed]
+    stored = app(version="1", workloads=entries)
+    stored["metadata"]["labels"] = labels or MANAGED
+    return stored
+
+
+def listed(api):
+    """The workloads that the app lists; None if there is none."""
+    if names(api, APPS) == []:
+        return None
+    return [entry["name"] for entry in api.get(APPS, "shop", PROD)["spec"]["workloads"]]
+
+
+class Life:
+    """A reconciler whose caches change only by ``sync``."""
+
+    def __init__(self, api, client):
+        self._api = api
+        self._context = context_of(client)
+        self.signals = self._context.signals
+        self.silent = set()
+        self._reconciler = CreationRequestReconciler(self._context)
+        self.sync()
+
+    def sync(self):
+        caches = self._context.caches
+        for resource, cache, kind in (
+            (APPS, caches.apps, App),
+            (WORKLOADS, caches.workloads, Workload),
+        ):
+            objects = self._api.objects.all(resource).items() if resource not in self.silent else ()
+            cache.store.replace_all(
+                {"/".join(key): msgspec.convert(obj, kind) for key, obj in objects}
+            )
+
+    async def reconcile(self):
+        """Reconcile the app with what the API server has now; return the delay."""
+        self.sync()
+        return await self._reconciler.reconcile(f"{PROD}/shop")
+
+    async def reconcile_after(self, seconds):
+        skip(seconds)
+        return await self.reconcile()
+
+
+async def test_a_managed_app_drops_a_workload_that_stays_away(api, client):
+    put(api, APPS, managed("cart", "pay"))
+    put(api, WORKLOADS, owned_workload("cart"))
+    life = Life(api, client)
+    assert await life.reconcile() == pytest.approx(TIMEOUT, abs=1)
+    assert await life.reconcile_after(20) == pytest.approx(TIMEOUT - 20, abs=1)
+    assert listed(api) == ["cart", "pay"]
+    await life.reconcile_after(11)
+    assert listed(api) == ["cart"]
+    assert await life.reconcile() is None
+
+
+async def test_a_workload_that_is_recreated_in_time_stays_listed(api, client):
+    """Argo CD replaces a Deployment by deleting it."""
+    put(api, APPS, managed("cart"))
+    before = api.get(APPS, "shop", PROD)["metadata"]
+    life = Life(api, client)
+    assert await life.reconcile() is not None
+    put(api, WORKLOADS, owned_workload("cart"))
+    assert await life.reconcile_after(TIMEOUT + 1) is None
+    api.remove(WORKLOADS, "shop-cart", PROD)
+    # The time begins again.
+    assert await life.reconcile() == pytest.approx(TIMEOUT, abs=1)
+    after = api.get(APPS, "shop", PROD)["metadata"]
+    assert (after["uid"], after["generation"]) == (before["uid"], before["generation"])
+
+
+async def test_caches_alone_that_lack_a_workload_change_no_app(api, client):
+    put(api, APPS, managed("cart"))
+    put(api, WORKLOADS, owned_workload("cart"))
+    life = Life(api, client)
+    life.silent = {WORKLOADS}
+    await life.reconcile()
+    assert await life.reconcile_after(TIMEOUT + 1) is not None
+    assert listed(api) == ["cart"]
+    assert not api.seen("delete")
+
+
+@pytest.mark.parametrize("entries", [("cart",), ()])
+async def test_a_managed_app_goes_with_its_last_workload(api, client, entries):
+    put(api, APPS, managed(*entries))
+    life = Life(api, client)
+    await life.reconcile()
+    await life.reconcile_after(TIMEOUT + 1)
+    assert listed(api) is None
+    assert "DeleteAppFinished" in life.signals.reasons
+    assert await life.reconcile() is None
+
+
+@pytest.mark.parametrize("entries", [("cart",), ()])
+async def test_an_app_of_a_person_keeps_what_it_lists(api, client, entries):
+    put(api, APPS, managed(*entries, **{"app.kubernetes.io/managed-by": "Helm"}))
+    life = Life(api, client)
+    assert await life.reconcile() is None
+    assert await life.reconcile_after(TIMEOUT + 1) is None
+    assert listed(api) == list(entries)
+
+
+async def test_an_app_that_a_person_takes_over_is_not_deleted(api, client, monkeypatch):
+    put(api, APPS, managed("cart"))
+    life = Life(api, client)
+    await life.reconcile()
+    life.sync()
+    stored = api.get(APPS, "shop", PROD)
+    api.put(APPS, {**stored, "metadata": {**stored["metadata"], "labels": {}}})
+    monkeypatch.setattr(life, "sync", lambda: None)
+    with pytest.raises(ConflictError):
+        await life.reconcile_after(TIMEOUT + 1)
+    assert listed(api) == ["cart"]
+
+
+async def test_an_app_that_ends_with_its_namespace_is_left_alone(api, client):
+    stored = managed("cart")
+    stored["metadata"]["deletionTimestamp"] = CREATED
+    put(api, APPS, stored)
+    life = Life(api, client)
+    before = len(api.requests)
+    assert await life.reconcile() is None
+    assert await life.reconcile_after(TIMEOUT + 1) is None
+    assert len(api.requests) == before

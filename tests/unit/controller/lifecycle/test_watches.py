@@ -347,11 +347,6 @@ def test_an_owner_that_wants_no_pods_wakes_the_app_that_lists_its_workload(cache
         assert caches.change("replica_sets", "prod/front-abc") == woken
 
 
-def test_a_version_that_has_ended_is_not_woken_by_the_owner_of_its_pods(caches):
-    caches.put("workload_versions", workload_version())
-    assert caches.change("replica_sets", "prod/front-abc") == {}
-
-
 def test_a_job_that_does_not_run_here_is_left_out():
     caches = LifecycleCaches(client=None)
     woken = Woken()
@@ -435,3 +430,26 @@ def test_a_version_a_failed_check_and_a_pod_wake_the_record_of_nodes(scheduler_c
     scheduler_caches.caches.started_pods.store.put("prod/one", read(decode_started, obj))
     woken = scheduler_caches.change("started_pods", "prod/one", "prod/gone")
     assert woken == {watches.FAILED_NODES: {key(version)}}
+
+
+def test_an_app_looks_for_workloads_that_are_gone_when_one_changes_or_is_deleted(caches):
+    listed = msgspec.structs.replace(app().spec, workloads=app_version().spec.workloads)
+    caches.put("apps", msgspec.structs.replace(app(), spec=listed))
+    for cache, changed in (("workload_versions", "shop-front-7"), ("apps", "shop")):
+        woken = caches.change(cache, f"prod/{changed}")
+        assert woken[watches.CREATION_REQUESTS] == {"prod/shop"}
+
+
+def test_the_owner_of_pods_wakes_its_app_and_what_waits_for_pods_that_come_back(caches):
+    failed = workload_version(status=WorkloadVersionStatus(status="Failed"))
+    listed = msgspec.structs.replace(app().spec, workloads=app_version().spec.workloads)
+    caches.put("apps", msgspec.structs.replace(app(), spec=listed))
+    caches.put("workloads", workload())
+    caches.put("app_versions", app_in_progress())
+    caches.put("workload_versions", failed)
+    assert caches.change("replica_sets", "prod/front-abc") == {
+        watches.WORKLOADS: {"prod/shop-front"},
+        watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
+        watches.CREATION_REQUESTS: {"prod/shop"},
+        watches.APP_VERSIONS: {"prod/shop-1-6b86b273"},
+    }

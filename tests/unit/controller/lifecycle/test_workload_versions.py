@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     DAEMON_SETS,
+    DEPLOYMENTS,
     REPLICA_SETS,
     ROLLOUTS,
     STATEFUL_SETS,
@@ -19,6 +20,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
+from harbourmaster.controller.lifecycle.workloads import WorkloadReconciler
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
@@ -576,3 +578,41 @@ async def test_a_failure_by_time_out_stays_in_the_history_of_a_late_success(begi
     assert first == ["WorkloadDeployStarted", "WorkloadDeployFinished", "WorkloadDeployFailed"]
     assert later == ["WorkloadDeployFinished"]
     assert not any(signal.warning for signal in life.signals.kept[before:])
+
+
+async def test_a_version_whose_deployment_names_another_workload_is_deprecated_until_a_rollback(
+    begin, server, clock
+):
+    an_app(server)
+    server.put(DEPLOYMENTS, {"metadata": {"name": "cart"}})
+    server.put(REPLICA_SETS, numbered("cart-1", "rs-1", 1))
+    follow(server, "2.0", uid="rs-1", kind="ReplicaSet", name="cart-1")
+    stored = server.get(WORKLOADS, "shop-cart")
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-1", "uid": "rs-1"}
+    metadata = {**stored["metadata"], "uid": "w", "ownerReferences": [reference]}
+    server.put(WORKLOADS, {**stored, "metadata": metadata})
+    life = begin(owned_by("ReplicaSet", "cart-1", "rs-1"))
+    await life.sweep()
+    second = numbered("cart-2", "rs-2", 2)
+    second["spec"] = {"template": {"metadata": {"annotations": keptn("store", "2.0")}}}
+    server.put(REPLICA_SETS, second)
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Progressing"
+    first = numbered("cart-1", "rs-1", 1)
+    server.put(REPLICA_SETS, {**first, "spec": {"replicas": 0}})
+    life.sync()
+    await life.sweep()
+    assert status_of(life).status == "Deprecated"
+    assert "Failed" not in str(life.signals.reasons)
+    workloads = Mirrored(server, WorkloadReconciler, now=clock)
+    (reconciler,) = workloads.reconcilers
+    await reconciler.reconcile("prod/shop-cart")
+    life.sync()
+    assert status_of(life).status == "Deprecated"
+    # kubectl rollout undo gives the former ReplicaSet the newest revision.
+    server.put(REPLICA_SETS, numbered("cart-1", "rs-1", 3))
+    workloads.sync()
+    await reconciler.reconcile("prod/shop-cart")
+    life.sync()
+    assert status_of(life).status == "Progressing"
