@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.field_errors import reason
+from harbourmaster.api.resources import LIFECYCLE_GROUP
 from harbourmaster.api.sizes import size_errors
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.reruns import stamp_operations
 from harbourmaster.policies.advice import warn
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
@@ -48,6 +52,7 @@ from harbourmaster.webhook.review import (
     cut,
     deny,
     encode_review,
+    patch,
     reject_body,
 )
 from harbourmaster.webhook.reviewed_object import read_object
@@ -56,6 +61,7 @@ from harbourmaster.webhook.verdict import (
     INVALID,
     LEFT_ALONE,
     MALFORMED,
+    MUTATED,
     SKIPPED,
     UNMATCHED,
     VALID,
@@ -69,6 +75,7 @@ from harbourmaster.webhook.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.lifecycle.model import Version
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.engine import Engine
@@ -361,8 +368,28 @@ def _check_policy(request: Request, _engine: Engine, _may_patch: bool) -> Verdic
     return Verdict(VALID, allow_policy(warnings))
 
 
+def _stamp_rerun(
+    kind: type[Version], request: Request, _engine: Engine, may_patch: bool
+) -> Verdict:
+    """Write into a request for repeated checks who asks and for what (keptn-spec 3.14)."""
+    if not may_patch or request.operation != "UPDATE" or request.sub_resource:
+        return LEFT_ALONE
+    try:
+        version, former = map(
+            msgspec.json.Decoder(kind).decode, (request.object, request.old_object)
+        )
+        user = msgspec.json.decode(request.user_info, type=dict[str, Any]).get("username", "")
+    except (msgspec.MsgspecError, RecursionError) as error:
+        # The controller cannot read such a version either.
+        return skip("object-malformed", str(error))
+    operations = stamp_operations(version, former, user)
+    return Verdict(MUTATED, patch(operations), operations=1) if operations else LEFT_ALONE
+
+
 _HANDLERS: Final[dict[tuple[str, str, str], Callable[[Request, Engine, bool], Verdict]]] = {
     **dict.fromkeys(((group, _ANY, kind) for group, kind in CHECKED_KINDS), _check_object),
+    (LIFECYCLE_GROUP, _ANY, "KeptnAppVersion"): partial(_stamp_rerun, AppVersion),
+    (LIFECYCLE_GROUP, _ANY, "KeptnWorkloadVersion"): partial(_stamp_rerun, WorkloadVersion),
     **dict.fromkeys(((GROUP, VERSION, kind) for kind in (POLICY, CLUSTER_POLICY)), _check_policy),
     **{key: partial(_review_workload, kind) for key, kind in KINDS.items()},
 }

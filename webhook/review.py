@@ -81,6 +81,7 @@ class Request(RequestHead, frozen=True, gc=False, rename="camel"):
     """A request whose object is kept as it came."""
 
     object: Raw = Raw(b"")
+    user_info: Raw = Raw(b"{}")
 
     @property
     def has_object(self) -> bool:

@@ -52,8 +52,15 @@ _GATE_EXAMPLES: Final = """examples:
   harbourmaster gate list -n shop -l app=cart -o wide
   harbourmaster gate release shop/cart-5d4f8-x7k2p --reason "incident 4711, checks are down"
   harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
+  harbourmaster gate rerun deployment/cart -n shop --reason "the registry answers again"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
+_RELEASES: Final = "release a pod, or all waiting pods of a workload, whatever the state of their"
+_POD_ACTIONS: Final = {
+    "release": ("pod", f"{_RELEASES} checks"),
+    "rerun": ("version", "repeat the failed checks of a pod, or of all waiting pods of a workload"),
+}
+"""Actions on pods: the object that records the reason, and what the action does."""
 RELEASED: Final = {
     name: resource for name, resource in KINDS.items() if resource in {*RESOURCES} - {CRON_JOBS}
 }
@@ -70,20 +77,20 @@ def add_gate(gate: ArgumentParser) -> None:
     _add_scheduler(show)
     add_namespace(show, all_too=True)
     add_output(show, "text", "wide", "json", "yaml", "name")
-    text = "release a pod, or all waiting pods of a workload, whatever the state of their checks"
-    release = add_command(actions, "release", text, run="gate:release")
-    add_connection(release)
-    _add_scheduler(release)
     types = ", ".join(resource.kind.lower() for resource in dict.fromkeys(RELEASED.values()))
-    release.add_argument(
-        "subject",
-        type=_release_subject,
-        metavar="[NAMESPACE/]POD|TYPE/NAME",
-        help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
-    )
-    add_namespace(release)
-    text = "reason for the release; recorded with your name on the pod and in an event"
-    release.add_argument("--reason", type=reason, required=True, metavar="TEXT", help=text)
+    for name, (place, text) in _POD_ACTIONS.items():
+        action = add_command(actions, name, text, run=f"gate:{name}")
+        add_connection(action)
+        _add_scheduler(action)
+        action.add_argument(
+            "subject",
+            type=_release_subject,
+            metavar="[NAMESPACE/]POD|TYPE/NAME",
+            help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
+        )
+        add_namespace(action)
+        more = f"reason for the {name}; recorded with your name on the {place} and in an event"
+        action.add_argument("--reason", type=reason, required=True, metavar="TEXT", help=more)
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate:clear")
     add_connection(clear)

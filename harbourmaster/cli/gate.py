@@ -1,10 +1,11 @@
-"""``harbourmaster gate``: shows pods that wait at a gate or in its scheduler, and releases one.
+"""``harbourmaster gate``: shows waiting pods, releases them, and has failed checks repeated.
 
 It uses the caller's permissions, and works if nothing of Harbourmaster runs in the cluster.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from harbourmaster.api.resources import APP_VERSIONS, EVENTS, PODS, WORKLOAD_VER
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
 from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name, on_unread
 from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.cli.terminal import print_out
@@ -26,6 +28,9 @@ from harbourmaster.gates.release import (
     RELEASED_BY_KEY,
     RELEASED_KEY,
     RELEASED_REASON_KEY,
+    RERUN_BY_KEY,
+    RERUN_KEY,
+    RERUN_REASON_KEY,
     removal,
     wakeup_patch,
 )
@@ -79,6 +84,15 @@ def show(arguments: Arguments) -> int:
 def release(arguments: Arguments) -> int:
     """Release a pod or the pods of a workload; 0 released, 1 not released, 2 no cluster."""
     return run_with_client(arguments, partial(_release, arguments))
+
+
+def rerun(arguments: Arguments) -> int:
+    """Have the failed checks of waiting pods repeated.
+
+    Only a request is written, into which admission writes the user. 0 requested, 1 not possible,
+    2 no cluster.
+    """
+    return run_with_client(arguments, partial(_rerun, arguments))
 
 
 def clear(arguments: Arguments) -> int:
@@ -205,11 +219,8 @@ async def _release(arguments: Arguments, client: Client) -> int:
     try:
         who = await caller_name(client)
         if resource != PODS:
-            pick = partial(pod_of_workload, arguments.scheduler, (resource.kind, name))
-            reading = ClusterReader(client).list_all(
-                PODS, pick, namespace, field_selector=PENDING_PODS
-            )
-            names = [pod.name for pod in await reading]
+            pods = await _pods_of(arguments, ClusterReader(client), namespace, name)
+            names = [pod.name for pod in pods]
     except ApiError as error:
         return await _explain_refusal(client, error, resource, (namespace, name), "released")
     if not names:
@@ -219,6 +230,51 @@ async def _release(arguments: Arguments, client: Client) -> int:
     return max(
         [await _release_one(arguments, client, who, namespace, pod_name) for pod_name in names]
     )
+
+
+async def _pods_of(
+    arguments: Arguments, live: ClusterReader, namespace: str, name: str
+) -> list[Pod]:
+    pick = partial(pod_of_workload, arguments.scheduler, (arguments.subject[0].kind, name))
+    return await live.list_all(PODS, pick, namespace, field_selector=PENDING_PODS)
+
+
+async def _rerun(arguments: Arguments, client: Client) -> int:
+    resource, given = arguments.subject
+    namespace, name = subject_of(arguments, given, client.connection.namespace)
+    live = ClusterReader(client)
+    try:
+        if resource == PODS:
+            pods = [decode_pod(await live.get(PODS, name, namespace), arguments.scheduler)]
+        else:
+            pods = await _pods_of(arguments, live, namespace, name)
+        versions = await live.list_all(WORKLOAD_VERSIONS, _decode_version, namespace)
+        apps = await live.list_all(APP_VERSIONS, _decode_app, namespace)
+        reports = reports_on(pods, versions, apps, (await live.caller()).now, {})
+        failed = {
+            (APP_VERSIONS, report.app_version_object)
+            if report.code == "app-failed"
+            else (WORKLOAD_VERSIONS, report.version_object)
+            for _, report in reports
+            if report.code in {"app-failed", "checks-failed"}
+        }
+        if not failed:
+            complain(f"{namespace}/{name}: not repeated: no check that a pod waits for has failed")
+            return LEFT
+        notes = {RERUN_BY_KEY: None, RERUN_REASON_KEY: arguments.reason}
+        request = {"labels": {RERUN_KEY: str(time.time_ns())}, "annotations": notes}
+        for kind, version in sorted(failed, key=str):
+            patch = MergePatch({"metadata": request})
+            stored = metadata_in(await client.patch(kind, version, patch, namespace))
+            who = stored.annotations.get(RERUN_BY_KEY)
+            if who is None:
+                why = "no webhook wrote who asks: run harbourmaster doctor"
+                complain(f"{kind.kind} {namespace}/{version}: not repeated: {why}")
+                return LEFT
+            say(f"{kind.kind} {namespace}/{version}: its failed checks are repeated for {who}")
+    except ApiError as error:
+        return await _explain_refusal(client, error, resource, (namespace, name), "repeated")
+    return DONE
 
 
 async def _release_one(

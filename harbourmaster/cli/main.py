@@ -36,7 +36,7 @@ _COMMANDS: Final = {
     "migrate": "find objects of kupid and Keptn in a cluster, and print how to migrate",
     "config": "decide which KeptnConfig counts",
     "doctor": "check the installation and print what to do about problems",
-    "gate": "list pods that wait for checks or objects, or release one",
+    "gate": "list pods that wait for checks or objects, release one, or repeat its checks",
     "gitops": "print rules that make a GitOps tool ignore what policies set",
     "grant": "give the controller a permission in one namespace, or revoke it",
     "placement": "parse constraints, select clusters offline, explain decisions",

@@ -51,6 +51,8 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     release.RELEASED_KEY,
     release.RELEASED_BY_KEY,
     release.RELEASED_REASON_KEY,
+    release.RERUN_KEY,
+    *release.RERUN_NOTES,
     WAITED_KEY,
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
     "keptn.sh/app-type",

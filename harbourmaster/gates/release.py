@@ -26,6 +26,13 @@ RELEASED_BY_KEY: Final = f"{OURS}released-by"
 HELD_BY_KEY: Final = f"{OURS}held-by"
 """On a pod whose wait was reported: the name of its KeptnWorkloadVersion."""
 RELEASED_REASON_KEY: Final = f"{OURS}released-reason"
+RERUN_KEY: Final = f"{OURS}rerun"
+"""Label of a version whose failed checks are to be repeated; a new value is a new request."""
+RERUN_BY_KEY: Final = f"{OURS}rerun-by"
+RERUN_CHECKS_KEY: Final = f"{OURS}rerun-checks"
+"""Annotation with the names of the tasks and evaluations to replace."""
+RERUN_REASON_KEY: Final = f"{OURS}rerun-reason"
+RERUN_NOTES: Final = (RERUN_BY_KEY, RERUN_CHECKS_KEY, RERUN_REASON_KEY)
 CHECKS_KEY: Final = f"{OURS}checks"
 """On a pod that waits in its scheduler: the last state of its checks, one of those below.
 

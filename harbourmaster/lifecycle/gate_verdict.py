@@ -262,12 +262,9 @@ def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
         is_kept = STATEFUL_SET in {owner.kind for owner in case.pod.owner_references}
-        advice = (
-            "a new keptn.sh/version of the workload is checked again"
-            f"{', once this pod is deleted' if is_kept else ''}; "
-            f"to release this pod, run {case.release}"
-        )
-        return wait._replace(advice=advice)
+        step = "a new keptn.sh/version of the workload is checked again"
+        step += ", once this pod is deleted" if is_kept else ""
+        return wait._replace(advice=_rerun_advice(case, step))
     return wait
 
 
@@ -304,12 +301,15 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
     wait = pre_checks(app)
     detail = wait.text.removeprefix(_NOTHING) if wait is not None else "about to end"
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
-        advice = (
-            f"a new version or revision of KeptnApp {version.spec.app} is checked again; "
-            f"to release this pod, run {case.release}"
-        )
+        new = f"a new version or revision of KeptnApp {version.spec.app} is checked again"
+        advice = _rerun_advice(case, new)
         return GateVerdict("app-failed", f"{text}: {detail}", advice)
     return GateVerdict("waits-for-app", f"{text}: {detail}")
+
+
+def _rerun_advice(case: Case, alternative: str) -> str:
+    rerun = case.release.replace(" release ", " rerun ", 1)
+    return f"correct the cause and run {rerun}; {alternative}; to release it, run {case.release}"
 
 
 def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:

@@ -43,6 +43,7 @@ from harbourmaster.lifecycle.phases import (
     phases_of,
     state_of,
 )
+from harbourmaster.lifecycle.reruns import checks_to_repeat, is_rerun_wanted, rerun_notice
 from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _run_checks(
         item = _follow_item(phase, old, definition, inputs, format_rfc3339(now))
         if isinstance(item, Creation):
             creations.append(item)
-            item = old or ItemStatus(definition_name=definition)
+            item = replace(old or ItemStatus(definition_name=definition), status=PENDING)
         after.append(item)
         notices += _changes(phase, old, item, inputs)
     state = overall_state([item.status for item in after], len(after))
@@ -115,9 +116,10 @@ def _follow_item(
     phase: Phase, old: ItemStatus | None, definition: str, inputs: Inputs, now: str
 ) -> ItemStatus | Creation:
     """Return the item with its current state, or the child that it needs."""
-    if old is not None and old.status in SETTLED:
-        return old
-    if old is not None and old.name:
+    is_repeated = old is not None and old.name in inputs.repeated
+    if old is not None and not is_repeated:
+        if old.status in SETTLED:
+            return old
         state = inputs.children.get((phase.kind, old.name))
         if state is not None:
             return _in_state(old, state, now)
@@ -128,7 +130,7 @@ def _follow_item(
     is_defined = (phase.kind, definition) in inputs.definitions
     if is_defined and (phase.name, definition) not in inputs.refused:
         return Creation(phase, definition, previous=old.name if old is not None else "")
-    if old is not None and is_defined:
+    if old is not None and (is_defined or is_repeated):
         # The deleted child's name is what its successor's follows from.
         return replace(old, status=PENDING)
     return ItemStatus(definition_name=definition)
@@ -158,7 +160,8 @@ def _changes(
         if new.status == FAILED and phase.kind == EVALUATION:
             yield PhaseNotice(phase="ReconcileEvaluation", state="Failed", about=new.name)
     is_undefined = (phase.kind, new.definition_name) not in inputs.definitions
-    if not new.name and is_undefined and (old is None or old.name):
+    is_lost = not new.name and (old is None or old.name)
+    if is_undefined and (is_lost or (was == FAILED and new.status == PENDING)):
         missing = f'{phase.kind}Definition "{new.definition_name}"'
         text = f"{missing} not found; waiting for it to be created"
         yield PhaseNotice(phase=f"Create{word}", state="NotFound", text=text, warning=True)
@@ -216,17 +219,22 @@ def _deploy_workload(
 def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Step:
     """Bring a version as far as it goes: phase after phase while they complete (keptn-spec 3.0).
 
-    A finished version goes on only if its deployment failed and is done now.
+    A finished version goes on only if its deployment failed and is done now, or if its failed
+    checks are to be repeated.
     """
     status: Status = version.status
-    if status.is_finished:
+    notices: list[PhaseNotice] = []
+    inputs = replace(inputs, repeated=checks_to_repeat(version))
+    if is_rerun_wanted(version):
+        notices.append(rerun_notice(version))
+        status = _reopen(version)
+    elif status.is_finished:
         if status.is_final or not _is_deployed_late(version, inputs):
             needs_look = not status.is_final and inputs.is_deployed is None
             return Step(status=status, needs_look=needs_look)
         status = _reopen(version)
     if not status.start_time:
         status = replace(status, start_time=format_rfc3339(now))
-    notices: list[PhaseNotice] = []
     phases = phases_of(version)
     for number, phase in enumerate(phases):
         is_wanted = phase is not PROMOTION or rules.has_promotion

@@ -32,6 +32,8 @@ class Inputs(Struct, frozen=True, kw_only=True):
     """Children created in this pass, by phase and definition."""
     refused: frozenset[tuple[str, str]] = frozenset()
     """Children that could not be created in this pass: phase, definition."""
+    repeated: frozenset[str] = frozenset()
+    """Names of children whose results no longer count, because their checks are repeated."""
     workloads: Mapping[WorkloadEntry, str] = {}
     """States of an app's workloads; a missing one has no KeptnWorkloadVersion."""
     is_deployed: bool | None = None

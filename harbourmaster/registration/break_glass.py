@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.registration.desired import GATED_PODS, TASK_DEFINITIONS_ENTRY
+from harbourmaster.registration.desired import GATED_PODS, RERUNS, TASK_DEFINITIONS_ENTRY
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ OPEN: Final = "Ignore"
 """The failurePolicy of every webhook meanwhile."""
 _POLICY: Final = "failurePolicy"
 _CLOSED: Final = "Fail"
-_BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, TASK_DEFINITIONS_ENTRY))
+_BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, RERUNS, TASK_DEFINITIONS_ENTRY))
 
 
 class BreakGlass(Struct, frozen=True):

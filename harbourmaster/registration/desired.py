@@ -32,7 +32,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
-from harbourmaster.gates.release import OURS
+from harbourmaster.gates.release import OURS, RERUN_KEY
 from harbourmaster.policies.model import GROUP, VERSION
 from harbourmaster.registration.settings import KINDS, MORE_KINDS, PODS
 
@@ -55,6 +55,8 @@ PODS_ENTRY: Final = "pods.harbourmaster.dev"
 GATED_PODS: Final = "gated-pods.harbourmaster.dev"
 HELD_PODS: Final = "held-pods.harbourmaster.dev"
 """Those of namespaces with gates that the API server has gated itself."""
+RERUNS: Final = "reruns.harbourmaster.dev"
+"""Requests for repeated checks, into which admission writes who asks."""
 POLICIES: Final = "policies.harbourmaster.dev"
 TASK_DEFINITIONS_ENTRY: Final = "taskdefinitions.harbourmaster.dev"
 CHECKS_ENTRY: Final = "checks.harbourmaster.dev"
@@ -83,6 +85,7 @@ _GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "ba
 _CREATE_ONLY: Final = ("jobs",)
 """Resources with immutable templates, so that a patch of an update would block it."""
 _POLICY_PLURALS: Final = ["clusterpodschedulingpolicies", "podschedulingpolicies"]
+_VERSION_PLURALS: Final = ["keptnappversions", "keptnworkloadversions"]
 _CHECKS_PLURALS: Final = [
     resource.plural for resource in (APP_CONTEXTS, APPS, EVALUATION_DEFINITIONS)
 ]
@@ -171,6 +174,11 @@ class _Entries:
                 ):
                     entry["matchConditions"] = [{"name": name, "expression": expression}]
                 entries.append(held)
+            rules = [_rule(LIFECYCLE_GROUP, "v1", _VERSION_PLURALS, ["UPDATE"])]
+            entry = self._mutating(RERUNS, rules, settings.gated_failure_policy, [])
+            # Other updates of versions, such as the controller's, never wait for us.
+            is_asked = {"key": RERUN_KEY, "operator": "Exists"}
+            entries.append({**entry, "objectSelector": {"matchExpressions": [is_asked]}})
         return entries
 
     def validating(self) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.registration.desired import (
     GATED_PODS,
     HELD_PODS,
+    RERUNS,
     TASK_DEFINITIONS_ENTRY,
     TEMPLATES,
 )
@@ -239,9 +240,9 @@ def _is_ours(owner: dict[str, Any]) -> bool:
 
 
 def _setting(entry: str, field: str, *, is_mutating: bool) -> str:
-    if not is_mutating and field in _NO_SETTING_OF_OBJECTS:
+    if (entry == RERUNS or not is_mutating) and field in _NO_SETTING_OF_OBJECTS:
         return ""
-    if entry in {GATED_PODS, TASK_DEFINITIONS_ENTRY} and field == "failurePolicy":
+    if entry in {GATED_PODS, RERUNS, TASK_DEFINITIONS_ENTRY} and field == "failurePolicy":
         return "webhook.gatedFailurePolicy"
     if entry != TEMPLATES and field == "rules":
         return ""

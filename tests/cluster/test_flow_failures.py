@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from helpers.command import harbourmaster
 from helpers.flow.manifests import (
     app,
     app_context,
@@ -226,6 +228,42 @@ async def test_a_fixed_revision_goes_through(flow):
         assert {value for key, value in phases(old["status"]).items() if key != "currentPhase"} == {
             "Deprecated"
         }
+
+
+async def test_repeated_checks_let_failed_versions_pass_in_the_name_of_who_asked(flow, harbour):
+    cases = on_app, on_workload = PRE[0], PRE[3]
+    await create_failing(flow, *cases)
+    before = names(flow, TASKS), names(flow, EVALUATIONS)
+    await flow.measure("load", "10")
+    await flow.change("KeptnTaskDefinition", "failing-task", without_outcome())
+    words = ("gate", "rerun", f"deployment/{on_app.name}", f"--namespace={flow.namespace}")
+    access = {"kubeconfig": harbour.plane.kubeconfig}
+    done = await asyncio.to_thread(harbourmaster, *words, "--reason=fixed", **access)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("its failed checks are repeated for playground-admin\n")
+    # What users write themselves about who asks and for what counts for nothing.
+    forged = {"rerun-by": "root", "rerun-checks": "x"}
+    annotations = {f"gates.harbourmaster.dev/{key}": text for key, text in forged.items()}
+    request = {"labels": {"gates.harbourmaster.dev/rerun": "1"}, "annotations": annotations}
+    version = f"keptnworkloadversion/{on_workload.workload_version}"
+    patch = ("patch", version, "--type=merge", "--patch", json.dumps({"metadata": request}))
+    jane = ("--as=jane", "--as-group=system:masters", f"--namespace={flow.namespace}")
+    await asyncio.to_thread(harbour.plane.kubectl, *patch, *jane)
+    for case, failed, who in (
+        (on_app, on_app.app_version, "playground-admin: fixed"),
+        (on_workload, on_workload.workload_version, "jane: no reason is given"),
+    ):
+        await flow.until_released(case.name)
+        await flow.until_ended(APP_VERSIONS, case.app_version)
+        event = await flow.until_told("RepeatChecksStarted", failed)
+        assert f"failed checks are repeated for {who}" in event["note"]
+    for old, resource in zip(before, (TASKS, EVALUATIONS), strict=True):
+        assert old < names(flow, resource)
+        assert len(names(flow, resource)) == 2
+
+
+def names(flow, resource):
+    return {obj["metadata"]["name"] for obj in flow.all(resource)}
 
 
 async def test_a_fixed_version_of_a_workload_goes_through(flow):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -33,12 +34,12 @@ def pods(namespace, kubectl):
     """The guard in force in the place alone; jane may edit there, and joe may release too."""
     objects = [
         obj
-        for name in ("admissionpolicy", "releaser")
+        for name in ("admissionpolicy", "releaser", "rerun-guard")
         for obj in yaml.safe_load_all((GUARD / f"{name}.yaml").read_text())
     ]
-    binding = next(obj for obj in objects if obj["kind"].endswith("Binding"))
     by_name = {"kubernetes.io/metadata.name": namespace}
-    binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
+    for binding in (obj for obj in objects if obj["kind"].endswith("Binding")):
+        binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
     rule = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["*"]}
     objects.append(role_of("ClusterRole", {"name": namespace}, rule))
     create(
@@ -142,6 +143,43 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(pods):
     assert not pods.patch(
         "held", {"spec": {"schedulingGates": []}} | annotate(**{REMOVED: "true"}), "joe"
     )
+
+
+@pytest.mark.claim("O4")
+def test_nobody_else_asks_for_repeated_checks_or_does_it_in_another_name(pods, namespace, kubectl):
+    pods.until_in_force()
+    version = {
+        "apiVersion": "lifecycle.keptn.sh/v1",
+        "kind": "KeptnWorkloadVersion",
+        "metadata": {"name": "shop-cart-1.0", "namespace": namespace},
+        "spec": {
+            "app": "shop",
+            "version": "1.0",
+            "workloadName": "shop-cart",
+            "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "cart"},
+        },
+    }
+    editor = {"name": "editor", "namespace": namespace}
+    rule = {"apiGroups": ["lifecycle.keptn.sh"], "resources": ["*"], "verbs": ["patch"]}
+    role = role_of("Role", editor, rule)
+    create(kubectl, version, role, role_binding("editor", namespace, "jane", "editor", "Role"))
+
+    def ask(user, by, label="1"):
+        """Dry-run a request of a user; ``by`` is who it says asks."""
+        request = annotate(gates__rerun_by=by) if by else {"metadata": {}}
+        request["metadata"]["labels"] = {"gates.harbourmaster.dev/rerun": label}
+        path = path_of(version, "shop-cart-1.0?dryRun=All")
+        text = json.dumps(request).replace("gates/", "gates.harbourmaster.dev/")
+        return why_refused(kubectl, user, "PATCH", path, json.loads(text), "merge-patch+json")
+
+    eventually(lambda: ask("jane", "jane"))
+    for by in ("jane", "root", None):
+        assert "only users that are allowed to release gates" in ask("jane", by), by
+    # Without the webhook users may write their own name, and no other.
+    assert not ask("joe", "joe")
+    for by in ("root", None):
+        assert "rerun-by must be the user that asks" in ask("joe", by), by
+    assert not ask("joe", None, label=None)
 
 
 def test_what_a_pod_says_stays_as_long_as_it_waits_in_the_scheduler(pods, namespace, kubectl):

@@ -22,6 +22,7 @@ from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.phases import TASK
+from harbourmaster.lifecycle.reruns import is_rerun_wanted
 from harbourmaster.lifecycle.steps import PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
 from harbourmaster.lifecycle.workloads import deployment_timeout
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
+    from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.steps import Child, Creation, Inputs, Step
 
 
@@ -58,7 +60,7 @@ class PhaseRunner(Generic[V]):
         """Return those of the keys (None: all) whose version is unfinished."""
         for key in list(self._store.keys()) if keys is None else keys:
             version = self._store.get(key)
-            if version is None or version.status.is_final:
+            if version is None or _has_ended(version):
                 self._own_writes.forget(key)
                 self._reported.pop(key, None)
             elif not version.metadata.deletion_timestamp:
@@ -70,7 +72,7 @@ class PhaseRunner(Generic[V]):
         That includes a version that we have changed until the watch brings the change.
         """
         version = self._store.get(key)
-        if version is None or version.status.is_final or version.metadata.deletion_timestamp:
+        if version is None or _has_ended(version) or version.metadata.deletion_timestamp:
             return None
         return None if self._own_writes.hide(version.metadata) else version
 
@@ -235,6 +237,10 @@ class PhaseRunner(Generic[V]):
             ),
             carrier=phase_carrier if self._context.signals.is_tracing else None,
         )
+
+
+def _has_ended(version: Version) -> bool:
+    return version.status.is_final and not is_rerun_wanted(version)
 
 
 def _topic(creation: Creation) -> str:

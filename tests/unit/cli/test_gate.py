@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import datetime
 
 import msgspec
@@ -25,6 +26,7 @@ from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.command import kubeconfig
 from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owner_ref, pod, put
 from helpers.lifecycle_objects import owners
+from helpers.phased import app_version
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
 REASON = "incident 4711"
@@ -468,6 +470,113 @@ async def test_nodes_that_can_not_be_cleared_are_one_line(api, run, prepare, tex
     code, out, err = await run(*CLEAR)
     assert (code, out) == (1, "")
     assert err.startswith(f"harbourmaster: {text.format('prod/shop-waiter-1.0')}")
+    assert len(err.splitlines()) == 1
+
+
+RERUN = "gates.harbourmaster.dev/rerun"
+
+
+@pytest.fixture
+def stamping(api, monkeypatch):
+    """Let the fake API server write jane into what is patched, as the webhook does."""
+    patch = api.objects.patch
+
+    def stamp(resource, namespace, name, body, *rest, **options):
+        change = json.loads(body)
+        change["metadata"]["annotations"][f"{RERUN}-by"] = "jane"
+        return patch(resource, namespace, name, json.dumps(change).encode(), *rest, **options)
+
+    monkeypatch.setattr(api.objects, "patch", stamp)
+
+
+FAILED_TASK = {**FAILED, "preDeploymentTaskStatus": [{**COLD, "name": "pre-warm-1"}]}
+FAILED_APP = "KeptnAppVersion prod/shop-1.0-6b86b273"
+FAILED_WORKLOAD = "KeptnWorkloadVersion prod/shop-waiter-1.0"
+
+
+def failed_versions(api, *, is_apps):
+    """Put versions of two workloads of an app; the app or both have failed."""
+    app = msgspec.to_builtins(app_version(workloads=[("waiter", "1.0"), ("till", "1.0")]))
+    put(api, APP_VERSIONS, app | {"status": FAILED_TASK if is_apps else {}})
+    for name in ("waiter", "till"):
+        made = version({} if is_apps else FAILED_TASK, workloadName=f"shop-{name}")
+        made["metadata"]["name"] = f"shop-{name}-1.0"
+        put(api, WORKLOAD_VERSIONS, made)
+
+
+def requested(api, resource, name):
+    """The label and the reason of a request; None for none."""
+    metadata = api.get(resource, name, PROD)["metadata"]
+    reason = metadata.get("annotations", {}).get(f"{RERUN}-reason")
+    return metadata.get("labels", {}).get(RERUN), reason
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("subject", ["prod/waiter-1", "deployment/waiter"])
+@pytest.mark.parametrize("is_apps", [True, False], ids=["app", "workload"])
+async def test_failed_checks_are_repeated_by_a_request_on_their_version(api, run, subject, is_apps):
+    for name in ("waiter-1", "waiter-2"):
+        put(api, PODS, of_set(name))
+    failed_versions(api, is_apps=is_apps)
+    code, out, err = await run("rerun", subject, "--reason", REASON)
+    named = FAILED_APP if is_apps else FAILED_WORKLOAD
+    assert (code, err) == (0, "")
+    assert out == f"{named}: its failed checks are repeated for jane\n"
+    app, workload, of_till = (
+        requested(api, APP_VERSIONS, "shop-1.0-6b86b273"),
+        requested(api, WORKLOAD_VERSIONS, "shop-waiter-1.0"),
+        requested(api, WORKLOAD_VERSIONS, "shop-till-1.0"),
+    )
+    assert of_till == (None, None)
+    asked, unasked = (app, workload) if is_apps else (workload, app)
+    assert (asked[1], unasked) == (REASON, (None, None))
+    assert re.fullmatch("[0-9A-Za-z.]{1,63}", asked[0])
+    assert all(gates(api, name) == [GATE] for name in ("waiter-1", "waiter-2"))
+    await run("rerun", subject, "--reason", REASON)
+    resource, name = named.split(" prod/")
+    again = requested(api, APP_VERSIONS if is_apps else WORKLOAD_VERSIONS, name)
+    assert again[0] != asked[0], resource
+
+
+def asked_before(obj):
+    """The version with a former request of joe."""
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {f"{RERUN}-by": "joe"}}}
+
+
+NOTHING = "prod/waiter-1: not repeated: no check that a pod waits for has failed"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (
+            lambda api: api.objects.delete(PODS, PROD, "waiter-1"),
+            "Pod prod/waiter-1 not found: kubectl -n prod get pods",
+        ),
+        (lambda api: None, NOTHING),
+        (lambda api: put(api, WORKLOAD_VERSIONS, version(CHECKED)), NOTHING),
+        (lambda api: put(api, PODS, pod(gates=())), NOTHING),
+        (
+            # A user of an earlier request is no answer either.
+            lambda api: put(api, WORKLOAD_VERSIONS, asked_before(version(FAILED_TASK))),
+            f"{FAILED_WORKLOAD}: not repeated: no webhook wrote who asks: run harbourmaster doctor",
+        ),
+        (
+            lambda api: (
+                failed_versions(api, is_apps=False),
+                api.forbid("patch", WORKLOAD_VERSIONS),
+            ),
+            "prod/waiter-1: not repeated: missing permission: keptnworkloadversions",
+        ),
+    ],
+    ids=["missing", "no version", "passed", "not gated", "not stamped", "forbidden"],
+)
+async def test_checks_that_can_not_be_repeated_are_one_line(api, run, prepare, text):
+    put(api, PODS, pod())
+    prepare(api)
+    code, out, err = await run("rerun", "prod/waiter-1", "--reason", REASON)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"harbourmaster: {text}")
     assert len(err.splitlines()) == 1
 
 

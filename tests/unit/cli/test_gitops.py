@@ -249,6 +249,8 @@ def test_the_plurals_are_those_of_the_api():
         for rule in entry["rules"]
         for group in rule["apiGroups"]
         for name in rule["resources"]
+        # Requests for repeated checks are only stamped.
+        if entry["name"] != "reruns.harbourmaster.dev"
     }
     # Pods are changed, and ReplicaSets only where they are made by hand.
     assert page | {("apps", "replicasets")} == {(kind.group, plural_of(kind)) for kind in HANDLED}

@@ -30,6 +30,7 @@ from helpers.phased import app_version
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 RS = ResourceReference(uid="rs-1", kind="ReplicaSet", name="waiter-rs")
 RELEASE = 'harbourmaster gate release prod/waiter-1 --reason "TEXT"'
+RERUN = 'harbourmaster gate rerun prod/waiter-1 --reason "TEXT"'
 AGAIN = "a new keptn.sh/version of the workload is checked again"
 PASSED = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Warning"}
 SCHEDULER = "keptn-scheduler"
@@ -306,7 +307,7 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
         ("orphaned", f"to release it, run {RELEASE}"),
         (
             "checks-failed",
-            f"{AGAIN}; to release this pod, run {RELEASE}",
+            f"correct the cause and run {RERUN}; {AGAIN}; to release it, run {RELEASE}",
         ),
         ("foreign-gates-only", "what set these gates must remove them"),
         ("checks-pending", ""),

@@ -62,6 +62,7 @@ def test_entries_stand_in_a_fixed_order():
         "templates.harbourmaster.dev",
         "pods.harbourmaster.dev",
         "gated-pods.harbourmaster.dev",
+        "reruns.harbourmaster.dev",
     ]
 
 
@@ -117,7 +118,17 @@ def test_pods_alone_can_be_registered(values):
     assert [webhook["name"] for webhook in mutating(**values)["webhooks"]] == [
         "pods.harbourmaster.dev",
         "gated-pods.harbourmaster.dev",
+        "reruns.harbourmaster.dev",
     ]
+
+
+def test_requests_for_reruns_are_seen_and_no_other_update_of_a_version():
+    reruns = entry("reruns", objectSelector={"matchLabels": {"app": "cart"}})
+    exists = {"key": "gates.harbourmaster.dev/rerun", "operator": "Exists"}
+    assert reruns["objectSelector"] == {"matchExpressions": [exists]}
+    (rule,) = reruns["rules"]
+    assert rule["operations"] == ["UPDATE"]
+    assert rule["resources"] == ["keptnappversions", "keptnworkloadversions"]
 
 
 def test_pods_are_reviewed_when_created_only():
@@ -142,12 +153,13 @@ def test_pods_that_the_api_server_gated_have_an_entry_that_fails_open():
     assert entry("held-pods", apiServerGate=True, failurePolicy="Fail")["failurePolicy"] == "Fail"
 
 
-def test_only_gated_pods_fail_closed():
+def test_only_what_gates_depend_on_fails_closed():
     policies = {webhook["name"]: webhook["failurePolicy"] for webhook in mutating()["webhooks"]}
     assert policies == {
         "templates.harbourmaster.dev": "Ignore",
         "pods.harbourmaster.dev": "Ignore",
         "gated-pods.harbourmaster.dev": "Fail",
+        "reruns.harbourmaster.dev": "Fail",
     }
     assert entry("pods", failurePolicy="Fail")["failurePolicy"] == "Fail"
     assert entry("gated-pods", gatedFailurePolicy="Ignore")["failurePolicy"] == "Ignore"
@@ -156,7 +168,7 @@ def test_only_gated_pods_fail_closed():
 
 def test_our_own_namespace_is_never_reviewed():
     webhooks = mutating(excludedNamespaces=["kube-system"])["webhooks"]
-    assert len(webhooks) == 3
+    assert len(webhooks) == 4
     for webhook in webhooks:
         (first, *_) = webhook["namespaceSelector"]["matchExpressions"]
         assert first == {**OWN, "values": ["kube-system", "harbour"]}

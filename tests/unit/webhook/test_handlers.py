@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from harbourmaster.webhook.handlers import answer
@@ -18,6 +19,7 @@ from harbourmaster.webhook.verdict import (
 from helpers.admission import policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.oracles import apply_patch, decode_patch
+from helpers.phased import app_version, workload_version
 
 POLICY = cluster_policy(nodeSelector={"disk": "ssd"})
 
@@ -62,6 +64,64 @@ def test_the_answer_has_the_version_of_the_question(version):
     reply, _ = ask({**review(workload()), "apiVersion": version}, POLICY)
     assert reply["apiVersion"] == version
     assert "patch" in reply["response"]
+
+
+RERUN = "gates.harbourmaster.dev/rerun"
+
+
+def rerun_review(label="1", former=None, kind="KeptnWorkloadVersion", **request):
+    """A review of an update by which jane asks for the failed checks of a version."""
+    version = workload_version(pre_deployment_tasks=("scan",))
+    if kind == "KeptnAppVersion":
+        version = app_version(pre_deployment_tasks=("scan",))
+    item = {"definitionName": "scan", "status": "Failed", "name": "pre-scan-1"}
+    document = msgspec.to_builtins(version) | {"apiVersion": "lifecycle.keptn.sh/v1", "kind": kind}
+    failed = {"preDeploymentStatus": "Failed", "preDeploymentTaskStatus": [item]}
+    document["status"] = {"status": "Failed", **failed}
+    metadata = {**document["metadata"], "annotations": {f"{RERUN}-by": "root", "a": "b"}}
+    asking = {**document, "metadata": {**metadata, "labels": {RERUN: label}}}
+    former = {**document, "metadata": {**document["metadata"], "labels": former or {}}}
+    options = {"operation": "UPDATE", "oldObject": former, "userInfo": {"username": "jane"}}
+    return asking, review(asking, **{**options, **request})
+
+
+@pytest.mark.parametrize("kind", ["KeptnWorkloadVersion", "KeptnAppVersion"])
+def test_a_request_for_repeated_checks_gets_its_user_and_the_failed_checks(kind):
+    document, question = rerun_review(kind=kind)
+    reply, decision = ask(question)
+    assert (decision.outcome, decision.warnings) == (MUTATED, ())
+    after = apply_patch(document, reply["response"])
+    assert after["metadata"]["annotations"] == {
+        "a": "b",
+        f"{RERUN}-by": "jane",
+        f"{RERUN}-checks": "pre-scan-1",
+    }
+    assert {**after, "metadata": 0} == {**document, "metadata": 0}
+
+
+def test_a_user_who_was_not_stamped_is_taken_out_again():
+    document, question = rerun_review(former={RERUN: "1"})
+    after = apply_patch(document, ask(question)[0]["response"])
+    assert after["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "may_patch"),
+    [({"operation": "CREATE"}, True), ({"subResource": "status"}, True), ({}, False)],
+)
+def test_other_reviews_of_versions_are_left_alone(request_fields, may_patch):
+    reply, decision = ask(rerun_review(**request_fields)[1], may_patch=may_patch)
+    assert decision.outcome == UNMATCHED
+    assert "patch" not in reply["response"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"oldObject": {"metadata": 1}}, {"userInfo": "jane"}, {"oldObject": None}]
+)
+def test_a_version_that_cannot_be_read_passes_with_a_warning(fields):
+    reply, decision = ask(rerun_review(**fields)[1])
+    assert (decision.outcome, decision.codes) == (SKIPPED, ("object-malformed",))
+    assert reply["response"]["allowed"]
 
 
 def test_a_question_without_version_counts_as_v1():

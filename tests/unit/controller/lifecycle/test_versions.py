@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 
+import msgspec
 import pytest
 from aiohttp import ServerDisconnectedError
 from msgspec.structs import replace
@@ -21,7 +22,8 @@ from harbourmaster.api.resources import (
 from harbourmaster.controller.lifecycle.app_versions import AppVersionReconciler
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.lifecycle.model import ResourceReference
+from harbourmaster.lifecycle.model import AppVersion, ResourceReference, WorkloadVersion
+from harbourmaster.lifecycle.reruns import failed_checks
 from helpers.fake_store import StatusError
 from helpers.phased import CHECKS, NOW, app_version, workload_version
 from helpers.signals import RecordedSignals
@@ -35,6 +37,7 @@ from helpers.simulated_server import (
 )
 
 VERSIONS = (APP_VERSIONS, WORKLOAD_VERSIONS)
+RERUN = "gates.harbourmaster.dev/rerun"
 TWO = [("cart", "2.0"), ("till", "2.0")]
 
 
@@ -158,6 +161,61 @@ def hinder(server, at, moment):
             raise StatusError(500, "broken") if now == "before" else ServerDisconnectedError
 
     server.fault = fault
+
+
+def ask_for_rerun(server):
+    """Ask as admission stores it: each failed version is to repeat its failed checks."""
+    for resource, kind in ((APP_VERSIONS, AppVersion), (WORKLOAD_VERSIONS, WorkloadVersion)):
+        for obj in server.all(resource):
+            version = msgspec.convert(obj, kind)
+            if checks := ",".join(failed_checks(version)):
+                notes = {f"{RERUN}-by": "jane", f"{RERUN}-checks": checks, f"{RERUN}-reason": "why"}
+                metadata = {**obj["metadata"], "labels": {RERUN: "1"}, "annotations": notes}
+                server.change(resource, version.metadata.name, metadata=metadata)
+
+
+async def run_again(failing_then, fault=None):
+    """Run a shop whose evaluations failed again; ``fault`` disturbs its second run."""
+    server, signals = a_shop(("load",)), RecordedSignals()
+    await flow(server, signals)
+    first = set(outline(server)[1])
+    server.failing = set(failing_then)
+    ask_for_rerun(server)
+    begun = len(server.writes())
+    if fault is not None:
+        disturb, at, moment = fault
+        disturb(server, begun + at, moment)
+    signals.kept.clear()
+    await flow(server, signals)
+    return server, signals, set(outline(server)[1]) - first, len(server.writes()) - begun
+
+
+@pytest.mark.parametrize("failing_then", [(), ("load",)], ids=["passes", "fails again"])
+async def test_failed_checks_are_repeated_once_for_each_request(failing_then):
+    server, signals, new_children, _ = await run_again(failing_then)
+    states = {name: status.get("status") for name, status in outline(server)[0].items()}
+    (app,) = (name for name in states if "6b86b273" in name)
+    if failing_then:
+        # The request is spent: nothing but the evaluation of the app ran again.
+        assert (states[app], len(new_children)) == ("Failed", 1)
+        assert [told.reason for told in signals.kept].count("RepeatChecksStarted") == 1
+        return
+    assert set(states.values()) == {"Succeeded"}
+    (told,) = (told for told in signals.kept if told.reason == "RepeatChecksStarted")
+    assert (told.obj.metadata.name, told.warning) == (app, None)
+    assert told.text == "failed checks are repeated for jane: why"
+
+
+async def test_a_fault_at_any_write_of_a_rerun_changes_nothing_of_it():
+    whole, _, new_children, count = await run_again(())
+    assert count > 5
+    for disturb in (kill, hinder):
+        for moment in ("before", "after"):
+            for at in range(count):
+                server, signals, children, _ = await run_again((), (disturb, at, moment))
+                assert outline(server)[0] == outline(whole)[0], (disturb, at, moment)
+                assert children == new_children
+                assert signals.reasons.count("RepeatChecksStarted") <= 1
 
 
 @pytest.mark.parametrize("disturb", [kill, hinder])
