@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import render_value as shown
-from harbourmaster.api.names import did_you_mean
+from harbourmaster.api.names import did_you_mean, nearest
 from harbourmaster.api.resources import APPS
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
@@ -204,9 +204,16 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
     served = schemas(group, kind)
     if served and version not in served:
         yield f"apiVersion: {kind} has no version {version}: use {', '.join(served)}"
-    elif not served and (known := [name for known_group, name in kinds() if known_group == group]):
-        remedy = did_you_mean(kind, known) or f"use one of {', '.join(known)}"
-        yield f"kind: {group} has no kind {kind}: {remedy}"
+    elif not served:
+        groups = {known_group for known_group, name in kinds() if name == kind}
+        known = [name for known_group, name in kinds() if known_group == group]
+        if groups and (known or kind.startswith("Keptn") or nearest(group, groups)):
+            right = next(iter(groups))
+            newest = next(iter(schemas(right, kind)))
+            yield f"apiVersion: {group or version} has no kind {kind}: use {right}/{newest}"
+        elif known:
+            remedy = did_you_mean(kind, known) or f"use one of {', '.join(known)}"
+            yield f"kind: {group} has no kind {kind}: {remedy}"
     yield from map(": ".join, object_errors(manifest))
     metadata = object_in(manifest, "metadata")
     name = metadata.get("name")

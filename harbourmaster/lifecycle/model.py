@@ -328,6 +328,8 @@ class AutomountSpec(_Wire, frozen=True, kw_only=True):
 class TaskDefinitionSpec(_Wire, frozen=True, kw_only=True):
     """Exactly one of deno, python and container; a container is a whole Container of core/v1."""
 
+    function: Named | None = None
+    """The name of deno until v1alpha3; only whether it is there counts."""
     deno: RuntimeSpec | None = None
     python: RuntimeSpec | None = None
     container: dict[str, Any] | None = None

@@ -36,7 +36,8 @@ def _runtimes(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
     given = [name for name in RUNTIMES if getattr(spec, name) is not None]
     if not given:
         text = "forbidden: either container, python or deno has to be defined"
-        yield FieldError("spec", "Invalid value", "null", text)
+        moved = "; spec.function is spec.deno now: rename it" if spec.function is not None else ""
+        yield FieldError("spec", "Invalid value", "null", text + moved)
     elif len(given) > 1:
         text = "forbidden: only one of container, python and deno may be defined"
         yield invalid("spec", ", ".join(given), text)

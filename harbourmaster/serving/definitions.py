@@ -25,6 +25,12 @@ _FIELDS: Final = (
 )
 _TEXTS: Final = {"type": "object", "nullable": True, "additionalProperties": {"type": "string"}}
 _ANY: Final[Schema] = {}
+_MOVED: Final = {
+    "function": "deno",
+    **{name: f"context.{name}Name" for name in ("app", "workload")},
+    **{name: f"context.{name}" for name in ("appVersion", "workloadVersion")},
+}
+"""Fields of Keptn's older versions, and where they are now."""
 METADATA: Final[Schema] = {
     "type": "object",
     "properties": {"annotations": _TEXTS, "labels": _TEXTS, **dict.fromkeys(_FIELDS.split(), _ANY)},
@@ -121,6 +127,8 @@ def _field_errors(value: Schema, schema: Schema, at: str) -> Iterator[tuple[str,
     for name, below in value.items():
         if (field := known.get(name, additional)) is None:
             remedy = did_you_mean(str(name), known, VERY_NEAR) or "remove it"
+            new = _MOVED.get(str(name), "")
+            remedy = f"it is {at}{new} now" if new.partition(".")[0] in known else remedy
             yield f"{at}{name}", f"{UNKNOWN}: {remedy}"
         # An API server drops a null, or sets the default in its place.
         elif below is not None:

@@ -123,6 +123,10 @@ def waiting(kind, **annotations):
     return space, given
 
 
+def in_group(version, kind, **spec):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+
+
 CHECK = keptn("KeptnTaskDefinition", container={"name": "a", "image": "a"})
 CHECK["metadata"]["name"] = "check"
 ENABLED = {"keptn.sh/lifecycle-toolkit": "enabled"}
@@ -134,6 +138,17 @@ MISSPELT = {
 SSD, HDD = ({"affinity": required({"disk": value})} for value in ("ssd", "hdd"))
 OBJECTS = {
     "an unknown kind": [{**policy(), "kind": "PodSchedulingPolice"}],
+    "a kind in a wrong group of ours": [in_group("lifecycle.keptn.sh/v1", "AnalysisDefinition")],
+    "a kind in a group that is not there": [in_group("keptn.sh/v1", "KeptnConfig")],
+    "a kind without a group": [in_group("v1", "KeptnApp")],
+    "a kind of others with a name of ours": [in_group("argoproj.io/v1alpha1", "Application")],
+    "a field that is deno now": [keptn("KeptnTaskDefinition", function={"inline": {}})],
+    "fields that are in the context now": [
+        keptn("KeptnTask", taskDefinition="t", app="a", appVersion="1", workload="w")
+    ],
+    "an older field that is deno now": [
+        in_group("lifecycle.keptn.sh/v1alpha2", "KeptnTaskDefinition", function={"inline": {}})
+    ],
     "an unknown version": [{**policy(), "apiVersion": "kupid.gardener.cloud/v1"}],
     "an unknown field": [policy(namespaceSelector={})],
     "a number as a string": [cluster_policy(tolerations=[{"key": 5}])],

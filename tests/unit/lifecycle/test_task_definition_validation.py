@@ -44,6 +44,14 @@ def test_c68_one_runtime_is_needed():
     )
 
 
+@pytest.mark.parametrize("function", [CODE, {"functionRef": {"name": "other"}}, {}])
+def test_the_former_name_of_deno_is_explained(function):
+    (fault,) = faults(function=function)
+    assert (fault.path, fault.reason) == ("spec", "FieldValueInvalid")
+    assert fault.message.endswith("be defined; spec.function is spec.deno now: rename it")
+    assert faults(function=function, deno=CODE) == []
+
+
 @pytest.mark.parametrize(
     ("spec", "given"),
     [
