@@ -88,6 +88,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "config-elsewhere": "Keptn reads it there, and here only a KeptnConfig in {places} counts"
         "{why}",
         "object-refused": "it stays, but cannot be created again: {faults}",
+        "checks-ignored": "the KeptnAppContext of its name counts instead of {ignored}: move them",
         "task-token": "its tasks had the token of the ServiceAccount default, and here they have "
         "none: if they call the API server, request it, or name a serviceAccount",
         "runner-context": "they run without root and capabilities, which Keptn does not require: "

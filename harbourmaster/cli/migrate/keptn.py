@@ -30,8 +30,9 @@ from harbourmaster.cli.migrate.model import (
 )
 from harbourmaster.controller.exposure.plain import gauge_name
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.lifecycle.apps import listed_fields, older_checks
 from harbourmaster.lifecycle.keptn_config import choose_config, waits_for_adoption
-from harbourmaster.lifecycle.model import Config, TaskDefinition
+from harbourmaster.lifecycle.model import App, Config, TaskDefinition
 from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 from harbourmaster.webhook.checked_objects import review_object
 from harbourmaster.webhook.review import Request
@@ -198,6 +199,15 @@ def task_token(raw: msgspec.Raw) -> Judged | None:
     return Judged("task-token", ref, {}, kubectl(*patch, namespace=ref.namespace))
 
 
+def ignored_checks(apps: Sequence[App], contexts: Sequence[Metadata]) -> Iterator[Judged]:
+    """Report apps whose own lists of checks are ignored, because a KeptnAppContext counts."""
+    keys = {context.key for context in contexts}
+    for app in apps:
+        if app.metadata.key in keys and (ignored := listed_fields(older_checks(app))):
+            ref = Ref("keptnapp", app.metadata.name, app.metadata.namespace)
+            yield Judged("checks-ignored", ref, {"ignored": ignored})
+
+
 def series_findings(metrics: Sequence[Metadata]) -> Iterator[Judged]:
     """Report metrics whose gauge gets another name or labels."""
     shared = Counter(gauge_name(metric.name) for metric in metrics)
@@ -261,6 +271,8 @@ async def survey_keptn(
         if stored.get(kind.plural, kind) == kind:
             judged += await read(kind, partial(refusal, resource=kind))
     if "lifecycle" in refs:
+        apps = await read(resources.APPS, msgspec.json.Decoder(App).decode)
+        judged += ignored_checks(apps, await read(resources.APP_CONTEXTS, metadata_in))
         judged += await read(resources.TASK_DEFINITIONS, task_token)
         judged += lifecycle_findings(ours.get("lifecycle.runnerSecurityContext", ""))
     if "metrics" in refs:

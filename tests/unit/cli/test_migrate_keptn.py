@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import (
     ANALYSES,
+    APP_CONTEXTS,
+    APPS,
     CONFIG_MAPS,
     DEFINITIONS,
     DEPLOYMENTS,
@@ -392,6 +394,27 @@ async def test_tasks_that_had_a_token_unasked_are_named_while_keptn_is_there(api
     assert finding.command in step.commands
     assert "automountServiceAccountToken" in finding.command.text
     assert [finding.object for finding in await findings_of(api, "runner-context")] == ["functions"]
+
+
+async def test_lists_of_apps_that_a_context_hides_are_named(api):
+    operator(api)
+    where = {"namespace": "shop"}
+    for name, lists in (
+        ("both", {"preDeploymentTasks": ["scan", "warm"], "postDeploymentEvaluations": ["load"]}),
+        ("lists", {"preDeploymentTasks": ["scan"]}),
+        ("context", {}),
+    ):
+        metadata = {"name": name, **where}
+        api.put(APPS, {"metadata": metadata, "spec": {"version": "1", **lists}})
+        if name != "lists":
+            api.put(APP_CONTEXTS, {"metadata": metadata, "spec": {}})
+    api.put(APP_CONTEXTS, {"metadata": {"name": "lists", "namespace": "bank"}, "spec": {}})
+    (finding,) = await findings_of(api, "checks-ignored")
+    assert finding.object == "keptnapp both in namespace shop"
+    assert finding.why == (
+        "the KeptnAppContext of its name counts instead of spec.preDeploymentTasks: scan, warm; "
+        "spec.postDeploymentEvaluations: load: move them"
+    )
 
 
 async def test_an_object_that_cannot_be_read_keeps_no_step_back(api):
