@@ -115,8 +115,9 @@ _GITOPS_EXAMPLES: Final = """examples:
   harbourmaster gitops flux --policies deploy/samples -n shop
 """
 _POD_KIND_NAMES: Final = {kind.name for kind in POD_KINDS.values()}
+_FORMS: Final = ("application", "system")
 _GITOPS_TOOLS: Final = (
-    ("argocd", "print ignoreDifferences for Argo CD", ("application", "system")),
+    ("argocd", "print ignoreDifferences for Argo CD; --for system adds rules of health", _FORMS),
     ("flux", "print drift rules for Flux", ("kustomization", "helmrelease")),
 )
 

@@ -1,4 +1,4 @@
-"""``harbourmaster gitops argocd|flux``: rules to ignore the fields that policies set.
+"""``harbourmaster gitops argocd|flux``: rules to ignore what policies set, and rules of health.
 
 It only reads, with the caller's permissions, and works if nothing of Harbourmaster runs there.
 
@@ -10,6 +10,7 @@ but no item of a list; what Git sets itself there is not corrected any more.
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +99,14 @@ INSTALLATION: Final = {
 """Fields that are written into objects of the installation itself, as an expression by kind."""
 
 
+_HEALTH: Final = pathlib.Path(__file__).with_name("argocd_health.lua")
+_WITH_HEALTH: Final = (
+    *(resources.APP_VERSIONS, resources.WORKLOAD_VERSIONS, resources.TASKS, resources.EVALUATIONS),
+    *(resources.ANALYSES, resources.KEPTN_METRICS, resources.APPLICATIONS, resources.CLUSTERS),
+)
+"""Kinds whose status says how they are."""
+
+
 def _ignore_rules(
     scopes: Sequence[Scope], kinds: Sequence[Kind], *, installation: bool
 ) -> Iterator[tuple[str, str, str | None, list[str]]]:
@@ -132,8 +141,9 @@ def argocd_application(
 def argocd_config_map(
     scopes: Sequence[Scope], kinds: Sequence[Kind], *, installation: bool
 ) -> dict[str, Any]:
-    """Return a ConfigMap with the rules for all Applications."""
+    """Return a ConfigMap with the rules for all Applications, and those of health."""
     labels = {"app.kubernetes.io/name": "argocd-cm", "app.kubernetes.io/part-of": "argocd"}
+    health, key = _HEALTH.read_text(), "resource.customizations.health"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -144,7 +154,8 @@ def argocd_config_map(
                 ["jqPathExpressions:\n", *(f"- {_json(path)}\n" for path in paths)]
             )
             for group, kind, _, paths in _ignore_rules(scopes, kinds, installation=installation)
-        },
+        }
+        | {f"{key}.{resource.group}_{resource.kind}": health for resource in _WITH_HEALTH},
     }
 
 

@@ -37,7 +37,7 @@ _COMMANDS: Final = {
     "config": "decide which KeptnConfig counts",
     "doctor": "check the installation and print what to do about problems",
     "gate": "list pods that wait for checks or objects, release one, or repeat its checks",
-    "gitops": "print rules that make a GitOps tool ignore what policies set",
+    "gitops": "print rules that make a GitOps tool ignore what policies set, and rules of health",
     "grant": "give the controller a permission in one namespace, or revoke it",
     "placement": "parse constraints, select clusters offline, explain decisions",
     "import": "convert objects of another system",

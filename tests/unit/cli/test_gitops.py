@@ -9,11 +9,13 @@ import subprocess
 
 import pytest
 import yaml
+from lupa import lua51
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.gitops import HANDLED, INSTALLATION, plural_of
 from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import render_manifest
+from harbourmaster.lifecycle.model import COMPLETED, PENDING, PROGRESSING, UNKNOWN
 from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -25,6 +27,7 @@ from helpers.manifests import DEPLOY, objects, of_kind
 
 SAMPLES = DEPLOY / "samples"
 WORKLOADS = SAMPLES / "workloads"
+STATES = {*COMPLETED, PENDING, PROGRESSING, UNKNOWN}
 FORMS = [("argocd", "application"), ("argocd", "system")]
 FORMS += [("flux", "kustomization"), ("flux", "helmrelease")]
 
@@ -118,9 +121,107 @@ def test_jq_reads_the_rules_as_we_do(capsys):
 def test_argo_cd_s_own_settings_name_every_kind(capsys, folder):
     config_map, _ = print_rules(capsys, "argocd", "--policies", folder(SSD), "--for", "system")
     prefix = "resource.customizations.ignoreDifferences."
-    assert set(config_map["data"]) == {
+    assert {key for key in config_map["data"] if ".health." not in key} == {
         prefix + (f"{kind.group}_" if kind.group else "") + kind.name for kind in HANDLED
     }
+
+
+@pytest.fixture
+def health(capsys, folder):
+    """Return a function that judges an object by the printed rule, in Lua as Argo CD does."""
+    config_map, _ = print_rules(capsys, "argocd", "--policies", folder(), "--for", "system")
+
+    def judge(kind, status, group="lifecycle.keptn.sh", generation=1):
+        runtime = lua51.LuaRuntime()
+        obj = {"kind": kind, "metadata": {"generation": generation}}
+        obj |= {} if status is None else {"status": status}
+        runtime.globals()["obj"] = runtime.table_from(obj, recursive=True)
+        code = config_map["data"][f"resource.customizations.health.{group}_{kind}"]
+        return tuple(runtime.execute(code)[key] for key in ("status", "message"))
+
+    return judge
+
+
+METRICS, PLACEMENT = "metrics.keptn.sh", "placement.harbourmaster.dev"
+CHECKING = {"status": "Progressing", "currentPhase": "WorkloadPreDeployTasks"}
+NOT_REACHED = {"type": "Reachable", "status": "False", "message": "connection refused"}
+SCHEDULED = {"type": "Scheduled", "status": "True", "message": "fits"}
+HEALTHS = [
+    ("KeptnWorkloadVersion", None, "Progressing", "Pending"),
+    ("KeptnWorkloadVersion", {}, "Progressing", "Pending"),
+    ("KeptnWorkloadVersion", CHECKING, "Progressing", "Progressing: WorkloadPreDeployTasks"),
+    (
+        "KeptnWorkloadVersion",
+        {**CHECKING, "status": "Failed"},
+        "Degraded",
+        "Failed: WorkloadPreDeployTasks",
+    ),
+    ("KeptnWorkloadVersion", {"status": "Deprecated"}, "Healthy", "Deprecated"),
+    (
+        "KeptnAppVersion",
+        {"status": "Succeeded", "currentPhase": "Completed"},
+        "Healthy",
+        "Succeeded: Completed",
+    ),
+    ("KeptnAppVersion", {"status": "Failed"}, "Degraded", "Failed"),
+    ("KeptnTask", {"status": "Pending"}, "Progressing", "Pending"),
+    ("KeptnTask", {"status": "Failed"}, "Degraded", "Failed"),
+    ("KeptnEvaluation", {"overallStatus": "Succeeded"}, "Healthy", "Succeeded"),
+    ("KeptnEvaluation", {"overallStatus": "Failed"}, "Degraded", "Failed"),
+]
+OTHER_HEALTHS = [
+    (METRICS, "Analysis", {"state": "Progressing"}, "Progressing", "Progressing"),
+    (METRICS, "Analysis", {"state": "Completed", "pass": True}, "Healthy", "Completed"),
+    (METRICS, "Analysis", {"state": "Completed", "warning": True}, "Healthy", "Completed"),
+    (METRICS, "Analysis", {"state": "Completed"}, "Degraded", "Failed"),
+    (METRICS, "KeptnMetric", {"value": "", "errMsg": ""}, "Progressing", "Pending"),
+    (METRICS, "KeptnMetric", {"value": "3"}, "Healthy", "Succeeded"),
+    (METRICS, "KeptnMetric", {"value": "3", "errMsg": "no data"}, "Degraded", "Error: no data"),
+    (PLACEMENT, "Application", {"phase": "Running", "observedGeneration": 1}, "Healthy", "Running"),
+    (
+        PLACEMENT,
+        "Application",
+        {"phase": "Running", "observedGeneration": 0},
+        "Progressing",
+        "Pending",
+    ),
+    (
+        PLACEMENT,
+        "Application",
+        {"phase": "Running", "observedGeneration": 1, "conditions": [SCHEDULED]},
+        "Healthy",
+        "Running",
+    ),
+    (PLACEMENT, "Application", {"phase": "Degraded"}, "Degraded", "Degraded"),
+    (PLACEMENT, "Cluster", {"state": "Online"}, "Healthy", "Online"),
+    (
+        PLACEMENT,
+        "Cluster",
+        {"state": "Offline", "conditions": [SCHEDULED, NOT_REACHED]},
+        "Degraded",
+        "Offline: connection refused",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "status", "expected", "message"), HEALTHS)
+def test_argo_cd_knows_the_health_of_keptn_s_kinds(health, kind, status, expected, message):
+    assert health(kind, status) == (expected, message)
+
+
+@pytest.mark.parametrize(("group", "kind", "status", "expected", "message"), OTHER_HEALTHS)
+def test_argo_cd_knows_the_health_of_metrics_and_of_placement(
+    health, group, kind, status, expected, message
+):
+    assert health(kind, status, group) == (expected, message)
+
+
+def test_every_state_of_a_version_has_its_health(health):
+    healths = {state: health("KeptnWorkloadVersion", {"status": state})[0] for state in STATES}
+    degraded = {state for state, status in healths.items() if status == "Degraded"}
+    healthy = {state for state, status in healths.items() if status == "Healthy"}
+    assert degraded == {"Failed"}
+    assert healthy == COMPLETED - degraded
 
 
 @pytest.mark.parametrize(("tool", "form"), FORMS)
@@ -129,7 +230,10 @@ def test_rules_of_cluster_policies_have_no_namespace_and_others_theirs(
 ):
     """Argo CD's own settings know no namespace."""
     arguments = (tool, "--for", form, "--policies", folder(SSD, SHOP), "--kind", "CronJob")
-    assert_golden(print_rules(capsys, *arguments)[0])
+    rules = print_rules(capsys, *arguments)[0]
+    for key in [key for key in rules.get("data", {}) if ".health." in key]:
+        del rules["data"][key]
+    assert_golden(rules)
 
 
 @pytest.mark.parametrize(("tool", "form"), FORMS)
