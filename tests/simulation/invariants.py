@@ -20,6 +20,7 @@ from helpers.api_rules import gate_names
 from simulation.cluster import FAILS, GATE, GATES_LABEL
 from simulation.replicas import LEASE, OWN_NAMESPACE
 from simulation.server import is_of, opted_in
+from simulation.versions import FINAL, Versions
 
 DEFINITION_NAMESPACES = (OWN_NAMESPACE, "keptn-system")
 GENERATED = {
@@ -48,7 +49,6 @@ PATCHED_PATHS = (
     "/spec/tolerations",
 )
 """The paths that admission may patch."""
-FINAL = {"Succeeded", "Failed", "Warning", "Deprecated"}
 
 
 class Invariants:
@@ -70,6 +70,7 @@ class Invariants:
         self.missed = set()
         """Metrics that have missed their target, as (namespace, metric)."""
         self.released = 0
+        self._versions = Versions(simulation, server, self._is_blocked)
         server.listeners.append(self._check_change)
 
     # After each write
@@ -238,6 +239,7 @@ class Invariants:
             missing.append(f"the checks of app {names.app}")
         if missing:
             self._violation(f"{_what(kinds.PODS, pod)} is released without {', '.join(missing)}")
+        self._versions.check_release(pod, version)
 
     def _unmet_of_app(self, version):
         spec = version["spec"]
@@ -322,6 +324,7 @@ class Invariants:
         for pod in self._server.every(kinds.PODS):
             if _is_gated(pod) and not self._may_wait(pod):
                 self._violation(f"{_what(kinds.PODS, pod)} keeps its gate for ever")
+        self._versions.check_quiet()
         for task in self._server.every(kinds.TASKS):
             self._check_task(task)
         for namespace in self._server.every(kinds.NAMESPACES):
@@ -373,14 +376,14 @@ class Invariants:
         ]
         return bool(apps) and all(self._is_blocked(app) for app in apps)
 
-    def _is_blocked(self, version):
+    def _is_blocked(self, version, when="pre"):
         spec, namespace = version["spec"], version["metadata"]["namespace"]
-        for task in spec.get("preDeploymentTasks") or ():
+        for task in spec.get(f"{when}DeploymentTasks") or ():
             if task.startswith(FAILS) or not self._exists(kinds.TASK_DEFINITIONS, version, task):
                 return True
-        for evaluation in spec.get("preDeploymentEvaluations") or ():
+        for evaluation in spec.get(f"{when}DeploymentEvaluations") or ():
             # An evaluation whose metric had no value in time has failed as well.
-            state = (version.get("status") or {}).get("preDeploymentEvaluationStatus")
+            state = (version.get("status") or {}).get(f"{when}DeploymentEvaluationStatus")
             if (namespace, evaluation) in self.missed or state == "Failed":
                 return True
             if not self._exists(kinds.EVALUATION_DEFINITIONS, version, evaluation):

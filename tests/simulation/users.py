@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harbourmaster.api import resources as kinds
-from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.metadata import DEPLOYMENT_TIMEOUT_KEY, OPT_IN, OPT_IN_KEY
 from helpers.fake_store import StatusError
 from helpers.flow import manifests
 from simulation.cluster import HOLD
@@ -15,6 +15,9 @@ EVALUATIONS = ("latency", "errors")
 WORKLOADS = {"cart": "Deployment", "ledger": "Deployment", "till": "StatefulSet"}
 """The kind of each workload: two owners of one workload would conflict forever."""
 APPS = ("store", "")
+IMAGES = (":main@sha256:{a}", ":main@sha256:{b}", ":3.0@sha256:{b}", ":3.0", "@sha256:{a}")
+"""Ends of images that give a version: of one tag, with other digests, and without one."""
+VERSIONS = ("1.0", "1.1", "1.2", "2.0", "2.1", *IMAGES)
 TARGET = 10
 
 
@@ -29,6 +32,7 @@ class Users:
         self._actions = (
             (8, self._deploy),
             (8, self._roll_out),
+            (1, self._roll_out_often),
             (3, self._scale),
             (3, self._meddle),
             (2, self._delete_pod),
@@ -56,8 +60,11 @@ class Users:
         """Do a random action."""
         weights = [weight for weight, _ in self._actions]
         (_, action) = self._chance.choices(self._actions, weights)[0]
+        self._attempt(action)
+
+    def _attempt(self, action, *arguments):
         try:
-            action()
+            action(*arguments)
         except StatusError as error:
             self._simulation.note("user", "is refused", str(error))
 
@@ -144,7 +151,7 @@ class Users:
         namespace = self._namespace()["metadata"]["name"]
         name, kind = self._chance.choice(list(WORKLOADS.items()))
         resource = kinds.DEPLOYMENTS if kind == "Deployment" else kinds.STATEFUL_SETS
-        version = self._chance.choice(("1.0", "1.1", "2.0"))
+        version = self._chance.choice(VERSIONS)
         owner = manifests.owner(kind, name, replicas=self._chance.randint(1, 3))
         self._annotate(owner, name, version, by_owner=self._chance.random() < 0.2)
         if self._chance.random() < 0.3:
@@ -154,15 +161,23 @@ class Users:
     def _annotate(self, owner, name, version, *, by_owner=False):
         """Set the annotations, whose checks depend only on the workload and its version."""
         dice = self._simulation.dice(f"{name}/{version}")
-        app = dice.choice(APPS)
+        app, container = dice.choice(APPS), {"name": "main", "image": manifests.IMAGE}
+        is_image = version in IMAGES
+        if is_image:
+            digests = {digit: digit * 64 for digit in "ab"}
+            container["image"] = f"registry.example.com/{name}{version}".format_map(digests)
+        owner["spec"]["template"]["spec"]["containers"] = [container]
         given = manifests.keptn(
             name,
-            version,
+            None if is_image else version,
+            container="main",
             **({"app": app} if app else {}),
             pre_deployment_tasks=_sample(dice, TASKS[:4] if dice.random() < 0.8 else TASKS),
             pre_deployment_evaluations=_sample(dice, EVALUATIONS[: dice.randint(0, 2)]),
             post_deployment_tasks=_sample(dice, TASKS),
         )
+        if dice.random() < 0.4:
+            given[DEPLOYMENT_TIMEOUT_KEY] = "10s"
         template = owner["spec"]["template"]["metadata"]
         if by_owner:
             template["annotations"] = {}
@@ -171,8 +186,17 @@ class Users:
             template["annotations"] = given
 
     def _roll_out(self):
+        self._release(*self._workload())
+
+    def _roll_out_often(self):
+        """Release several versions within seconds, so that most are superseded before their end."""
         resource, workload = self._workload()
-        version = self._chance.choice(("1.0", "1.1", "1.2", "2.0", "2.1"))
+        for number in range(5):
+            delay = number * self._chance.uniform(0.1, 4)
+            self._simulation.later(delay, self._attempt, self._release, resource, workload)
+
+    def _release(self, resource, workload):
+        version = self._chance.choice(VERSIONS)
         name = workload["metadata"]["name"]
         self._change(resource, workload, lambda obj: self._annotate(obj, name, version))
 
