@@ -159,8 +159,8 @@ class Users:
         self._place(resource, owner, namespace)
 
     def _annotate(self, owner, name, version, *, by_owner=False):
-        """Set the annotations, whose checks depend only on the workload and its version."""
-        dice = self._simulation.dice(f"{name}/{version}")
+        """Set the annotations, whose checks depend on the workload and version, without digest."""
+        dice = self._simulation.dice(f"{name}/{version.partition('@')[0]}")
         app, container = dice.choice(APPS), {"name": "main", "image": manifests.IMAGE}
         is_image = version in IMAGES
         if is_image:

@@ -62,7 +62,7 @@ class Versions:
             status = version.get("status") or {}
             name = f"{version['metadata']['namespace']}/{version['metadata']['name']}"
             if status.get("status") not in FINAL:
-                if not self._waits_for_a_person(version):
+                if not (self._waits_for_a_person(version) or self._is_gone(version)):
                     self._violation(f"KeptnWorkloadVersion {name} never ends: {status}")
             elif status.get("deploymentStatus") == "Failed" and self._is_deployed(version):
                 self._violation(f"KeptnWorkloadVersion {name} stays Failed, but it is deployed")
@@ -94,15 +94,32 @@ class Versions:
         ]
         return spec.get("app") is None or any(self._is_blocked(app, "pre") for app in apps)
 
+    def _owner_of(self, version):
+        reference = version["spec"]["resourceReference"]
+        resource = {"ReplicaSet": kinds.REPLICA_SETS, "StatefulSet": kinds.STATEFUL_SETS}
+        place = (version["metadata"]["namespace"], reference["name"])
+        return self._server.find_object(resource[reference["kind"]], place)
+
+    def _is_gone(self, version):
+        """Return whether the owner of its pods makes those of another workload now."""
+        owner = self._owner_of(version)
+        if owner is not None and owner["kind"] == "ReplicaSet":
+            above = owner["metadata"]["ownerReferences"][0]["name"]
+            place = (version["metadata"]["namespace"], above)
+            owner = self._server.find_object(kinds.DEPLOYMENTS, place)
+        if owner is None:
+            return True
+        of_owner = owner["metadata"].get("annotations") or {}
+        of_pods = owner["spec"]["template"]["metadata"].get("annotations")
+        described = workload_of(of_pods or of_owner, {})
+        return names_of_pod(described).workload != version["spec"]["workloadName"]
+
     def _is_deployed(self, version):
         reference, namespace = (
             version["spec"]["resourceReference"],
             version["metadata"]["namespace"],
         )
-        resource = {"ReplicaSet": kinds.REPLICA_SETS, "StatefulSet": kinds.STATEFUL_SETS}
-        owner = self._server.find_object(
-            resource[reference["kind"]], (namespace, reference["name"])
-        )
+        owner = self._owner_of(version)
         workload = self._server.find_object(
             kinds.WORKLOADS, (namespace, version["spec"]["workloadName"])
         )
