@@ -253,6 +253,19 @@ def _names(owner: LiveOwner, by_tag: bool) -> Names | None:
     return names_of_pod(described) if described is not None else None
 
 
+async def has_template_of(
+    client: Client, namespace: str, owner: OwnerReference, names: Names, *, by_tag: bool
+) -> bool:
+    """Tell whether an owner's present template is of the version with these names.
+
+    ``by_tag`` is the setting ``versionFromTag``. Raises ApiError.
+    """
+    try:
+        return _names(await _get(client, namespace, owner), by_tag) == names
+    except OwnerGoneError:
+        return False
+
+
 async def versions_of_revisions(client: Client, namespace: str, *, by_tag: bool) -> set[str]:
     """Return the names of the workload versions to which ControllerRevisions may be rolled back.
 

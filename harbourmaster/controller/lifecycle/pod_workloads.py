@@ -14,7 +14,11 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle.owners import have_same_images, replaced_owners
+from harbourmaster.controller.lifecycle.owners import (
+    has_template_of,
+    have_same_images,
+    replaced_owners,
+)
 from harbourmaster.controller.lifecycle.writes import (
     WrittenObjects,
     create,
@@ -22,6 +26,7 @@ from harbourmaster.controller.lifecycle.writes import (
     is_end_of_namespace,
     patch_object,
 )
+from harbourmaster.gates.owners import is_parent
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks_workload
 from harbourmaster.lifecycle.functions import is_name
@@ -32,7 +37,12 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from harbourmaster.lifecycle.workload_owners import beside, follow_operations, is_to_follow
+from harbourmaster.lifecycle.workload_owners import (
+    beside,
+    follow_operations,
+    is_to_follow,
+    owned_versions,
+)
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
     desired_workload,
@@ -108,6 +118,7 @@ class PodWorkloads:
         self._turns: dict[str, float] = {}
         self._requests = caches.creation_requests.store
         self._find_owner = caches.find_owner
+        self._by_tag = context.settings.version_from_tag
 
     def find_version(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
         """Return the pod's version, or None if it does not exist or belongs to another workload."""
@@ -156,6 +167,8 @@ class PodWorkloads:
                     f"{wish.spec.version} of its pods was never checked: delete pod {pod.name}"
                 )
                 raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
+        elif version is not None and await self._is_rolled_back(pod, owner, workload, wish):
+            workload = await self._follow(workload, wish, {owner.uid: True})
         own = beside(workload, wish)
         if own is not None and version is None:
             version = await self._create_version(own)
@@ -163,6 +176,17 @@ class PodWorkloads:
             version = await self._record(version, owner, own)
         await self._request(pod, workload, wish, described)
         return version
+
+    async def _is_rolled_back(
+        self, pod: Pod, owner: OwnerReference, workload: Workload, wish: DesiredWorkload
+    ) -> bool:
+        """Whether a StatefulSet or DaemonSet went back to the version of this older pod."""
+        owned = owned_versions(workload).get(owner.uid)
+        if not is_parent(owner) or owned is None or owned.version == wish.spec.version:
+            return False
+        return await has_template_of(
+            self._client, pod.namespace, owner, wish.names, by_tag=self._by_tag
+        )
 
     async def _create_version(self, own: Workload) -> WorkloadVersion | None:
         """Return a new version beside that of the workload, or None if the watch brings it."""

@@ -178,6 +178,23 @@ async def test_a_pod_that_is_replaced_only_on_delete_gets_a_version(api, client,
         assert waiting(api) == []
 
 
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+async def test_a_waiting_pod_takes_the_workload_back_after_a_rollback(api, client, kind):
+    """A StatefulSet whose pod is not ready replaces none: an older pod is of its template again."""
+    put(api, *sets(kind, 1))
+    make(api, of_set(kind, "store-0", "0.4", 1))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-0.4")
+        put(api, *sets(kind, 2))
+        make(api, of_set(kind, "store-1", "0.5", 2, LATER))
+        await world.until(lambda: workload_of(api)["spec"]["version"] == "0.5")
+        await version_there(api, world, "shop-waiter-0.5")
+        resource, owner = sets(kind, 1)
+        template = {"metadata": {"annotations": keptn(version="0.4")}}
+        put(api, resource, {**owner, "spec": {"template": template}})
+        await world.until(lambda: workload_of(api)["spec"]["version"] == "0.4")
+
+
 ON_DELETE = {"type": "OnDelete"}
 
 
