@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from xml.etree import ElementTree as ET
@@ -38,8 +39,10 @@ from harbourmaster.cli.offline import (
 )
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.cli.why.offline import listed_by_tag
+from harbourmaster.controller.lifecycle.owners import tracked_names
 from harbourmaster.gates.metadata import names_of
 from harbourmaster.gates.owners import STATEFUL_SET, SUPPORTED
+from harbourmaster.lifecycle.workload_owners import SHARING_ADVICE
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.definitions import kinds, object_errors, schemas
 from harbourmaster.serving.documents import Document, Problem, parse_documents
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
 
     Results: TypeAlias = dict[tuple[str, str], list["Finding"]]
     "Findings by file and object, for all that were checked; the object is '' for a whole file."
+    Owners: TypeAlias = dict[tuple[str, str], tuple[str, str]]
+    "Version and object by namespace and workload."
 
 _KINDS: Final = {
     r"(pre|post)-?deployment-?tasks|promotiontasks|functionref": "KeptnTaskDefinition",
@@ -157,6 +162,7 @@ def validate(arguments: Arguments) -> int:
     manifests = [document.value for document in documents if isinstance(document, Document)]
     engine = engine_of(manifests, arguments.settings, has_gates=True)
     names = {(manifest.get("kind"), name_of(manifest)) for manifest in manifests}
+    owners: Owners | None = {} if "keptn.sh/" in str(manifests) else None
     first: dict[object, Document] = {}
     results: Results = {}
     for item in documents:
@@ -179,11 +185,29 @@ def validate(arguments: Arguments) -> int:
         if (group, kind) == (APPS.group, APPS.kind):
             tagged = listed_by_tag(value, manifests, from_tag=engine.settings.version_from_tag)
             mine += [_finding("warning", item, subject, text) for text in tagged]
+        mine += _sharing(item, subject, owners)
         for path, named, name in _names(value, kind if schemas(group, kind) else ""):
             if (named, name) not in names:
                 text = f'{named} "{name}" is not among the files: {path}: add it, or ignore this'
                 mine.append(_finding("warning", item, subject, text))
     return _conclude(arguments, results, "harbourmaster validate")
+
+
+def _sharing(item: Document, subject: str, owners: Owners | None) -> Iterator[Finding]:
+    """Yield a warning if a manifest has the workload of another one; None if no file has gates."""
+    if owners is None or kind_of(item.value)[2] not in SUPPORTED:
+        return
+    with suppress(msgspec.MsgspecError):
+        names = tracked_names(msgspec.json.encode(item.value))
+        if names is None:
+            return
+        key = (namespace_of(item.value), names.workload)
+        version, first = owners.setdefault(key, (names.version, subject))
+        if first != subject:
+            which = " and ".join(dict.fromkeys((version, names.version)))
+            text = f"its workload {names.workload} is that of {first}, too ({which})"
+            text = f"{text}: spec.template.metadata: {SHARING_ADVICE}"
+            yield _finding("warning", item, subject, text)
 
 
 def _manifests_to_create(items: Iterable[Document | Problem]) -> list[Document | Problem]:

@@ -99,6 +99,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "CreateWorkloadContainerMissing": ("CreateWorkloadContainerMissing",),
     "ReadWorkloadFailed": ("ReadWorkloadErrored",),
     "UpdateWorkloadFailed": ("UpdateWorkloadErrored",),
+    "UpdateWorkloadOwnersShared": ("UpdateWorkloadOwnersShared",),
     "CreateWorkloadVersionFailed": ("CreateWorkloadVersionErrored",),
     "EvaluationTargetInvalid": ("EvaluationTargetInvalid",),
     "RepeatChecksStarted": ("RepeatChecksStarted",),
@@ -186,7 +187,10 @@ _TEXTS: Final = {
     "AppVersionNotFound": "has no KeptnAppVersion yet",
 }
 _NORMAL: Final = frozenset(
-    (STARTED, FINISHED, "StatusChanged", "AppVersionNotFound", "ReconcileWorkloadNotFound")
+    (
+        *(STARTED, FINISHED, "StatusChanged", "OwnersShared"),
+        *("AppVersionNotFound", "ReconcileWorkloadNotFound"),
+    )
 )
 """States and one reason of type Normal: an app may come after its workloads, and before them."""
 

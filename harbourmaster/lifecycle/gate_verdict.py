@@ -44,6 +44,7 @@ from harbourmaster.lifecycle.check_facts import STALE_AFTER, phases_before
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, PENDING
 from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, has_passed, state_of
 from harbourmaster.lifecycle.waiting import may_begin
+from harbourmaster.lifecycle.workload_owners import describe_owners
 from harbourmaster.lifecycle.workloads import approval
 
 if TYPE_CHECKING:
@@ -295,7 +296,9 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
             return GateVerdict("waits-for-app", text)
         which = f"{version.spec.workload_name} in version {version.spec.version}"
         advice = f'list it in KeptnApp {version.spec.app} with version "{version.spec.version}"'
-        return GateVerdict("waits-for-app", f"{text}: no KeptnAppVersion has {which} yet", advice)
+        owners = describe_owners(case.facts.workload)
+        text = f"{text}: no KeptnAppVersion has {which} yet{owners and f'; {owners}'}"
+        return GateVerdict("waits-for-app", text, advice)
     if may_begin(app):
         return GateVerdict("waits-for-app", f"{text}, which passed: its own are about to begin")
     wait = pre_checks(app)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import Workload, WorkloadVersion
     from harbourmaster.lifecycle.workloads import DesiredWorkload
 
+SHARING_ADVICE: Final = "if that is wrong, give each its own keptn.sh/workload"
 OTHERS_KEY: Final = f"{OURS}other-owners"
 """Annotation of a workload: JSON with the owners that it does not follow, by uid, each with the
 version and the creation time of its newest pod."""
@@ -57,6 +58,19 @@ def owned_versions(workload: Workload) -> dict[str, OwnedVersion]:
 def current_versions(workload: Workload) -> list[str]:
     """Return the versions of all owners of the workload, each once, in alphabetical order."""
     return sorted({owned.version for owned in owned_versions(workload).values()})
+
+
+def describe_owners(workload: Workload | None) -> str:
+    """Return the owners of a workload with their versions, or "" unless there are several."""
+    if workload is None:
+        return ""
+    owned = owned_versions(workload)
+    texts = [
+        f"{reference.kind} {reference.name} (version {owned[reference.uid].version})"
+        for reference in workload.metadata.owner_references
+        if reference.uid in owned
+    ]
+    return f"several owners have its workload: {', '.join(texts)}" if len(texts) > 1 else ""
 
 
 def owner_uids(workload: Workload) -> list[str]:

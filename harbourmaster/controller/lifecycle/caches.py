@@ -25,6 +25,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
 from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, WaitWatches
+from harbourmaster.gates.names import version_name
 from harbourmaster.gates.owners import (
     DAEMON_SET,
     DEPLOYMENT,
@@ -45,7 +46,8 @@ from harbourmaster.lifecycle.gated_pods import (
 from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.phases import phases_of
 from harbourmaster.lifecycle.task_pods import decode_task_pod
-from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
+from harbourmaster.lifecycle.workload_owners import current_versions
+from harbourmaster.lifecycle.workloads import names_of, recorded_owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +140,7 @@ class LifecycleCaches(Caches):
         self.workloads = self.cache(
             resources.WORKLOADS,
             decoder(model.Workload),
-            {BY_CURRENT: lambda obj: [(obj.metadata.namespace, version_of(obj))]},
+            {BY_CURRENT: _versions_of_workload},
         )
         self.workload_versions = self.cache(
             resources.WORKLOAD_VERSIONS,
@@ -254,6 +256,12 @@ def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:
 def _parent(check: model.Task | model.Evaluation) -> list[str]:
     controller = check.metadata.controller
     return [controller.uid] if controller is not None else []
+
+
+def _versions_of_workload(workload: model.Workload) -> list[tuple[str, str]]:
+    namespace, name = workload.metadata.namespace, workload.metadata.name
+    versions = {workload.spec.version, *current_versions(workload)}
+    return [(namespace, version_name(name, version)) for version in versions]
 
 
 def _owner_of_version(version: model.WorkloadVersion) -> list[tuple[str, str, str]]:

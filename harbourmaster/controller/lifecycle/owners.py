@@ -237,6 +237,11 @@ async def next_names(client: Client, namespace: str, owner: OwnerReference) -> N
     return _names(replace(live, metadata=metadata), by_tag=False)
 
 
+def tracked_names(raw: bytes) -> Names | None:
+    """Return the names by which admission would track pods of an owner of pods, see ``_names``."""
+    return _names(_decode(raw), by_tag=False)
+
+
 def _names(owner: LiveOwner, by_tag: bool) -> Names | None:
     """Return the names by which admission would track pods of the owner; None if it would not.
 

@@ -38,7 +38,9 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersion,
 )
 from harbourmaster.lifecycle.workload_owners import (
+    SHARING_ADVICE,
     beside,
+    describe_owners,
     follow_operations,
     is_to_follow,
     owned_versions,
@@ -139,9 +141,7 @@ class PodWorkloads:
         workload = await self._workload(pod, wish)
         if workload.metadata.deletion_timestamp:
             return None
-        if workload.spec.app != wish.spec.app:
-            text = f"KeptnWorkload {workload.metadata.name} is of the app {workload.spec.app}"
-            raise ObstacleError(Obstacle(CREATE_WORKLOAD, FAILED, text))
+        _check_app(workload, wish)
         version = self.find_version(pod, described)
         if version is None:
             self._check_version(pod, workload, wish)
@@ -232,6 +232,10 @@ class PodWorkloads:
         operations = follow_operations(workload, wish, replaced)
         answer = await self._patch(WORKLOADS, workload.metadata, operations)
         followed = msgspec.json.decode(answer, type=Workload)
+        owners = describe_owners(followed)
+        if owners and replaced.keys().isdisjoint(owned_versions(workload)):
+            text = f"{owners}: {SHARING_ADVICE}"
+            self._signals.emit(followed, UPDATE_WORKLOAD, "OwnersShared", text)
         self._workloads.put(workload.metadata.key, followed)
         return followed
 
@@ -322,6 +326,13 @@ async def _attempt(phase: str, call: Awaitable[T], *, again: bool = False) -> T:
         if is_end_of_namespace(error):
             raise
         raise ObstacleError(Obstacle(phase, FAILED, error.message), error) from error
+
+
+def _check_app(workload: Workload, wish: DesiredWorkload) -> None:
+    """Reject a workload that is of another app."""
+    if workload.spec.app != wish.spec.app:
+        text = f"KeptnWorkload {workload.metadata.name} is of the app {workload.spec.app}"
+        raise ObstacleError(Obstacle(CREATE_WORKLOAD, FAILED, text))
 
 
 def _check(names: Names) -> None:

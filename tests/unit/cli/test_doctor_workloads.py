@@ -254,6 +254,20 @@ async def test_pods_whose_waits_are_blocked_are_warned_of_once(cluster, assert_g
     assert_golden(await warned(cluster, "waits"))
 
 
+@pytest.mark.parametrize("second", ["1", "2"])
+async def test_a_workload_of_two_deployments_is_told_with_both(cluster, assert_golden, second):
+    spec = version(cluster, "1")
+    owned = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": uid}
+        for name, uid in (("blue-5d4f8", "o"), ("green-7c9b4", "p"))
+    ]
+    others = {"gates.harbourmaster.dev/other-owners": f'{{"p":["{second}","{LATER}"]}}'}
+    metadata = {"name": "cart-cart", "namespace": "shop", "ownerReferences": owned}
+    cluster.put(WORKLOADS, {"metadata": {**metadata, "annotations": others}, "spec": spec})
+    version(cluster, second, **FAILED)
+    assert_golden([*await warned(cluster, "waits"), *await warned(cluster, "workloads")])
+
+
 def held(cluster, part, number, kind="ReplicaSet", **annotations):
     """A pod of a Deployment that waits at its gate, created an hour ago."""
     keys = {**CHECKS, "keptn.sh/workload": part, **annotations}

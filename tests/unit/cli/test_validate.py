@@ -127,6 +127,14 @@ def in_group(version, kind, **spec):
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
 
 
+def shared(name, version, **annotations):
+    """A Deployment whose pods have the workload of a chart."""
+    given = workload(name=name, labels={"app.kubernetes.io/name": "redis"})
+    keys = {"app.kubernetes.io/version": version, **annotations}
+    given["spec"]["template"]["metadata"]["labels"] |= keys
+    return given
+
+
 CHECK = keptn("KeptnTaskDefinition", container={"name": "a", "image": "a"})
 CHECK["metadata"]["name"] = "check"
 ENABLED = {"keptn.sh/lifecycle-toolkit": "enabled"}
@@ -182,6 +190,17 @@ OBJECTS = {
     ],
     "a namespace that does not get gates": [MISSPELT],
     "a policy that contradicts a workload": [cluster_policy(**SSD), workload(**HDD)],
+    "two versions of a workload": [
+        waiting("Pod", **ENABLED)[0],
+        shared("a", "1"),
+        shared("b", "2"),
+    ],
+    "a version that two Deployments share": [
+        shared("a", "1", **{"keptn.sh/app": "shop"}),
+        shared("b", "1", **{"keptn.sh/app": "shop"}),
+        shared("c", "1", **{"keptn.sh/workload": "c"}),
+    ],
+    "a workload that is not gated": [shared("a", "1"), shared("b", "2")],
     "a task that is not among the files": [with_tasks(workload())],
     "a task that is among the files": [with_tasks(workload()), CHECK],
     "a promotion task that is not among the files": [

@@ -363,3 +363,23 @@ def test_foreign_gates_are_named_beside_ours():
 def test_a_pod_of_unknown_age_has_no_deadline():
     report = report_on(pod(created=""), in_checks(), max_age=1, on_expiry="Release")
     assert (report.age, report.deadline, report.code) == (0, "", "checks-pending")
+
+
+def test_a_version_that_its_app_does_not_list_names_the_other_owners_of_its_workload():
+    owners = [
+        owner_ref("ReplicaSet", "waiter-rs", "rs-1"),
+        owner_ref("ReplicaSet", "other", "rs-2"),
+    ]
+    others = {"gates.harbourmaster.dev/other-owners": '{"rs-2":["2.0",""]}'}
+    uid = version().metadata.controller.uid
+    metadata = {"name": "shop-waiter", "uid": uid, "annotations": others, "ownerReferences": owners}
+    spec = {"app": "shop", "version": "1.0", "resourceReference": msgspec.to_builtins(RS)}
+    workload = msgspec.convert({"metadata": metadata, "spec": spec}, Workload)
+    report = report_on(pod(), version(), workload=workload)
+    reason, _, named = report.text.partition("; ")
+    assert reason.endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")
+    assert named == (
+        "several owners have its workload: ReplicaSet waiter-rs (version 1.0), "
+        "ReplicaSet other (version 2.0)"
+    )
+    assert report.advice == 'list it in KeptnApp shop with version "1.0"'

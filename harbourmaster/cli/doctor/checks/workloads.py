@@ -17,7 +17,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.names import VERY_NEAR, did_you_mean
 from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import plural, shorten
-from harbourmaster.cli.diagnosis import mistake, unknown, warning
+from harbourmaster.cli.diagnosis import mistake, note, unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
 from harbourmaster.cli.gate import short_age, waiting_in
 from harbourmaster.cli.installed import KEPTN_RESOURCES
@@ -50,6 +50,11 @@ from harbourmaster.lifecycle.model import (
     EvaluationDefinition,
     Workload,
     WorkloadVersion,
+)
+from harbourmaster.lifecycle.workload_owners import (
+    SHARING_ADVICE,
+    current_versions,
+    describe_owners,
 )
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.policies.index import policy_set
@@ -85,7 +90,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     versions: dict[str, Any] = {}
     for holder, kind, resource, version_kind in _VERSIONS:
         held = await live.items(holder, Decoder(kind).decode)
-        current = {(obj.metadata.key, obj.spec.version) for obj in held}
+        current = {(obj.metadata.key, version) for obj in held for version in _versions_of(obj)}
         for version in await live.items(resource, Decoder(version_kind).decode):
             own, spec, verdict = version.metadata, version.spec, pre_checks(version)
             versions[own.key] = version
@@ -122,8 +127,16 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
                 yield finding
 
 
+def _versions_of(obj: App | Workload) -> list[str]:
+    return current_versions(obj) if isinstance(obj, Workload) else [obj.spec.version]
+
+
 async def check_waits(live: Installation) -> AsyncIterator[Finding]:
     """Report pods that nothing will release, once for each workload and reason."""
+    for shared in await live.items(resources.WORKLOADS, Decoder(Workload).decode):
+        if owners := describe_owners(shared):
+            finding = warning if len(current_versions(shared)) > 1 else note
+            yield finding(f"KeptnWorkload {shared.metadata.key}", owners, SHARING_ADVICE)
     scheduler = (await live.known_settings()).scheduler.of_pods
     alike: dict[tuple[str, ...], list[tuple[Pod, GateReport]]] = {}
     for pod, report in await waiting_in(live, scheduler, "", None):
@@ -189,9 +202,9 @@ class _PodReviews(NamedTuple):
                     source = shorten(contribution.by)
                     text = f"sets {contribution.path} to {contribution.value}, but {source} counts"
                     yield warning(report.reference, f"{text} with {contribution.present}", remedy)
-            for note in report.warnings:
-                if note.code == "affinity-conflict":
-                    yield warning(report.reference, note.text, remedy)
+            for conflict in report.warnings:
+                if conflict.code == "affinity-conflict":
+                    yield warning(report.reference, conflict.text, remedy)
 
     def _verdict(self, pod: Json, *without: str) -> Verdict:
         return answer(_review(pod, *without), self.engine)[1].verdict

@@ -307,6 +307,9 @@ async def test_two_deployments_of_two_versions_are_checked_side_by_side(api, cli
                 len(names(api, APPS)) and len(api.get(APPS, "shop", PROD)["spec"]["workloads"]) == 2
             )
         )
+        (event,) = (
+            signal for signal in world.signals.kept if signal.reason == "UpdateWorkloadOwnersShared"
+        )
         patches = api.seen("patch", "/keptnworkloads/shop-waiter$")
         app = api.get(APPS, "shop", PROD)
         # Replaced and scaled pods are of versions that were checked.
@@ -316,6 +319,8 @@ async def test_two_deployments_of_two_versions_are_checked_side_by_side(api, cli
         await world.until(lambda: not waiting(api))
         assert api.get(APPS, "shop", PROD) == app
         assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) == len(patches) <= 2
+    for text in ("ReplicaSet waiter-rs (version 1.0)", "ReplicaSet canary-rs (version 2.0)"):
+        assert text in event.text
     assert {entry["version"] for entry in app["spec"]["workloads"]} == {"1.0", "2.0"}
     assert {owner["uid"] for owner in workload_of(api)["metadata"]["ownerReferences"]} == {
         "rs-1",
