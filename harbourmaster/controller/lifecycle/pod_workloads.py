@@ -147,6 +147,20 @@ class PodWorkloads:
             self._check_version(pod, workload, wish)
         elif is_written_otherwise(version, wish):
             await self._check_images(version, wish, owner)
+        workload = await self._follow_pod(pod, workload, version, wish)
+        own = beside(workload, wish)
+        if own is not None and version is None:
+            version = await self._create_version(own)
+        if version is not None and owner.uid not in recorded_owners(version):
+            version = await self._record(version, owner, own)
+        await self._request(pod, workload, wish, described)
+        return version
+
+    async def _follow_pod(
+        self, pod: Pod, workload: Workload, version: WorkloadVersion | None, wish: DesiredWorkload
+    ) -> Workload:
+        """Return the workload after it follows the pod, if it has to. Raises ObstacleError."""
+        owner = wish.owner
         if is_to_follow(workload, version, wish) and (
             version is not None or self._is_turn(pod, wish)
         ):
@@ -159,28 +173,21 @@ class PodWorkloads:
                 has_version=version is not None,
             )
             if replaced is not None:
-                workload = await self._follow(workload, wish, replaced)
                 self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
-            elif version is None:
+                return await self._follow(workload, wish, replaced)
+            if version is None:
                 text = (
                     f"{owner.kind} {owner.name} is replaced by a newer one, and version "
                     f"{wish.spec.version} of its pods was never checked: delete pod {pod.name}"
                 )
                 raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
-        elif version is not None and await self._is_rolled_back(pod, owner, workload, wish):
-            workload = await self._follow(workload, wish, {owner.uid: True})
-        own = beside(workload, wish)
-        if own is not None and version is None:
-            version = await self._create_version(own)
-        if version is not None and owner.uid not in recorded_owners(version):
-            version = await self._record(version, owner, own)
-        await self._request(pod, workload, wish, described)
-        return version
+        elif version is not None and await self._is_rolled_back(pod, workload, wish):
+            return await self._follow(workload, wish, {owner.uid: True})
+        return workload
 
-    async def _is_rolled_back(
-        self, pod: Pod, owner: OwnerReference, workload: Workload, wish: DesiredWorkload
-    ) -> bool:
+    async def _is_rolled_back(self, pod: Pod, workload: Workload, wish: DesiredWorkload) -> bool:
         """Whether a StatefulSet or DaemonSet went back to the version of this older pod."""
+        owner = wish.owner
         owned = owned_versions(workload).get(owner.uid)
         if not is_parent(owner) or owned is None or owned.version == wish.spec.version:
             return False
