@@ -27,6 +27,7 @@ from harbourmaster.placement.candidates import (
     mismatches,
 )
 from harbourmaster.placement.constraints import needed_kinds
+from harbourmaster.placement.data_holders import holder_of_data, is_custom
 from harbourmaster.placement.decision import (
     CandidateVerdict,
     Decision,
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
     from harbourmaster.placement.rules import Rules
 
 AT: Final = "spec.constraints.cluster"
-_VOLUMES: Final = (
-    "but a move would lose the volumes of its {}: to allow it, set spec.migrationVolumes to "
-    "Recreate"
+_DATA: Final = (
+    "but a move would lose data of its {}: to allow it, set spec.migrationVolumes to Recreate"
 )
+_CUSTOM: Final = ", or name the kind in placement.statelessKinds if it has no data"
 
 
 REFUSED_AFTER: Final = timedelta(seconds=30)
@@ -213,8 +214,8 @@ class _Case:
         if not view.matched:
             return start.without_target("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
         if current is None or current.reason:
-            if current is not None and (volumes := self._volumes(current)):
-                reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
+            if current is not None and (data := self._data(current)):
+                reason = f"'{start.current}' is excluded ({current.reason}), {data}"
                 return start.with_current("Stayed", reason)
             return self._place(msgspec.structs.replace(start, failed=failed), current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
@@ -307,13 +308,23 @@ class _Case:
         is_out = bool(target.unready) and not target.outage
         return is_out or any(mismatches(target, fits, "Raw"))
 
-    def _volumes(self, current: CandidateVerdict) -> str:
-        """Why its volumes keep it on its cluster; empty if they do not."""
+    def _data(self, current: CandidateVerdict) -> str:
+        """Why its data keeps it on its cluster; empty if it does not."""
         spec = self._application.spec
-        kind = next((manifest.kind for manifest in spec.manifests if manifest.has_volumes), "")
-        if not kind or spec.migration_volumes == "Recreate" or self._is_sent_away(current):
+        if spec.migration_volumes == "Recreate":
             return ""
-        return _VOLUMES.format(kind)
+        served = current.target.served_kinds
+        # A kind that its cluster does not serve has no objects there.
+        present = [
+            manifest
+            for manifest in spec.manifests
+            if all(kind.holds(served) for kind in needed_kinds([manifest]))
+        ]
+        holder = holder_of_data(present, self._seen.rules.stateless_kinds)
+        if holder is None or self._is_sent_away(current):
+            return ""
+        text = _DATA.format(f"{holder.kind} {holder.name}".rstrip())
+        return text if holder.claims_volumes or not is_custom(holder.group) else text + _CUSTOM
 
     def _place(self, start: Decision, current: CandidateVerdict | None) -> Decision:
         """The decision if it has no cluster yet or must leave it."""
@@ -346,8 +357,8 @@ class _Case:
         if current.name in chosen:
             return start.with_current("Stayed", f"'{current.name}' still has the best score")
         why = best_of(self._draw(chosen).name, scores)
-        if volumes := self._volumes(now):
-            return start.with_current("Stayed", f"{why}, {volumes}")
+        if data := self._data(now):
+            return start.with_current("Stayed", f"{why}, {data}")
         limit = rules.moves_per_application
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:

@@ -15,12 +15,11 @@ from msgspec import Struct
 
 from harbourmaster.api.names import dns_subdomain
 from harbourmaster.placement.lexer import ConstraintError, ConstraintReader, TokenKind
-from harbourmaster.placement.model import ManifestSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
-    from harbourmaster.placement.model import Manifest
+    from harbourmaster.placement.data_holders import Manifest
 
 LabelOperator = Literal["is", "is not", "in", "not in"]
 MetricOperator = Literal[
@@ -240,9 +239,8 @@ def needed_kinds(manifests: Iterable[Manifest]) -> tuple[KindConstraint, ...]:
     """Return the kinds that manifests need, except those of groups that they define themselves."""
     needed, defined = set(), set()
     for manifest in manifests:
-        group = str(manifest.api_version).rpartition("/")[0]
-        if manifest.kind == "CustomResourceDefinition" and isinstance(manifest.spec, ManifestSpec):
-            defined.add(str(manifest.spec.group))
-        elif "." in group and isinstance(manifest.kind, str):
-            needed.add((group, f"{manifest.api_version}/{manifest.kind}"))
+        if manifest.kind == "CustomResourceDefinition":
+            defined.add(manifest.defined_group)
+        elif "." in manifest.group and manifest.kind:
+            needed.add((manifest.group, f"{manifest.api_version}/{manifest.kind}"))
     return tuple(KindConstraint(name) for group, name in sorted(needed) if group not in defined)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.placement.data_holders import is_custom
 from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
 
 if TYPE_CHECKING:
@@ -200,8 +201,7 @@ def rank(ref: ObjectRef) -> int:
     if not ref.namespace:
         return CLUSTER_WIDE
     # Kinds outside Kubernetes' own APIs are run by a controller, like a workload.
-    is_custom = "." in ref.group and not ref.group.endswith(".k8s.io")
-    return WORKLOADS if is_custom or kind in _WORKLOAD_KINDS else CONFIGURATION
+    return WORKLOADS if is_custom(ref.group) or kind in _WORKLOAD_KINDS else CONFIGURATION
 
 
 def for_deletion(refs: Iterable[ObjectRef]) -> Inventory:

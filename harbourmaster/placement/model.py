@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from harbourmaster.api import metadata
 from harbourmaster.api.metadata import Metadata
+from harbourmaster.placement.data_holders import read_manifest
 
 GROUP: Final = "placement.harbourmaster.dev"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
@@ -91,38 +92,19 @@ class ApplicationConstraints(Part, frozen=True, kw_only=True):
     cluster: TargetConstraints | None = None
 
 
-class ManifestSpec(Part, frozen=True, kw_only=True):
-    """The part of a manifest's spec about volumes, and the group of a definition."""
-
-    volume_claim_templates: Any = None
-    group: Any = ""
-
-
-class Manifest(Part, frozen=True, kw_only=True):
-    """The part of a manifest about its kind and volumes; users may have written anything there."""
-
-    api_version: Any = ""
-    kind: Any = ""
-    spec: ManifestSpec | list[Any] | str | float | bool | None = None
-
-    @property
-    def has_volumes(self) -> bool:
-        """Whether it claims volumes, whose data a move does not copy."""
-        if (self.api_version, self.kind) == ("v1", "PersistentVolumeClaim"):
-            return True
-        is_stateful = self.kind == "StatefulSet" and str(self.api_version).startswith("apps/")
-        spec = self.spec
-        return is_stateful and isinstance(spec, ManifestSpec) and bool(spec.volume_claim_templates)
-
-
 class ApplicationSpec(Part, frozen=True, kw_only=True):
     """The fields on which the placement depends; the deployer reads the manifests."""
 
     constraints: ApplicationConstraints | None = None
     backoff: RetryPolicy = RetryPolicy()
-    manifests: tuple[Manifest, ...] = ()
+    manifests: tuple[Any, ...] = ()
+    """The facts of each manifest; the cache does not keep the manifests themselves."""
     migration_volumes: MigrationVolumes = "Refuse"
     """Whether it may move without the data in its volumes, which are created again, empty."""
+
+    def __post_init__(self) -> None:
+        """Reduce each manifest to its facts."""
+        force_setattr(self, "manifests", tuple(map(read_manifest, self.manifests)))
 
 
 class Term(Part, frozen=True, kw_only=True):

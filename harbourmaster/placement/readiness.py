@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 
 class Readiness(Struct, frozen=True, gc=False):
-    """Whether an object is ready; ``text`` says why not. ``failed``: waiting does not help."""
+    """Whether an object is ready; ``text`` says why not. ``failed``: waiting does not help.
+
+    ``is_assumed``: it counts as ready only because it has no status yet.
+    """
 
     is_ready: bool
     text: str = ""
     failed: bool = False
+    is_assumed: bool = False
 
 
 READY: Final = Readiness(True)
@@ -195,7 +199,7 @@ def _other(_spec: _Fields, status: _Fields) -> Readiness:
             return Readiness(
                 False, str(matching.get("message") or f"{name} is {matching['status']}")
             )
-    return READY
+    return READY if status else Readiness(True, is_assumed=True)
 
 
 _UNSEEN: Final = Readiness(False, "its controller has not observed it yet")

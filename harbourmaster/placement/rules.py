@@ -70,6 +70,11 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
     forced_moves_total: Annotated[
         int, Meta(ge=0), "moves in a pass of all applications that must leave; 0 is unlimited"
     ] = 20
+    stateless_kinds: Annotated[
+        tuple[str, ...],
+        "custom resources that hold no data, as KIND.GROUP or *.GROUP, beside the known ones; an "
+        "application with other custom resources stays on its cluster",
+    ] = ()
     seed: Annotated[
         str,
         "seed for the choice among clusters with equal scores; the same seed and application name "

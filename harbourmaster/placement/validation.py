@@ -61,9 +61,10 @@ class ConstraintFieldError(FieldError, frozen=True, gc=False):
 
 
 class SubmittedApplicationSpec(ApplicationSpec, frozen=True, kw_only=True):
-    """With what is to run."""
+    """The spec of an Application with its manifests, as its user wrote them."""
 
-    manifests: tuple[Any, ...] = ()
+    def __post_init__(self) -> None:
+        """Keep the manifests, which are checked."""
 
 
 class SubmittedApplication(Application, frozen=True, kw_only=True):

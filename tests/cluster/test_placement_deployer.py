@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, Resource
+from harbourmaster.api.resources import (
+    APPLICATIONS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    Resource,
+)
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
 from helpers.placement_flow import (
     Member,
@@ -22,6 +29,16 @@ from helpers.placement_flow import (
 from helpers.schemas import open_definition
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+
+def boats_of(namespace):
+    """A kind of a group of the namespace's own."""
+    return Resource(f"{namespace}.example.com", "v1", "boats", "Boat")
+
+
+def boat_of(boats):
+    metadata = {"name": "tug", "namespace": boats.group.partition(".")[0]}
+    return {"apiVersion": boats.api_version, "kind": boats.kind, "metadata": metadata}
 
 
 @pytest.fixture
@@ -110,8 +127,14 @@ async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both
 
 async def test_create_first_keeps_the_old_one_until_the_new_one_is_ready(both, members):
     first, two = members
-    manifest = deployment("web", first.namespace)
-    await both.application(manifest, to="one", migrationOrder="CreateFirst")
+    boats = boats_of(first.namespace)
+    for member in members:
+        await member.client.create(DEFINITIONS, open_definition(boats))
+    kind = f"boats.{boats.group}"
+    for name in ("one", "two"):
+        await both.until_cluster(lambda status: kind in status.custom_resources, name)
+    web = deployment("web", first.namespace)
+    await both.application(web, boat_of(boats), to="one", migrationOrder="CreateFirst")
     await ready(first, "web")
     status = await both.until_running("one")
     await both.until(lambda status: is_true(status, "Ready"))
@@ -122,6 +145,10 @@ async def test_create_first_keeps_the_old_one_until_the_new_one_is_ready(both, m
     status = await both.until(lambda status: len(status.inventory) == 2)
     assert status.running_on.name == "one"
     await ready(two, "web")
+    # An operator that has not seen its object yet may still have to create what holds its data.
+    await asyncio.sleep(0.5)
+    assert await first.get(boats, "tug") is not None
+    await two.edit(boats, "tug", {"status": {"phase": "Sailing"}}, "status")
     status = await both.until_running("two")
     assert await first.get(DEPLOYMENTS, "web") is None
     assert is_true(status, "Ready")
@@ -159,17 +186,12 @@ async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
 
 async def test_cluster_scoped_objects_need_the_cluster_s_consent(world, planes, members):
     first, _ = members
-    boats = Resource(f"{first.namespace}.example.com", "v1", "boats", "Boat")
+    boats = boats_of(first.namespace)
     name = f"boats.{boats.group}"
-    boat = {
-        "apiVersion": boats.api_version,
-        "kind": "Boat",
-        "metadata": {"name": "tug", "namespace": first.namespace},
-    }
     async with world.deploying():
         await world.cluster("one", planes[0])
         # The object comes before its kind: the order is ours to find.
-        await world.application(boat, open_definition(boats), to="one")
+        await world.application(boat_of(boats), open_definition(boats), to="one")
         message = await world.until_fault("InvalidManifests")
         assert "spec.allowClusterScoped" in message
         patch = {"spec": {"allowClusterScoped": True}}

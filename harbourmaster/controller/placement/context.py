@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.kube.caches import Caches, decoder
+from harbourmaster.placement.data_holders import is_stateful_custom
 from harbourmaster.placement.deployed import Copies, DeployedApplication, MemberCluster
 from harbourmaster.placement.readiness import summary
 from harbourmaster.registration.repair_limiter import RepairLimiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from datetime import datetime
 
     from harbourmaster.controller.placement.applying import Applied
@@ -58,6 +59,8 @@ class DeploymentContext:
     now: Callable[[], datetime]
     since: Callable[[], str] = str
     """Returns the RFC 3339 time since which placement is on; empty if that does not matter."""
+    stateless_kinds: tuple[str, ...] = ()
+    """Custom resources that hold no data, beside the known ones."""
 
 
 def clusters_of(application: DeployedApplication) -> Iterator[str]:
@@ -135,6 +138,14 @@ class AppliedManifests:
     def unready(self) -> str:
         """The objects that are not ready, in one line; empty if all are."""
         return summary((obj.ref.text, self._readiness(obj)) for obj in self._applied.values())
+
+    def has_unseen_data(self, stateless_kinds: Collection[str]) -> bool:
+        """Whether an operator may still have to create what holds the data of a custom resource."""
+        return any(
+            is_stateful_custom(obj.ref.group, obj.ref.kind, stateless_kinds)
+            and self._readiness(obj).is_assumed
+            for obj in self._applied.values()
+        )
 
     def _readiness(self, obj: Applied) -> Readiness:
         watched = self.session.watches.get(obj.resource, obj.ref)

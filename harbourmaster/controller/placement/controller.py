@@ -61,6 +61,7 @@ class PlacementController:
             metrics=metrics,
             now=runtime.now,
             since=lambda: runtime.placement_since,
+            stateless_kinds=settings.stateless_kinds,
         )
         self._runtime = runtime
         self._queries = queries

@@ -268,6 +268,7 @@ class DeploymentControllers:
         caches: DeploymentCaches | None = None,
         now: Callable[[], datetime] = utc_now,
         since: Callable[[], str] = str,
+        stateless_kinds: tuple[str, ...] = (),
     ) -> None:
         self.caches = caches or DeploymentCaches(client, metrics.watches)
         self.members = Members(
@@ -286,6 +287,7 @@ class DeploymentControllers:
             events=events,
             now=now,
             since=since,
+            stateless_kinds=stateless_kinds,
         )
         self._monitor: ClusterReconciler | None = None
         self._deployer: ApplicationReconciler | None = None

@@ -129,9 +129,13 @@ class DeploymentPass:
             fault=self._fault,
             fault_reason=self._fault_reason,
             is_applied=is_applied,
-            is_ready=is_applied and known is not None and not known.unready,
+            is_ready=is_applied and known is not None and not self._is_unready(known),
             outcomes=self._outcomes,
         )
+
+    def _is_unready(self, applied: AppliedManifests) -> bool:
+        """Whether an application is not ready to leave its old cluster for this one."""
+        return bool(applied.unready) or applied.has_unseen_data(self._context.stateless_kinds)
 
     def _order(self) -> MigrationOrder:
         """Nothing on a cluster is worth keeping meanwhile if the application failed there."""
@@ -362,7 +366,7 @@ class DeploymentPass:
         is_here = record.running_on == record.scheduled_to
         unready = None
         if known is not None and known.is_complete:
-            if known.unready and known.is_blind:
+            if known.is_blind and (known.unready or (not is_here and self._is_unready(known))):
                 # Without the right to watch, it applies again to see the state.
                 self.is_unfinished = True
                 self._memory.applied = None

@@ -133,8 +133,36 @@ CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name
 STATEFUL = {
     "apiVersion": "apps/v1",
     "kind": "StatefulSet",
-    "metadata": {"name": "db"},
+    "metadata": {"name": "data"},
     "spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]},
+}
+
+
+def custom(version, kind, spec=None):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "data"}, "spec": spec or {}}
+
+
+def pod_template(*volumes):
+    return {"template": {"spec": {"volumes": [{"name": "v", **volume} for volume in volumes]}}}
+
+
+MOUNTED = {"persistentVolumeClaim": {"claimName": "elsewhere"}}
+EPHEMERAL = {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+JOB_TEMPLATE = {"jobTemplate": {"spec": pod_template(EPHEMERAL, MOUNTED)}}
+HOLDERS = {
+    "claim": CLAIM,
+    "claim template": STATEFUL,
+    "persistent volume": custom("v1", "PersistentVolume"),
+    "snapshot": custom("snapshot.storage.k8s.io/v1", "VolumeSnapshot"),
+    "claim from outside": custom("apps/v1", "Deployment", pod_template(MOUNTED)),
+    "claim deep within": custom("batch/v1", "CronJob", JOB_TEMPLATE),
+    "template of a known kind": custom("argoproj.io/v1alpha1", "Rollout", pod_template(MOUNTED)),
+    "CloudNativePG": custom("postgresql.cnpg.io/v1", "Cluster", {"instances": 3}),
+    "ECK": custom("elasticsearch.k8s.elastic.co/v1", "Elasticsearch"),
+    "Strimzi": custom("kafka.strimzi.io/v1beta2", "KafkaNodePool", {"storage": {"type": "jbod"}}),
+    "KubeVirt": custom("kubevirt.io/v1", "VirtualMachine", {"dataVolumeTemplates": [{"a": "b"}]}),
+    "Kruise": custom("apps.kruise.io/v1beta1", "StatefulSet", {"volumeClaimTemplates": [{}]}),
+    "Cluster API": custom("cluster.x-k8s.io/v1beta1", "Cluster"),
 }
 
 
@@ -142,16 +170,16 @@ def recreating(app):
     return replace(app, spec=replace(app.spec, migration_volumes="Recreate"))
 
 
-@pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
-def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
+@pytest.mark.parametrize("manifest", HOLDERS.values(), ids=HOLDERS)
+def test_no_metric_and_no_outage_moves_an_application_with_data(manifest):
     app = application(on="a", manifests=[manifest])
     better = decide_on(app, *AB, m=0.1, n=0.9)
     assert (better.outcome, better.stays) == ("Stayed", True)
     assert better.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
     kind = manifest["kind"]
-    assert better.reason == (
-        f"'b' has the best score, 0.9, but a move would lose the volumes of its {kind}: to allow "
-        "it, set spec.migrationVolumes to Recreate"
+    assert better.reason.startswith(
+        f"'b' has the best score, 0.9, but a move would lose data of its {kind} data: to allow it, "
+        "set spec.migrationVolumes to Recreate"
     )
     limited = application(on="a", manifests=[manifest], metrics=["n > 0.5"])
     assert decide_on(limited, *AB, m=0.1, n=0.9).stays
@@ -161,8 +189,8 @@ def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
     assert decide_on(app, *silent, rules=MOVE).stays
 
 
-@pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
-def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manifest):
+@pytest.mark.parametrize("manifest", HOLDERS.values(), ids=HOLDERS)
+def test_an_application_with_data_moves_where_that_is_allowed_or_wanted(manifest):
     allowed = recreating(application(on="a", manifests=[manifest]))
     assert decide_on(allowed, *AB, m=0.1, n=0.9).chosen == ["b"]
     silent = (cluster("a", status=NO_ANSWER), cluster("b"))
@@ -172,22 +200,43 @@ def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manif
     assert decide_on(application(manifests=[manifest]), *AB, m=0.1, n=0.9).chosen == ["b"]
 
 
+SCHEMA = {"openAPIV3Schema": {"properties": {"persistentVolumeClaim": {"type": "object"}}}}
+
+
 @pytest.mark.parametrize(
     "manifest",
     [
         {**STATEFUL, "spec": {}},
         {**STATEFUL, "spec": {"volumeClaimTemplates": []}},
         {**STATEFUL, "spec": "nonsense"},
-        {**STATEFUL, "apiVersion": "example.com/v1"},
-        {**CLAIM, "apiVersion": "example.com/v1"},
-        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "spec": [1]},
+        custom("apps/v1", "Deployment", pod_template({"emptyDir": {}}, EPHEMERAL)),
+        custom("gateway.networking.k8s.io/v1", "HTTPRoute"),
+        custom("networking.istio.io/v1", "VirtualService"),
+        custom("monitoring.coreos.com/v1", "ServiceMonitor"),
+        custom("cert-manager.io/v1", "Certificate"),
+        custom("argoproj.io/v1alpha1", "Rollout", pod_template({"emptyDir": {}})),
+        custom("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"versions": [SCHEMA]}),
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"persistentVolumeClaim": "text"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "spec": [1]},
         {"kind": 5, "spec": None},
         {},
     ],
 )
-def test_manifests_without_volumes_may_move(manifest):
+def test_manifests_without_data_may_move(manifest):
     app = application(on="a", manifests=[manifest])
     assert decide_on(app, *AB, m=0.1, n=0.9).chosen == ["b"]
+
+
+@pytest.mark.parametrize("name", ["Boat.example.com", "*.example.com"])
+def test_a_custom_resource_of_the_users_moves_if_a_setting_says_that_it_has_no_data(name):
+    app = application(on="a", manifests=[custom("example.com/v1", "Boat")])
+    kept = decide_on(app, *AB, m=0.1, n=0.9)
+    assert kept.reason.endswith("name the kind in placement.statelessKinds if it has no data")
+    rules = {"stateless_kinds": (name,)}
+    assert decide_on(app, *AB, rules=rules, m=0.1, n=0.9).chosen == ["b"]
+    claiming = custom("example.com/v1", "Boat", {"storage": {"volumeClaimTemplate": {"a": "b"}}})
+    app = application(on="a", manifests=[claiming])
+    assert decide_on(app, *AB, rules=rules, m=0.1, n=0.9).stays
 
 
 def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():

@@ -151,7 +151,7 @@ def test_volumes_keep_a_failed_application():
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     decision = decide_on(waiting(manifests=[claim]), *CLUSTERS, **VALUES)
     assert decision.stays
-    assert "but a move would lose the volumes of its PersistentVolumeClaim" in decision.reason
+    assert "but a move would lose data of its PersistentVolumeClaim data: " in decision.reason
 
 
 def test_it_tries_each_cluster_once_and_stays_on_the_last():

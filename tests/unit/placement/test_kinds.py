@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from harbourmaster.placement.constraints import KindConstraint, needed_kinds
-from harbourmaster.placement.model import Manifest
+from harbourmaster.placement.data_holders import read_manifest
 from helpers.placing import ONLINE, application, cluster, decide_on, is_refused, reason
 
 SHIRT = {"apiVersion": "example.com/v1", "kind": "Shirt", "metadata": {"name": "blue"}}
@@ -22,7 +21,7 @@ def serving(name, *kinds, spec=None, **more):
 
 
 def needed_names(*manifests):
-    return [kind.name for kind in needed_kinds(msgspec.convert(manifests, tuple[Manifest, ...]))]
+    return [kind.name for kind in needed_kinds(map(read_manifest, manifests))]
 
 
 def test_kinds_are_those_of_the_manifests_that_kubernetes_itself_lacks():

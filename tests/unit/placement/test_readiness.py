@@ -95,7 +95,7 @@ SAME = {"currentRevision": "a", "updateRevision": "a"}
     ],
 )
 def test_ready(workload):
-    assert readiness(workload) == READY
+    assert readiness(workload).is_ready
 
 
 UNREADY = [
