@@ -38,8 +38,9 @@ from harbourmaster.placement.decision import (
     score,
 )
 from harbourmaster.placement.deployed import DEPLOYED, READY
-from harbourmaster.placement.model import FALSE, FailedCluster, condition
+from harbourmaster.placement.model import AT_GATE, FALSE, FailedCluster, condition
 from harbourmaster.placement.passes import view_with
+from harbourmaster.placement.readiness import NO_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,6 +67,8 @@ _REFUSALS: Final = frozenset(("FieldConflict", "Forbidden", "Invalid", "InvalidM
 _OF_NO_CLUSTER: Final = frozenset(("SecretNotCopied", "ForeignObject"))
 """Reasons to stay: the first is the same on every cluster; after a restore of the hub, the second
 means that an earlier copy of the application still runs there."""
+_NO_FAILURES: Final = frozenset((AT_GATE, NO_ADDRESS))
+"""Reasons not to be ready that are no failure of the cluster."""
 _LONGEST: Final = 512
 
 
@@ -77,6 +80,8 @@ def _failure(
     deployed, ready = (condition(status.conditions, name) for name in (DEPLOYED, READY))
     if rules.on_failure == "Stay" or not status.awaits_ready or target.outage or deployed is None:
         return None
+    if ready is not None and ready.reason in _NO_FAILURES:
+        return None
     last = status.last_decision.time if status.last_decision is not None else ""
     times = [status.scheduled_time, target.reachable_since, last]
     wait = timedelta(seconds=rules.failed_after_seconds)
@@ -85,6 +90,7 @@ def _failure(
         times.append(deployed.last_transition_time)
         wait, reason = REFUSED_AFTER, deployed.message
     elif ready is not None and ready.status == FALSE:
+        times.append(ready.last_transition_time)
         reason = f"{reason}: {ready.message}"
     since = max(filter(None, (*map(moment, times), seen.begun)), default=None)
     is_seen = deployed.observed_generation == status.scheduled_generation == generation
@@ -359,6 +365,10 @@ class _Case:
         why = best_of(self._draw(chosen).name, scores)
         if data := self._data(now):
             return start.with_current("Stayed", f"{why}, {data}")
+        ready = condition(self._application.status.conditions, READY)
+        if ready is not None and ready.reason == AT_GATE:
+            # Elsewhere, its pods might start without the checks for which they wait here.
+            return start.with_current("Stayed", f"{why}, but a pod waits at a scheduling gate")
         limit = rules.moves_per_application
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:

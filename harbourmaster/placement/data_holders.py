@@ -1,4 +1,4 @@
-"""Which manifests may hold data that a move to another cluster loses (krake-spec 7.6)."""
+"""Finds manifests that may hold data, which a move to another cluster loses (krake-spec 7.6)."""
 
 from __future__ import annotations
 

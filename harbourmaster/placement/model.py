@@ -29,6 +29,9 @@ NO_ANSWER: Final = "NoAnswer"
 NOT_CONFIRMED: Final = "NotConfirmed"
 """The reason of an application that a person has to confirm first."""
 
+AT_GATE: Final = "WaitingAtGate"
+"""The reason of an application with a pod that waits at a scheduling gate."""
+
 DEGRADED: Final = "Degraded"
 FAILED: Final = "Failed"
 PENDING: Final = "Pending"
@@ -394,11 +397,17 @@ def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
 def with_conditions(
     conditions: tuple[Condition, ...], now: str, *changes: Condition
 ) -> tuple[Condition, ...]:
-    """The conditions with these ones; a time is that of the last change of the status."""
+    """The conditions with these ones; a time is that of the last change of the status.
+
+    The end of a wait at a gate counts as a change: from then on, the application has its time to
+    get ready.
+    """
     by_type = {condition.type: condition for condition in conditions}
     for change in changes:
         before = by_type.get(change.type)
         is_same = before is not None and before.status == change.status
+        if is_same and before.reason == AT_GATE != change.reason:
+            is_same = False
         since = before.last_transition_time if before is not None and is_same else ""
         by_type[change.type] = replace(change, last_transition_time=since or now)
     return tuple(by_type.values())

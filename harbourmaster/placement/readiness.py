@@ -11,19 +11,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+
+READY_REASON: Final = "ObjectsReady"
+NOT_READY: Final = "ObjectsNotReady"
+NO_ADDRESS: Final = "WaitingForAddress"
+"""The reason of an application whose objects all work, but whose Services have no address yet."""
 
 
 class Readiness(Struct, frozen=True, gc=False):
     """Whether an object is ready; ``text`` says why not. ``failed``: waiting does not help.
 
-    ``is_assumed``: it counts as ready only because it has no status yet.
+    ``is_assumed``: it counts as ready only because it has no status yet. ``reason`` is that of a
+    condition.
     """
 
     is_ready: bool
     text: str = ""
     failed: bool = False
     is_assumed: bool = False
+    reason: str = NOT_READY
 
 
 READY: Final = Readiness(True)
@@ -66,6 +74,8 @@ def readiness(obj: _Fields) -> Readiness:
     observed, generation = status.get("observedGeneration"), metadata.get("generation")
     if isinstance(observed, int) and isinstance(generation, int) and observed < generation:
         return Readiness(False, "its controller has not observed the latest change yet")
+    if (group, kind) == ("", "PersistentVolumeClaim") and _awaits_consumer(metadata, spec):
+        return READY
     rule = _RULES.get((group, kind), _other)
     return rule(spec, status)
 
@@ -77,6 +87,12 @@ def summary(states: Iterable[tuple[str, Readiness]], limit: int = 5) -> str:
     return "; ".join(waiting[:limit]) + more
 
 
+def reason_of_all(states: Iterable[Readiness]) -> str:
+    """Return the reason of a condition for objects of which at least one is not ready."""
+    reasons = {state.reason for state in states if not state.is_ready}
+    return NOT_READY if NOT_READY in reasons else min(reasons)
+
+
 def _deployment(spec: _Fields, status: _Fields) -> Readiness:
     progress = _condition(status, "Progressing")
     if progress.get("reason") == "ProgressDeadlineExceeded":
@@ -84,9 +100,12 @@ def _deployment(spec: _Fields, status: _Fields) -> Readiness:
     if "observedGeneration" not in status:
         return _UNSEEN
     wanted = _replicas(spec)
+    available = _require("available", _count(status, "availableReplicas"), wanted)
+    if spec.get("paused") is True:
+        return available or READY
     return (
         _require("updated", _count(status, "updatedReplicas"), wanted)
-        or _require("available", _count(status, "availableReplicas"), wanted)
+        or available
         or _require_no_old(_count(status, "replicas") - wanted)
     )
 
@@ -153,6 +172,15 @@ def _pod(_spec: _Fields, status: _Fields) -> Readiness:
     return Readiness(False, str(ready.get("message") or f"is {phase or 'not seen by a node yet'}"))
 
 
+def _awaits_consumer(metadata: _Fields, spec: _Fields) -> bool:
+    """Whether a claim with a class waits for the first pod that uses it: nothing provisions it."""
+    annotations = _part(metadata, "annotations")
+    is_begun = any(
+        field.endswith(("/storage-provisioner", "/selected-node")) for field in annotations
+    )
+    return bool(spec.get("storageClassName")) and not spec.get("volumeName") and not is_begun
+
+
 def _claim(_spec: _Fields, status: _Fields) -> Readiness:
     phase = status.get("phase")
     if phase == "Bound":
@@ -170,9 +198,10 @@ def _definition(_spec: _Fields, status: _Fields) -> Readiness:
 
 
 def _service(spec: _Fields, status: _Fields) -> Readiness:
-    if spec.get("type") != "LoadBalancer" or _part(status, "loadBalancer").get("ingress"):
+    has_address = spec.get("externalIPs") or _part(status, "loadBalancer").get("ingress")
+    if spec.get("type") != "LoadBalancer" or has_address:
         return READY
-    return Readiness(False, "has no load balancer yet")
+    return Readiness(False, "has no load balancer yet", reason=NO_ADDRESS)
 
 
 def _namespace(_spec: _Fields, status: _Fields) -> Readiness:
@@ -187,12 +216,23 @@ def _api_service(_spec: _Fields, status: _Fields) -> Readiness:
     return Readiness(False, str(available.get("message") or "is not available yet"))
 
 
+def _virtual_machine(spec: _Fields, status: _Fields) -> Readiness:
+    is_halted = spec.get("running") is False or spec.get("runStrategy") == "Halted"
+    return READY if is_halted else _other(spec, status)
+
+
 def _other(_spec: _Fields, status: _Fields) -> Readiness:
     stalled = _condition(status, "Stalled")
     if stalled.get("status") == "True":
         return Readiness(False, str(stalled.get("message") or "is stalled"), failed=True)
     if _condition(status, "Reconciling").get("status") == "True":
         return Readiness(False, "is being reconciled")
+    negative = _condition(status, "NotReady")
+    if negative.get("status") == "True":
+        return Readiness(False, str(negative.get("message") or "is not ready"))
+    for field, value in _states(status):
+        if value.lower() in _BAD_STATES:
+            return Readiness(False, f"its {field} is {value}")
     for name in ("Ready", "Available"):
         matching = _condition(status, name)
         if matching.get("status") in {"False", "Unknown"}:
@@ -200,6 +240,22 @@ def _other(_spec: _Fields, status: _Fields) -> Readiness:
                 False, str(matching.get("message") or f"{name} is {matching['status']}")
             )
     return READY if status else Readiness(True, is_assumed=True)
+
+
+_BAD_STATES: Final = frozenset(("degraded", "error", "failed", "failing", "missing")) | {
+    *("red", "submission_failed", "unhealthy", "unknown")
+}
+
+
+def _states(status: _Fields) -> Iterator[tuple[str, str]]:
+    """Yield the fields in which operators write the state of an object, with their values."""
+    fields = ("health", "healthStatus", "jobStatus", "lifecycleState", "phase", "state")
+    for field in (*fields, "applicationState", "jobManagerDeploymentStatus"):
+        value = status.get(field)
+        if isinstance(value, dict):
+            value = value.get("status") or value.get("state")
+        if isinstance(value, str):
+            yield field, value
 
 
 _UNSEEN: Final = Readiness(False, "its controller has not observed it yet")
@@ -216,6 +272,7 @@ _RULES: Final[dict[tuple[str, str], Callable[[_Fields, _Fields], Readiness]]] = 
     ("apps", "ReplicaSet"): _replica_set,
     ("apps", "StatefulSet"): _stateful_set,
     ("batch", "Job"): _job,
+    ("kubevirt.io", "VirtualMachine"): _virtual_machine,
 }
 
 

@@ -13,8 +13,13 @@ from harbourmaster.api.resources import (
     DEFINITIONS,
     DEPLOYMENTS,
     NAMESPACES,
+    PODS,
     Resource,
 )
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.waits import WAIT_FOR_KEY
+from harbourmaster.placement.model import condition
+from helpers.flow.manifests import pod
 from helpers.placement_flow import (
     Member,
     config_map,
@@ -114,6 +119,32 @@ async def test_a_full_member_is_left_for_the_next_and_the_last_is_kept(flow, pla
         await asyncio.sleep(8)
         assert (await flow.fetch())["status"]["scheduledTo"]["name"] == "two"
         assert await first.names(DEPLOYMENTS) == set()
+
+
+async def test_a_pod_at_a_gate_moves_its_application_nowhere(flow, planes, members):
+    first, two = members
+    async with flow.placing("--placement-failed-after-seconds=3"):
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await flow.cluster(name, plane, unschedulable=name == "two")
+        await flow.until_online("one", "two")
+        waits = {WAIT_FOR_KEY: "job/migrate"}
+        gates = [{"name": GATE}]
+        gated = pod("web-1", labels={"app": "web"}, annotations=waits, schedulingGates=gates)
+        await first.client.create(PODS, gated, first.namespace)
+        await flow.application(deployment("web", first.namespace))
+        status = await flow.until(lambda status: reason_of(status, "Ready") == "WaitingAtGate")
+        message = condition(status.conditions, "Ready").message
+        assert message.startswith(f"pod web-1 waits at the scheduling gate {GATE} for job/migrate")
+        await Member(flow.client, flow.namespace).edit(
+            CLUSTERS, "two", {"spec": {"unschedulable": False}}
+        )
+        await asyncio.sleep(5)
+        assert await two.names(DEPLOYMENTS) == set()
+        # Behind the gate, it fails like any other application.
+        await first.client.delete(PODS, "web-1", first.namespace)
+        status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
+        await first.edit(DEPLOYMENTS, "web", {"status": status}, "status")
+        await flow.until_running("two")
 
 
 async def test_a_missing_namespace_leads_to_the_next_member(flow, planes, members):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
+import msgspec
+
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, PODS
 from harbourmaster.kube.caches import Caches, decoder
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.data_holders import is_stateful_custom
 from harbourmaster.placement.deployed import Copies, DeployedApplication, MemberCluster
-from harbourmaster.placement.readiness import summary
+from harbourmaster.placement.gated_pods import ObservedPod, describe_gate, pod_selector
+from harbourmaster.placement.readiness import reason_of_all, summary
 from harbourmaster.registration.repair_limiter import RepairLimiter
 
 if TYPE_CHECKING:
@@ -74,6 +79,11 @@ def clusters_of(application: DeployedApplication) -> Iterator[str]:
 
 RESYNC: Final = 600.0
 """Seconds after which everything is applied again, as a safety net."""
+GATE_SECONDS: Final = 30.0
+"""Seconds after which pods at a gate are looked at again: nothing else tells that they left it."""
+_PODS: Final = 100
+"""Pods of an object that are looked at."""
+_decode_pod: Final = msgspec.json.Decoder(ObservedPod).decode
 SHORTEST: Final = 0.1
 """Seconds until a pass that time alone asks for."""
 
@@ -138,6 +148,25 @@ class AppliedManifests:
     def unready(self) -> str:
         """The objects that are not ready, in one line; empty if all are."""
         return summary((obj.ref.text, self._readiness(obj)) for obj in self._applied.values())
+
+    @property
+    def unready_reason(self) -> str:
+        """The reason of the condition Ready if some objects are not ready."""
+        return reason_of_all(map(self._readiness, self._applied.values()))
+
+    async def find_gate(self) -> str:
+        """Say at which gate a pod of these objects waits; empty if none is seen to wait there."""
+        for item in self.prepared.items:
+            selector, applied = pod_selector(item.body), self._applied.get(item.ref.key)
+            if not selector or applied is None or self._readiness(applied).is_ready:
+                continue
+            with contextlib.suppress(ApiError):
+                page = await self.session.client.list(
+                    PODS, item.ref.namespace, limit=_PODS, label_selector=selector
+                )
+                if text := describe_gate(map(_decode_pod, page.items)):
+                    return text
+        return ""
 
     def has_unseen_data(self, stateless_kinds: Collection[str]) -> bool:
         """Whether an operator may still have to create what holds the data of a custom resource."""

@@ -244,7 +244,8 @@ class ApplicationReconciler:
         """Seconds until a look that no change asks for."""
         if not one_pass.is_unfinished:
             memory.attempts = 0
-            return memory.seconds_left(one_pass.now, rest.until, one_pass.copies_until)
+            ends = (rest.until, one_pass.copies_until, one_pass.gate_until)
+            return memory.seconds_left(one_pass.now, *ends)
         seconds = _AGAIN[min(memory.attempts, len(_AGAIN) - 1)]
         memory.attempts += 1
         left = rest.until - one_pass.now

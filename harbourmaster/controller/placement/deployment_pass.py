@@ -13,12 +13,18 @@ from harbourmaster.controller.placement.applying import (
     delete,
     prepared_for,
 )
-from harbourmaster.controller.placement.context import RESYNC, AppliedManifests
+from harbourmaster.controller.placement.context import (
+    GATE_SECONDS,
+    RESYNC,
+    AppliedManifests,
+)
 from harbourmaster.controller.placement.secret_reads import read_copies
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import FORCE, Copies, describe_cleanup, record_of
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
+from harbourmaster.placement.model import AT_GATE
+from harbourmaster.placement.readiness import NOT_READY, READY_REASON
 from harbourmaster.placement.rollout import (
     APPLY,
     CHECK,
@@ -73,6 +79,8 @@ class DeploymentPass:
         self.now = context.now().timestamp()
         self.copies_until = 0.0
         """The time to read the copied Secrets again; 0 if this pass did not need them."""
+        self.gate_until = 0.0
+        """The time to look at pods at a gate again; 0 if no pod waits at a gate."""
         self._context = context
         self._application = application
         self._memory = memory
@@ -364,14 +372,19 @@ class DeploymentPass:
         self._memory.reported = rest.text if self.is_unfinished else ""
         record, known = self._record, self._find_applied()
         is_here = record.running_on == record.scheduled_to
-        unready = None
+        unready, reason = None, READY_REASON
         if known is not None and known.is_complete:
             if known.is_blind and (known.unready or (not is_here and self._is_unready(known))):
                 # Without the right to watch, it applies again to see the state.
                 self.is_unfinished = True
                 self._memory.applied = None
             unready = known.unready if is_here else None
-        await self.writer.close(record, rest, unready)
+        if known is not None and unready:
+            reason = known.unready_reason
+            if reason == NOT_READY and (gate := await known.find_gate()):
+                unready, reason = f"{gate}; {unready}", AT_GATE
+                self.gate_until = self.now + GATE_SECONDS
+        await self.writer.close(record, rest, unready, reason)
 
     def _session(self, name: str) -> Session | None:
         return self._context.members.session(self._key(name)) if name else None

@@ -68,10 +68,10 @@ class StatusWriter:
         finalizers = (*others, FINALIZER) if present else others
         await self._patch({"metadata": {"finalizers": finalizers}}, subresource=None)
 
-    async def close(self, record: Record, rest: Rest, unready: str | None) -> None:
+    async def close(self, record: Record, rest: Rest, unready: str | None, reason: str) -> None:
         """Write the conditions at the end of a pass; ``unready`` is None if it is not known.
 
-        Raises ApiError.
+        ``reason`` is that of the condition Ready. Raises ApiError.
         """
         changes = []
         left = ", ".join(record.pending)
@@ -90,7 +90,6 @@ class StatusWriter:
         elif rest.reason == "ClusterUnreachable":
             changes.append(self._condition(READY, UNKNOWN, rest.reason, rest.text))
         elif unready is not None:
-            reason = "ObjectsNotReady" if unready else "ObjectsReady"
             changes.append(self._condition(READY, FALSE if unready else TRUE, reason, unready))
             awaits_ready = bool(unready) and self._changed.awaits_ready
             self._changed = replace(self._changed, awaits_ready=awaits_ready)

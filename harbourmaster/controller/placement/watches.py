@@ -46,6 +46,7 @@ class _Metadata(Struct, frozen=True, rename="camel"):
     generation: int = 0
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     managed_fields: tuple[_ManagedFields, ...] | None = None
 
 
@@ -69,6 +70,7 @@ def decode_observed(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
             "metadata": {
                 "generation": metadata.generation,
                 "deletionTimestamp": metadata.deletion_timestamp,
+                "annotations": metadata.annotations,
             },
             "spec": obj.spec,
             "status": obj.status,

@@ -11,6 +11,7 @@ from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import next_time, settle
 from harbourmaster.placement.decision import record
+from harbourmaster.placement.model import Condition, with_conditions
 from harbourmaster.placement.rules import Rules
 from helpers.placing import (
     NOW,
@@ -42,6 +43,36 @@ def waiting(on="a", *conditions, scheduled=600, status=None, **more):
     )
     status = {"awaitsReady": True, "conditions": conditions or deployed, **(status or {})}
     return application(on=on, scheduled=scheduled, status=status, **more)
+
+
+@pytest.mark.parametrize("reason", ["WaitingAtGate", "WaitingForAddress"])
+def test_a_wait_at_a_gate_or_for_an_address_is_no_failure_of_the_cluster(reason):
+    deployed = condition_json("Deployed", "True", "Applied")
+    app = waiting("a", deployed, condition_json("Ready", "False", reason), scheduled=86400)
+    assert decide_on(app, *CLUSTERS, **VALUES).stays
+
+
+def test_an_application_at_a_gate_moves_to_no_better_cluster():
+    at_gate = condition_json("Ready", "False", "WaitingAtGate")
+    better = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
+    app = application(on="a", status={"conditions": [at_gate]})
+    decision = decide_on(app, *better, m=0.1, n=0.9)
+    assert decision.reason == "'b' has the best score, 0.9, but a pod waits at a scheduling gate"
+    wanted = application(on="a", status={"conditions": [at_gate]}, labels=["x is y"])
+    assert decide_on(wanted, better[0], cluster("b", labels={"x": "y"}), m=1).chosen == ["b"]
+
+
+def test_after_a_gate_an_application_has_its_time_to_get_ready():
+    ready = Condition(type="Ready", status="False", reason="WaitingAtGate")
+    started = replace(ready, reason="ObjectsNotReady")
+    at_gate = with_conditions((), ago(900), ready)
+    (since,) = with_conditions(at_gate, ago(599), started)
+    assert since.last_transition_time == ago(599)
+    deployed = condition_json("Deployed", "True", "Applied")
+    for seconds, stays in ((599, True), (600, False)):
+        unready = condition_json("Ready", "False", "ObjectsNotReady", since=seconds)
+        app = waiting("a", deployed, unready, scheduled=86400)
+        assert decide_on(app, *CLUSTERS, **VALUES).stays is stays
 
 
 def refused_application(reason, since=30, **more):
