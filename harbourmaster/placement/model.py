@@ -405,10 +405,10 @@ def with_conditions(
     by_type = {condition.type: condition for condition in conditions}
     for change in changes:
         before = by_type.get(change.type)
-        is_same = before is not None and before.status == change.status
-        if is_same and before.reason == AT_GATE != change.reason:
-            is_same = False
-        since = before.last_transition_time if before is not None and is_same else ""
+        since = ""
+        if before is not None and before.status == change.status:
+            is_out = before.reason == AT_GATE != change.reason
+            since = "" if is_out else before.last_transition_time
         by_type[change.type] = replace(change, last_transition_time=since or now)
     return tuple(by_type.values())
 
