@@ -13,7 +13,7 @@ from msgspec import Struct
 from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from harbourmaster.rescheduling.model import Node
 
@@ -28,6 +28,8 @@ FAILURES: Final = 3
 """Evictions in a row that did not help, after which the circuit opens."""
 PAUSE: Final = 600.0
 """Seconds for which the circuit stays open."""
+SHORT_LIFE: Final = 60.0
+"""Seconds after which a pod that got room and is gone again was helped all the same."""
 _MAX_EXPONENT: Final = 30
 _SWEEP: Final = 4096
 """Number of keys at which expired ones are removed."""
@@ -214,24 +216,56 @@ class Recent:
 
 
 class Attempts:
-    """Plans that were started, by pod and by owner, and when the next one may start."""
+    """Plans that evicted pods, by pod and by owner, and when the next one may start.
+
+    A pod is counted for while it fails, its owner for every attempt. An owner whose pods are gone
+    soon after each success has to wait as after failures.
+    """
 
     def __init__(self, limits: EvictionLimits, backoff: AttemptBackoff) -> None:
         self._limits = limits
         self._backoff = backoff
         self._of_pods: dict[str, int] = {}
         self._of_owners = Recent()
+        self._helped: dict[str, tuple[str, float]] = {}
+        """The owner of each pod that got room, and when it did, by UID."""
+        self._losses = Recent()
+        self._until: dict[str, float] = {}
 
     def count_of(self, uid: str) -> int:
         """Return the number of plans that were started for a pod."""
         return self._of_pods.get(uid, 0)
 
-    def note(self, uid: str, owner: str, now: float) -> int:
-        """Count one; returns its number."""
+    def note_failure(self, uid: str) -> int:
+        """Count a failed attempt for the pod; returns its number."""
         self._of_pods[uid] = self.count_of(uid) + 1
+        return self._of_pods[uid]
+
+    def note_attempt(self, owner: str, now: float) -> None:
+        """Count an attempt for the owner, failed or not."""
         if owner:
             self._of_owners.note(owner, now)
-        return self._of_pods[uid]
+
+    def note_success(self, uid: str, owner: str, now: float) -> None:
+        """Room was made for the pod, and it is bound."""
+        recent = {uid: pod for uid, pod in self._helped.items() if now - pod[1] < HOUR}
+        self._helped = {**recent, uid: (owner, now)} if owner else recent
+
+    def count_losses(
+        self, owner: str, since: float, is_there: Callable[[str], bool], now: float, chance: float
+    ) -> int:
+        """Count the pods of the owner that were soon gone after their success, in the last hour.
+
+        A pod that waits ``since`` then takes the place of one that is no longer there.
+        """
+        for uid, (helped_owner, at) in list(self._helped.items()):
+            if helped_owner == owner and not is_there(uid):
+                del self._helped[uid]
+                if 0 <= since - at < SHORT_LIFE:
+                    self._losses.note(owner, now)
+                    losses = self._losses.count(owner, now)
+                    self._until[owner] = now + self._backoff.delay(losses - 1, chance)
+        return self._losses.count(owner, now)
 
     def recall(self, uid: str, attempt: int) -> None:
         """Take over the count of the previous leader."""
@@ -243,7 +277,8 @@ class Attempts:
             return None
         if not owner:
             return 0.0
-        return self._of_owners.wait(owner, self._limits.attempts_per_owner, now)
+        until = self._until.get(owner, now)
+        return max(until - now, self._of_owners.wait(owner, self._limits.attempts_per_owner, now))
 
     def pause(self, uid: str, chance: float) -> float:
         """Seconds between a failed attempt and the next one."""

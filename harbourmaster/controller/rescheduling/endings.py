@@ -97,6 +97,7 @@ class FlowEndings:
             context.notices.observe_binding(context.clock() - flow.first_seen)
             if flow.accepted_uids and node == flow.node:
                 context.history.breaker.succeed()
+                context.history.attempts.note_success(flow.uid, flow.owner, context.clock())
         self._drop(flow, "done", "bound")
         context.history.attempts.forget(flow.uid)
 
@@ -137,7 +138,7 @@ class FlowEndings:
 
     def _record_failure(self, flow: EvictionFlow) -> None:
         context, now = self._context, self._context.clock()
-        context.history.attempts.note(flow.uid, flow.owner, now)
+        context.history.attempts.note_failure(flow.uid)
         if context.history.breaker.fail(now):
             minutes = int(PAUSE // MINUTE)
             note = (
@@ -159,7 +160,7 @@ class FlowEndings:
         self._free.pop(flow.uid, None)
 
     def _release(self, flow: EvictionFlow) -> None:
-        """Release the node, and return what the plan did not use of the limits.
+        """Release the node, count the attempt, and return what it did not use of the limits.
 
         The caller puts or drops the flow right after this.
         """
@@ -168,6 +169,8 @@ class FlowEndings:
         if not flow.is_live:
             return
         context.history.budgets.give_back(*flow.plan.tokens, context.clock())
+        if flow.accepted_uids:
+            context.history.attempts.note_attempt(flow.owner, context.clock())
         self._flows.released[flow.node, flow.uid] = None
         self._wake("node", flow.node)
         self._wake("plans")

@@ -75,16 +75,32 @@ class Qualification:
             note = f"unsupported constraints, so no plan is made: {', '.join(pending.unsupported)}"
             context.notices.report_on_pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
             return FRESH if pending.claims else LATER
-        owner = pending.pod.owner
-        left_of_attempts = context.history.attempts.wait(flow.uid, owner, now)
+        owner, attempts = pending.pod.owner, context.history.attempts
+        losses = attempts.count_losses(
+            owner, flow.first_seen, self._is_running, now, context.chance()
+        )
+        left_of_attempts = attempts.wait(flow.uid, owner, now)
         if left_of_attempts is None:
             note = "too many attempts for this pod did not help: no further attempt is made"
             context.notices.report_on_pod(flow, reasons.DELAYED, note, "Warning", once=True)
             return LATER
         if left_of_attempts > 0:
+            reason = reasons.REPEATED if losses else reasons.DELAYED
+            note = (
+                "pods of this owner were gone within a minute of getting room, in the last hour "
+                f"{losses}x: look for what removes them"
+                if losses
+                else "attemptsPerOwner is reached for the pods of this owner in the last hour"
+            )
+            note = f"{note}; the next attempt is in {left_of_attempts:.0f}s"
+            context.notices.report_on_pod(flow, reason, note, "Warning", once=True)
             return left_of_attempts
         closed = await self._until_closed(flow, now)
         return closed if closed > 0 else None
+
+    def _is_running(self, uid: str) -> bool:
+        pod = self._context.caches.cluster.pod(uid)
+        return pod is not None and pod.deletion is None
 
     async def _until_closed(self, flow: EvictionFlow, now: float) -> float:
         """Seconds until plans can start; 0 for now."""

@@ -82,16 +82,50 @@ def test_recent_ones_are_counted_and_old_ones_are_not():
 def test_attempts_end():
     attempts = Attempts(EvictionLimits(attempts_per_pod=2, attempts_per_owner=3), AttemptBackoff())
     assert attempts.wait("u", "o", 0) == 0
-    assert attempts.note("u", "o", 0) == 1
-    assert attempts.note("u", "o", 0) == 2
+    assert attempts.note_failure("u") == 1
+    assert attempts.note_failure("u") == 2
     assert attempts.wait("u", "o", 0) is None
-    attempts.note("v", "o", 0)
+    for _ in range(3):
+        attempts.note_attempt("o", 0)
+        attempts.note_attempt("", 0)
     assert attempts.wait("w", "o", 600) == 3000
     assert attempts.wait("w", "", 600) == 0
     attempts.forget("u")
     assert attempts.count_of("u") == 0
     attempts.recall("u", 4)
     assert attempts.count_of("u") == 4
+
+
+def lose(attempts, uid, at, *, life=5, owner="o"):
+    """Let a pod get room, be gone after its life, and another one wait; the losses so far."""
+    attempts.note_success(uid, owner, at)
+    gone = at + life
+    return attempts.count_losses(owner, gone, lambda _: False, gone, 0.5)
+
+
+def test_pods_that_are_gone_soon_after_success_delay_the_next_attempt_ever_longer():
+    attempts = Attempts(EvictionLimits(attempts_per_owner=99), AttemptBackoff())
+    assert lose(attempts, "a", 0) == 1
+    assert attempts.wait("b", "o", 5) == 30
+    assert attempts.wait("b", "p", 5) == 0
+    assert attempts.wait("b", "o", 35) == 0
+    assert lose(attempts, "b", 100) == 2
+    assert attempts.wait("c", "o", 105) == 60
+    assert attempts.count_losses("o", 105, lambda _: False, 105, 0.5) == 2
+    assert attempts.wait("c", "o", 105) == 60
+    assert lose(attempts, "c", 3650) == 2
+
+
+@pytest.mark.parametrize(
+    ("is_there", "since"),
+    [(True, 5), (False, 60), (False, -1)],
+    ids=["still there", "gone later", "the other waited before"],
+)
+def test_a_success_that_lasts_delays_nothing(is_there, since):
+    attempts = Attempts(EvictionLimits(), AttemptBackoff())
+    attempts.note_success("a", "o", 0)
+    assert attempts.count_losses("o", since, lambda _: is_there, 70, 0.5) == 0
+    assert attempts.wait("b", "o", 70) == 0
 
 
 @pytest.mark.parametrize(("attempt", "whole"), [(0, 30), (1, 60), (4, 480), (5, 600), (99, 600)])

@@ -406,6 +406,59 @@ async def test_nothing_is_evicted_while_too_many_nodes_are_not_ready(
     assert any(note.startswith(text) for note in notes) is is_paused
 
 
+OF_ADDON = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "c", "uid": "of-c"}]
+
+
+def own(api, name):
+    """Let a critical pod have a controller."""
+    pod = api.get(PODS, name, "kube-system")
+    references = [{**reference, "controller": True} for reference in OF_ADDON]
+    api.put(PODS, {**pod, "metadata": {**pod["metadata"], "ownerReferences": references}})
+
+
+async def help_and_lose(api):
+    """Let the first critical pod get its room, and then be replaced while others have it."""
+    own(api, "c")
+    await wait_until_bound(api)
+    await until(lambda: "RescheduleSucceeded" in event_reasons(api))
+    api.add_pod("w")
+    api.remove(PODS, "c", "kube-system")
+    api.add_critical("d")
+    own(api, "d")
+
+
+def notes(api, reason):
+    """The notes of the Warnings with a reason."""
+    events = api.objects.all(EVENTS).values()
+    return [e["note"] for e in events if (e["reason"], e["type"]) == (reason, "Warning")]
+
+
+async def test_an_add_on_that_is_gone_soon_after_its_success_waits_with_a_warning(
+    full_api, make_controller
+):
+    """Whatever removes it, no pod after the other is evicted for it (rescheduler-spec 7)."""
+    async with leading(make_controller(backoffSeconds=600)):
+        await help_and_lose(full_api)
+        (note,) = await until(lambda: notes(full_api, "RescheduleRepeated"))
+        await asyncio.sleep(300)
+    assert note.startswith("pods of this owner were gone within a minute of getting room")
+    assert full_api.evicted_names() == ["v1"]
+
+
+async def test_attempts_that_succeed_count_for_the_owner(full_api, make_controller):
+    async with leading(make_controller(attemptsPerOwner=1, backoffSeconds=1)):
+        own(full_api, "c")
+        await wait_until_bound(full_api)
+        await until(lambda: "RescheduleSucceeded" in event_reasons(full_api))
+        full_api.add_pod("w")
+        full_api.add_critical("d")
+        own(full_api, "d")
+        (note,) = await until(lambda: notes(full_api, "RescheduleDelayed"))
+        await asyncio.sleep(300)
+    assert note.startswith("attemptsPerOwner is reached for the pods of this owner")
+    assert full_api.evicted_names() == ["v1"]
+
+
 async def test_one_of_three_nodes_may_be_not_ready(full_api, make_controller):
     for name in ("n2", "n3"):
         full_api.add_node(name)
