@@ -6,12 +6,14 @@ pod may go is not even looked at. Every decoder raises MalformedError, and nothi
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from harbourmaster.api.decoding import decode
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.rescheduling import constraints, taints
 from harbourmaster.rescheduling.anti_affinity import NAME_LABEL
 from harbourmaster.rescheduling.model import (
@@ -63,7 +65,26 @@ if TYPE_CHECKING:
 _ANTI_AFFINITY: Final = b"podAntiAffinity"
 _ESCAPE: Final = b"\\u"
 _OURS: Final = ("app.kubernetes.io/name", "harbourmaster")
-_POD_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+_GROUPS: Final = frozenset(
+    (
+        "kueue.x-k8s.io/pod-group-name",
+        "volcano.sh/job-name",
+        "scheduling.x-k8s.io/pod-group",
+        "pod-group.scheduling.sigs.k8s.io",
+        "pod-group.scheduling.sigs.k8s.io/name",
+        "leaderworkerset.sigs.k8s.io/name",
+        "jobset.sigs.k8s.io/jobset-name",
+        "ray.io/cluster",
+        "training.kubeflow.org/job-name",
+    )
+)
+"""Labels of pods whose group restarts, or stands still, when one of them is evicted."""
+_REQUIRED: Final = b"required"
+_HARD: Final = b"DoNotSchedule"
+_EMPTY: Final = b"{}"
+_JOB: Final = "Job"
+_NEVER: Final = "Never"
+_ALWAYS: Final = "Always"
 _YES: Final = "true"
 _NO: Final = "false"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -160,6 +181,10 @@ def _pod(given: GivenPod, criteria: Criteria, *, is_placed: bool) -> Pod:
     grace = spec.termination_grace_period_seconds
     containers, inits = spec.containers or (), spec.init_containers or ()
     volumes = constraints.volumes(spec.volumes)
+    is_safe = notes.safe == _YES
+    created, started = _seconds(metadata.creation_timestamp) or 0.0, _seconds(status.start_time)
+    is_grouped = not is_safe and _is_grouped(spec, notes, labels)
+    is_job = owner.kind == _JOB or (spec.restart_policy or _ALWAYS) != _ALWAYS
     return Pod(
         uid=metadata.uid or "",
         namespace=namespace,
@@ -170,8 +195,8 @@ def _pod(given: GivenPod, criteria: Criteria, *, is_placed: bool) -> Pod:
         ports=host_ports(containers, inits, is_on_host=bool(spec.host_network)),
         priority=spec.priority or 0,
         grace=_DEFAULT_GRACE if grace is None else grace,
-        created=_seconds(metadata.creation_timestamp) or 0.0,
-        started=_seconds(status.start_time),
+        created=created,
+        started=started,
         phase=shared_text(status.phase or "Pending"),
         is_ready=_holds(status.conditions, "Ready"),
         deletion=_seconds(metadata.deletion_timestamp),
@@ -180,7 +205,12 @@ def _pod(given: GivenPod, criteria: Criteria, *, is_placed: bool) -> Pod:
         is_mirror=notes.mirror is not None,
         is_critical=_is_critical(metadata, spec, criteria),
         is_never_evicted=_is_never_evicted(notes, labels),
-        is_non_drainable=_is_non_drainable(spec, notes, labels, volumes),
+        is_non_drainable=is_grouped or not (is_safe or _is_without_data(notes, volumes)),
+        marked_until=0.0 if is_safe else _marked_until(notes, started or created),
+        is_grouped=is_grouped,
+        runs_once=is_job and not is_safe,
+        preempts=spec.preemption_policy != _NEVER,
+        is_restricted=is_placed and _is_restricted(spec),
         evicts_in_background=notes.request_only is not None,
         has_claim=any(volume.has_claim for volume in volumes),
         anti_affinity=_anti_affinity(spec.affinity, namespace, labels),
@@ -284,22 +314,47 @@ def _is_never_evicted(notes: PodNotes, labels: dict[str, str]) -> bool:
     return labels.get(key) == value or any(mark not in {None, _NO} for mark in marks)
 
 
-def _is_non_drainable(
-    spec: PodSpec, notes: PodNotes, labels: dict[str, str], volumes: Iterable[Volume]
-) -> bool:
-    if notes.safe == _YES:
-        return False
+def _is_without_data(notes: PodNotes, volumes: Iterable[Volume]) -> bool:
+    named = frozenset((notes.safe_volumes or "").replace(" ", "").split(","))
+    return not any(volume.is_local and volume.name not in named for volume in volumes)
+
+
+def _is_grouped(spec: PodSpec, notes: PodNotes, labels: dict[str, str]) -> bool:
+    return (
+        not _GROUPS.isdisjoint(labels)
+        or bool(notes.volcano_group or notes.volcano_api_group)
+        or bool(notes.yunikorn_group or notes.yunikorn_groups)
+        or not constraints.is_absent(spec.scheduling_group)
+    )
+
+
+def _marked_until(notes: PodNotes, started: float) -> float:
     if (
         notes.safe == _NO
-        or notes.do_not_disrupt == _YES
+        or notes.do_not_evict == _YES
         or notes.prefer_not is not None
         or notes.request_only is not None
-        or _POD_GROUP in labels
-        or not constraints.is_absent(spec.scheduling_group)
     ):
-        return True
-    named = frozenset((notes.safe_volumes or "").replace(" ", "").split(","))
-    return any(volume.is_local and volume.name not in named for volume in volumes)
+        return math.inf
+    if notes.do_not_disrupt in {None, "", _NO}:
+        return 0.0
+    try:
+        # Karpenter takes a duration from the start of the pod.
+        return started + parse_duration(str(notes.do_not_disrupt))
+    except ValueError:
+        return math.inf
+
+
+def _is_restricted(spec: PodSpec) -> bool:
+    """Whether constraints of the pod exclude nodes; rather yes, as none of them is decoded."""
+    affinity, spread = bytes(spec.affinity), bytes(spec.topology_spread_constraints)
+    return (
+        not (constraints.is_absent(spec.node_selector) or bytes(spec.node_selector) == _EMPTY)
+        or (_REQUIRED in affinity and (b"nodeAffinity" in affinity or b"podAffinity" in affinity))
+        or _HARD in spread
+        or _ESCAPE in affinity + spread
+        or not constraints.is_absent(spec.resource_claims)
+    )
 
 
 def _controller(owners: Iterable[Owner] | None) -> Owner:

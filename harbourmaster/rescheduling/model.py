@@ -102,8 +102,12 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
     """A pod, whether it has a node or not.
 
     ``deletion`` is when its grace ends. ``controller_kind`` is empty for a bare pod.
-    ``is_non_drainable`` says nothing of bare ones (rescheduler-spec 5.1). ``is_critical`` does not
-    ask for the toleration. ``has_claim``: a volume of it is a PersistentVolumeClaim.
+    ``is_non_drainable`` says nothing of bare and of marked ones (rescheduler-spec 5.1).
+    ``marked_until`` is when the mark against its eviction ends, infinite without an end.
+    ``is_grouped``: its group restarts with it. ``runs_once``: its work is lost with it.
+    ``preempts``: its scheduler may evict others for it. ``is_restricted``: its own constraints
+    exclude nodes. ``is_critical`` does not ask for the toleration. ``has_claim``: a volume of it is
+    a PersistentVolumeClaim.
     """
 
     uid: str
@@ -126,6 +130,11 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
     is_critical: bool = False
     is_never_evicted: bool = False
     is_non_drainable: bool = False
+    marked_until: float = 0.0
+    is_grouped: bool = False
+    runs_once: bool = False
+    preempts: bool = True
+    is_restricted: bool = False
     evicts_in_background: bool = False
     has_claim: bool = False
     anti_affinity: tuple[PodTerm, ...] = ()

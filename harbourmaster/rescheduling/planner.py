@@ -8,65 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from harbourmaster.rescheduling.fit import find_conflicts, static_reasons
-from harbourmaster.rescheduling.model import PendingPod, Pod
 from harbourmaster.rescheduling.plans import CandidateNode, Circumstances, Plan, Victim
-from harbourmaster.rescheduling.requests import Scale, is_enough, minus
+from harbourmaster.rescheduling.relocation import RelocationNodes
 from harbourmaster.rescheduling.search import LEADING, Search
-from harbourmaster.rescheduling.victims import BARE, NON_DRAINABLE, new_grace
+from harbourmaster.rescheduling.victims import (
+    BARE,
+    GROUPED,
+    MARKED,
+    NON_DRAINABLE,
+    RUNS_ONCE,
+    new_grace,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
     from harbourmaster.rescheduling.cluster import Cluster
-    from harbourmaster.rescheduling.model import Node
+    from harbourmaster.rescheduling.model import Node, PendingPod, Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
-    from harbourmaster.rescheduling.requests import Amounts
     from harbourmaster.rescheduling.search import FoundNode
     from harbourmaster.rescheduling.victims import Movable
-
-_ANYBODY: Final = PendingPod(pod=Pod(uid="", namespace="", name=""))
-_SLICE: Final = 200
-"""Nodes that are measured between two turns of the event loop."""
-
-
-class RelocationNodes:
-    """The nodes with room for ordinary pods, in the resources that ``victims`` request.
-
-    An estimate, as bound pods are stored without their tolerations and node selectors: tainted
-    nodes never count, nodes that a selector excludes do.
-    """
-
-    def __init__(
-        self, cluster: Cluster, victims: Iterable[Pod], is_gone: Callable[[Pod], bool]
-    ) -> None:
-        self._cluster = cluster
-        self._scale = Scale(sorted({name for pod in victims for name, _ in pod.requests}))
-        self._is_gone = is_gone
-        self._rooms: list[tuple[Node, Amounts]] = []
-
-    def survey(self) -> Generator[None, None, None]:
-        """Measure the rooms, yielding between slices."""
-        for index, node in enumerate(self._cluster.nodes(), start=1):
-            if not static_reasons(_ANYBODY, node, reserving=False):
-                present = [pod.requests for pod in self._cluster.pods_on(node.name)]
-                self._rooms.append((node, self._scale.free_amounts(node, present)))
-            if not index % _SLICE:
-                yield
-
-    def is_stranded(self, pod: Pod) -> bool:
-        """Whether the pod fits on no node but its own."""
-        amounts = self._scale.of(pod.requests)
-        fitting = [
-            node
-            for node, room in self._rooms
-            if node.name != pod.node and is_enough(minus(room, amounts))
-        ]
-        if not fitting:
-            return True
-        against = find_conflicts(self._cluster, pod, self._is_gone)
-        return all(against.closing(node) or against.on(node) for node in fitting)
-
 
 _SHOWN: Final = 6
 """The best node, and five others."""
@@ -150,7 +111,7 @@ def _by_stranded(
     yield from places.survey()
     ordered = []
     for node in nodes:
-        stranded = sum(places.is_stranded(victim.pod) for victim in node.choice.victims)
+        stranded = sum(not places.place([victim.pod]) for victim in node.choice.victims)
         values = node.values
         key = (*values[:LEADING], stranded, *values[LEADING:])
         ordered.append((key, stranded, node))
@@ -191,6 +152,9 @@ def _victim(moved: Movable, budget: str, violates: bool, settings: PlannerSettin
         violates=violates,
         is_bare=bool(flags & BARE),
         is_non_drainable=bool(flags & NON_DRAINABLE),
+        is_marked=bool(flags & MARKED),
+        is_grouped=bool(flags & GROUPED),
+        runs_once=bool(flags & RUNS_ONCE),
         evicts_in_background=pod.evicts_in_background,
         has_claim=pod.has_claim,
         owner=pod.owner,

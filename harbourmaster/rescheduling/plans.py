@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.rescheduling.model import TAINT_KEY, Pod
 
-NonDrainable: TypeAlias = Literal["avoid", "forbid", "ignore"]
+NonDrainable: TypeAlias = Literal["avoid", "forbid", "forbidMarked", "ignore"]
 ScoreOrder: TypeAlias = Literal["documented", "priorityFirst", "random"]
 Mode: TypeAlias = Literal["complement", "standalone"]
 ScoreTerm: TypeAlias = tuple[str, int | str]
@@ -82,6 +82,9 @@ class Victim(Struct, frozen=True, gc=False, kw_only=True):
     violates: bool = False
     is_bare: bool = False
     is_non_drainable: bool = False
+    is_marked: bool = False
+    is_grouped: bool = False
+    runs_once: bool = False
     evicts_in_background: bool = False
     has_claim: bool = False
     owner: str = ""

@@ -34,6 +34,11 @@ class PodNotes(Struct, frozen=True, gc=False):
         default=None, name="cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
     )
     do_not_disrupt: str | None = field(default=None, name="karpenter.sh/do-not-disrupt")
+    do_not_evict: str | None = field(default=None, name="karpenter.sh/do-not-evict")
+    volcano_group: str | None = field(default=None, name="scheduling.k8s.io/group-name")
+    volcano_api_group: str | None = field(default=None, name="scheduling.volcano.sh/group-name")
+    yunikorn_group: str | None = field(default=None, name="yunikorn.apache.org/task-group-name")
+    yunikorn_groups: str | None = field(default=None, name="yunikorn.apache.org/task-groups")
     prefer_not: str | None = field(
         default=None, name="descheduler.alpha.kubernetes.io/prefer-no-eviction"
     )
@@ -72,6 +77,8 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     host_network: bool | None = None
     priority: int | None = None
     priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    restart_policy: str | None = None
     termination_grace_period_seconds: int | None = None
     scheduler_name: str | None = None
     affinity: Raw = NOTHING

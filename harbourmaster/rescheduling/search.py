@@ -12,13 +12,17 @@ from harbourmaster.rescheduling.fit import (
     find_staying,
     static_reasons,
 )
+from harbourmaster.rescheduling.relocation import RelocationNodes
 from harbourmaster.rescheduling.requests import Scale, is_enough, largest_part, minus, without
 from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM, Topology
 from harbourmaster.rescheduling.victims import (
     BARE,
     CLAIM,
+    GROUPED,
+    MARKED,
     NON_DRAINABLE,
     RUNNING,
+    RUNS_ONCE,
     SHORT,
     UNBEARABLE,
     BudgetLedger,
@@ -33,7 +37,7 @@ from harbourmaster.rescheduling.victims import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.fit import Conflicts
@@ -50,7 +54,16 @@ if TYPE_CHECKING:
 Values: TypeAlias = tuple[int | str, ...]
 """A score without its names; those of one order compare with each other."""
 
-_LEADING: Final = ("tier", "violations", "shortened", "bare", "claims")
+_COUNTED: Final = {
+    "shortened": SHORT,
+    "bare": BARE,
+    "claims": CLAIM,
+    "marked": MARKED,
+    "groups": GROUPED,
+    "jobs": RUNS_ONCE,
+}
+"""Terms that count the victims with a flag, in their order."""
+_LEADING: Final = ("tier", "violations", *_COUNTED)
 _IMPORTANCE: Final = ("highestPriority", "prioritySum")
 _AMOUNT: Final = ("victims", "requests")
 _TRAILING: Final = ("nonDrainable", "deletionCandidate", "node")
@@ -79,7 +92,7 @@ class Scorer:
             terms.insert(LEADING, (STRANDED, stranded))
         return tuple(terms)
 
-    def values(self, node: Node, choice: Choice, *, has_non_drainable: bool) -> Values:
+    def values(self, node: Node, choice: Choice) -> Values:
         """The score of the victims that were chosen at a node."""
         if self._order == "random":
             # The same in every plan for the pod.
@@ -89,14 +102,13 @@ class Scorer:
         leading = (
             choice.tier,
             len(choice.denied),
-            sum(victim.flags & SHORT > 0 for victim in victims),
-            sum(victim.flags & BARE > 0 for victim in victims),
-            sum(victim.flags & CLAIM > 0 for victim in victims),
+            *(sum(victim.flags & flag > 0 for victim in victims) for flag in _COUNTED.values()),
         )
         importance = (max(priorities, default=0), sum(priorities))
         share = sum(self._scale.share(victim.pod.requests, node) for victim in victims)
         amount = (len(victims), share)
-        trailing = (int(has_non_drainable), int(node.is_deletion_candidate), node.name)
+        non_drainable = sum(victim.flags & NON_DRAINABLE > 0 for victim in victims)
+        trailing = (non_drainable, int(node.is_deletion_candidate), node.name)
         if self._order == "priorityFirst":
             return leading + importance + amount + trailing
         return leading + amount + importance + trailing
@@ -105,6 +117,7 @@ class Scorer:
 SLICE: Final = 50
 """Nodes that are evaluated between two turns of the event loop."""
 _BUDGET: Final = "a disruption budget forbids it"
+RETURNING: Final = "pods of higher priority that fit on no other node would preempt it again"
 
 
 class FoundNode(NamedTuple):
@@ -143,6 +156,7 @@ class Search:
             for name, pods in around.reserved.items()
         }
         self._topology: Topology | None = None
+        self._places: RelocationNodes | None = None
         self._reasons: dict[str, tuple[str, ...]] = {}
         self.evaluated = 0
 
@@ -160,6 +174,7 @@ class Search:
         others = self._reserved_pods()
         against = find_conflicts(cluster, self._pending.pod, self.is_gone, others)
         self._topology = self._look_around(others)
+        yield from self._survey_places(cluster.pods())
         nodes: dict[str, FoundNode] = {}
         judged: dict[str, int] = {}
 
@@ -189,6 +204,8 @@ class Search:
             self._cluster, self._pending.pod, self.is_gone, others, replaced=node.name
         )
         self._topology = self._look_around(others, replaced=node.name)
+        for _ in self._survey_places(pods):
+            pass
         return self._judge(node, pods, against)
 
     def is_gone(self, pod: Pod) -> bool:
@@ -258,14 +275,40 @@ class Search:
 
     def _choose(self, node: Node, occupancy: Occupancy) -> FoundNode | tuple[str, ...]:
         settings = self._settings
-        choice = choose(occupancy, self._ledger, may_violate=settings.allow_pdb_violation)
+        may_violate = settings.allow_pdb_violation
+        choice = choose(occupancy, self._ledger, may_violate=may_violate)
+        while choice and (returning := self._find_returning(choice.victims)):
+            room = without(occupancy.room, [pod.amounts for pod in returning])
+            if not is_enough(room):
+                return (RETURNING,)
+            movable = [pod for pod in occupancy.movable if pod not in returning]
+            occupancy = Occupancy(room, occupancy.allocatable, movable)
+            choice = choose(occupancy, self._ledger, may_violate=may_violate)
         if choice is None:
             return (_BUDGET,)
         if len(choice.victims) > settings.max_victims:
             return (f"more than {settings.max_victims} pods would have to move",)
-        has_non_drainable = any(pod.flags & NON_DRAINABLE for pod in occupancy.movable)
-        values = self.scorer.values(node, choice, has_non_drainable=has_non_drainable)
-        return FoundNode(values, node, choice)
+        return FoundNode(self.scorer.values(node, choice), node, choice)
+
+    def _is_superior(self, pod: Pod) -> bool:
+        """Whether the pod, once evicted, may have the add-on preempted for it."""
+        priority = self._pending.pod.priority
+        return pod.priority > priority and pod.preempts and pod.deletion is None
+
+    def _survey_places(self, pods: Iterable[Pod]) -> Iterator[None]:
+        """Measure where superior pods may go; what changes later counts when it is verified."""
+        superiors = [pod for pod in pods if self._is_superior(pod)]
+        if superiors:
+            self._places = RelocationNodes(self._cluster, superiors, self.is_gone, self._reserved)
+            yield from self._places.survey()
+
+    def _find_returning(self, victims: list[Movable]) -> list[Movable]:
+        """The victims that fit on no other node, and then have the add-on preempted for them."""
+        superiors = [victim for victim in victims if self._is_superior(victim.pod)]
+        pods = [victim.pod for victim in superiors]
+        free = [pod for pod in pods if not (pod.is_restricted or pod.has_claim)]
+        placed = self._places.place(free) if self._places else frozenset()
+        return [victim for victim in superiors if victim.uid not in placed]
 
     def _closing(self, node: Node, against: Conflicts) -> tuple[str, ...]:
         """Why no eviction on the node helps."""
@@ -279,14 +322,14 @@ class Search:
     def _flags(self, pod: Pod) -> int | None:
         """The flags against moving the pod; None if it stays."""
         settings = self._settings
-        if is_required(pod, settings) or pod.uid in self._around.excluded_pods:
+        if is_required(pod, settings, self._now) or pod.uid in self._around.excluded_pods:
             return None
         if pod.deletion is not None:
             # It terminates already; only its grace period can be shortened.
             return SHORT | RUNNING
-        flags = flags_of(pod, settings)
+        flags = flags_of(pod, settings, self._now)
         if pod.owner in self._around.spared_owners:
-            return None if settings.non_drainable == "forbid" else flags | NON_DRAINABLE
+            return None if settings.non_drainable == "forbid" else flags | MARKED
         return flags
 
     def _movable(self, pod: Pod, flags: int, allocatable: Amounts, is_unbearable: bool) -> Movable:

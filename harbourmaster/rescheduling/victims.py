@@ -17,21 +17,25 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.plans import PlannerSettings
     from harbourmaster.rescheduling.requests import Amounts
 
-SHORT: Final = 16
+SHORT: Final = 128
 """Flag of a pod: it would get less than its own grace period."""
-BARE: Final = 8
+BARE: Final = 64
 """No controller replaces it."""
-CLAIM: Final = 4
+CLAIM: Final = 32
 """The flag of a pod whose volumes have to follow it."""
+MARKED: Final = 16
+"""The flag of a pod whose annotation asks not to evict it, or whose owner lost many pods."""
+GROUPED: Final = 8
+RUNS_ONCE: Final = 4
 NON_DRAINABLE: Final = 2
 RUNNING: Final = 1
 _DAEMON_SET: Final = "DaemonSet"
-_FLAGS: Final = SHORT | BARE | CLAIM | NON_DRAINABLE | RUNNING
+_FLAGS: Final = 255
 _ABOVE_PRIORITY: Final = 34
 _HIGHEST: Final = 2**31
 
 
-def is_required(pod: Pod, settings: PlannerSettings) -> bool:
+def is_required(pod: Pod, settings: PlannerSettings, now: float) -> bool:
     """Whether the pod must not be evicted."""
     return (
         pod.is_mirror
@@ -40,27 +44,30 @@ def is_required(pod: Pod, settings: PlannerSettings) -> bool:
         or pod.controller_kind == _DAEMON_SET
         or pod.priority >= settings.max_victim_priority
         or pod.namespace in settings.protected_namespaces
-        or (settings.non_drainable == "forbid" and is_non_drainable(pod, settings))
+        or (settings.non_drainable == "forbid" and is_non_drainable(pod, now))
+        or (settings.non_drainable == "forbidMarked" and pod.marked_until > now)
     )
 
 
-def is_non_drainable(pod: Pod, settings: PlannerSettings) -> bool:
+def is_non_drainable(pod: Pod, now: float) -> bool:
     """Whether a drain would stop at the pod."""
-    return settings.non_drainable != "ignore" and (not pod.controller_kind or pod.is_non_drainable)
+    return not pod.controller_kind or pod.is_non_drainable or pod.marked_until > now
 
 
-def flags_of(pod: Pod, settings: PlannerSettings) -> int:
+def flags_of(pod: Pod, settings: PlannerSettings, now: float) -> int:
     """The reasons against evicting the pod, as flags."""
     flags = SHORT if pod.grace > settings.long_grace else 0
     if not pod.controller_kind:
         flags |= BARE
     if pod.has_claim:
         flags |= CLAIM
-    if is_non_drainable(pod, settings):
-        flags |= NON_DRAINABLE
-    if pod.phase != "Pending":
-        flags |= RUNNING
-    return flags
+    is_running = pod.phase != "Pending"
+    if settings.non_drainable != "ignore":
+        flags |= MARKED if pod.marked_until else 0
+        flags |= GROUPED if pod.is_grouped else 0
+        flags |= RUNS_ONCE if pod.runs_once and is_running else 0
+        flags |= NON_DRAINABLE if is_non_drainable(pod, now) else 0
+    return flags | RUNNING if is_running else flags
 
 
 def rank_of(flags: int, priority: int) -> int:

@@ -1,4 +1,4 @@
-"""Concurrent actions of others: C25-C29, C45, C50-C52, C54 (rescheduler-spec 8.3)."""
+"""Concurrent actions of others: C25-C29, C45, C50-C52, C54, C61-C63 (rescheduler-spec 8.3)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from helpers.cluster import rule
 from helpers.rescheduling.cases import Cases
 from helpers.rescheduling.objects import (
     ANNOTATION,
+    BUSINESS,
     CASE,
     IMPORTANT,
     NEVER,
@@ -332,6 +333,78 @@ async def a_node_that_goes_away_ends_its_plan(place):
     await place.cluster.until(lambda: "a" in place.taken_pods(), why=place.why)
     await place.client.delete(NODES, n1)
     await place.assert_helped(uid, n2, {"a", "b"})
+
+
+def replica_set(template, labels):
+    """A ReplicaSet of one pod."""
+    metadata = {**template["metadata"], "labels": labels}
+    return {
+        "metadata": {"name": template["metadata"]["name"]},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": metadata, "spec": template["spec"]},
+        },
+    }
+
+
+async def orders_that_come_back(place):
+    """A node with a pod that fits on no other one, and that preempts add-ons; the node."""
+    on = await place.node("n1", 4)
+    here = {"kubernetes.io/hostname": on}
+    template = pod("orders", 3, priorityClassName=BUSINESS, nodeSelector=here)
+    labels = {**APP, "case": place.label}
+    await place.client.create(REPLICA_SETS, replica_set(template, labels), place.namespace)
+    await place.cluster.until(lambda: running(place, on), why=place.why)
+    return on
+
+
+@case("C61")
+async def who_would_come_back_and_preempt_stays_though_smaller(place):
+    await orders_that_come_back(place)
+    n2 = await place.node("n2", 4)
+    await place.full(n2, "batch", cpu=3.5)
+    uid = await place.critical(cpu=2)
+    await place.assert_helped(uid, n2, {"batch"})
+
+
+@case("C62")
+async def no_room_is_made_of_who_would_come_back(place):
+    await orders_that_come_back(place)
+    uid = await place.critical(cpu=2)
+    await place.left_alone(uid, "DoesNotFitAnyNode")
+
+
+@case("C63", backoffSeconds=600)
+async def who_loses_its_room_at_once_waits(place):
+    on = await place.node("n1", 1)
+    await place.full(on, "v0")
+    place.remember()
+    template = critical(f"c-{place.label}", place.label)
+    labels = {"example.com/addon": place.label}
+    await place.client.create(REPLICA_SETS, replica_set(template, labels), "kube-system")
+
+    def addon(*, is_bound):
+        of_addon = (
+            pod["metadata"]
+            for pod in place.cluster.all(PODS)
+            if labels.items() <= pod["metadata"].get("labels", {}).items()
+            and ("nodeName" in pod["spec"]) is is_bound
+            and "deletionTimestamp" not in pod["metadata"]
+        )
+        return next(of_addon, None)
+
+    first = await place.cluster.until(lambda: addon(is_bound=True), why=place.why)
+    await place.until_event(first["uid"], "RescheduleSucceeded")
+    await place.full(on, "v1")
+    place.remember()
+    await place.delete(first["name"], "kube-system", uid=first["uid"])
+    second = await place.cluster.until(lambda: addon(is_bound=False), why=place.why)
+    await place.until_event(second["uid"], "RescheduleRepeated")
+    assert place.taken_pods() == {"v0"}
+    await place.client.delete(
+        REPLICA_SETS, f"c-{place.label}", "kube-system", propagation="Background"
+    )
+    place._critical[second["uid"]] = ("kube-system", second["name"])
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

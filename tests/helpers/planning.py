@@ -55,7 +55,8 @@ def pod(name, where="n1", cpu=1.0, memory=0.0, **fields):
 
 
 def critical(name="c", cpu=1.0, memory=0.0, **fields):
-    """A critical pod that waits."""
+    """A critical pod that waits, more important than others unless a priority is given."""
+    fields.setdefault("priority", 2_000_000_000)
     outer = {
         key: fields.pop(key)
         for key in (

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from harbourmaster.rescheduling import anti_affinity, fit
+from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.plans import PlannerSettings
 from harbourmaster.rescheduling.topology import Topology
 from helpers.planning import NOW, apart, budget, critical, node, pod, port, requests, spread, taint
@@ -71,7 +72,7 @@ def random_case(seed):
         nodes = [replace(node, labels={}) if second_rng.random() < 0.1 else node for node in nodes]
     settings = PlannerSettings(
         allow_pdb_violation=rng.random() < 0.7,
-        non_drainable=rng.choice(["avoid", "avoid", "forbid", "ignore"]),
+        non_drainable=rng.choice(["avoid", "avoid", "forbid", "forbidMarked", "ignore"]),
         grace_limit=rng.choice([10, 10, 20]),
         score_order=rng.choice(["documented", "documented", "priorityFirst", "random"]),
         max_victims=20,
@@ -146,6 +147,9 @@ def _pod(rng, name, where, is_small, equal):
             "labels": {"app": rng.choice(APPS)},
             "bare": rng.random() < 0.1,
             "is_non_drainable": rng.random() < 0.1,
+            "marked_until": rng.choice([0.0] * 9 + [NOW + 60]),
+            "is_grouped": rng.random() < 0.1,
+            "runs_once": rng.random() < 0.1,
             "is_critical": rng.random() < 0.05,
             "is_mirror": rng.random() < 0.03,
             "namespace": rng.choice(["default"] * 9 + ["kept"]),
@@ -166,9 +170,64 @@ def is_required(known, settings):
         "critical": known.is_critical or known.priority >= settings.max_victim_priority,
         "protected": known.namespace in settings.protected_namespaces or known.is_never_evicted,
     }
+    is_marked = known.marked_until > NOW
     if settings.non_drainable == "forbid":
-        reasons["drain"] = known.is_non_drainable or known.controller_kind == ""
+        reasons["drain"] = known.is_non_drainable or is_marked or known.controller_kind == ""
+    if settings.non_drainable == "forbidMarked":
+        reasons["mark"] = is_marked
     return any(reasons.values())
+
+
+def humble_case(seed):
+    """A case whose critical pod is less important than others, of which some are restricted."""
+    case = random_case(seed)
+    rng = random.Random(seed)  # noqa: S311 - a fixed seed
+    pods = [
+        replace(pod, is_restricted=rng.random() < 0.1, preempts=rng.random() < 0.9)
+        for pod in case.pods
+    ]
+    pod = replace(case.pending.pod, priority=rng.choice([-10, 0]))
+    # Another node, with room for some.
+    nodes = [*case.nodes, node("spare", cpu=rng.choice([0.5, 1, 2]), memory=2)]
+    return case._replace(nodes=nodes, pods=pods, pending=replace(case.pending, pod=pod))
+
+
+def are_placeable(case, victims):
+    """Whether these pods fit together on nodes other than their own, by trying all ways.
+
+    They ran on one node, so they do not keep each other away, whatever a random case says.
+    """
+
+    def place(left, present_pods):
+        if not left:
+            return True
+        pod, *rest = left
+        placed = replace(pod, ports=(), anti_affinity=())
+        return any(
+            place(rest, {**present_pods, host.name: [*present_pods[host.name], placed]})
+            for host in case.nodes
+            if host.name != pod.node and _fits_alone(case, pod, host, present_pods)
+        )
+
+    return place(victims, {host.name: present_on(case, host.name) for host in case.nodes})
+
+
+def present_on(case, name):
+    """The pods that take room on a node, be it for some seconds only."""
+    return [pod for pod in case.pods if pod.node == name and not pod.is_finished]
+
+
+def _fits_alone(case, pod, host, present_pods):
+    by_name = {node.name: node for node in case.nodes}
+    placed = [
+        (neighbour, by_name[name])
+        for name, pods in present_pods.items()
+        for neighbour in pods
+        if name != host.name and neighbour.uid != pod.uid
+    ]
+    pending = PendingPod(pod=replace(pod, node=""))
+    rivals = anti_affinity.rivals(pending.pod, placed, {})
+    return fit.fits(pending, host, present_pods[host.name], rivals=rivals).fits is True
 
 
 def counts(known, settings):

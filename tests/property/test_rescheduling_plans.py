@@ -14,8 +14,10 @@ from harbourmaster.rescheduling.planner import plan, plan_in_slices, plan_on
 from helpers.planning import NOW, cluster
 from helpers.properties import TIMEOUT, cases
 from helpers.random_clusters import (
+    are_placeable,
     best,
     fits,
+    humble_case,
     is_allowed,
     is_required,
     present,
@@ -67,6 +69,47 @@ def test_victims_suffice_and_none_is_one_too_many(part):
             if node_plan.tier < 3:
                 assert is_allowed(victims, case.budgets) == 0, seed
             assert make_plan(case) == planning, seed
+    assert seed >= CASES - PARTS
+
+
+def outranking(case, pods):
+    """The pods that may preempt the critical pod of the case."""
+    least = case.pending.pod.priority
+    return [pod for pod in pods if pod.priority > least and pod.preempts and pod.deletion is None]
+
+
+def test_no_victim_of_higher_priority_fits_nowhere_else():
+    """One that does would come back and preempt the critical pod (rescheduler-spec 5.9)."""
+    moved = kept = 0
+    for seed in range(CASES):
+        case = humble_case(seed)
+        planning = make_plan(case)
+        by_uid = {pod.uid: pod for pod in case.pods}
+        for node_plan in (planning.candidate, *planning.runners_up):
+            if node_plan is not None:
+                victims = [by_uid[victim.uid] for victim in node_plan.victims]
+                outranked = outranking(case, victims)
+                assert not any(pod.is_restricted or pod.has_claim for pod in outranked), seed
+                assert are_placeable(case, outranked), seed
+                moved += len(outranked)
+        kept += bool(planning.reasons.keys() & {search.RETURNING})
+    assert moved
+    assert kept
+
+
+@parts
+def test_pods_of_higher_priority_stay_at_no_other_cost(part):
+    """A plan without them is found; only one resource gives the best set always."""
+    for seed in range(part, CASES, PARTS):
+        case = humble_case(seed)
+        if not case.has_one_resource:
+            continue
+        outranked = {pod.uid for pod in outranking(case, case.pods)}
+        pods = [replace(pod, is_never_evicted=pod.uid in outranked) for pod in case.pods]
+        wanted, chosen = best(case._replace(pods=pods)), make_plan(case).candidate
+        if wanted is not None:
+            assert chosen is not None, seed
+            assert chosen.tier <= wanted.tier, seed
     assert seed >= CASES - PARTS
 
 

@@ -290,6 +290,9 @@ def _row(victim: Victim) -> tuple[str, str, str, str, str]:
         "violates its budget": victim.violates,
         "has no controller": victim.is_bare,
         "has a PersistentVolumeClaim": victim.has_claim,
+        "asks not to be evicted": victim.is_marked,
+        "member of a group": victim.is_grouped,
+        "loses its work": victim.runs_once,
         "not drainable": victim.is_non_drainable,
         "evicted in the background": victim.evicts_in_background,
     }

@@ -240,7 +240,7 @@ class PlanExecutor:
             if not victim.is_leaving or left <= victim.new_grace:
                 return Evicted(victim)
             return await self._shorten(flow, victim)
-        elif is_required(pod, self._context.planning):
+        elif is_required(pod, self._context.planning, self._context.now()):
             return VictimSpared(f"{victim.key} must no longer be evicted")
         if victim.uid not in self._reported:
             # The object may vanish with its eviction, and an event about it must not be late.

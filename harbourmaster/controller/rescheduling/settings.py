@@ -85,7 +85,8 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
     non_drainable: Annotated[
         NonDrainable,
         "pods that kubectl drain would not evict (no controller, local data, marked): avoid "
-        "evicting them, forbid it, or ignore the difference",
+        "evicting them, forbid it, forbidMarked only for those with a mark, or ignore the "
+        "difference",
     ] = "avoid"
     max_victim_priority: Annotated[
         int, "pods with this priority or a higher one are never evicted"

@@ -14,7 +14,8 @@ OURS = "resched."
 TOLERATED = {"key": TAINT, "operator": "Exists"}
 NEVER = "never-preempts"
 IMPORTANT = "important"
-"""Priority classes: an add-on's that never preempts, and priority 1000."""
+BUSINESS = "business"
+"""Priority classes: an add-on's that never preempts, one that does not, and one that preempts."""
 
 
 def priority_classes():
@@ -22,6 +23,7 @@ def priority_classes():
     return [
         _of_class(NEVER, 1_000_000_000, preemptionPolicy="Never"),
         _of_class(IMPORTANT, 1000, preemptionPolicy="Never"),
+        _of_class(BUSINESS, 100_000),
     ]
 
 

@@ -196,6 +196,9 @@ def test_terms_are_named_in_order():
         ("shortened", 0),
         ("bare", 0),
         ("claims", 0),
+        ("marked", 0),
+        ("groups", 0),
+        ("jobs", 0),
         ("victims", 1),
         ("requests", 250_000),
         ("highestPriority", 0),
@@ -233,7 +236,7 @@ def test_stranded_victims_count_where_it_is_asked():
         0,
     )
     assert [dict(runner_up.score)["stranded"] for runner_up in eviction_plan.runners_up] == [1]
-    assert [name for name, _ in eviction_plan.candidate.score][5:7] == ["stranded", "victims"]
+    assert [name for name, _ in eviction_plan.candidate.score][8:10] == ["stranded", "victims"]
 
 
 def test_graces_stay_where_the_setting_says_so():
