@@ -1,6 +1,6 @@
 """The constraints of applications: labels, metrics, custom resources and kinds (krake-spec 2).
 
-No constraint holds for a target without the label or metric that it names, not even ``is not``.
+No constraint but ``not exists`` holds for a target without the label or metric that it names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.placement.data_holders import Manifest
 
-LabelOperator = Literal["is", "is not", "in", "not in"]
+LabelOperator = Literal["is", "is not", "in", "not in", "exists", "not exists"]
 MetricOperator = Literal[
     "is", "is not", "greater than", "greater than or equal", "lesser than", "lesser than or equal"
 ]
@@ -34,8 +34,10 @@ _LABEL_OPERATORS: Final[dict[tuple[str, ...], LabelOperator]] = {
     ("is", "not"): "is not",
     ("in",): "in",
     ("not", "in"): "not in",
+    ("exists",): "exists",
+    ("not", "exists"): "not exists",
 }
-_KNOWN_LABEL_OPERATORS: Final = "one of =, ==, is, !=, is not, in, not in"
+_KNOWN_LABEL_OPERATORS: Final = "one of =, ==, is, !=, is not, in, not in, exists, not exists"
 _VALUE: Final = "a label value"
 _COMPARISONS: Final[dict[MetricOperator, Callable[[float, float], bool]]] = {
     "is": operator.eq,
@@ -69,7 +71,8 @@ _DEFINITION_RULE: Final = "is <plural>.<group>, such as shirts.example.com: a-z,
 class LabelConstraint(Struct, frozen=True):
     """A constraint on a label, such as ``location not in (DE, SK)`` (krake-spec 2.1).
 
-    Only ``in`` and ``not in`` have several values, in the order in which they are written.
+    Only ``in`` and ``not in`` have several values, in the order in which they are written;
+    ``exists`` and ``not exists`` have none.
     """
 
     key: str
@@ -79,15 +82,15 @@ class LabelConstraint(Struct, frozen=True):
     @property
     def canonical(self) -> str:
         """The spelling that all equal constraints share."""
-        listed = ", ".join(self.values)
+        listed = ", ".join(value or '""' for value in self.values)
         shown = f"({listed})" if self.operator in {"in", "not in"} else listed
-        return f"{self.key} {self.operator} {shown}"
+        return f"{self.key} {self.operator} {shown}".rstrip()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels meet the constraint."""
         label = labels.get(self.key)
-        if label is None:
-            return False
+        if label is None or not self.values:
+            return (label is None) is (self.operator == "not exists")
         return (label in self.values) is (self.operator in {"is", "in"})
 
     def mismatch(self, labels: Mapping[str, str]) -> str:
@@ -175,7 +178,11 @@ def parse_label(expression: str) -> LabelConstraint:
     reader = ConstraintReader(expression)
     key = reader.key("a label key")
     name = reader.operator(_LABEL_OPERATORS, _KNOWN_LABEL_OPERATORS)
-    values = _parse_list(reader) if name in {"in", "not in"} else (reader.value(_VALUE),)
+    values: tuple[str, ...] = ()
+    if name in {"in", "not in"}:
+        values = _parse_list(reader)
+    elif name not in {"exists", "not exists"}:
+        values = (reader.value(_VALUE),)
     reader.end()
     return LabelConstraint(key, name, values)
 

@@ -23,13 +23,14 @@ LONGEST: Final = 4096
 """Maximum characters of a constraint; each costs time."""
 LONGEST_NAME: Final = 63
 LONGEST_PREFIX: Final = 253
+_EMPTY: Final = ('""', "''")
 _SHOWN: Final = 40
 """Characters of a token in a message."""
 _TOKEN: Final = re.compile(
     r"[ \t]*(?:(?P<symbol>==|!=|>=|=>|<=|=<|[=<>])|(?P<mark>[(),!])|(?P<word>[^ \t(),!=<>]+))"
 )
 _KEYWORDS: Final = (
-    *("is", "not", "in", "gt", "gte", "lt", "lte"),
+    *("is", "not", "in", "exists", "gt", "gte", "lt", "lte"),
     *("greater", "less", "lesser", "than", "or", "equal"),
 )
 _LONGEST_KEYWORDS: Final = len("greaterthanorequal")
@@ -157,8 +158,10 @@ class ConstraintReader:
         return token.text
 
     def value(self, what: str) -> str:
-        """A label's value (krake-spec 1.1)."""
+        """A label's value (krake-spec 1.1); a pair of quotation marks is the empty value."""
         token = self.word(what)
+        if token.text in _EMPTY:
+            return ""
         if not _is_part(token.text, LONGEST_NAME):
             text = f"{what} has 1 to {LONGEST_NAME} characters: {_PART_RULE}"
             raise self.fault(text, token)

@@ -37,16 +37,18 @@ from helpers.placing import (
 
 EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
 INNER = st.text(string.ascii_letters + string.digits + "_-.", max_size=20)
-KEYWORDS = ("is", "not", "in", "isnot", "notin", "gt", "gte", "than", "or", "equal", "less")
+KEYWORDS = ("is", "not", "in", "isnot", "notin", "exists", "notexists", "gt", "gte", "than", "or", "equal", "less")
 PARTS = st.one_of(st.sampled_from(KEYWORDS), EDGE, st.builds("{}{}{}".format, EDGE, INNER, EDGE))
 KEYS = st.one_of(PARTS, st.builds("{}/{}".format, PARTS, PARTS))
+VALUES = st.one_of(PARTS, st.just(""))
 LABELS = st.one_of(
-    st.builds(LabelConstraint, KEYS, st.sampled_from(("is", "is not")), st.tuples(PARTS)),
+    st.builds(LabelConstraint, KEYS, st.sampled_from(("exists", "not exists")), st.just(())),
+    st.builds(LabelConstraint, KEYS, st.sampled_from(("is", "is not")), st.tuples(VALUES)),
     st.builds(
         LabelConstraint,
         KEYS,
         st.sampled_from(("in", "not in")),
-        st.lists(PARTS, min_size=1, max_size=4).map(tuple),
+        st.lists(VALUES, min_size=1, max_size=4).map(tuple),
     ),
 )
 BOUNDS = st.one_of(
@@ -98,13 +100,14 @@ def test_every_text_is_a_constraint_or_a_fault_with_a_place(language, text):
     assert "\n" not in str(error)
 
 
-@given(LABELS, st.dictionaries(KEYS, PARTS))
+@given(LABELS, st.dictionaries(KEYS, VALUES))
 def test_a_constraint_and_its_opposite_never_hold_both(constraint, labels):
-    opposite = {"is": "is not", "is not": "is", "in": "not in", "not in": "in"}
+    pairs = (("is", "is not"), ("in", "not in"), ("exists", "not exists"))
+    opposite = {operator: pair[pair[0] == operator] for pair in pairs for operator in pair}
     negation = msgspec.structs.replace(constraint, operator=opposite[constraint.operator])
-    for cluster_labels in (labels, {**labels, constraint.key: constraint.values[0]}):
+    for cluster_labels in (labels, {**labels, constraint.key: (*constraint.values, "")[0]}):
         both = constraint.holds(cluster_labels) + negation.holds(cluster_labels)
-        assert both == (constraint.key in cluster_labels)
+        assert both == (not constraint.values or constraint.key in cluster_labels)
 
 
 NAMES = ("m", "n", "o")
