@@ -37,7 +37,10 @@ from helpers.placing import (
 
 EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
 INNER = st.text(string.ascii_letters + string.digits + "_-.", max_size=20)
-KEYWORDS = ("is", "not", "in", "isnot", "notin", "exists", "notexists", "gt", "gte", "than", "or", "equal", "less")
+KEYWORDS = (
+    *("is", "not", "in", "isnot", "notin", "exists", "notexists"),
+    *("gt", "gte", "than", "or", "equal", "less"),
+)
 PARTS = st.one_of(st.sampled_from(KEYWORDS), EDGE, st.builds("{}{}{}".format, EDGE, INNER, EDGE))
 KEYS = st.one_of(PARTS, st.builds("{}/{}".format, PARTS, PARTS))
 VALUES = st.one_of(PARTS, st.just(""))
