@@ -1,4 +1,4 @@
-"""Limits, and what fails meanwhile: C39, C40, C46-C49, C53, C55, C56 (rescheduler-spec 8.3)."""
+"""Limits, and what fails meanwhile: C39, C40, C46-C49, C53-C56, C64 (rescheduler-spec 8.3)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,33 @@ import os
 import signal
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from unittest import mock
 
 import msgspec
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CONFIG_MAPS, LEASES, PODS
+from harbourmaster.controller.names import CONTROLLERS
+from harbourmaster.controller.rescheduling.controller import start
+from harbourmaster.controller.runtime import Runtime
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
-from helpers.rescheduling.cases import HOME, Cases
+from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.evicting import leading
+from helpers.rescheduling.cases import HOME, SETTINGS, Cases
 from helpers.rescheduling.intercepting_proxy import InterceptingProxy, is_dry, overload_answer
-from helpers.rescheduling.objects import CASE, IMPORTANT, budget, pod, removable
-from helpers.rescheduling.toy_kubelet import BUDGETS, SLOW
+from helpers.rescheduling.objects import (
+    CASE,
+    IMPORTANT,
+    OURS,
+    RESERVATIONS,
+    TAINT,
+    budget,
+    pod,
+    removable,
+)
+from helpers.rescheduling.toy_kubelet import BUDGETS, NODES, SLOW
 
 CASES = Cases()
 case = CASES.case
@@ -250,6 +267,59 @@ async def it_stops_at_once_when_it_is_told_to(place):
     await place.client.delete(CONFIG_MAPS, KILL_SWITCH, HOME)
     place.assert_untouched()
     assert uid != second_uid
+
+
+@case("off-unanswered", manual=True)
+async def where_it_is_switched_off_nodes_are_let_go_once_the_api_server_answers(place):
+    """The controller begins while there is no API server, and asks again (rescheduler-spec 7)."""
+    on = await place.node("n1", 1)
+    await place.full(on, "v0")
+    uid = await place.critical()
+    taint = {"key": TAINT, "value": f"{OURS}01234567", "effect": "NoSchedule"}
+    marks = {"metadata": {"annotations": {RESERVATIONS: "[]"}}, "spec": {"taints": [taint]}}
+    await place.client.patch(NODES, on, MergePatch(marks))
+    await place.cluster.until(place.marked_nodes)
+    plane = place.field.plane
+    await asyncio.to_thread(plane.kill, "kube-apiserver")
+    async with place.field.control({"enabled": False}) as controller:
+        await asyncio.to_thread(plane.restart, "kube-apiserver")
+        await place.clean()
+        assert any("selfsubjectaccessreviews: cannot connect" in line for line in controller.lines)
+    assert not place.is_bound(uid)
+    assert place.taken_pods() == set()
+
+
+@case("C64", manual=True)
+async def a_preemption_that_is_stuck_is_given_up_for_another_node(place):
+    """Room is made on another node (rescheduler-spec 3.8, rule 3).
+
+    The rescheduler runs in this process, where five minutes are one second.
+    """
+    n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
+    held = removable("a", n1)
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    await place.pods(held)
+    await place.full(n2, "b", priorityClassName=IMPORTANT)
+    uid = await place.critical(annotated=False, priorityClassName="system-cluster-critical")
+    await place.cluster.until(
+        lambda: place.latest(uid).get("status", {}).get("nominatedNodeName") == n1, why=place.why
+    )
+    module = "harbourmaster.controller.rescheduling.controller"
+    settings = msgspec.convert({"rescheduling": SETTINGS}, ControllerSettings)
+    metrics = create_controller_metrics("0", CONTROLLERS)
+    with (
+        mock.patch("harbourmaster.rescheduling.flow_model.STUCK_SECONDS", 1.0),
+        mock.patch(f"{module}.time", SimpleNamespace(time=lambda: time.time() + 300)),
+    ):
+        runtime = Runtime(settings, place.client, HOME, events=None, metrics=metrics, identity="a")
+        async with leading(start(runtime)):
+            try:
+                await place.assert_helped(uid, n2, {"a", "b"})
+            finally:
+                free = {"metadata": {"finalizers": None}}
+                await place.client.patch(PODS, "a", MergePatch(free), place.namespace)
+    assert place.reason_of("a") == "PreemptionByScheduler"
+    assert place.reason_of("b") == "EvictionByEvictionAPI"
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

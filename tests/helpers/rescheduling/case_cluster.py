@@ -198,7 +198,9 @@ class CaseCluster:
         ends_by_name = {}
         for versions in self.cluster.versions.values():
             metadata = versions[0].object["metadata"]
-            if versions[0].object["kind"] != "Pod" or metadata["namespace"] != self.namespace:
+            # Objects of a list have no kind.
+            is_pod = "containers" in versions[0].object.get("spec", {})
+            if not is_pod or metadata["namespace"] != self.namespace:
                 continue
             ends = [
                 version for version in versions if "deletionTimestamp" in version.object["metadata"]
