@@ -2,6 +2,8 @@
 
 Compared are the verdict, the code, whether a reason is given, the class and field path of each
 validation error, and the object after the patch, required node affinity as sets of sets.
+
+These tests prove kupid-spec 8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Never two at work, and in the end one, whatever the network, the processes and the clocks do."""
+"""Never two at work, and in the end one, whatever the network, the processes and the clocks do.
+
+These tests prove platform-spec 1.2, 1.5.
+"""
 
 from __future__ import annotations
 

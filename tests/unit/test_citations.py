@@ -1,4 +1,4 @@
-"""Every citation in code and tests leads to a numbered section of docs/internals."""
+"""Every citation leads to a numbered section of docs/internals, and tests cite every section."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ SECTIONS = re.compile(
     rf"\b(?P<page>[a-z]+-spec)\b(?:\s+(?P<numbers>{NUMBER}(?:{JOINED}\s*{NUMBER})*))?"
     rf"(?:,\s(?:items?|rule)\s(?P<items>\d+(?:(?: and |-)\d+)*))?(?:,\scase\s(?P<case>\w+))?"
 )
+RANGE = re.compile(rf"({NUMBER})(?:(?: to|-)\s*({NUMBER}))?")
+UNTESTED = {
+    ("krake-spec", "0"): "a summary of later sections, which have tests",
+    ("kupid-spec", "6.8"): "permissions of kupid, on which nothing here depends",
+}
+"""Sections that no test cites, with the reason."""
 LISTED = re.compile(r"\b([DRS][1-9]\d?)\b")
 GONE = re.compile(r'(?<![\w/"-])(?:kupid|keptn|krake|rescheduler|platform|ecosystem|design)\.md')
 BUILT = {"build", "dist", "docs"}
@@ -74,6 +80,47 @@ def test_the_sources_cite_each_page():
         match["page"] for name in SOURCES for match in SECTIONS.finditer((ROOT / name).read_text())
     }
     assert cited == {page.stem for page in INTERNALS.glob("*-spec.md")}
+
+
+def cited_sections(text):
+    """Yield the page and the number of each section that a text cites, those of ranges too."""
+    for cited in SECTIONS.finditer(text):
+        known = list(sections(cited["page"]))
+        for first, last in RANGE.findall(cited["numbers"] or ""):
+            end = known.index(last or first) + 1
+            yield from ((cited["page"], number) for number in known[known.index(first) : end])
+
+
+def test_each_rule_has_a_test_or_a_reason():
+    """A section is a rule if it has text, and a test proves it if its text cites the section."""
+    rules = {
+        (page.stem, number)
+        for page in INTERNALS.glob("*-spec.md")
+        for number, text in sections(page.stem).items()
+        if text.strip()
+    }
+    tested = {
+        section
+        for name, text in SOURCES.items()
+        if name.startswith("tests/")
+        for section in cited_sections(text)
+    }
+    assert sorted(rules - tested - UNTESTED.keys()) == []
+    assert sorted(UNTESTED.keys() & tested) == []
+    assert sorted(UNTESTED.keys() - rules) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("krake-spec 3.3 to 3.5 and others", ["3.3", "3.4", "3.5"]),
+        ("krake-spec 2.1-2.3, 7.6", ["2.1", "2.2", "2.3", "7.6"]),
+        ("krake-spec 1.1 and 8, case S8", ["1.1", "8"]),
+        ("krake-spec", []),
+    ],
+)
+def test_a_citation_names_these_sections(text, expected):
+    assert [number for _, number in cited_sections(text)] == expected
 
 
 @pytest.mark.parametrize(

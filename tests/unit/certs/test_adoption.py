@@ -1,4 +1,4 @@
-"""A Secret as kupid leaves it is taken over without a failed handshake."""
+"""A Secret as kupid leaves it is taken over without a failed handshake (kupid-spec 6.7)."""
 
 from __future__ import annotations
 

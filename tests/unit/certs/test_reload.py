@@ -1,4 +1,4 @@
-"""Certificates change between handshakes, and never break one."""
+"""Certificates change between handshakes, and never break one (platform-spec 5.3)."""
 
 from __future__ import annotations
 

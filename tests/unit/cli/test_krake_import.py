@@ -259,6 +259,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9_]([-A-Za-z0-9_.:]{0,253}[A-Za-z0-9_])?", full
 
 @given(NAMES)
 def test_every_name_of_krake_s_becomes_a_legal_one_or_none(krake_name):
+    """Kubernetes allows less (krake-spec 1.1)."""
     for make, check, longest in (
         (object_name, dns_subdomain, 253),
         (metric_name, dns_subdomain, 63),

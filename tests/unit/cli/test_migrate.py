@@ -87,6 +87,7 @@ def entry(name, service=("shop", "quota"), policy_="Fail", resources=("pods",)):
     ],
 )
 def test_the_system_of_a_webhook_configuration(name, webhook, service, system):
+    """Registrations are recognized by their names (kupid-spec 6.6, keptn-spec 2.1)."""
     stored = {"metadata": {"name": name}, "webhooks": [entry(webhook, ("shop", service))]}
     assert system_of_webhooks(decode_configuration(encode(stored))) == system
 
@@ -105,6 +106,7 @@ def test_the_system_of_a_webhook_configuration(name, webhook, service, system):
     ],
 )
 def test_what_a_deployment_is(deployment, role):
+    """Names and labels tell the systems apart (kupid-spec 9, keptn-spec 8)."""
     assert role_of(deployment) == role
 
 
@@ -141,6 +143,7 @@ def test_a_registration_fails_closed_by_its_worst_entry():
 
 
 def test_what_a_definition_says_about_itself():
+    """Keptn labels what gets its authority (keptn-spec 7)."""
     service = {"namespace": "keptn-system", "name": "lifecycle-webhook-service"}
     stored = {
         "metadata": {

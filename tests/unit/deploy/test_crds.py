@@ -1,4 +1,7 @@
-"""The definitions of Keptn's kinds against ``fixtures/keptn-kinds.yaml``, fact by fact."""
+"""The definitions of Keptn's kinds against ``fixtures/keptn-kinds.yaml``, fact by fact.
+
+These tests prove keptn-spec 1, 1.2.
+"""
 
 from __future__ import annotations
 

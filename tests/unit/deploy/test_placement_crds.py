@@ -1,4 +1,7 @@
-"""The definitions of the placement kinds against what the code reads and writes of them."""
+"""The definitions of the placement kinds against what the code reads and writes of them.
+
+These tests prove krake-spec 7.1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores of objectives, the results of analyses, and their JSON."""
+"""The scores of objectives, the results of analyses, and their JSON (keptn-spec 4.5)."""
 
 from __future__ import annotations
 

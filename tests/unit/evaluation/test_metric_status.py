@@ -1,3 +1,5 @@
+"""Answers of providers become the status of a metric (keptn-spec 4.2)."""
+
 from __future__ import annotations
 
 from base64 import b64decode

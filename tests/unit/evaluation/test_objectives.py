@@ -1,3 +1,5 @@
+"""Objectives are measured until they are met (keptn-spec 4.1)."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

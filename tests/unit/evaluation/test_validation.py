@@ -85,6 +85,7 @@ def test_every_type_passes_the_schema_and_no_other_type_is_in_it():
     ("name", "type_", "effective"), [("thanos", "", "thanos"), ("thanos", "Cortex", "cortex")]
 )
 def test_a_provider_without_a_type_has_the_type_of_its_name(name, type_, effective):
+    """Keptn documents it, but refuses it (keptn-spec 1.6)."""
     provider = {"metadata": {"name": name, "namespace": "market"}, "spec": {"type": type_}}
     assert msgspec.convert(provider, Provider).type == effective
 

@@ -1,3 +1,5 @@
+"""Gates are removed from pods whose checks passed (keptn-spec 3.6)."""
+
 from __future__ import annotations
 
 import jsonpatch

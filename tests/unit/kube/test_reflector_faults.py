@@ -1,4 +1,7 @@
-"""Faults between us and the API server: the number of requests, and the log."""
+"""Faults between us and the API server: the number of requests, and the log.
+
+These tests prove platform-spec 1.2, 1.5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The first list and every later one: pages, deletions found, what can't be read."""
+"""The first list and every later one: pages, deletions found, what can't be read.
+
+These tests prove platform-spec 1.5.
+"""
 
 from __future__ import annotations
 

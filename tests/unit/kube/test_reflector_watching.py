@@ -1,4 +1,4 @@
-"""From event to store: versions, chunks, ends and what comes twice."""
+"""From event to store: versions, chunks, ends and what comes twice (platform-spec 1.5)."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Tasks and evaluations of a phase start and end (keptn-spec 3.7)."""
+
 from __future__ import annotations
 
 from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus

@@ -1,3 +1,5 @@
+"""Objects of older versions are converted without a loss (keptn-spec 1.3, 1.4)."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Deployments of apps and workloads end, or fail in time (keptn-spec 3.3, 3.5)."""
+
 from __future__ import annotations
 
 import pytest

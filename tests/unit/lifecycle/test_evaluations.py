@@ -1,3 +1,5 @@
+"""Phases have their evaluations (keptn-spec 3.10)."""
+
 from __future__ import annotations
 
 import pytest

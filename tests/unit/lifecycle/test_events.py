@@ -1,4 +1,4 @@
-"""Reasons, types and texts of events, in both vocabularies."""
+"""Reasons, types and texts of events, in both vocabularies (keptn-spec 5.2, 5.3)."""
 
 from __future__ import annotations
 

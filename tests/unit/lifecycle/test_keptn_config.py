@@ -1,3 +1,5 @@
+"""One KeptnConfig counts (keptn-spec 3.11)."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""Versions go through their phases (keptn-spec 3.0, 3.12)."""
+
 from __future__ import annotations
 
 import itertools

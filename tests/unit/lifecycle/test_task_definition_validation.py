@@ -1,3 +1,5 @@
+"""Task definitions that cannot run are refused (keptn-spec 1.5)."""
+
 from __future__ import annotations
 
 import msgspec

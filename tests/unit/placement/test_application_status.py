@@ -1,4 +1,4 @@
-"""The cases of krake-spec 8 about hand-over, periods and retries, by their numbers."""
+"""The cases of krake-spec 8 about hand-over, periods and retries (krake-spec 3.1, 3.6)."""
 
 from __future__ import annotations
 

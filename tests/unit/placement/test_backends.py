@@ -1,4 +1,4 @@
-"""The cases of krake-spec 8 about clouds and projects, by their numbers."""
+"""The cases of krake-spec 8 about clouds and projects (krake-spec 3.10, 3.11)."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The state of a cluster follows from its answers (krake-spec 1.3)."""
+
 from __future__ import annotations
 
 import pytest

@@ -8,6 +8,7 @@ import pytest
 
 from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.rules import Rules
 from harbourmaster.placement.snapshot import snapshot_of
 from helpers.placing import (
     AB,
@@ -109,6 +110,7 @@ def test_c19_labels_come_before_metrics():
 
 
 def test_c20_custom_resources_are_compared_whole():
+    """They are compared as text (krake-spec 2.3)."""
     app = application(resources=["a.b"])
     assert is_refused(app, cluster("one", spec={"customResources": ["a.b.c"]}))
     assert decide_on(app, cluster("one", spec={"customResources": ["a.b"]})).chosen == ["one"]
@@ -168,6 +170,7 @@ CLOUD = {"kind": "Cloud", "name": "os"}
 
 
 def test_labels_of_the_cloud_win():
+    """A cluster inherits from its cloud (krake-spec 3.8)."""
     spec = {"cloudRef": CLOUD, "inheritLabels": True}
     there = cloud("os", labels={"a": "cloud", "b": "cloud"})
     app = application(labels=["a is cloud", "b is cloud", "c is own"])
@@ -304,3 +307,9 @@ def test_of_two_metrics_of_one_name_a_constraint_means_the_own_one():
     for text, matches in (("m > 0.5", ["x"]), ("m < 0.5", [])):
         view = Pass(snapshot_of(objects, readings), NOW)
         assert matching_targets(decide(application(metrics=[text]), view)) == matches
+
+
+def test_the_defaults_are_those_of_krake():
+    """Only those that concern decisions (krake-spec 6.1)."""
+    rules = Rules()
+    assert (rules.reschedule_after, rules.stickiness) == (60, 0.1)

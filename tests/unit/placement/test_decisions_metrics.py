@@ -1,4 +1,4 @@
-"""The cases of krake-spec 8 about metrics, bounds, weights and providers, by their numbers."""
+"""The cases of krake-spec 8 about metrics, bounds, weights and providers (krake-spec 3.9)."""
 
 from __future__ import annotations
 

@@ -172,6 +172,7 @@ def recreating(app):
 
 @pytest.mark.parametrize("manifest", HOLDERS.values(), ids=HOLDERS)
 def test_no_metric_and_no_outage_moves_an_application_with_data(manifest):
+    """Data is not copied (krake-spec 7.6)."""
     app = application(on="a", manifests=[manifest])
     better = decide_on(app, *AB, m=0.1, n=0.9)
     assert (better.outcome, better.stays) == ("Stayed", True)
@@ -223,6 +224,7 @@ SCHEMA = {"openAPIV3Schema": {"properties": {"persistentVolumeClaim": {"type": "
     ],
 )
 def test_manifests_without_data_may_move(manifest):
+    """These manifests hold no data (krake-spec 7.6)."""
     app = application(on="a", manifests=[manifest])
     assert decide_on(app, *AB, m=0.1, n=0.9).chosen == ["b"]
 
@@ -240,6 +242,7 @@ def test_a_custom_resource_of_the_users_moves_if_a_setting_says_that_it_has_no_d
 
 
 def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():
+    """The hold-off does not count (krake-spec 3.4)."""
     app = application(on="a", scheduled=5, labels=["x is y"], generation=2)
     decision = decide_on(app, cluster("a"), cluster("b", labels={"x": "y"}))
     assert decision.chosen == ["b"]
@@ -252,6 +255,7 @@ def test_a_deleted_cluster_is_left_at_once():
 
 
 def test_r9_an_application_that_may_not_move_stays():
+    """A placed application with migration disabled stays (krake-spec 3.3)."""
     decision = decide_on(application(on="a", migration=False), *AB, m=0.1, n=0.9)
     assert decision.stays
     assert list(decision.chosen) == ["a"]
@@ -269,6 +273,7 @@ def test_r12_an_application_that_may_not_move_stays_on_a_missing_cluster(cluster
 
 
 def test_r13_after_a_failed_move_the_application_stays_for_a_while():
+    """It is suspended (krake-spec 3.3)."""
     app = application(on="a", status={"suspendedUntil": ago(-100)})
     assert decide_on(app, *AB, m=0.1, n=0.9).stays
     later = NOW + timedelta(seconds=100)

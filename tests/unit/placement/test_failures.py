@@ -1,4 +1,7 @@
-"""Applications that never get ready on their cluster: when they move on, and when they stay."""
+"""Applications that never get ready on their cluster: when they move on, and when they stay.
+
+These tests prove krake-spec 7.7.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The languages of constraints: their spellings, errors and messages (krake-spec 2, 8)."""
+"""The languages of constraints: their spellings, errors and messages (krake-spec 2 to 2.4, 8)."""
 
 from __future__ import annotations
 

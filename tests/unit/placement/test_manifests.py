@@ -1,3 +1,5 @@
+"""Objects are applied in order, each with its owner (krake-spec 7.5)."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Single steps of a rollout; what must hold for all is in the property tests."""
+"""Single steps of a rollout; what must hold for all is in the property tests (krake-spec 7.5)."""
 
 from __future__ import annotations
 

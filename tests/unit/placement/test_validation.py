@@ -229,6 +229,7 @@ def test_a_global_cloud_has_only_global_metrics():
     ],
 )
 def test_bad_metrics(kind, spec, field):
+    """Bounds and names are checked (krake-spec 1.4)."""
     (text,) = fault_texts(kind, spec)
     assert text.startswith(f"{field}: ")
 
@@ -262,6 +263,7 @@ def test_a_metric_s_name_fits_into_constraints():
     ],
 )
 def test_a_provider_is_given_as_its_type_says(kind, spec, fields):
+    """Each type has its own fields (krake-spec 1.4)."""
     bare = {"prometheus": None, "static": None}
     assert [fault.path for fault in faults(kind, {**bare, **spec})] == fields
 

@@ -1,4 +1,4 @@
-"""The numeric vectors of krake-spec 6.2, and the numeric cases of 8, by their numbers."""
+"""The numeric vectors of krake-spec 6.2, and the numeric cases of 8 (krake-spec 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of policies that are accepted with a warning."""
+"""Tests of policies that are accepted with a warning (kupid-spec 5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Required node affinity: the product of two lists of terms, with absorption."""
+"""Required node affinity: the product of two lists of terms, with absorption.
+
+These tests prove kupid-spec 3.5, 3.8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The set of all policies: which select a pod, in which order, at what cost."""
+"""The set of all policies: which select a pod, in which order, at what cost.
+
+These tests prove kupid-spec 2.1, 2.5.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +83,7 @@ def test_negative_selector_matches_a_pod_without_labels():
 
 
 def test_cluster_policies_come_first_then_all_by_name():
+    """The order of policies is fixed (kupid-spec 0)."""
     names = ["b", "a10", "a2", "Z", "c"]
     documents = [cluster_policy(name) for name in names] + [policy(name) for name in names]
     random.Random(1).shuffle(documents)  # noqa: S311

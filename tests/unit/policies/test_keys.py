@@ -1,4 +1,7 @@
-"""Tests of the equality of two parts of an affinity, and of two tolerations."""
+"""Tests of the equality of two parts of an affinity, and of two tolerations.
+
+These tests prove kupid-spec 3.4, 3.6.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies merged into a pod, field by field; the pod's own values win."""
+"""Policies merged into a pod, field by field; the pod's own values win (kupid-spec 3, 3.4, 3.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests of reading pods and templates of each kind: their path, fields, and malformed objects."""
+"""Tests of reading pods and templates of each kind: their path, fields, and malformed objects.
+
+These tests prove kupid-spec 4.
+"""
 
 from __future__ import annotations
 

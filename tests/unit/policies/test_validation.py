@@ -1,4 +1,7 @@
-"""Tests of errors in a policy: each rule, its path, its class, and the order of several."""
+"""Tests of errors in a policy: each rule, its path, its class, and the order of several.
+
+These tests prove kupid-spec 5.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The contract of all clients of metric providers, above all for answers without a value."""
+"""The contract of all clients of metric providers, above all for answers without a value.
+
+These tests prove keptn-spec 4.3.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Webhook configurations have a fixed order and all defaults (platform-spec 6.1)."""
+
 from __future__ import annotations
 
 import base64

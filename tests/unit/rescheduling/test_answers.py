@@ -1,4 +1,4 @@
-"""Answers to evictions, and what follows from them."""
+"""Answers to evictions, and what follows from them (rescheduler-spec 3.4, 6.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The account of the cluster: any order of events, and nothing left of what is gone."""
+"""The account of the cluster: any order of events, and nothing left of what is gone.
+
+These tests prove rescheduler-spec 5.8.
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,7 @@ def test_a_pod_that_needs_another_node():
     ],
 )
 def test_nodes_that_are_about_to_go_whatever_is_tolerated(key):
+    """No toleration helps there (rescheduler-spec 6.2)."""
     tainted = node(taints=(Taint(key, "1", "NoSchedule"),))
     for tolerations in ((EXISTS,), (SYSTEM,)):
         (reason,) = static_reasons(pending(*tolerations), tainted)

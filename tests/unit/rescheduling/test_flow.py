@@ -1,4 +1,4 @@
-"""The flow of a critical pod: what is seen, and what is to be done."""
+"""The flow of a critical pod: what is seen, and what is to be done (rescheduler-spec 3.8, 6.4)."""
 
 from __future__ import annotations
 

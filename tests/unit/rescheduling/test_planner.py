@@ -1,4 +1,7 @@
-"""Selections by the planner alone, those of the conformance list among them."""
+"""Selections by the planner alone, those of the conformance list among them.
+
+These tests prove rescheduler-spec 5.1-5.5.
+"""
 
 from __future__ import annotations
 
@@ -218,6 +221,7 @@ def test_too_many_victims_exclude_a_node():
 
 
 def test_stranded_victims_count_where_it_is_asked():
+    """Nodes whose victims fit elsewhere are preferred (rescheduler-spec 5.7)."""
     objects = [
         node("n1", 2, 8),
         pod("a", "n1", cpu=2, memory=2),

@@ -1,4 +1,4 @@
-"""Reservations on nodes: what is written, and what of others' stays."""
+"""Reservations on nodes: what is written, and what of others' stays (rescheduler-spec 6.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server goes out of service, and no request is lost."""
+"""A server goes out of service, and no request is lost (platform-spec 5.4)."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ def test_every_metric_is_there_from_the_start(metrics):
 
 
 def test_kupid_s_counter_has_its_name_and_all_types_at_zero(metrics):
+    """Dashboards of kupid go on (kupid-spec 6.9)."""
     samples = families(metrics)["kupid_aggr_requests"].samples
     assert {(sample.name, sample.labels["type"], sample.value) for sample in samples} == {
         ("kupid_aggr_requests_total", kind, 0.0) for kind in KUPID_TYPES
@@ -95,6 +96,7 @@ def test_durations_are_told_apart_from_half_a_millisecond_on(metrics):
     ],
 )
 def test_an_outcome_counts_as_kupid_would_count_it(metrics, outcome, types):
+    """Types are those of kupid (kupid-spec 6.9)."""
     metrics.admission.durations[outcome].observe(0.001)
     samples = families(metrics)["kupid_aggr_requests"].samples
     assert {sample.labels["type"] for sample in samples if sample.value} == types

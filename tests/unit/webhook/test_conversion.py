@@ -1,3 +1,5 @@
+"""Reviews of conversions are answered, whatever they hold (keptn-spec 1.4)."""
+
 from __future__ import annotations
 
 import asyncio

@@ -213,6 +213,7 @@ def test_c23_a_pod_whose_gate_was_removed_gets_no_other(place, value):
 )
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
 def test_c24_c25_only_creations_are_gated(document, operation):
+    """Pods with a node are not (keptn-spec 2.8)."""
     assert admit(document, request={"operation": operation}).is_untouched
 
 
@@ -221,6 +222,7 @@ def test_subresources_are_never_gated():
 
 
 def test_c26_a_dry_run_gets_the_same_patch():
+    """Admission writes nothing (keptn-spec 2.8)."""
     dry, real = (admit(pod(), family(TRACKED), request={"dryRun": run}) for run in (True, False))
     assert dry.response == real.response
     assert dry.gates == [GATE]

@@ -1,4 +1,4 @@
-"""Pods that wait with a scheduler instead of at a gate, and never in both places (decision D9)."""
+"""Pods that wait with a scheduler instead of at a gate, never both (decision D9, keptn-spec 6)."""
 
 from __future__ import annotations
 

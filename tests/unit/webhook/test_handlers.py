@@ -53,6 +53,7 @@ def test_without_a_match_the_answer_is_bare():
 
 
 def test_a_match_that_changes_nothing_gives_no_patch():
+    """An unchanged object is allowed without a patch (kupid-spec 6.2)."""
     reply, decision = ask(review(workload(nodeSelector={"disk": "hdd"})), POLICY)
     assert decision.outcome == UNCHANGED
     assert "patch" not in reply["response"]
@@ -61,6 +62,7 @@ def test_a_match_that_changes_nothing_gives_no_patch():
 
 @pytest.mark.parametrize("version", ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"])
 def test_the_answer_has_the_version_of_the_question(version):
+    """Both versions of reviews are answered (kupid-spec 6.1)."""
     reply, _ = ask({**review(workload()), "apiVersion": version}, POLICY)
     assert reply["apiVersion"] == version
     assert "patch" in reply["response"]
@@ -302,6 +304,7 @@ def test_wrong_types_in_owned_fields_are_a_visible_skip(field, value, says):
     ("operation", "outcome"), [("CREATE", MUTATED), ("UPDATE", UNMATCHED), ("CONNECT", UNMATCHED)]
 )
 def test_immutable_kinds_change_on_create_only(kind, operation, outcome):
+    """Pods and Jobs cannot change later (kupid-spec 2.4)."""
     _, decision = ask(review(workload(kind), operation=operation), POLICY)
     assert decision.outcome == outcome
 
@@ -326,6 +329,7 @@ def test_s13_a_validating_webhook_never_patches():
 
 @pytest.mark.claim("O2")
 def test_one_broken_policy_leaves_the_others_in_force():
+    """A policy that does not compile is skipped (kupid-spec 2.5)."""
     broken = policy("broken")
     broken["spec"]["podSelector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     reply, decision = ask(review(workload()), broken, POLICY)
@@ -391,6 +395,7 @@ def test_a_valid_policy_is_allowed():
 
 
 def test_an_invalid_policy_is_denied_with_the_field():
+    """The code is 403, and the message has the path (kupid-spec 5.1, 6.2)."""
     reply, decision = ask(review(cluster_policy(nodeName="Not A Name")))
     assert decision.outcome == INVALID
     assert reply["response"]["allowed"] is False

@@ -1,4 +1,7 @@
-"""The steps of KeptnEvaluations; the test advances the clock and fills the caches."""
+"""The steps of KeptnEvaluations; the test advances the clock and fills the caches.
+
+These tests prove keptn-spec 4.1.
+"""
 
 from __future__ import annotations
 

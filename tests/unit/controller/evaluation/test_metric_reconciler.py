@@ -1,4 +1,7 @@
-"""The steps of KeptnMetrics; the test advances the clock, fills the caches and answers queries."""
+"""The steps of KeptnMetrics; the test advances the clock, fills the caches and answers queries.
+
+These tests prove keptn-spec 4.2.
+"""
 
 from __future__ import annotations
 

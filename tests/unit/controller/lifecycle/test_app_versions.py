@@ -1,3 +1,5 @@
+"""App versions go through their phases (keptn-spec 3.3)."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Apps are created from the workloads that name them (keptn-spec 3.2)."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Keptn's metrics: names, labels, and how many series there may be."""
+"""Keptn's metrics: names, labels, and how many series there may be (keptn-spec 5.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal becomes events on the right objects, CloudEvents and counts."""
+"""A signal becomes events on the right objects, CloudEvents and counts (keptn-spec 5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application that runs through its phases causes these spans."""
+"""An application that runs through its phases causes these spans (keptn-spec 5.4)."""
 
 from __future__ import annotations
 

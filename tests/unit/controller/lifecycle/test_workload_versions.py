@@ -1,3 +1,5 @@
+"""Workload versions wait for their app and their pods (keptn-spec 3.5)."""
+
 from __future__ import annotations
 
 from datetime import timedelta

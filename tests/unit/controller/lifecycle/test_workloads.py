@@ -1,3 +1,5 @@
+"""Each version of a workload has an object (keptn-spec 3.4)."""
+
 from __future__ import annotations
 
 import pytest

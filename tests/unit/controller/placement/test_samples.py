@@ -1,4 +1,7 @@
-"""Metrics are queried once in an interval, and a provider that hangs delays no decision."""
+"""Metrics are queried once in an interval, and a provider that hangs delays no decision.
+
+These tests prove krake-spec 3.9, 7.4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Passes of the scheduler on a clock of the test: their times, and the decisions written."""
+"""Passes of the scheduler on a clock of the test: their times, and the decisions written.
+
+These tests prove krake-spec 7.4.
+"""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ def flow(pending, state=PLANNING, **fields):
 
 
 def test_plans_are_made_by_priority_then_by_time():
+    """Important pods are helped first (rescheduler-spec 5.6)."""
     pods = [critical("a", priority=5), critical("b", priority=5), critical("z", priority=9)]
     flows = Flows(Pods(pods), Silent())
     for pending, since in zip(pods, (2.0, 1.0, 3.0), strict=True):

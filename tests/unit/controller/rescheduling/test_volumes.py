@@ -1,4 +1,7 @@
-"""The claims of a pending pod are judged by their volumes, or reported with the reason."""
+"""The claims of a pending pod are judged by their volumes, or reported with the reason.
+
+These tests prove rescheduler-spec 4.3.
+"""
 
 from __future__ import annotations
 
