@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import format_rfc3339, moment
-from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
+from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef, Observation
+from harbourmaster.placement.live_fields import IgnoredFields
 from harbourmaster.placement.manifests import for_deletion
 from harbourmaster.placement.model import (
     GROUP,
@@ -61,6 +62,7 @@ class DeployedSpec(Part, frozen=True, kw_only=True):
     secrets: tuple[SecretCopy, ...] = ()
     migration_order: MigrationOrder = "DeleteFirst"
     conflict_policy: str = FORCE
+    ignore_fields: tuple[IgnoredFields, ...] = ()
 
 
 class DeployedStatus(PlacedStatus, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class DeployedStatus(PlacedStatus, frozen=True, kw_only=True):
     pending_cleanup: tuple[ClusterObjects, ...] = ()
     migration_to: str = ""
     migration_start_time: str = ""
+    observations: tuple[Observation, ...] = ()
 
 
 class DeployedApplication(Part, frozen=True, kw_only=True):
@@ -115,6 +118,7 @@ def record_of(status: DeployedStatus) -> Record:
             failures=status.migration_retries,
             suspended_until=_seconds(status.suspended_until),
         ),
+        observations={entry.key: entry for entry in status.observations},
     )
 
 
@@ -140,6 +144,7 @@ def fields_of(
         "migrationStartTime": _stamp(migration.since),
         "migrationRetries": migration.failures or None,
         "suspendedUntil": _stamp(migration.suspended_until),
+        "observations": tuple(record.observations.values()) or None,
     }
     if record.scheduled_to != _name(status.scheduled_to):
         fields["scheduledTo"] = reference(record.scheduled_to)

@@ -21,17 +21,13 @@ ADOPTED: Final = "Adopted"
 """Origins of an object; an adopted one existed before and is never deleted."""
 
 
-class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """An object of a member cluster; ``namespace`` is empty for a cluster-scoped one only."""
+class ObjectName(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """The name of an object; ``namespace`` is empty for a cluster-scoped one only."""
 
     api_version: str
     kind: str
     name: str
     namespace: str = ""
-    uid: str = ""
-    """Empty until it was applied."""
-    origin: str = ""
-    """Empty until it was applied, or if an earlier version applied it."""
 
     @property
     def group(self) -> str:
@@ -47,6 +43,28 @@ class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
     def text(self) -> str:
         """For people: ``Deployment shop/web``."""
         return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
+
+
+class ObjectRef(ObjectName, frozen=True, gc=False, kw_only=True):
+    """An object of a member cluster."""
+
+    uid: str = ""
+    """Empty until it was applied."""
+    origin: str = ""
+    """Empty until it was applied, or if an earlier version applied it."""
+
+
+class Observation(ObjectName, frozen=True, gc=False, kw_only=True):
+    """A fact about an object that lasts longer than the object does."""
+
+    finished: str = ""
+    """The digest of the manifest with which a Job finished."""
+    cluster: str = ""
+    """The cluster on which it finished."""
+    replicas: int | None = None
+    """The replicas of the manifest when others scaled the object."""
+    scaled: int | None = None
+    """The replicas to which others scaled the object."""
 
 
 Inventory: TypeAlias = tuple[ObjectRef, ...]

@@ -23,18 +23,21 @@ NO_ADDRESS: Final = "WaitingForAddress"
 class Readiness(Struct, frozen=True, gc=False):
     """Whether an object is ready; ``text`` says why not. ``failed``: waiting does not help.
 
-    ``is_assumed``: it counts as ready only because it has no status yet. ``reason`` is that of a
-    condition.
+    ``is_assumed``: it counts as ready only because it has no status yet. ``is_finished``: a Job has
+    completed. ``reason`` is that of a condition.
     """
 
     is_ready: bool
     text: str = ""
     failed: bool = False
     is_assumed: bool = False
+    is_finished: bool = False
     reason: str = NOT_READY
 
 
 READY: Final = Readiness(True)
+FINISHED: Final = Readiness(True, is_finished=True)
+"""The state of a Job that has completed."""
 _Fields: TypeAlias = dict[str, Any]
 _STATELESS: Final = frozenset(
     (
@@ -149,10 +152,10 @@ def _job(spec: _Fields, status: _Fields) -> Readiness:
     failed = _condition(status, "Failed")
     if failed.get("status") == "True":
         return Readiness(False, str(failed.get("message") or "has failed"), failed=True)
-    if spec.get("suspend") is True or any(
-        _condition(status, name).get("status") == "True"
-        for name in ("Complete", "SuccessCriteriaMet")
-    ):
+    if _condition(status, "Complete").get("status") == "True":
+        return FINISHED
+    succeeded = _condition(status, "SuccessCriteriaMet")
+    if spec.get("suspend") is True or succeeded.get("status") == "True":
         return READY
     left = _replicas(spec, "parallelism")
     if spec.get("completions") is not None:

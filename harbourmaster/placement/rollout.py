@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.placement.inventory import Inventory, merge, with_objects, without
+from harbourmaster.placement.inventory import (
+    Inventory,
+    Key,
+    Observation,
+    merge,
+    with_objects,
+    without,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +58,7 @@ class Record(Struct, frozen=True):
     pending: Mapping[str, Inventory] = {}
     """Objects on unreachable clusters, to be deleted when these are reachable again."""
     migration: Migration = Migration()
+    observations: Mapping[Key, Observation] = {}
 
     @property
     def clusters(self) -> tuple[str, ...]:

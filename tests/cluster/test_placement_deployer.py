@@ -13,6 +13,7 @@ from harbourmaster.api.resources import (
     CONFIG_MAPS,
     DEFINITIONS,
     DEPLOYMENTS,
+    JOBS,
     Resource,
 )
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
@@ -152,6 +153,76 @@ async def test_create_first_keeps_the_old_one_until_the_new_one_is_ready(both, m
     status = await both.until_running("two")
     assert await first.get(DEPLOYMENTS, "web") is None
     assert is_true(status, "Ready")
+
+
+@pytest.mark.parametrize("policy", ["Force", "Abort"])
+async def test_replicas_of_an_autoscaler_stay_and_a_new_image_arrives(both, members, policy):
+    first, two = members
+    web = deployment("web", first.namespace, replicas=2)
+    await both.application(web, to="one", conflictPolicy=policy)
+    await both.until_running("one")
+    for count in (6, 7):
+        await scale(both, first, count)
+    newer = deployment("web", first.namespace, image="example.com/web:2", replicas=2)
+    await both.update(newer)
+    await both.until_running("one")
+    obj = await first.get(DEPLOYMENTS, "web")
+    assert obj["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/web:2"
+    assert obj["spec"]["replicas"] == 7
+    if policy == "Force":
+        await both.update(deployment("web", first.namespace, replicas=4))
+        await first.until(DEPLOYMENTS, "web", lambda obj: obj["spec"]["replicas"] == 4)
+        await scale(both, first, 7)
+    await both.schedule("two")
+    await both.until_running("two")
+    assert (await two.get(DEPLOYMENTS, "web"))["spec"]["replicas"] == 7
+    assert not {"Drift"} & set(both.reasons_of())
+
+
+async def scale(flow, member, replicas):
+    """Scale as an autoscaler does, and wait until that was observed."""
+    await member.edit(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, "scale")
+    await flow.until(
+        lambda status: [observed.scaled for observed in status.observations] == [replicas]
+    )
+
+
+async def test_a_job_that_finished_and_was_removed_does_not_run_again(both, members):
+    first, two = members
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "migrate", "namespace": first.namespace},
+        "spec": {
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "a", "image": "example.com/migrate:1"}],
+                }
+            }
+        },
+    }
+    await both.application(job, to="one")
+    await both.until_running("one")
+    time = "2026-03-01T12:00:00Z"
+    done = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+    status = {"startTime": time, "completionTime": time, "succeeded": 1, "conditions": done}
+    await first.edit(JOBS, "migrate", {"status": status}, "status")
+    await first.client.delete(JOBS, "migrate", first.namespace, propagation="Background")
+    status = await both.until(lambda status: is_true(status, "Ready"))
+    assert status.observations[0].cluster == "one"
+    await both.update(job, config_map("more", first.namespace))
+    await both.until_running("one")
+    await both.schedule("two")
+    await both.until_running("two")
+    for member in members:
+        assert await member.get(JOBS, "migrate") is None
+    # Another manifest is another Job, and one that vanishes before it finished was deleted.
+    job["spec"]["template"]["spec"]["containers"][0]["image"] = "example.com/migrate:2"
+    await both.update(job)
+    uid = (await two.until(JOBS, "migrate", lambda obj: obj is not None))["metadata"]["uid"]
+    await two.client.delete(JOBS, "migrate", two.namespace, propagation="Background")
+    await two.until(JOBS, "migrate", lambda obj: obj and obj["metadata"]["uid"] != uid)
 
 
 async def test_what_others_change_or_delete_is_mended(both, members):

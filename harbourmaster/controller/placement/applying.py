@@ -29,7 +29,20 @@ from harbourmaster.kube.errors import (
     TooManyRequestsError,
     UnreachableError,
 )
-from harbourmaster.placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
+from harbourmaster.placement.inventory import (
+    ADOPTED,
+    MADE,
+    Inventory,
+    Key,
+    ObjectRef,
+    Observation,
+)
+from harbourmaster.placement.live_fields import (
+    IgnoredFields,
+    is_done,
+    leave_fields,
+    pointers_for,
+)
 from harbourmaster.placement.manifests import (
     ADOPTED_ANNOTATION,
     DEFINITIONS,
@@ -50,6 +63,7 @@ from harbourmaster.placement.manifests import (
     release_patch,
     stranger,
 )
+from harbourmaster.placement.readiness import FINISHED
 from harbourmaster.placement.rollout import ActionOutcome, Done
 
 if TYPE_CHECKING:
@@ -85,6 +99,10 @@ class Applied(Struct, frozen=True):
     before: Seen | None
 
 
+_FINISHED: Final = Seen("", "", "", FINISHED)
+"""A Job that finished, and is not created again."""
+
+
 class RefusedObject(Struct, frozen=True):
     """An object that was not applied or deleted, and why."""
 
@@ -96,12 +114,15 @@ class RefusedObject(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """The owner of objects, and what is recorded of those on the cluster.
 
-    ``force`` takes over existing objects, and fields of others.
+    ``force`` takes over existing objects, and fields of others but ``ignored`` ones.
     """
 
     owner: ManifestOwner
     recorded: Mapping[Key, ObjectRef] = {}
     force: bool = True
+    cluster: str = ""
+    observations: Mapping[Key, Observation] = {}
+    ignored: tuple[IgnoredFields, ...] = ()
 
 
 class ApplyReport(Struct, frozen=True):
@@ -229,29 +250,10 @@ async def delete(
 
 
 async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | RefusedObject:
-    ref, recorded = item.ref, claim.recorded.get(item.ref.key)
+    ref = item.ref
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
-        session.watches.follow(resource)
-        before = session.watches.get(resource, ref)
-        made = (
-            recorded.origin if recorded is not None and _is_known(before, recorded, claim) else ""
-        )
-        if not made:
-            there = await _present(session, resource, ref)
-            refused = _foreign(ref, there, claim)
-            if refused is not None:
-                return refused
-            made = origin(there, recorded, claim.owner)
-        raw = await session.client.patch(
-            resource,
-            ref.name,
-            ApplyPatch(
-                item.body if made == MADE else _mark_adopted(item.body), FIELD_MANAGER, claim.force
-            ),
-            ref.namespace or None,
-        )
-        state = decode_observed(raw, resource)
+        return await _send(session, resource, item, claim)
     except UnknownKindError as error:
         return RefusedObject(ref, "UnknownKind", str(error))
     except UnreachableError:
@@ -265,6 +267,31 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
     except ValueError as error:
         # Also what can't be decoded: a name that is none, or no object.
         return RefusedObject(ref, "Invalid", str(error))
+
+
+async def _send(
+    session: Session, resource: Resource, item: Item, claim: Claim
+) -> Applied | RefusedObject:
+    ref, body, recorded = item.ref, item.body, claim.recorded.get(item.ref.key)
+    session.watches.follow(resource)
+    before = session.watches.get(resource, ref)
+    made = recorded.origin if recorded is not None and _is_known(before, recorded, claim) else ""
+    observation, pointers = claim.observations.get(ref.key), pointers_for(item, claim.ignored)
+    may_be_done = is_done(item, observation, claim.cluster)
+    if pointers or may_be_done or not made:
+        there = await _present(session, resource, ref)
+        if there is None and may_be_done:
+            return Applied(ref, resource, _FINISHED, before)
+        fields = (there.managed_fields if there is not None else None) or ()
+        body = leave_fields(body, pointers, fields, observation, force=claim.force)
+        if not made:
+            refused = _foreign(ref, there, claim)
+            if refused is not None:
+                return refused
+            made = origin(there, recorded, claim.owner)
+    patch = ApplyPatch(body if made == MADE else _mark_adopted(body), FIELD_MANAGER, claim.force)
+    raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
+    state = decode_observed(raw, resource)
     return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
 
 

@@ -14,11 +14,12 @@ from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.data_holders import is_stateful_custom
 from harbourmaster.placement.deployed import Copies, DeployedApplication, MemberCluster
 from harbourmaster.placement.gated_pods import ObservedPod, describe_gate, pod_selector
-from harbourmaster.placement.readiness import reason_of_all, summary
+from harbourmaster.placement.live_fields import observe
+from harbourmaster.placement.readiness import FINISHED, reason_of_all, summary
 from harbourmaster.registration.repair_limiter import RepairLimiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
     from harbourmaster.controller.placement.applying import Applied
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.placement.inventory import Inventory, Key
+    from harbourmaster.placement.inventory import Inventory, Key, Observation
     from harbourmaster.placement.manifests import Prepared
     from harbourmaster.placement.readiness import Readiness
 
@@ -98,18 +99,31 @@ class AppliedManifests:
         self._applied: dict[Key, Applied] = {}
         self._settled: set[Key] = set()
         """The objects of which the watch has shown our own change."""
+        self._finished: set[Key] = set()
+        """The Jobs that finished: one that is removed afterwards is done."""
 
     def record(self, applied: tuple[Applied, ...]) -> None:
         """Record that all objects were applied."""
         self._applied = {obj.ref.key: obj for obj in applied}
+        self._finished = {obj.ref.key for obj in applied if obj.state.readiness.is_finished}
 
     def read_watches(self) -> None:
         """Note of which objects the watches show our own change, or a later one."""
-        self._settled |= {
-            key
-            for key, obj in self._applied.items()
-            if self.session.watches.get(obj.resource, obj.ref) != obj.before
-        }
+        watches = self.session.watches
+        for key, obj in self._applied.items():
+            if watches.get(obj.resource, obj.ref) != obj.before:
+                self._settled.add(key)
+            if obj.ref.uid and watches.has_finished(obj.ref.uid):
+                self._finished.add(key)
+
+    def observe(self, known: Mapping[Key, Observation], cluster: str) -> Mapping[Key, Observation]:
+        """Return what is to be remembered of the objects when they are gone."""
+        scaled = {}
+        for key, obj in self._applied.items():
+            watched = self.session.watches.get(obj.resource, obj.ref)
+            if key in self._settled and watched is not None and watched.scaled is not None:
+                scaled[key] = watched.scaled
+        return observe(known, cluster, self.prepared.items, self._finished, scaled)
 
     @property
     def refs(self) -> Inventory:
@@ -131,6 +145,8 @@ class AppliedManifests:
             if key not in self._settled:
                 continue
             watched = self.session.watches.get(obj.resource, obj.ref)
+            if watched is None and key in self._finished:
+                continue
             if watched is None:
                 return f"{obj.ref.text} was deleted"
             if watched.uid != obj.ref.uid:
@@ -178,6 +194,8 @@ class AppliedManifests:
 
     def _readiness(self, obj: Applied) -> Readiness:
         watched = self.session.watches.get(obj.resource, obj.ref)
+        if watched is None and obj.ref.key in self._finished:
+            return FINISHED
         if watched is None or obj.ref.key not in self._settled:
             return obj.state.readiness
         return watched.readiness

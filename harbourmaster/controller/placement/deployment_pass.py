@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.controller.placement.applying import (
     RELEASED,
     Claim,
@@ -184,6 +186,8 @@ class DeploymentPass:
         if applied is None or not applied.is_complete or self._drifted is applied:
             return
         applied.read_watches()
+        cluster, known = self._record.scheduled_to, self._record.observations
+        self._record = replace(self._record, observations=applied.observe(known, cluster))
         drift, limiter = applied.drift, self._memory.limiter
         if not drift:
             return
@@ -335,7 +339,14 @@ class DeploymentPass:
     def _claim(self, cluster: str) -> Claim:
         refs = self._record.objects(cluster)
         force = self._application.spec.conflict_policy == FORCE
-        return Claim(self._owner, {ref.key: ref for ref in refs}, force)
+        return Claim(
+            self._owner,
+            {ref.key: ref for ref in refs},
+            force,
+            cluster,
+            self._record.observations,
+            self._application.spec.ignore_fields,
+        )
 
     def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
         for obj in left:

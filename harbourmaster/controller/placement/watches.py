@@ -6,6 +6,7 @@ others hold there is never read.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.placement.manifests import FIELD_MANAGER, UID_LABEL
+from harbourmaster.placement.live_fields import is_applied_by_us, is_scaled, wanted_replicas
+from harbourmaster.placement.manifests import UID_LABEL
 from harbourmaster.placement.readiness import Readiness, has_state, readiness
 
 if TYPE_CHECKING:
@@ -26,19 +28,16 @@ if TYPE_CHECKING:
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """An object of ours; ``fields`` is a digest of the fields that are ours."""
+    """An object of ours; ``fields`` is a digest of the fields that are ours.
+
+    ``scaled`` are its replicas if another client has set them.
+    """
 
     uid: str
     owner_uid: str
     fields: str
     readiness: Readiness
-
-
-class _ManagedFields(Struct, frozen=True, gc=False, rename="camel"):
-    manager: str = ""
-    operation: str = ""
-    subresource: str = ""
-    fields_v1: Any = msgspec.field(default=None, name="fieldsV1")
+    scaled: int | None = None
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
@@ -47,7 +46,7 @@ class _Metadata(Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    managed_fields: tuple[_ManagedFields, ...] | None = None
+    managed_fields: tuple[dict[str, Any], ...] | None = None
 
 
 class _Object(Struct, frozen=True):
@@ -63,6 +62,7 @@ def decode_observed(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
     """Decode the observed parts of an object of this kind. Raises msgspec.DecodeError."""
     obj = _decode(raw)
     metadata = obj.metadata
+    managed_fields = metadata.managed_fields or ()
     state = readiness(
         {
             "apiVersion": resource.api_version,
@@ -79,19 +79,20 @@ def decode_observed(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
     return Seen(
         uid=metadata.uid,
         owner_uid=(metadata.labels or {}).get(UID_LABEL, ""),
-        fields=_digest(metadata.managed_fields or ()),
+        fields=_digest(managed_fields),
         readiness=state,
+        scaled=wanted_replicas({"spec": obj.spec}) if is_scaled(managed_fields) else None,
     )
 
 
-def _digest(entries: Iterable[_ManagedFields]) -> str:
+def _digest(managed_fields: Iterable[dict[str, Any]]) -> str:
     """Return a digest of our managed fields; it changes if another client takes one over."""
-    ours = [
-        entry.fields_v1
-        for entry in entries
-        if entry.manager == FIELD_MANAGER and entry.operation == "Apply" and not entry.subresource
-    ]
+    ours = [entry.get("fieldsV1") for entry in managed_fields if is_applied_by_us(entry)]
     return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
+
+
+_MAX_FINISHED: Final = 4096
+"""Jobs of a cluster that are remembered until their applications have recorded them."""
 
 
 class MemberWatches:
@@ -109,6 +110,18 @@ class MemberWatches:
         self._on_change = on_change
         self._mirrors: dict[Resource, Reflector[Seen]] = {}
         self._owners: dict[tuple[Resource, str], str] = {}
+        self._finished: deque[str] = deque(maxlen=_MAX_FINISHED)
+        """The uids of the last Jobs that finished; a short TTL may have removed them since."""
+
+    def has_finished(self, uid: str) -> bool:
+        """Return whether a Job was seen to finish."""
+        return uid in self._finished
+
+    def _decode(self, raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
+        observed = decode_observed(raw, resource)
+        if observed.readiness.is_finished and observed.uid not in self._finished:
+            self._finished.append(observed.uid)
+        return observed
 
     def follow(self, resource: Resource) -> None:
         """Watch our objects of a kind from now on."""
@@ -117,7 +130,7 @@ class MemberWatches:
         mirror: Reflector[Seen] = Reflector(
             self._client,
             resource,
-            partial(decode_observed, resource=resource),
+            partial(self._decode, resource=resource),
             label_selector=UID_LABEL,
             metadata_only=not has_state(resource.group, resource.kind),
             on_change=partial(self._forward_change, resource),

@@ -13,7 +13,7 @@ import pytest
 from msgspec import UNSET, Struct, structs
 
 from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
-from harbourmaster.placement.model import GROUP, KINDS, Condition, Manifest, ReportedCluster
+from harbourmaster.placement.model import GROUP, KINDS, Condition, ReportedCluster
 from harbourmaster.placement.provider_validation import SubmittedProvider
 from harbourmaster.placement.validation import CHECKS
 from helpers.schemas import CRDS, definition
@@ -106,9 +106,6 @@ def wire_type(hint):
         return "object", None
     if origin is typing.Literal or hint is str:
         return "string", None
-    if hint is Manifest:
-        # Objects of any kind: no schema of ours says what is in them.
-        return "object", None
     if isinstance(hint, type) and issubclass(hint, Struct):
         return "object", hint
     known = {bool: "boolean", int: "integer", float: "number", typing.Any: "object"}
