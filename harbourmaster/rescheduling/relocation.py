@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from harbourmaster.rescheduling.fit import find_conflicts, static_reasons
 from harbourmaster.rescheduling.model import PendingPod, Pod
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from harbourmaster.rescheduling.cluster import Cluster
+    from harbourmaster.rescheduling.fit import Conflicts
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.requests import Amounts
 
@@ -23,8 +27,8 @@ _SLICE: Final = 200
 class RelocationNodes:
     """The nodes with room for ordinary pods, in the resources that ``victims`` request.
 
-    An estimate, as bound pods are stored without their tolerations and node selectors: tainted
-    nodes and the ``reserved`` ones never count, nodes that a selector excludes do.
+    Rather too few, as bound pods are stored without their tolerations and node selectors: tainted
+    nodes and the ``reserved`` ones never count.
     """
 
     def __init__(
@@ -39,6 +43,12 @@ class RelocationNodes:
         self._is_gone = is_gone
         self._reserved = reserved
         self._rooms: list[tuple[Node, Amounts]] = []
+        self._largest: Amounts = ()
+        """The largest amount of each resource that any node has left."""
+        self._first: dict[Amounts, int] = {}
+        """The index of the first node with room for these amounts."""
+        self._conflicts: dict[object, tuple[Conflicts, dict[str, str]]] = {}
+        """Conflicts by what is equal of pods; the labels are kept so that their identity stays."""
 
     def survey(self) -> Iterator[None]:
         """Measure the rooms, yielding between slices."""
@@ -52,23 +62,46 @@ class RelocationNodes:
                     self._rooms.append((node, room))
             if not index % _SLICE:
                 yield
+        self._largest = tuple(map(max, zip(*(room for _, room in self._rooms), strict=True)))
 
     def place(self, pods: Iterable[Pod]) -> frozenset[str]:
-        """The UIDs of the pods that fit together on other nodes, the most important ones first."""
+        """The UIDs of the pods that fit together on other nodes, the most important ones first.
+
+        A pod with a claim, or with constraints of its own, fits nowhere.
+        """
         placed: set[str] = set()
         left: dict[str, Amounts] = {}
         for pod in sorted(pods, key=lambda pod: -pod.priority):
+            if pod.is_restricted or pod.has_claim or pod.anti_affinity:
+                continue
             amounts = self._scale.of(pod.requests)
-            fitting = [
-                (node, rest)
-                for node, room in self._rooms
-                if node.name != pod.node
-                and is_enough(rest := minus(left.get(node.name, room), amounts))
-            ]
-            against = find_conflicts(self._cluster, pod, self._is_gone) if fitting else None
-            for node, rest in fitting:
-                if against and not (against.closing(node) or against.on(node)):
+            for node, room in islice(self._rooms, self._find_first(amounts), None):
+                rest = minus(left.get(node.name, room), amounts)
+                if node.name == pod.node or not is_enough(rest):
+                    continue
+                against = self._find_conflicts(pod)
+                if not (against.closing(node) or against.on(node)):
                     placed.add(pod.uid)
                     left[node.name] = rest
                     break
         return frozenset(placed)
+
+    def _find_conflicts(self, pod: Pod) -> Conflicts:
+        """The conflicts of all pods that are alike, which is one too many: the pod itself."""
+        key = pod.namespace, id(pod.labels), pod.ports
+        known = self._conflicts.get(key)
+        if known is None:
+            any_pod = replace(pod, uid="")
+            known = find_conflicts(self._cluster, any_pod, self._is_gone), pod.labels
+            self._conflicts[key] = known
+        return known[0]
+
+    def _find_first(self, amounts: Amounts) -> int:
+        first = self._first.get(amounts)
+        if first is None:
+            first = len(self._rooms)
+            if self._rooms and is_enough(minus(self._largest, amounts)):
+                fitting = (is_enough(minus(room, amounts)) for _, room in self._rooms)
+                first = next((index for index, fits in enumerate(fitting) if fits), first)
+            self._first[amounts] = first
+        return first

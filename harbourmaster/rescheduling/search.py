@@ -277,11 +277,24 @@ class Search:
         settings = self._settings
         may_violate = settings.allow_pdb_violation
         choice = choose(occupancy, self._ledger, may_violate=may_violate)
-        while choice and (returning := self._find_returning(choice.victims)):
-            room = without(occupancy.room, [pod.amounts for pod in returning])
+        for is_first in (True, False):
+            victims = choice.victims if choice else []
+            superiors = [pod.pod for pod in victims if self._is_superior(pod.pod)]
+            placed = self._place(superiors)
+            if len(placed) == len(superiors):
+                break
+            # At first those stay that fit nowhere else alone, then all that do not fit together.
+            staying = [
+                pod
+                for pod in occupancy.movable
+                if self._is_superior(pod.pod)
+                and pod.uid not in placed
+                and not (is_first and self._place([pod.pod]))
+            ]
+            room = without(occupancy.room, [pod.amounts for pod in staying])
             if not is_enough(room):
                 return (RETURNING,)
-            movable = [pod for pod in occupancy.movable if pod not in returning]
+            movable = [pod for pod in occupancy.movable if pod not in staying]
             occupancy = Occupancy(room, occupancy.allocatable, movable)
             choice = choose(occupancy, self._ledger, may_violate=may_violate)
         if choice is None:
@@ -302,13 +315,9 @@ class Search:
             self._places = RelocationNodes(self._cluster, superiors, self.is_gone, self._reserved)
             yield from self._places.survey()
 
-    def _find_returning(self, victims: list[Movable]) -> list[Movable]:
-        """The victims that fit on no other node, and then have the add-on preempted for them."""
-        superiors = [victim for victim in victims if self._is_superior(victim.pod)]
-        pods = [victim.pod for victim in superiors]
-        free = [pod for pod in pods if not (pod.is_restricted or pod.has_claim)]
-        placed = self._places.place(free) if self._places else frozenset()
-        return [victim for victim in superiors if victim.uid not in placed]
+    def _place(self, superiors: list[Pod]) -> frozenset[str]:
+        """The UIDs of those that fit together on other nodes, and so do not come back."""
+        return self._places.place(superiors) if superiors and self._places else frozenset()
 
     def _closing(self, node: Node, against: Conflicts) -> tuple[str, ...]:
         """Why no eviction on the node helps."""

@@ -16,6 +16,7 @@ from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.cases import HOME, SETTINGS, Case, Plane, ready_field
 from helpers.rescheduling.objects import (
     ANNOTATION,
+    BUSINESS,
     TAINT,
     beside,
     budget,
@@ -81,6 +82,17 @@ class Scene:
         await spreads.pods(addon, namespace="kube-system")
         constraints = [spread(mark)]
         await self._want(spreads, on, {"v1"}, labels=mark, topologySpreadConstraints=constraints)
+        outranked = await self._place("outranked")
+        first, second = await outranked.node("n1", 1), await outranked.node("n2", 1)
+        here = {"kubernetes.io/hostname": first}
+        await outranked.full(first, "v0", priorityClassName=BUSINESS, nodeSelector=here)
+        await outranked.full(second, "v1", grace=60)
+        await self._want(outranked, second, {"v1"})
+        grouped = await self._place("grouped")
+        first, second = await grouped.node("n1", 1), await grouped.node("n2", 1)
+        await grouped.full(first, "v0", labels={"ray.io/cluster": "g"})
+        await grouped.full(second, "v1")
+        await self._want(grouped, second, {"v1"})
         stored = await self._place("stored")
         on = await self._second(stored)
         volumes = [volume_of(await stored.claim(on))]
