@@ -79,9 +79,9 @@ def leave_fields(
 ) -> dict[str, Any]:
     """Return the body without the fields of others.
 
-    Replicas are left to the client that scales the object. If the manifest's replicas have changed since
-    then, they are applied once, unless ``force`` is false. A new object starts with the replicas
-    that were observed.
+    Replicas are left to the client that scales the object. If the manifest's replicas have changed
+    since then, they are applied once, unless ``force`` is false. A new object starts with the
+    replicas that were observed.
     """
     for pointer in pointers:
         path = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]

@@ -1,4 +1,4 @@
-"""The history limit: whatever there is, the newest and the unfinished versions stay."""
+"""The history limit: the newest and unfinished versions always stay (keptn-spec 3.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for repeated checks: what admission writes, and which results no longer count."""
+"""Requests for repeated checks, and which results no longer count (keptn-spec 3.14)."""
 
 from __future__ import annotations
 
