@@ -48,8 +48,10 @@ async def test_contexts_that_come_after_their_workloads_hold_them(flow, count):
         await flow.until_ended(APP_VERSIONS, f"{name}-{version}", "Failed")
         (held,) = await flow.until_gated(name)
         flow.assert_never_bound(held)
+        return flow.find(APP_VERSIONS, f"{name}-{version}")["status"]["status"]
 
     await asyncio.gather(
         *(deploy_first_version(name) for name, _ in apps if name.startswith("old"))
     )
-    await asyncio.gather(*(release(name, gap) for name, gap in apps))
+    states = await asyncio.gather(*(release(name, gap) for name, gap in apps))
+    assert states == ["Failed"] * len(apps)

@@ -173,8 +173,10 @@ class PodWorkloads:
                 has_version=version is not None,
             )
             if replaced is not None:
+                workload = await self._follow(workload, wish, replaced)
+                # Not before: the write may be in vain, and is then tried again at once.
                 self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
-                return await self._follow(workload, wish, replaced)
+                return workload
             if version is None:
                 text = (
                     f"{owner.kind} {owner.name} is replaced by a newer one, and version "

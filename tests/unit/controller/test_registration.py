@@ -71,7 +71,7 @@ async def _settled_tasks(setting, **values):
 async def test_new_settings_are_no_hand_edit(setting, events):
     await setting.stop(await _settled_tasks(setting))
     setting.start(webhook={"timeoutSeconds": 7})
-    assert await events.until("Updated", 4) == (
+    assert await events.until("Updated", 5) == (
         "timeoutSeconds of policies.harbourmaster.dev was 3 and is 7 now: change the setting "
         "webhook.timeoutSeconds to have another"
     )
