@@ -60,6 +60,7 @@ async def test_a_renamed_workload_whose_check_failed_fails_no_later_version(flow
     assert reasons.count("AppCompletedFailed") == len(failed)
 
 
+@pytest.mark.full
 async def test_a_rollback_brings_the_former_workload_back(flow):
     await flow.create(
         deployment("cart", keptn("cart", "1", **SHOP)), deployment("pay", keptn("pay", "1", **SHOP))
@@ -73,6 +74,7 @@ async def test_a_rollback_brings_the_former_workload_back(flow):
     await flow.until_released("cart")
 
 
+@pytest.mark.full
 async def test_a_renamed_workload_of_a_statefulset_leaves_the_app(flow):
     await flow.create(owner("StatefulSet", "db", keptn("db", "1", **SHOP), replicas=2))
     await until_listed(flow, ("db", "1"))

@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.api.resources import APP_VERSIONS, TASKS, WORKLOAD_VERSIONS
 from helpers.flow.manifests import container_task, keptn, of_kind, owner
 
-pytestmark = pytest.mark.gate
+pytestmark = pytest.mark.full
 
 NAMES = {"Deployment": "cart", "StatefulSet": "ledger"}
 

@@ -156,6 +156,7 @@ async def test_a_new_replicaset_of_the_same_version_needs_no_new_checks(flow):
     assert len(flow.all(APP_VERSIONS)) == 1
 
 
+@pytest.mark.full
 async def test_two_deployments_of_one_version_both_run(flow):
     """Upstream's issue 3296: only the owner seen last was known."""
     annotations = keptn("ledger", pre_deployment_tasks="hanging")
@@ -215,6 +216,7 @@ async def test_the_way_back_to_a_version_that_passed_is_free(flow):
     assert first["status"]["status"] == "Succeeded"
 
 
+@pytest.mark.full
 async def test_the_way_back_from_a_version_that_failed_is_as_if_it_had_never_been(flow):
     """The old ReplicaSet kept its pods, for the new one's never got ready."""
     await flow.create(container_task("failing", "fail"), deployment("ledger", keptn("ledger", "1")))
@@ -248,6 +250,7 @@ async def test_versions_in_quick_succession_all_arrive(flow):
         await flow.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-3")
 
 
+@pytest.mark.full
 async def test_a_workload_outlives_the_replicasets_of_its_older_versions(flow):
     """A revisionHistoryLimit of 0 has the old owner collected (C49)."""
     await flow.create(deployment("ledger", keptn("ledger", "0.1"), revisionHistoryLimit=0))
