@@ -174,7 +174,7 @@ class PodWorkloads:
             )
             if replaced is not None:
                 workload = await self._follow(workload, wish, replaced)
-                # Not before: the write may be in vain, and is then tried again at once.
+                # Not before: a write that fails is tried again at once.
                 self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
                 return workload
             if version is None:
