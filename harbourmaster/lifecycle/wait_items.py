@@ -5,13 +5,15 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.durations import format_duration
+from harbourmaster.api.field_tests import describe_condition, describe_field, field_of
 from harbourmaster.api.names import did_you_mean
 from harbourmaster.gates.waits import TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
-from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, SERVICE_LABEL, field_of
+from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, SERVICE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -130,23 +132,17 @@ def report_on(
 
 
 def unmet_text(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
-    """Return why an object is not as the item requires, or "" if it is.
-
-    The value of a field is not shown: users who read events are perhaps not allowed to read the
-    object.
-    """
+    """Return why an object is not as the item requires, or "" if it is."""
     if target.is_ending:
         return "is being deleted"
     if item.test == "condition":
-        status, reason = target.conditions.get(item.path, ("missing", ""))
-        because = f" ({reason})" if reason else ""
-        is_met = status.lower() == item.value.lower()
-        return "" if is_met else f"condition {item.path} is {status}{because}"
+        condition = target.conditions.get(item.path, ("missing", ""))
+        return describe_condition(item.path, (item.value,), *condition)
     if item.test == "field":
         if not target.document:
             return f"is too large to test a field: more than {MAX_DOCUMENT // 1024} KiB"
-        field = field_of(target.document, item.path)
-        return "" if field == item.value else f"{item.path} is not {item.value}"
+        value = field_of(msgspec.json.decode(target.document), item.path)
+        return describe_field(item.path, (item.value,), value)
     if resource == resources.SERVICES:
         slices = targets.find_by_label(resources.SLICES, SERVICE_LABEL, target.name)
         return "" if any(slice_.is_ready for slice_ in slices) else "has no ready endpoint"

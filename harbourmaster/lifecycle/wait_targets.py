@@ -75,22 +75,6 @@ def target_of(
     )
 
 
-def field_of(document: bytes, path: str) -> str | None:
-    """Return a field of an object, as JSON unless it is a string; None if it is missing.
-
-    ``path`` has dots; numbers are indexes.
-    """
-    value: Any = msgspec.json.decode(document)
-    for part in path.split("."):
-        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        elif isinstance(value, dict) and part in value:
-            value = value[part]
-        else:
-            return None
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 class _JsonObject:
     """A map of unknown content. A part of an unexpected type is empty."""
 

@@ -26,6 +26,7 @@ from harbourmaster.placement.model import (
     PlacedStatus,
     TargetReference,
 )
+from harbourmaster.placement.readiness import ReadinessTest
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class DeployedSpec(Part, frozen=True, kw_only=True):
     migration_order: MigrationOrder = "DeleteFirst"
     conflict_policy: str = FORCE
     ignore_fields: tuple[IgnoredFields, ...] = ()
+    readiness: tuple[ReadinessTest, ...] = ()
 
 
 class DeployedStatus(PlacedStatus, frozen=True, kw_only=True):

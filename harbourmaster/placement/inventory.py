@@ -45,6 +45,19 @@ class ObjectName(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tr
         return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
 
 
+class ObjectSelector(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """Selects the objects of a kind; without a group or a name, those of any."""
+
+    kind: str
+    group: str | None = None
+    name: str | None = None
+
+    def covers(self, ref: ObjectName) -> bool:
+        """Return whether an object is one of them."""
+        is_named = self.name is None or self.name == ref.name
+        return self.kind == ref.kind and self.group in {None, ref.group} and is_named
+
+
 class ObjectRef(ObjectName, frozen=True, gc=False, kw_only=True):
     """An object of a member cluster."""
 

@@ -10,16 +10,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.placement.inventory import Observation
+from harbourmaster.placement.inventory import ObjectSelector, Observation
 from harbourmaster.placement.manifests import DOMAIN, FIELD_MANAGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from harbourmaster.placement.inventory import Key, ObjectRef
+    from harbourmaster.placement.inventory import Key
     from harbourmaster.placement.manifests import Item
 
 RUN_AGAIN: Final = f"{DOMAIN}/run-again"
@@ -27,18 +26,10 @@ RUN_AGAIN: Final = f"{DOMAIN}/run-again"
 _REPLICAS: Final = "/spec/replicas"
 
 
-class IgnoredFields(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+class IgnoredFields(ObjectSelector, frozen=True, gc=False, kw_only=True):
     """JSON Pointers to fields of a kind that placement leaves to their owners."""
 
-    kind: str
-    group: str | None = None
-    name: str | None = None
     pointers: tuple[str, ...] = ()
-
-    def covers(self, ref: ObjectRef) -> bool:
-        """Return whether these pointers are about an object."""
-        is_named = self.name is None or self.name == ref.name
-        return self.kind == ref.kind and self.group in {None, ref.group} and is_named
 
 
 def digest(body: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Decides whether an object is ready, by kind.
 
-A kind without a rule of its own is ready unless it says otherwise: by ``observedGeneration``, or by
-the conditions that most controllers write.
+Users say by a ReadinessTest when a kind is ready. Another kind without a rule of its own is ready
+unless it says otherwise: by ``observedGeneration``, or by the conditions that most controllers
+write.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.api.field_tests import describe_condition, describe_field, field_of
+from harbourmaster.placement.inventory import ObjectSelector
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 READY_REASON: Final = "ObjectsReady"
@@ -33,6 +37,16 @@ class Readiness(Struct, frozen=True, gc=False):
     is_assumed: bool = False
     is_finished: bool = False
     reason: str = NOT_READY
+
+
+class ReadinessTest(ObjectSelector, frozen=True, gc=False, kw_only=True):
+    """A test of the objects of a kind: ready are those whose condition or field has a value."""
+
+    condition: str = ""
+    field: str = ""
+    """A path with dots, where numbers are indexes."""
+    values: tuple[str, ...] = ()
+    """Without values, a condition must be True."""
 
 
 READY: Final = Readiness(True)
@@ -64,8 +78,11 @@ def has_state(group: str, kind: str) -> bool:
     return (group, kind) not in _STATELESS
 
 
-def readiness(obj: _Fields) -> Readiness:
-    """The state of an object as the API has it, whatever strangers wrote into it."""
+def readiness(obj: _Fields, tests: Sequence[ReadinessTest] = ()) -> Readiness:
+    """The state of an object as the API has it, whatever strangers wrote into it.
+
+    ``tests`` are those that cover it; all must hold, in place of the rule of its kind.
+    """
     metadata = _part(obj, "metadata")
     if metadata.get("deletionTimestamp"):
         return Readiness(False, "is being deleted")
@@ -79,8 +96,11 @@ def readiness(obj: _Fields) -> Readiness:
         return Readiness(False, "its controller has not observed the latest change yet")
     if (group, kind) == ("", "PersistentVolumeClaim") and _awaits_consumer(metadata, spec):
         return READY
-    rule = _RULES.get((group, kind), _other)
-    return rule(spec, status)
+    state = _RULES.get((group, kind), _other)(spec, status)
+    if not tests:
+        return state
+    text = "; ".join(filter(None, (_unmet(test, obj, status) for test in tests)))
+    return Readiness(not text, text, is_finished=state.is_finished)
 
 
 def summary(states: Iterable[tuple[str, Readiness]], limit: int = 5) -> str:
@@ -94,6 +114,17 @@ def reason_of_all(states: Iterable[Readiness]) -> str:
     """Return the reason of a condition for objects of which at least one is not ready."""
     reasons = {state.reason for state in states if not state.is_ready}
     return NOT_READY if NOT_READY in reasons else min(reasons)
+
+
+def _unmet(test: ReadinessTest, obj: _Fields, status: _Fields) -> str:
+    """Return why a test does not hold; empty if it does."""
+    wanted = test.values or ("True",)
+    if test.condition:
+        condition = _condition(status, test.condition)
+        known, reason = condition.get("status", "missing"), condition.get("reason") or ""
+        return describe_condition(test.condition, wanted, str(known), str(reason))
+    path = test.field.removeprefix(".")
+    return describe_field(path, wanted, field_of(obj, path))
 
 
 def _deployment(spec: _Fields, status: _Fields) -> Readiness:

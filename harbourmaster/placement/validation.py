@@ -23,6 +23,8 @@ from harbourmaster.api.field_errors import (
 from harbourmaster.api.names import dns_label
 from harbourmaster.placement.cluster_queries import parse_query
 from harbourmaster.placement.constraints import PARSERS
+from harbourmaster.placement.data_holders import read_manifest
+from harbourmaster.placement.inventory import ObjectName
 from harbourmaster.placement.lexer import LONGEST_NAME, ConstraintError
 from harbourmaster.placement.manifests import DEEPEST, is_too_deep
 from harbourmaster.placement.model import (
@@ -35,6 +37,7 @@ from harbourmaster.placement.model import (
     Project,
 )
 from harbourmaster.placement.provider_validation import SubmittedProvider, provider_faults
+from harbourmaster.placement.readiness import ReadinessTest  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,6 +55,7 @@ _MAX_METRICS: Final = 16
 _MAX_TAKEN_OVER: Final = 2 * _MAX_METRICS
 """A Magnum cluster has those of its project as well."""
 _MAX_ITEMS: Final = 256
+_MAX_TESTS: Final = 32
 
 
 class ConstraintFieldError(FieldError, frozen=True, gc=False):
@@ -62,6 +66,8 @@ class ConstraintFieldError(FieldError, frozen=True, gc=False):
 
 class SubmittedApplicationSpec(ApplicationSpec, frozen=True, kw_only=True):
     """The spec of an Application with its manifests, as its user wrote them."""
+
+    readiness: tuple[ReadinessTest, ...] = ()
 
     def __post_init__(self) -> None:
         """Keep the manifests, which are checked."""
@@ -83,6 +89,7 @@ class KindCheck(Struct, frozen=True):
 def _application(application: SubmittedApplication) -> Iterator[FieldError]:
     spec = application.spec
     yield from _manifests(spec.manifests)
+    yield from _readiness(spec)
     if spec.constraints is not None:
         at = "spec.constraints.cluster"
         yield from _constraints(at, spec.constraints.cluster, PARSED)
@@ -204,6 +211,22 @@ def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
     if is_too_deep(manifest):
         text = f"is nested more than {DEEPEST} levels deep"
         yield invalid(at.removesuffix(".metadata"), str(manifest.get("kind")), text)
+
+
+def _readiness(spec: SubmittedApplicationSpec) -> Iterator[FieldError]:
+    at = "spec.readiness"
+    yield from _too_many(at, spec.readiness, _MAX_TESTS)
+    facts = map(read_manifest, spec.manifests[:_MAX_MANIFESTS])
+    names = [ObjectName(api_version=fact.api_version, kind=fact.kind, name=fact.name)
+             for fact in facts]  # fmt: skip
+    for index, test in enumerate(spec.readiness[:_MAX_TESTS]):
+        here = f"{at}[{index}]"
+        if bool(test.condition) == bool(test.field):
+            yield invalid(here, test.kind, "set either condition or field")
+        elif test.field and not test.values:
+            yield required(f"{here}.values", "name at least one value")
+        if not any(map(test.covers, names)):
+            yield invalid(f"{here}.kind", test.kind, "no manifest has this kind, group and name")
 
 
 def _text(field: str, value: object, text: str) -> Iterator[FieldError]:

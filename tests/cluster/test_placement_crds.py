@@ -190,6 +190,21 @@ def test_an_application_is_something(refusal):
     assert "repeats spec.manifests[0]" in twice
 
 
+def test_readiness_is_a_condition_or_a_field(refusal, create):
+    tests = [{"kind": "ConfigMap", **test} for test in ({"condition": "Ready"}, {"field": "a"}, {})]
+    values = {"values": ["3"]}
+    assert_stored(
+        create("Application", {**APPLICATION, "readiness": [tests[0], tests[1] | values]})
+    )
+    assert "a field needs at least one" in refusal(
+        "Application", {**APPLICATION, "readiness": tests[1:2]}
+    )
+    for test in (tests[2], {**tests[0], **tests[1], **values}):
+        text = refusal("Application", {**APPLICATION, "readiness": [test]})
+        assert "spec.readiness[0]: Invalid value" in text
+        assert "set either condition or field" in text
+
+
 @pytest.mark.parametrize("kind", ["Application", "Cluster"])
 def test_backoff_has_bounds(refusal, kind):
     backoff = {"delaySeconds": -1, "factor": 0.5, "limit": -2}

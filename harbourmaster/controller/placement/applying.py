@@ -291,7 +291,7 @@ async def _send(
             made = origin(there, recorded, claim.owner)
     patch = ApplyPatch(body if made == MADE else _mark_adopted(body), FIELD_MANAGER, claim.force)
     raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
-    state = decode_observed(raw, resource)
+    state = decode_observed(raw, resource, session.watches.tests_by_owner)
     return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
 
 

@@ -317,6 +317,7 @@ class DeploymentPass:
     async def _apply(self, action: Apply, target: Session) -> ActionOutcome:
         cluster = action.cluster
         known = AppliedManifests(target, self._prepared, self.now)
+        target.watches.set_tests(self._owner.uid, self._application.spec.readiness)
         report = await apply(target, self._prepared, self._claim(cluster), action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(obj.ref for obj in report.applied)
@@ -331,6 +332,8 @@ class DeploymentPass:
         cleared = await delete(session, action.refs, self._owner, self._uids_elsewhere(cluster))
         self._tell_left(cluster, cleared.left)
         self._record = self._record.without_deleted(cluster, cleared.gone)
+        if not self._record.objects(cluster):
+            session.watches.set_tests(self._owner.uid, ())
         known = self._memory.applied
         if known is not None and known.session is session:
             self._memory.applied = None

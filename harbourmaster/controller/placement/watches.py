@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.placement.inventory import ObjectName
 from harbourmaster.placement.live_fields import is_applied_by_us, is_scaled, wanted_replicas
 from harbourmaster.placement.manifests import UID_LABEL
 from harbourmaster.placement.readiness import Readiness, has_state, readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.placement.inventory import ObjectRef
+    from harbourmaster.placement.readiness import ReadinessTest
 
 
 class Seen(Struct, frozen=True, gc=False):
@@ -41,6 +44,7 @@ class Seen(Struct, frozen=True, gc=False):
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
+    name: str = ""
     uid: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
@@ -58,27 +62,36 @@ class _Object(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Object).decode
 
 
-def decode_observed(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
-    """Decode the observed parts of an object of this kind. Raises msgspec.DecodeError."""
+def decode_observed(
+    raw: bytes | msgspec.Raw,
+    resource: Resource,
+    tests_by_owner: Mapping[str, Sequence[ReadinessTest]] = MappingProxyType({}),
+) -> Seen:
+    """Decode the observed parts of an object of this kind. Raises msgspec.DecodeError.
+
+    ``tests_by_owner`` are those of applications, by UID.
+    """
     obj = _decode(raw)
     metadata = obj.metadata
     managed_fields = metadata.managed_fields or ()
-    state = readiness(
-        {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {
-                "generation": metadata.generation,
-                "deletionTimestamp": metadata.deletion_timestamp,
-                "annotations": metadata.annotations,
-            },
-            "spec": obj.spec,
-            "status": obj.status,
-        }
-    )
+    owner_uid = (metadata.labels or {}).get(UID_LABEL, "")
+    name = ObjectName(api_version=resource.api_version, kind=resource.kind, name=metadata.name)
+    tests = [test for test in tests_by_owner.get(owner_uid, ()) if test.covers(name)]
+    fields: dict[str, Any] = {
+        "metadata": {
+            "generation": metadata.generation,
+            "deletionTimestamp": metadata.deletion_timestamp,
+            "annotations": metadata.annotations,
+        },
+        "spec": obj.spec,
+        "status": obj.status,
+    }
+    if any(test.field for test in tests):
+        fields = msgspec.json.decode(raw)
+    state = readiness({**fields, "apiVersion": resource.api_version, "kind": resource.kind}, tests)
     return Seen(
         uid=metadata.uid,
-        owner_uid=(metadata.labels or {}).get(UID_LABEL, ""),
+        owner_uid=owner_uid,
         fields=_digest(managed_fields),
         readiness=state,
         scaled=wanted_replicas({"spec": obj.spec}) if is_scaled(managed_fields) else None,
@@ -110,6 +123,8 @@ class MemberWatches:
         self._on_change = on_change
         self._mirrors: dict[Resource, Reflector[Seen]] = {}
         self._owners: dict[tuple[Resource, str], str] = {}
+        self.tests_by_owner: dict[str, Sequence[ReadinessTest]] = {}
+        """The ``spec.readiness`` of applications, by UID, where it is not empty."""
         self._finished: deque[str] = deque(maxlen=_MAX_FINISHED)
         """The uids of the last Jobs that finished; a short TTL may have removed them since."""
 
@@ -117,8 +132,15 @@ class MemberWatches:
         """Return whether a Job was seen to finish."""
         return uid in self._finished
 
+    def set_tests(self, uid: str, tests: Sequence[ReadinessTest]) -> None:
+        """Judge the objects of an application by these tests from now on."""
+        if tests:
+            self.tests_by_owner[uid] = tests
+        else:
+            self.tests_by_owner.pop(uid, None)
+
     def _decode(self, raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
-        observed = decode_observed(raw, resource)
+        observed = decode_observed(raw, resource, self.tests_by_owner)
         if observed.readiness.is_finished and observed.uid not in self._finished:
             self._finished.append(observed.uid)
         return observed

@@ -16,7 +16,7 @@ from harbourmaster.lifecycle.wait_items import (
     resources_of,
     wait_report,
 )
-from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, field_of, target_of
+from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, target_of
 
 WIDGETS = of_kind("example.com", "Widget")
 ALL = {**KINDS, "widgets.example.com": WIDGETS}
@@ -237,15 +237,6 @@ def test_what_is_read_for_a_service():
     assert resources_of(item("service/x"), ALL) == (resources.SERVICES, resources.SLICES)
     service = msgspec.json.encode(thing(spec={"selector": {"app": "a"}}))
     assert target_of(resources.SERVICES, service).selector == {"app": "a"}
-
-
-def test_fields_of_any_shape_are_read():
-    document = msgspec.json.encode({"a": {"b": [1, {"c": None}]}})
-    assert field_of(document, "a.b.0") == "1"
-    assert field_of(document, "a.b.1.c") == "null"
-    assert [field_of(document, path) for path in ("", "a.x", "a.b.x", "a.b.0.c", "a..b")] == [
-        None
-    ] * 5
 
 
 def waiting(text="job/x, pod/a=b", *, waited="", owner=None, name="p", labels=None, **limits):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.placement.readiness import READY, has_state, readiness, summary
+from harbourmaster.placement.inventory import ObjectRef
+from harbourmaster.placement.readiness import READY, ReadinessTest, has_state, readiness, summary
 
 
 def obj(kind, version="v1", generation=2, spec=None, **status):
@@ -203,3 +205,81 @@ values = st.recursive(
 def test_malformed_objects_do_not_crash(kind, version, spec, status):
     obj = {"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec, "status": status}
     assert readiness(obj).is_ready in {True, False}
+
+
+BOAT = obj("Boat", "example.com/v1", **condition("Ready", reason="Afloat"))
+
+
+@pytest.mark.parametrize(
+    ("test", "text"),
+    [
+        ({"condition": "Ready"}, ""),
+        ({"condition": "Ready", "values": ["true", "Unknown"]}, ""),
+        ({"condition": "Ready", "values": ["False"]}, "condition Ready is True (Afloat)"),
+        ({"condition": "Docked"}, "condition Docked is missing"),
+        ({"field": "status.health", "values": ["green"]}, "status.health is not green"),
+        ({"field": ".status.conditions.0.status", "values": ["True"]}, ""),
+        ({"field": "kind", "values": ["Boat", "Ship"]}, ""),
+        ({"field": "metadata.generation", "values": ["2"]}, ""),
+        ({"field": "status.conditions.7.x", "values": ["1"]}, "status.conditions.7.x is not 1"),
+    ],
+)
+def test_users_say_when_a_kind_is_ready(test, text):
+    """krake-spec 7.6."""
+    state = readiness(BOAT, [msgspec.convert({"kind": "Boat", **test}, ReadinessTest)])
+    assert (state.is_ready, state.text) == (not text, text)
+    # A kind without a status is not assumed to be ready if its users say when it is.
+    assert not state.is_assumed
+
+
+def test_all_tests_of_an_object_hold_in_place_of_the_rule_of_its_kind():
+    ready, docked = (ReadinessTest(kind="Boat", condition=name) for name in ("Ready", "Docked"))
+    assert readiness(BOAT, [ready, docked]).text == "condition Docked is missing"
+    failed = obj("Boat", "example.com/v1", **condition("Stalled"), phase="failed")
+    assert readiness(failed, [ReadinessTest(kind="Boat", condition="Stalled")]) == READY
+    stale = obj("Boat", "example.com/v1", observedGeneration=1, **condition("Ready"))
+    assert not readiness(stale, [ready]).is_ready
+    done = job(**condition("Complete"))
+    finished = readiness(done, [ReadinessTest(kind="Job", condition="Suspended")])
+    assert (finished.is_ready, finished.is_finished) == (False, True)
+
+
+CEPH = ("CephCluster", "ceph.rook.io/v1")
+RABBIT = ("RabbitmqCluster", "rabbitmq.com/v1beta1")
+HEALTHY = {"field": "status.ceph.health", "values": ["HEALTH_OK", "HEALTH_WARN"]}
+IN_ORDER = {"field": "status.phase", "values": ["Cluster in healthy state"]}
+
+
+@pytest.mark.parametrize(
+    ("workload", "test", "is_ready"),
+    [
+        (obj(*CEPH, ceph={"health": "HEALTH_WARN"}, **condition("Ready")), HEALTHY, True),
+        # Its condition stays True.
+        (obj(*CEPH, ceph={"health": "HEALTH_ERR"}, **condition("Ready")), HEALTHY, False),
+        (obj(*RABBIT, **condition("ReconcileSuccess")), {"condition": "AllReplicasReady"}, False),
+        (obj(*RABBIT, **condition("AllReplicasReady")), {"condition": "AllReplicasReady"}, True),
+        (obj("Cluster", "postgresql.cnpg.io/v1", phase="Cluster in healthy state"), IN_ORDER, True),
+        (obj("Cluster", "postgresql.cnpg.io/v1"), IN_ORDER, False),
+    ],
+)
+def test_readiness_of_known_operators(workload, test, is_ready):
+    given = msgspec.convert({"kind": workload["kind"], **test}, ReadinessTest)
+    assert readiness(workload, [given]).is_ready is is_ready
+
+
+@pytest.mark.parametrize("status", [None, [], "x", {"conditions": "x"}, {"conditions": [1, {}]}])
+def test_a_status_of_another_type_is_not_ready(status):
+    tests = [
+        ReadinessTest(kind="Boat", condition="Ready"),
+        ReadinessTest(kind="Boat", field="status.conditions.0.health", values=("green",)),
+    ]
+    for test in tests:
+        assert not readiness({**BOAT, "status": status}, [test]).is_ready
+
+
+def test_objects_are_selected_by_kind_group_and_name():
+    ref = ObjectRef(api_version="example.com/v1", kind="Boat", name="main")
+    assert ReadinessTest(kind="Boat").covers(ref)
+    assert ReadinessTest(kind="Boat", group="example.com", name="main").covers(ref)
+    assert not ReadinessTest(kind="Boat", group="").covers(ref)
+    assert not ReadinessTest(kind="Boat", name="other").covers(ref)

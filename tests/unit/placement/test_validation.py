@@ -303,3 +303,38 @@ def test_a_fault_can_be_sent_whatever_the_user_wrote():
     (fault,) = faults("Application", constraint_spec("Application", labels=[text]))
     json.dumps([str(fault), fault.pointer]).encode()
     assert "\n" not in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("test", "text"),
+    [
+        ({"condition": "Ready"}, ""),
+        ({"group": "", "name": "a", "field": "data.state", "values": ["up"]}, ""),
+        ({}, '[0]: Invalid value: "ConfigMap": set either condition or field'),
+        (
+            {"condition": "Ready", "field": "data.x", "values": ["x"]},
+            '[0]: Invalid value: "ConfigMap": set either condition or field',
+        ),
+        ({"field": "data.x"}, "[0].values: Required value: name at least one value"),
+        (
+            {"condition": "Ready", "name": "b"},
+            '[0].kind: Invalid value: "ConfigMap": no manifest has this kind, group and name',
+        ),
+        (
+            {"condition": "Ready", "group": "example.com/v1"},
+            '[0].kind: Invalid value: "ConfigMap": no manifest has this kind, group and name',
+        ),
+    ],
+)
+def test_readiness(test, text):
+    given = fault_texts("Application", {"readiness": [{"kind": "ConfigMap", **test}]})
+    assert given == ([f"spec.readiness{text}"] if text else [])
+
+
+def test_readiness_has_a_limit():
+    tests = [{"kind": "ConfigMap", "condition": "Ready"}] * 33
+    (text,) = fault_texts("Application", {"readiness": tests})
+    assert text == "spec.readiness: Invalid value: 33: must have at most 32 values"
+    nonsense = [{"kind": "ConfigMap", "condition": "Ready"}]
+    manifests = {"manifests": [None, {"kind": 5, "metadata": []}, MANIFEST], "readiness": nonsense}
+    assert not any("readiness" in text for text in fault_texts("Application", manifests))

@@ -13,7 +13,14 @@ import pytest
 import trustme
 import yaml
 
-from harbourmaster.api.resources import CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS
+from harbourmaster.api.resources import (
+    CLUSTERS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    SECRETS,
+    Resource,
+)
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.placement import deployment_pass
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
@@ -96,6 +103,12 @@ def report_replicas(member, available=1):
     status = {"observedGeneration": workload["metadata"]["generation"]}
     status |= {"replicas": 1, "updatedReplicas": 1, "availableReplicas": available}
     member.put(DEPLOYMENTS, {**workload, "status": status})
+
+
+def message_of(status, name):
+    return next(
+        (condition.message for condition in status.conditions if condition.type == name), ""
+    )
 
 
 def count(api, resource=CONFIG_MAPS):
@@ -355,6 +368,40 @@ async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
         assert count(second_member, DEPLOYMENTS) == 1
         status = await env.until(lambda status: status.running_on.name == "two")
         assert status.awaits_ready
+
+
+async def test_a_custom_resource_is_ready_when_its_users_say_so(env, member, second_member):
+    """krake-spec 7.6: the old copy stays until the new one is what ``spec.readiness`` says."""
+    boats = Resource("example.com", "v1", "boats", "Boat")
+
+    def report_health(api, health):
+        (boat,) = api.objects.all(boats).values()
+        api.put(boats, {**boat, "status": {"health": health}})
+
+    boat = {"apiVersion": boats.api_version, "kind": "Boat", "metadata": {"name": "main"}}
+    tests = [{"kind": "Boat", "field": "status.health", "values": ["green", "yellow"]}]
+    for api in (member, second_member):
+        api.define(boats)
+    async with env.deploying():
+        await env.add_member(second_member, "two")
+        await env.deploy(member, boat, migrationOrder="CreateFirst", readiness=tests)
+        text = "Boat default/main: status.health is not green or yellow"
+        await env.until(lambda status: message_of(status, "Ready") == text)
+        report_health(member, "yellow")
+        await env.until(lambda status: is_true(status, "Ready"))
+        await env.schedule("two")
+        await second_member.until_seen("patch", "/boats/main")
+        report_health(second_member, "launching")
+        waiting = "waiting for it to be ready"
+        await env.until(lambda status: message_of(status, "Deployed") == waiting)
+        assert count(member, boats) == 1
+        report_health(second_member, "green")
+        await env.until_running("two")
+        assert count(member, boats) == 0
+        # Without a change of the object, its last answer is judged again.
+        await env.update(boat, readiness=[{"kind": "Boat", "condition": "Afloat"}])
+        text = "Boat default/main: condition Afloat is missing"
+        await env.until(lambda status: message_of(status, "Ready") == text)
 
 
 async def test_readiness_is_seen_also_where_nothing_may_be_watched(env, member):
