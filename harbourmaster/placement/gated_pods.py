@@ -10,7 +10,7 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _SHOWN: Final = 256
 """Characters of the annotation of a pod that are shown."""
@@ -49,15 +49,17 @@ def pod_selector(manifest: Mapping[str, Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def describe_gate(pods: Iterable[ObservedPod]) -> str:
-    """Say in a line at which gate a pod waits, and for what; empty if no pod waits at a gate."""
-    for pod in pods:
-        gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
-        if not gates or pod.metadata.deletion_timestamp:
-            continue
-        text = f"pod {pod.metadata.name} waits at the scheduling gate {', '.join(gates)}"
-        if GATE not in gates:
-            return text
-        awaited = (pod.metadata.annotations or {}).get(WAIT_FOR_KEY, "")[:_SHOWN]
-        return f"{text} for {awaited or 'its checks'}"
-    return ""
+def describe_gate(pod: ObservedPod, checks: str = "") -> str:
+    """Say in a line at which gate a pod is held, and for what; empty if it is at no gate.
+
+    ``checks`` says which checks of its cluster a pod at our gate waits for, if that is known.
+    """
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    if not gates or pod.metadata.deletion_timestamp:
+        return ""
+    text = f"pod {pod.metadata.name} is held at the scheduling gate {', '.join(gates)}"
+    if GATE not in gates:
+        return text
+    awaited = (pod.metadata.annotations or {}).get(WAIT_FOR_KEY, "")[:_SHOWN]
+    reasons = filter(None, (checks, awaited and f"waits for {awaited}"))
+    return f"{text}: {'; '.join(reasons) or 'waits for its checks'}"

@@ -134,7 +134,8 @@ async def test_a_pod_at_a_gate_moves_its_application_nowhere(flow, planes, membe
         await flow.application(deployment("web", first.namespace))
         status = await flow.until(lambda status: reason_of(status, "Ready") == "WaitingAtGate")
         message = condition(status.conditions, "Ready").message
-        assert message.startswith(f"pod web-1 waits at the scheduling gate {GATE} for job/migrate")
+        text = f"pod web-1 is held at the scheduling gate {GATE}: waits for job/migrate"
+        assert message.startswith(text)
         await Member(flow.client, flow.namespace).edit(
             CLUSTERS, "two", {"spec": {"unschedulable": False}}
         )

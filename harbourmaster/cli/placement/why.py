@@ -1,4 +1,4 @@
-"""``harbourmaster placement why``: the record of the last decision about an application.
+"""``harbourmaster placement why``: the last decision about an application, and what it waits for.
 
 It reads one object with the caller's permissions. The controller writes a record when a decision
 changes something, so the last one explains the current state.
@@ -18,9 +18,11 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.placement.deployed import DEPLOYED, READY
 from harbourmaster.placement.model import (
     FALSE,
     SCHEDULED,
+    TRUE,
     Application,
     Condition,
     DecisionRecord,
@@ -50,6 +52,8 @@ class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, 
     next_reschedule_time: str = ""
     next_retry_time: str = ""
     scheduled: Condition | None = None
+    deployed: Condition | None = None
+    ready: Condition | None = None
     decision: DecisionRecord | None = None
 
 
@@ -93,6 +97,8 @@ def report_of(application: Application) -> ShownApplication:
         next_reschedule_time=status.next_reschedule_time,
         next_retry_time=status.next_retry_time,
         scheduled=condition(status.conditions, SCHEDULED),
+        deployed=condition(status.conditions, DEPLOYED),
+        ready=condition(status.conditions, READY),
         decision=status.last_decision,
     )
 
@@ -101,10 +107,7 @@ def lines(shown: ShownApplication) -> Iterator[str]:
     """The lines of the text output."""
     yield f"{shown.application}: {_where(shown)}"
     scheduled = shown.scheduled
-    if scheduled is not None and scheduled.status == FALSE:
-        yield f"  {scheduled.reason}: {scheduled.message}"
-        if shown.next_retry_time:
-            yield f"  the next try is at {shown.next_retry_time}"
+    yield from _faults(shown)
     if shown.generation != shown.scheduled_generation and shown.scheduled_to:
         yield (
             f"  generation {shown.generation} is not handed over yet: "
@@ -130,6 +133,18 @@ def lines(shown: ShownApplication) -> Iterator[str]:
         yield "the decision would have been different"
         for text in decision.would_change:
             yield f"    {text}"
+
+
+def _faults(shown: ShownApplication) -> Iterator[str]:
+    """The conditions that are not True, and what the application waits for."""
+    scheduled = shown.scheduled
+    if scheduled is not None and scheduled.status == FALSE:
+        yield f"  {scheduled.reason}: {scheduled.message}"
+        if shown.next_retry_time:
+            yield f"  the next try is at {shown.next_retry_time}"
+    for part in (shown.deployed, shown.ready):
+        if part is not None and part.status != TRUE:
+            yield f"  {part.type}={part.status}, {part.reason}: {part.message}".rstrip(": ")
 
 
 def _where(shown: ShownApplication) -> str:

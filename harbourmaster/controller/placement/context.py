@@ -6,14 +6,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, PODS
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.controller.placement.gated_pods import find_gate
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.data_holders import is_stateful_custom
 from harbourmaster.placement.deployed import Copies, DeployedApplication, MemberCluster
-from harbourmaster.placement.gated_pods import ObservedPod, describe_gate, pod_selector
+from harbourmaster.placement.gated_pods import pod_selector
 from harbourmaster.placement.live_fields import observe
 from harbourmaster.placement.readiness import FINISHED, reason_of_all, summary
 from harbourmaster.registration.repair_limiter import RepairLimiter
@@ -82,9 +81,6 @@ RESYNC: Final = 600.0
 """Seconds after which everything is applied again, as a safety net."""
 GATE_SECONDS: Final = 30.0
 """Seconds after which pods at a gate are looked at again: nothing else tells that they left it."""
-_PODS: Final = 100
-"""Pods of an object that are looked at."""
-_decode_pod: Final = msgspec.json.Decoder(ObservedPod).decode
 SHORTEST: Final = 0.1
 """Seconds until a pass that time alone asks for."""
 
@@ -171,16 +167,13 @@ class AppliedManifests:
         return reason_of_all(map(self._readiness, self._applied.values()))
 
     async def find_gate(self) -> str:
-        """Say at which gate a pod of these objects waits; empty if none is seen to wait there."""
+        """Say at which gate a pod of these objects is held, and for what; empty if at none."""
         for item in self.prepared.items:
             selector, applied = pod_selector(item.body), self._applied.get(item.ref.key)
             if not selector or applied is None or self._readiness(applied).is_ready:
                 continue
             with contextlib.suppress(ApiError):
-                page = await self.session.client.list(
-                    PODS, item.ref.namespace, limit=_PODS, label_selector=selector
-                )
-                if text := describe_gate(map(_decode_pod, page.items)):
+                if text := await find_gate(self.session.client, item.ref.namespace, selector):
                     return text
         return ""
 

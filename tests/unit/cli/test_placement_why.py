@@ -68,9 +68,25 @@ NOWHERE = {
 }
 
 
+AT_GATE = {
+    **STATUS,
+    "conditions": [
+        {"type": "Deployed", "status": "True", "reason": "Applied", "message": "on cluster two"},
+        {
+            "type": "Ready",
+            "status": "False",
+            "reason": "WaitingAtGate",
+            "message": "pod web-1 is held at the scheduling gate keptn-prechecks-gate: Blocked: "
+            "pre-deployment evaluations failed (few-errors); Deployment shop/web: 0 of 1 are ready",
+        },
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("status", "generation"),
     [
+        pytest.param(AT_GATE, 0, id="with the gate at which a pod is held, and the check"),
         pytest.param(STATUS, 0, id="with every term and every reason"),
         pytest.param(STATUS, 3, id="with an update that waits"),
         pytest.param(NOWHERE, 0, id="placed nowhere, with the next try"),
