@@ -162,7 +162,7 @@ async def test_replicas_of_an_autoscaler_stay_and_a_new_image_arrives(both, memb
     await both.application(web, to="one", conflictPolicy=policy)
     await both.until_running("one")
     for count in (6, 7):
-        await scale(both, first, count)
+        await scale(both, first, count, of=2)
     newer = deployment("web", first.namespace, image="example.com/web:2", replicas=2)
     await both.update(newer)
     await both.until_running("one")
@@ -172,18 +172,19 @@ async def test_replicas_of_an_autoscaler_stay_and_a_new_image_arrives(both, memb
     if policy == "Force":
         await both.update(deployment("web", first.namespace, replicas=4))
         await first.until(DEPLOYMENTS, "web", lambda obj: obj["spec"]["replicas"] == 4)
-        await scale(both, first, 7)
+        await scale(both, first, 7, of=4)
     await both.schedule("two")
     await both.until_running("two")
     assert (await two.get(DEPLOYMENTS, "web"))["spec"]["replicas"] == 7
     assert not {"Drift"} & set(both.reasons_of())
 
 
-async def scale(flow, member, replicas):
-    """Scale as an autoscaler does, and wait until that was observed."""
+async def scale(flow, member, replicas, of):
+    """Scale as an autoscaler does, and wait until that was observed beside the manifest's value."""
     await member.edit(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, "scale")
     await flow.until(
-        lambda status: [observed.scaled for observed in status.observations] == [replicas]
+        lambda status: [(seen.replicas, seen.scaled) for seen in status.observations]
+        == [(of, replicas)]
     )
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 class Seen(Struct, frozen=True, gc=False):
     """An object of ours; ``fields`` is a digest of the fields that are ours.
 
+    ``generation`` lets an object that was changed back differ from what it was before.
     ``scaled`` are its replicas if another client has set them.
     """
 
@@ -41,6 +42,7 @@ class Seen(Struct, frozen=True, gc=False):
     fields: str
     readiness: Readiness
     scaled: int | None = None
+    generation: int = 0
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
@@ -95,6 +97,7 @@ def decode_observed(
         fields=_digest(managed_fields),
         readiness=state,
         scaled=wanted_replicas({"spec": obj.spec}) if is_scaled(managed_fields) else None,
+        generation=metadata.generation,
     )
 
 
