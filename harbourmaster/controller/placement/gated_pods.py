@@ -32,9 +32,11 @@ async def find_gate(client: Client, namespace: str, selector: str) -> str:
     """Say at which gate a selected pod is held, and for what; empty if none is seen there."""
     page = await client.list(PODS, namespace, limit=_PODS, label_selector=selector)
     for raw in page.items:
-        pod = _decode_pod(raw)
-        if describe_gate(pod):
-            return describe_gate(pod, await describe_checks(client, raw))
+        # Another controller may have created a pod that cannot be read.
+        with contextlib.suppress(msgspec.DecodeError):
+            pod = _decode_pod(raw)
+            if describe_gate(pod):
+                return describe_gate(pod, await describe_checks(client, raw))
     return ""
 
 

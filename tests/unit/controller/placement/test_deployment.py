@@ -18,6 +18,7 @@ from harbourmaster.api.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
+    PODS,
     SECRETS,
     Resource,
 )
@@ -352,6 +353,16 @@ async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(env, 
         report_replicas(member, available=0)
         status = await env.until(lambda status: not is_true(status, "Ready"))
         assert not status.awaits_ready
+
+
+async def test_an_invalid_pod_hides_no_pod_at_a_gate(env, member):
+    gated = {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
+    for name, rest in (("web-1", {"spec": {"schedulingGates": "none"}}), ("web-2", gated)):
+        metadata = {"name": name, "namespace": "default", "labels": {"app": "web"}}
+        member.put(PODS, {"metadata": metadata, **rest})
+    async with env.deploying():
+        await env.deploy(member, deployment("web"))
+        await env.until(lambda status: reason_of(status, "Ready") == "WaitingAtGate")
 
 
 async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
