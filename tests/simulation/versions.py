@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harbourmaster.api import resources as kinds
+from harbourmaster.gates.names import version_name
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.waiting import app_version_of
@@ -62,7 +63,7 @@ class Versions:
             status = version.get("status") or {}
             name = f"{version['metadata']['namespace']}/{version['metadata']['name']}"
             if status.get("status") not in FINAL:
-                if not (self._waits_for_a_person(version) or self._is_gone(version)):
+                if not (self._waits_for_a_person(version) or self._waits_for_the_next(version)):
                     self._violation(f"KeptnWorkloadVersion {name} never ends: {status}")
             elif status.get("deploymentStatus") == "Failed" and self._is_deployed(version):
                 self._violation(f"KeptnWorkloadVersion {name} stays Failed, but it is deployed")
@@ -94,25 +95,30 @@ class Versions:
         ]
         return spec.get("app") is None or any(self._is_blocked(app, "pre") for app in apps)
 
+    def _waits_for_the_next(self, version):
+        """Return whether its pods wait, and go only when a person lets the next version go on.
+
+        Until then, a rollback may need them. The Deployment keeps them as long.
+        """
+        metadata = version["metadata"]
+        waiting = (
+            _described(pod)[0] == (metadata["namespace"], metadata["name"])
+            for pod in self._server.every(kinds.PODS, metadata["namespace"])
+            if pod["spec"].get("schedulingGates")
+        )
+        place = (metadata["namespace"], version["spec"]["workloadName"])
+        workload = self._server.find_object(kinds.WORKLOADS, place)
+        if workload is None or not any(waiting):
+            return False
+        newer = version_name(place[1], workload["spec"]["version"])
+        newer = self._server.find_object(kinds.WORKLOAD_VERSIONS, (place[0], newer))
+        return newer is not None and newer != version and self._waits_for_a_person(newer)
+
     def _owner_of(self, version):
         reference = version["spec"]["resourceReference"]
         resource = {"ReplicaSet": kinds.REPLICA_SETS, "StatefulSet": kinds.STATEFUL_SETS}
         place = (version["metadata"]["namespace"], reference["name"])
         return self._server.find_object(resource[reference["kind"]], place)
-
-    def _is_gone(self, version):
-        """Return whether the owner of its pods makes those of another workload now."""
-        owner = self._owner_of(version)
-        if owner is not None and owner["kind"] == "ReplicaSet":
-            above = owner["metadata"]["ownerReferences"][0]["name"]
-            place = (version["metadata"]["namespace"], above)
-            owner = self._server.find_object(kinds.DEPLOYMENTS, place)
-        if owner is None:
-            return True
-        of_owner = owner["metadata"].get("annotations") or {}
-        of_pods = owner["spec"]["template"]["metadata"].get("annotations")
-        described = workload_of(of_pods or of_owner, {})
-        return names_of_pod(described).workload != version["spec"]["workloadName"]
 
     def _is_deployed(self, version):
         reference, namespace = (
