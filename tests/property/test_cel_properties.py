@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +9,10 @@ from hypothesis import strategies as st
 from harbourmaster.policies import cel, keys
 from harbourmaster.policies.compiled import SLOTS
 from helpers.delegation import Chance
+from helpers.properties import TIMEOUT, cases
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
-many = settings(max_examples=CASES, deadline=None, database=None)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+many = settings(max_examples=cases(1000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 MAKE = {
     "requirement": (Chance.requirement, keys.requirement_key, cel.requirement),
     "term": (Chance.term, keys.node_term_key, lambda item: tuple(cel.term(item))),

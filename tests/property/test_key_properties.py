@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -19,13 +17,13 @@ from harbourmaster.gates.known_keys import (
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.webhook.review import MAX_WARNING
 from helpers.admission import admit, keys, pod
+from helpers.properties import TIMEOUT, cases
 
-CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 10
 CODE = "gate-key-unknown"
 LONG = sorted(key for key in WRITTEN_KEYS if len(key.partition("/")[2]) > 6)
 
-many = settings(max_examples=CASES, deadline=None, database=None)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+many = settings(max_examples=cases(2000))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
 # As JSON carries them.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)

@@ -220,7 +220,7 @@ SHORT = Lifetimes(
 PROMPT = Lags(controller=0.01, replica=0, copies=0)
 
 many = settings(max_examples=cases(500))
-worlds = settings(max_examples=cases(25, least=5))
+worlds = settings(max_examples=cases(25, least=3))
 seeds = st.integers(0, 2**32).map(random.Random)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
 
