@@ -183,8 +183,9 @@ async def scale(flow, member, replicas, of):
     """Scale as an autoscaler does, and wait until that was observed beside the manifest's value."""
     await member.edit(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, "scale")
     await flow.until(
-        lambda status: [(seen.replicas, seen.scaled) for seen in status.observations]
-        == [(of, replicas)]
+        lambda status: (
+            [(seen.replicas, seen.scaled) for seen in status.observations] == [(of, replicas)]
+        )
     )
 
 
