@@ -12,6 +12,7 @@ import asyncio
 import random
 import sys
 from collections import Counter, OrderedDict, deque
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,7 +21,7 @@ from harbourmaster.kube.errors import ApiError
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 RETRIES: Final = Backoff(first=0.05, limit=60.0)
 _SHARE: Final = 3
@@ -83,6 +84,8 @@ class WorkQueue:
         # By namespace, in the order of their turns.
         self._ready: OrderedDict[str, deque[str]] = OrderedDict()
         self._active: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        """The active keys that take no worker."""
         self.workers = sys.maxsize
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
@@ -150,6 +153,16 @@ class WorkQueue:
             self._make_ready(key)
         self._changed.set()
 
+    @contextmanager
+    def waiting(self, key: str) -> Iterator[None]:
+        """Leave the worker of ``key`` to others meanwhile: another limit bounds this wait."""
+        self._waiting.add(key)
+        self._changed.set()
+        try:
+            yield
+        finally:
+            self._waiting.discard(key)
+
     def retry(self, key: str) -> None:
         """Queue ``key`` again after a delay that grows until ``forget``."""
         failures = self._failures.get(key, 0)
@@ -174,8 +187,9 @@ class WorkQueue:
 
     def _next_namespace(self) -> str | None:
         """Return the namespace whose turn it is; None if none may take another worker."""
-        limit = _SHARE * (self.workers - len(self._active))
-        busy = Counter(map(_namespace, self._active))
+        working = self._active.keys() - self._waiting
+        limit = _SHARE * (self.workers - len(working))
+        busy = Counter(map(_namespace, working))
         return next((namespace for namespace in self._ready if busy[namespace] < limit), None)
 
     def _due(self, key: str) -> None:
@@ -199,36 +213,34 @@ async def work(
     tell = on_error or partial(_log_error, queue.name)
     queue.workers = workers
     async with asyncio.TaskGroup() as group:
-        for _ in range(workers):
-            group.create_task(_worker(queue, reconcile, tell))
+        with suppress(QueueShutDownError):
+            while True:
+                key = await queue.get()
+                group.create_task(_work_on(key, queue, reconcile, tell))
+                # A reconcile that never awaits must not block the event loop for all others.
+                await asyncio.sleep(0)
 
 
-async def _worker(
+async def _work_on(
+    key: str,
     queue: WorkQueue,
     reconcile: Callable[[str], Awaitable[float | None]],
     tell: Callable[[str, Exception], None],
 ) -> None:
-    while True:
-        try:
-            key = await queue.get()
-        except QueueShutDownError:
-            return
-        try:
-            requeue_after = await reconcile(key)
-        except Exception as error:  # noqa: BLE001 - one key's fault, whatever it is
-            queue.retry(key)
-            tell(key, error)
-        except BaseException:
-            queue.add(key)
-            raise
-        else:
-            queue.forget(key)
-            if requeue_after is not None:
-                queue.add_after(key, requeue_after)
-        finally:
-            queue.done(key)
-        # A reconcile that never awaits must not block the event loop for all others.
-        await asyncio.sleep(0)
+    try:
+        requeue_after = await reconcile(key)
+    except Exception as error:  # noqa: BLE001 - one key's fault, whatever it is
+        queue.retry(key)
+        tell(key, error)
+    except BaseException:
+        queue.add(key)
+        raise
+    else:
+        queue.forget(key)
+        if requeue_after is not None:
+            queue.add_after(key, requeue_after)
+    finally:
+        queue.done(key)
 
 
 def _log_error(queue: str, key: str, error: Exception) -> None:

@@ -85,6 +85,39 @@ async def test_a_namespace_whose_keys_take_long_leaves_workers_to_others(workers
 
 
 @virtual
+async def test_a_key_that_waits_for_an_answer_leaves_its_worker_to_others():
+    queue = WorkQueue()
+    busy, most, answered = set(), 0, asyncio.Event()
+
+    async def reconcile(key):
+        nonlocal most
+        if key.startswith("slow"):
+            with queue.waiting(key):
+                await answered.wait()
+        busy.add(key)
+        most = max(most, len(busy))
+        await asyncio.sleep(1)
+        busy.discard(key)
+
+    for number in range(20):
+        queue.add(f"slow/{number}")
+    async with working(queue, reconcile, workers=4):
+        for number in range(8):
+            queue.add(f"quick/{number}")
+        await asyncio.sleep(3.5)
+        assert busy == set()
+        assert len(queue) == 0
+        assert most == 3
+        # A key is never with two workers, also while it waits.
+        queue.add("slow/0")
+        await asyncio.sleep(1)
+        assert len(queue) == 1
+        answered.set()
+        await asyncio.sleep(10)
+        assert len(queue) == 0
+
+
+@virtual
 async def test_a_key_added_while_a_worker_has_it_comes_again_afterwards_once():
     queue = WorkQueue()
     queue.add("a")
