@@ -61,13 +61,23 @@ class Access(Struct, frozen=True):
     """The namespace of objects without one; empty if the kubeconfig has none."""
     expires: datetime | None
 
+    def check_end(self, now: datetime) -> None:
+        """Raise ConnectionSettingsError if the credentials have ended."""
+        if self.expires is not None and self.expires <= now:
+            raise _fault(
+                self.connection.source,
+                f"its credentials expired on {self.expires:%Y-%m-%d %H:%M} UTC: renew them",
+            )
+
 
 def access_from(text: bytes, source: str) -> Access:
     """Return the access of a kubeconfig. Raises ConnectionSettingsError, one line with ``source``.
 
     It must have exactly one context, one user and one cluster. Nothing is sent.
     """
-    config = _config(text, source)
+    if len(text) > MAX_BYTES:
+        raise _fault(source, f"is larger than {MAX_BYTES} bytes")
+    config = parse_kubeconfig(text, source)
     context = _only(config, "context", source)
     cluster = _only(config, "cluster", source)
     user = _only(config, "user", source)
@@ -105,9 +115,8 @@ def access_from(text: bytes, source: str) -> Access:
     )
 
 
-def _config(text: bytes, source: str) -> dict[str, Any]:
-    if len(text) > MAX_BYTES:
-        raise _fault(source, f"is larger than {MAX_BYTES} bytes")
+def parse_kubeconfig(text: bytes, source: str) -> dict[str, Any]:
+    """Return the content of a kubeconfig. Raises ConnectionSettingsError."""
     try:
         config = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
     except yaml.composer.ComposerError:

@@ -84,6 +84,8 @@ def _add_new(actions: Commands) -> None:
     source.add_argument(
         "--kubeconfig-secret", metavar="NAME", help="existing Secret that contains the kubeconfig"
     )
+    text = "context of the kubeconfig [the current one]"
+    cluster.add_argument("--context", metavar="NAME", help=text)
     _constraints(cluster, "cloud", metrics=True)
     _metrics(cluster)
     text = "custom resource that the cluster has"

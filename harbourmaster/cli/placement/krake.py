@@ -11,6 +11,7 @@ import yaml
 from msgspec import Struct
 
 from harbourmaster.api.names import label_value, qualified_name
+from harbourmaster.cli.placement.kubeconfigs import check_kubeconfig
 from harbourmaster.cli.placement.objects import (
     fault_of,
     kubeconfig_secret,
@@ -21,7 +22,6 @@ from harbourmaster.cli.placement.objects import (
     without_empty,
 )
 from harbourmaster.kube.errors import ConnectionSettingsError
-from harbourmaster.kube.untrusted_kubeconfig import access_from
 from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
 from harbourmaster.placement.model import API_VERSION
 
@@ -263,7 +263,8 @@ def _cluster(converter: _Converter, metadata: Fields) -> Fields:
         reference = {"name": secret["metadata"]["name"]}
         converter.note(f"its kubeconfig is in Secret {metadata['namespace']}/{reference['name']}")
         try:
-            access_from(text.encode(), "the kubeconfig")
+            for note in check_kubeconfig(text.encode(), "the kubeconfig"):
+                converter.note(note)
         except ConnectionSettingsError as error:
             converter.note(f"the controller will refuse it: {error}")
     else:

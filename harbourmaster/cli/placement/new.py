@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.placement.kubeconfigs import check_kubeconfig, read_context
 from harbourmaster.cli.placement.objects import (
     fault_of,
     kubeconfig_secret,
@@ -17,6 +18,7 @@ from harbourmaster.cli.placement.objects import (
     object_name,
     without_empty,
 )
+from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.serving.documents import Problem
 from harbourmaster.serving.settings import StartError
@@ -99,8 +101,14 @@ def cluster(arguments: Arguments) -> int:
     """Print a Cluster, with the Secret for its kubeconfig where that is given."""
     new = _New(arguments, "Cluster")
     secret, before = arguments.kubeconfig_secret, []
+    if arguments.context and arguments.kubeconfig is None:
+        raise StartError("--context is for a kubeconfig: give --kubeconfig too")
     if arguments.kubeconfig is not None:
-        content = arguments.kubeconfig.read_bytes()
+        try:
+            content = read_context(arguments.kubeconfig, arguments.context)
+            new.notes += check_kubeconfig(content, str(arguments.kubeconfig))
+        except ConnectionSettingsError as error:
+            raise StartError(str(error)) from None
         made = kubeconfig_secret(arguments.name, arguments.namespace, content)
         secret, before = made["metadata"]["name"], [made]
     spec = without_empty(

@@ -153,7 +153,8 @@ def _where(shown: ShownApplication) -> str:
     since = f" since {shown.scheduled_time}" if shown.scheduled_time else ""
     text = f"it is placed on '{shown.scheduled_to}'{since}"
     if shown.running_on == shown.scheduled_to:
-        return f"{text}, and runs there"
+        is_there = shown.deployed is None or shown.deployed.status != FALSE
+        return f"{text}, and runs there" if is_there else text
     return f"{text}, and runs on '{shown.running_on}'" if shown.running_on else text
 
 

@@ -83,6 +83,22 @@ AT_GATE = {
 }
 
 
+SILENT = {
+    "scheduledTo": {"name": "one"},
+    "scheduledGeneration": 1,
+    "runningOn": {"name": "one"},
+    "conditions": [
+        {
+            "type": "Deployed",
+            "status": "False",
+            "reason": "NoAnswer",
+            "message": "no answer from cluster one, trying again: patch /x: it did not answer",
+        }
+    ],
+    "lastDecision": {"outcome": "Placed", "chosen": "one"},
+}
+
+
 @pytest.mark.parametrize(
     ("status", "generation"),
     [
@@ -91,6 +107,7 @@ AT_GATE = {
         pytest.param(STATUS, 3, id="with an update that waits"),
         pytest.param(NOWHERE, 0, id="placed nowhere, with the next try"),
         pytest.param({"scheduledTo": {"name": "two"}}, 0, id="placed without a time or a record"),
+        pytest.param(SILENT, 1, id="placed on a cluster that does not answer"),
     ],
 )
 def test_people_are_shown_the_last_decision(status, generation, assert_golden):
