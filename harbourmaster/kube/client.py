@@ -68,18 +68,20 @@ class Client:
     (proxies, netrc) is ignored, and redirects are not followed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom to talk to, and how
         self,
         connection: Connection,
         *,
         user_agent: str = "harbourmaster",
         timeout: float = 10.0,
+        write_timeout: float | None = None,
         retries: int = 3,
         observer: Observer | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``timeout`` is for one request and its whole answer, in seconds; repetitions add to it.
 
+        ``write_timeout`` replaces it for requests that change something.
         A request is repeated, up to ``retries`` times, where the server says when (429 or 5xx with
         Retry-After); a GET also once if the connection is lost.
         """
@@ -90,6 +92,7 @@ class Client:
             connection,
             user_agent=user_agent,
             timeout=timeout,
+            write_timeout=write_timeout,
             retries=retries,
             observer=observer,
             sleep=sleep,
@@ -106,6 +109,10 @@ class Client:
         _traceback: TracebackType | None,
     ) -> None:
         await self._transport.close()
+
+    def renew(self, connection: Connection) -> None:
+        """Send further requests with other credentials for the same server."""
+        self.connection = self._transport.connection = connection
 
     async def get(
         self,

@@ -65,7 +65,7 @@ class Request(Struct, frozen=True, gc=False):
 class Transport:
     """The connections to one API server; every failure is an ApiError."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom to talk to, and how
         self,
         connection: Connection,
         *,
@@ -74,10 +74,12 @@ class Transport:
         retries: int,
         observer: Observer | None,
         sleep: Callable[[float], Awaitable[None]],
+        write_timeout: float | None = None,
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._user_agent = f"{user_agent}/{_version()}"
         self._timeout = timeout
+        self._write_timeout = timeout if write_timeout is None else write_timeout
         self._retries = retries
         self._observer = observer
         self._sleep = sleep
@@ -88,7 +90,7 @@ class Transport:
     def open(self) -> None:
         """Create the session; needs a running loop."""
         self._session = aiohttp.ClientSession(
-            connector=(self._connection.connector or _connector)(),
+            connector=(self.connection.connector or _connector)(),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             timeout=_timeouts(self._timeout),
@@ -117,7 +119,8 @@ class Transport:
         ``seconds`` are for each attempt; ``retries`` 0 allows none of any kind. Raises
         TooLargeError for more than ``max_bytes``, by default MAX_ANSWER.
         """
-        timeouts = _timeouts(self._timeout if seconds is None else seconds)
+        usual = self._timeout if request.method == "GET" else self._write_timeout
+        timeouts = _timeouts(usual if seconds is None else seconds)
         left = self._retries if retries is None else retries
         may_resend = request.method == "GET" and left > 0
         while True:
@@ -157,9 +160,9 @@ class Transport:
         try:
             return await self._send(request, timeouts)
         except UnauthorizedError as error:
-            if error.status != HTTPStatus.UNAUTHORIZED or self._connection.refused is None:
+            if error.status != HTTPStatus.UNAUTHORIZED or self.connection.refused is None:
                 raise
-        self._connection.refused()
+        self.connection.refused()
         return await self._send(request, timeouts)
 
     async def _send(
@@ -180,8 +183,8 @@ class Transport:
                     headers=headers,
                     timeout=timeouts,
                     allow_redirects=False,
-                    server_hostname=self._connection.server_name,
-                    ssl=self._connection.ssl or True,
+                    server_hostname=self.connection.server_name,
+                    ssl=self.connection.ssl or True,
                 )
             status = response.status
         except (aiohttp.ClientError, OSError) as error:
@@ -199,9 +202,9 @@ class Transport:
         headers = {"Accept": request.accept}
         if request.content_type:
             headers["Content-Type"] = request.content_type
-        if self._connection.token is not None:
+        if self.connection.token is not None:
             try:
-                token = await self._connection.token()
+                token = await self.connection.token()
             except ConnectionSettingsError as error:
                 raise UnauthorizedError(f"no credentials: {error}", call=request.call) from error
             if token is not None:
@@ -234,10 +237,10 @@ class Transport:
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query)}" if request.query else ""
-        return URL(f"{self._connection.server}{request.path}{query}", encoded=True)
+        return URL(f"{self.connection.server}{request.path}{query}", encoded=True)
 
     def _unreachable(self, error: Exception, request: Request) -> UnreachableError:
-        server, source = self._connection.server, self._connection.source
+        server, source = self.connection.server, self.connection.source
         text = explain(error, f"{server} ({source})" if source else server)
         return UnreachableError(text, call=request.call)
 

@@ -208,6 +208,8 @@ class DeploymentMemory:
         self.limiter = RepairLimiter()
         self.reported = ""
         """The text of the last Warning event."""
+        self.unanswered: dict[str, str] = {}
+        """Why clusters that gave no answer are asked again, by name."""
 
     def seconds_left(self, now: float, *ends: float) -> float | None:
         """Return the seconds until the next pass over an application at rest; None for no time.

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 _SHOWN: Final = 5
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds until the next attempt at what has failed or is not done yet."""
-_BUSY: Final = 5.0
 
 
 class ClusterReconciler:
@@ -185,11 +184,11 @@ class ClusterReconciler:
 
 
 class ApplicationReconciler:
-    """Reconciles one Application; keys are ``namespace/name``; ``wake`` has one looked at again."""
+    """Reconciles one Application; keys are ``namespace/name``, and come from ``queue``."""
 
-    def __init__(self, context: DeploymentContext, wake: Callable[[str], None]) -> None:
+    def __init__(self, context: DeploymentContext, queue: WorkQueue) -> None:
         self._context = context
-        self._wake = wake
+        self._queue = queue
         self._applications = context.caches.applications.store
         self._replaced: dict[str, frozenset[str]] = {}
         """The versions that our writes have replaced, until the watch shows a later one."""
@@ -225,12 +224,12 @@ class ApplicationReconciler:
         memory = self._memories.get(key)
         if memory is None or memory.uid != application.metadata.uid:
             memory = self._memories[key] = DeploymentMemory(application.metadata.uid)
-        one_pass = DeploymentPass(self._context, application, memory, wake=lambda: self._wake(key))
+        one_pass = DeploymentPass(self._context, application, memory, self._queue)
         try:
             rest = await one_pass.run()
         except BusyError:
             # An application that leaves the cluster wakes this one; perhaps none does.
-            return _BUSY
+            return self._context.settings.write_timeout_seconds
         except NotFoundError:
             # It went meanwhile, and the watch is about to tell.
             return None
@@ -306,7 +305,7 @@ class DeploymentControllers:
         return self._monitor
 
     def _start_deployer(self, queue: WorkQueue) -> Reconciler:
-        self._deployer = ApplicationReconciler(self._context, queue.add)
+        self._deployer = ApplicationReconciler(self._context, queue)
         return self._deployer
 
     def _cluster_changed(self, key: str) -> None:

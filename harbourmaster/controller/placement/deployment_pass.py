@@ -25,7 +25,7 @@ from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import FORCE, Copies, describe_cleanup, record_of
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
-from harbourmaster.placement.model import AT_GATE
+from harbourmaster.placement.model import AT_GATE, NO_ANSWER
 from harbourmaster.placement.readiness import NOT_READY, READY_REASON
 from harbourmaster.placement.rollout import (
     APPLY,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.applying import RefusedObject
     from harbourmaster.controller.placement.context import DeploymentContext, DeploymentMemory
     from harbourmaster.controller.placement.session import Session
+    from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.placement.deployed import DeployedApplication
     from harbourmaster.placement.rollout import Action, MigrationOrder
 
@@ -71,8 +72,7 @@ class DeploymentPass:
         context: DeploymentContext,
         application: DeployedApplication,
         memory: DeploymentMemory,
-        *,
-        wake: Callable[[], None],
+        queue: WorkQueue,
     ) -> None:
         self.writer = StatusWriter(context, application)
         self._record = record_of(application.status)
@@ -86,7 +86,7 @@ class DeploymentPass:
         self._context = context
         self._application = application
         self._memory = memory
-        self._wake = wake
+        self._queue = queue
         metadata = application.metadata
         self._owner = ManifestOwner(
             metadata.uid, metadata.namespace, metadata.name, metadata.creation_timestamp
@@ -220,7 +220,7 @@ class DeploymentPass:
         if kept is None or kept[0] != state:
             try:
                 # Also this is at work there, and may hang.
-                async with session.use(application.metadata.key, self._wake):
+                async with session.use(application.metadata.key, self._queue):
                     prepared = await prepared_for(
                         session,
                         application.spec.manifests,
@@ -228,8 +228,8 @@ class DeploymentPass:
                         allow_cluster_scoped=allows,
                         secrets=copies.manifests,
                     )
-            except UnreachableError:
-                self._note_silence(name)
+            except UnreachableError as error:
+                self._note_silence(name, error)
                 return
             except ApiError as error:
                 # It may pass, so the cluster has refused nothing.
@@ -298,10 +298,14 @@ class DeploymentPass:
         outcome = ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, text)
         if session is not None:
             try:
-                async with session.use(self._application.metadata.key, self._wake):
+                async with session.use(self._application.metadata.key, self._queue):
                     outcome = await work(session)
-            except UnreachableError:
-                self._note_silence(cluster)
+            except UnreachableError as error:
+                text = self._note_silence(cluster, error)
+                outcome = ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, text)
+            else:
+                if kind != CHECK:
+                    self._memory.unanswered.pop(cluster, None)
         self._outcomes[kind, cluster] = outcome
         if outcome.done is not Done.YES:
             self.is_unfinished = True
@@ -365,18 +369,28 @@ class DeploymentPass:
         ]
         return frozenset(ref.uid for inventory in others for ref in inventory if ref.uid)
 
-    def _note_silence(self, cluster: str) -> None:
-        """A call had no answer: until that is looked into, nothing more is asked there."""
+    def _note_silence(self, cluster: str, error: UnreachableError) -> str:
+        """A call had no answer: until that is looked into, nothing more is asked there.
+
+        Returns a text, which stays the same while attempts fail at one object or another.
+        """
         self.is_unfinished = True
         self._silent.add(cluster)
+        self._log.warning("cluster did not answer", cluster=cluster, error=str(error))
         session = self._session(cluster)
         if session is not None:
             session.doubt()
+        text = f"no answer from cluster {cluster}, trying again: {error}"
+        return self._memory.unanswered.setdefault(cluster, text)
 
     async def _close(self, rest: Rest) -> None:
         """Record the results."""
         if self._is_ending and not self.writer.has_finalizer:
             return
+        if self._silent and rest.reason in {CLUSTER_UNKNOWN, "Deleting"}:
+            reason = NO_ANSWER if rest.reason == CLUSTER_UNKNOWN else rest.reason
+            text = "; ".join(self._memory.unanswered[name] for name in sorted(self._silent))
+            rest = replace(rest, reason=reason, text=text)
         if rest.reason == CLUSTER_UNKNOWN:
             # It will be known in a moment, and nothing is to be said before.
             await self.writer.write(self._record)

@@ -1,8 +1,8 @@
 """The member clusters by the kubeconfigs in their Secrets: one session for each, and no stranger's.
 
-A kubeconfig that is not allowed is reported and opens nothing; one that changes ends the session
-that the old one opened. One whose Secret goes does so too, but not while its Cluster is going: what
-is left there has yet to be deleted.
+A kubeconfig that is not allowed is reported and opens nothing. Renewed credentials of the same
+server are used by the same session; any other change ends it. A Secret that goes does so too, but
+not while its Cluster is going: what is left there has yet to be deleted.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.deployed import MemberCluster, MemberSpec
 
 _LONGEST_TIMER: Final = 86400.0
+_EARLY_SECONDS: Final = 10.0
 
 
 class _Addresses(AddressFilter):
@@ -191,24 +192,18 @@ class Members:
             async with self._parsing:
                 # A large one takes its time.
                 access = await asyncio.to_thread(_access, kubeconfig.text, kubeconfig.source)
-            self._check_end(access, kubeconfig.source)
+            access.check_end(self._now())
         except ConnectionSettingsError as error:
             self._shut(connection)
             connection.fault = str(error)
         else:
-            self._shut(connection)
+            if connection.session is None or not connection.session.renew(access):
+                self._shut(connection)
+                self._open(key, connection, access)
             connection.fault, connection.digest = "", digest
-            self._open(key, connection, access)
+            self._set_timer(key, connection, access)
         kubeconfig.is_of_use = not connection.fault
         self._on_change(key)
-
-    def _check_end(self, access: Access, source: str) -> None:
-        """Raise ConnectionSettingsError where the credentials have ended."""
-        if access.expires is not None and access.expires <= self._now():
-            raise ConnectionSettingsError(
-                f"{source}: its credentials expired on {access.expires:%Y-%m-%d %H:%M} UTC: "
-                "renew them"
-            )
 
     def _open(self, key: str, connection: MemberConnection, access: Access) -> None:
         session = Session(
@@ -225,29 +220,33 @@ class Members:
         connection.running = asyncio.create_task(
             supervise(f"cluster {key}", session.run, self._on_crash)
         )
-        if access.expires is not None:
-            self._set_timer(key, connection, access, access.expires)
 
-    def _set_timer(
-        self, key: str, connection: MemberConnection, access: Access, expires: datetime
-    ) -> None:
+    def _set_timer(self, key: str, connection: MemberConnection, access: Access) -> None:
         """End the session when its credentials end."""
-        left = (expires - self._now()).total_seconds()
+        if connection.expiry is not None:
+            connection.expiry.cancel()
+        if access.expires is None:
+            connection.expiry = None
+            return
+        left = (access.expires - self._now()).total_seconds()
 
         def due() -> None:
             if self._connections.get(key) is not connection or connection.session is None:
                 return
             try:
-                self._check_end(access, connection.kubeconfig.source)
+                access.check_end(self._now())
             except ConnectionSettingsError as error:
                 self._shut(connection)
                 connection.fault, connection.kubeconfig.is_of_use = str(error), False
                 connection.kubeconfig.look()
                 self._on_change(key)
             else:
-                self._set_timer(key, connection, access, expires)
+                connection.kubeconfig.look()
+                self._set_timer(key, connection, access)
 
-        seconds = min(max(left, 1.0), _LONGEST_TIMER)
+        # A look before the end may find them renewed.
+        wait = left - _EARLY_SECONDS if left > _EARLY_SECONDS else left
+        seconds = min(max(wait, 1.0), _LONGEST_TIMER)
         connection.expiry = asyncio.get_running_loop().call_later(seconds, due)
 
     def _shut(self, connection: MemberConnection) -> None:

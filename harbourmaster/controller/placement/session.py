@@ -1,4 +1,4 @@
-"""One member cluster, while its kubeconfig stays what it is: a client, and what is seen there.
+"""One member cluster, while its kubeconfig leads there: a client, and what is seen there.
 
 Whoever wants something of the cluster is told at once that it does not answer, or that enough
 others are at it already: one that hangs costs each of its applications one time-out at most.
@@ -22,7 +22,12 @@ from harbourmaster.controller.placement.watches import MemberWatches
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
-from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
+from harbourmaster.kube.errors import (
+    ApiError,
+    ForbiddenError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.placement.cluster_state import ClusterObservation, NodeCondition, ObservedNode
 from harbourmaster.placement.rollout import Reach
@@ -33,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from harbourmaster.controller.placement.settings import MemberSettings
+    from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.untrusted_kubeconfig import Access
+    from harbourmaster.kube.workqueue import WorkQueue
 
 QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""
@@ -44,7 +51,7 @@ _KINDS_SECONDS: Final = 60.0
 _SETTLED_SECONDS: Final = 10.0
 """After a change of definitions, until what the API server lists includes it."""
 _LEAVE_SECONDS: Final = 30.0
-"""For which who is at work there may finish when the session ends."""
+"""Added to the time limit of a write: for so long, users may finish when the session ends."""
 
 
 class BusyError(Exception):
@@ -61,6 +68,12 @@ class _Node(Struct, frozen=True, gc=False):
 
 
 _decode_node: Final = msgspec.json.Decoder(_Node).decode
+
+
+def _place(connection: Connection) -> tuple[object, ...]:
+    """Return what tells two clusters apart: server and authorities."""
+    trusted = connection.ssl.get_ca_certs(binary_form=True) if connection.ssl else None
+    return connection.server, connection.server_name, trusted
 
 
 def _version(raw: msgspec.Raw) -> str:
@@ -96,6 +109,7 @@ class Session:
             access.connection,
             user_agent="harbourmaster-placement",
             timeout=settings.request_timeout_seconds,
+            write_timeout=settings.write_timeout_seconds,
             retries=1,
         )
         self.discovery = Discovery(self.client)
@@ -113,8 +127,8 @@ class Session:
         self._answers = 0
         self._failures = 0
         self._doubted = asyncio.Event()
-        self._users = 0
-        self._waiting: dict[str, Callable[[], None]] = {}
+        self._users: set[asyncio.Timeout] = set()
+        self._waiting: dict[str, WorkQueue] = {}
         self._left = asyncio.Event()
         self._closing = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -185,22 +199,40 @@ class Session:
         return tuple(sorted(self._definitions.store))
 
     @contextlib.asynccontextmanager
-    async def use(self, key: str, wake: Callable[[], None]) -> AsyncIterator[None]:
-        """Do something there. Raises BusyError, and calls ``wake`` when ``key`` may come again."""
-        if self._closing or self._users >= self._settings.concurrency:
-            self._waiting[key] = wake
+    async def use(self, key: str, queue: WorkQueue) -> AsyncIterator[None]:
+        """Do something there for ``key``, which takes no worker of its queue meanwhile.
+
+        Raises BusyError, and queues the key when it may come again; UnreachableError once the
+        cluster is offline.
+        """
+        if self._closing or len(self._users) >= self._settings.concurrency:
+            self._waiting[key] = queue
             raise BusyError(f"cluster {self.key} is busy")
         self._waiting.pop(key, None)
-        self._users += 1
+        limit = asyncio.timeout(None)
+        self._users.add(limit)
         try:
-            yield
+            with queue.waiting(key):
+                async with limit:
+                    yield
+        except TimeoutError:
+            raise UnreachableError(self.fault) from None
         finally:
-            self._users -= 1
-            if self._users == 0:
+            self._users.discard(limit)
+            if not self._users:
                 self._left.set()
-            free = self._settings.concurrency - self._users
+            free = self._settings.concurrency - len(self._users)
             for name in list(self._waiting)[:free]:
-                self._waiting.pop(name)()
+                self._waiting.pop(name).add(name)
+
+    def renew(self, access: Access) -> bool:
+        """Go on with renewed credentials; False if they may be for another cluster."""
+        same_place = _place(access.connection) == _place(self.client.connection)
+        if not same_place or self.namespace != (access.namespace or "default"):
+            return False
+        self.client.renew(access.connection)
+        self.doubt()
+        return True
 
     def doubt(self) -> None:
         """Probe the cluster now, because a request got no answer."""
@@ -210,13 +242,13 @@ class Session:
         """Admit no further user, and wait a while for the present ones."""
         self._closing = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEAVE_SECONDS):
+            async with asyncio.timeout(self._settings.write_timeout_seconds + _LEAVE_SECONDS):
                 while self._users:
                     self._left.clear()
                     await self._left.wait()
         waiting, self._waiting = self._waiting, {}
-        for wake in waiting.values():
-            wake()
+        for key, queue in waiting.items():
+            queue.add(key)
 
     async def _probe(self) -> None:
         """Ask again and again; sooner where it is not clear how things stand."""
@@ -291,6 +323,9 @@ class Session:
         if self._failures >= self._settings.failures_until_offline:
             if self.reach is not Reach.NO:
                 self._log.warning("cluster unreachable", error=text)
+                for limit in self._users:
+                    # A write may take longer than it takes to know that the cluster is offline.
+                    limit.reschedule(-math.inf)
             self.reach, self.fault, self.is_denied = Reach.NO, text, is_denied
 
     def _wake_mirrors(self) -> None:

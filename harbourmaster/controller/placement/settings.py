@@ -15,8 +15,14 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     """Settings of the connections to member clusters."""
 
     request_timeout_seconds: Annotated[
-        float, Meta(gt=0, le=60), "time limit of one request to a member cluster in seconds"
+        float, Meta(gt=0, le=60), "time limit of one read from a member cluster in seconds"
     ] = 5.0
+    write_timeout_seconds: Annotated[
+        float,
+        Meta(gt=0, le=600),
+        "time limit of one write to a member cluster in seconds; admission webhooks there delay "
+        "writes, one after another",
+    ] = 60.0
     probe_interval_seconds: Annotated[
         float, Meta(gt=0, le=600), "seconds between two health checks of a member cluster"
     ] = 10.0
@@ -43,9 +49,12 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
         Meta(ge=1, le=64),
         "applications that are reconciled concurrently in one member cluster",
     ] = 8
-    workers: Annotated[int, Meta(ge=1, le=512), "applications that are reconciled concurrently"] = (
-        64
-    )
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=512),
+        "applications that are reconciled concurrently, besides those that wait for a member "
+        "cluster",
+    ] = 64
     delete_timeout_seconds: Annotated[
         float,
         Meta(gt=0),

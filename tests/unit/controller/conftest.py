@@ -28,6 +28,7 @@ IN_VIRTUAL_TIME = (
     "test_registration",
     "test_registration_repairs",
     "test_session",
+    "test_slow_members",
     "test_task_pods",
     "test_tasks",
 )

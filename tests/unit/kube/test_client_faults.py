@@ -190,6 +190,19 @@ async def test_an_answer_has_its_time(api):
         await client.get(NAMESPACES, "prod")
 
 
+async def test_a_write_may_have_more_time_than_a_read(api):
+    async with api.client(timeout=PATIENCE, write_timeout=2 * PATIENCE) as client:
+        api.fail_next("patch", kind="hang")
+        task = asyncio.create_task(asked(client, "patch"))
+        await api.until_seen("patch")
+        skip(1.5 * PATIENCE)
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        skip(PATIENCE)
+        with pytest.raises(UnreachableError, match="did not answer in time"):
+            await task
+
+
 async def test_a_single_request_may_have_another_time(api, client):
     api.fail_next(kind="hang")
     with pytest.raises(UnreachableError, match="did not answer in time"):

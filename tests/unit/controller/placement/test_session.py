@@ -15,6 +15,7 @@ from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.session import BusyError, Session
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.untrusted_kubeconfig import Access
+from harbourmaster.kube.workqueue import WorkQueue
 from harbourmaster.placement.deployed import MemberCluster, MemberSpec
 from harbourmaster.placement.model import KubeconfigKey
 from harbourmaster.placement.rollout import Reach
@@ -25,6 +26,17 @@ from helpers.patience import PATIENCE
 BOATS = Resource("example.com", "v1", "boats", "Boat")
 QUICK = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=PATIENCE, concurrency=2)
 HURRIED = msgspec.structs.replace(QUICK, request_timeout_seconds=0.3)
+
+
+class Woken(WorkQueue):
+    """A queue that records which keys are added."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys = []
+
+    def add(self, key):
+        self.keys.append(key)
 
 
 class Watched:
@@ -179,10 +191,10 @@ async def test_nodes_that_may_not_be_seen_are_said_so(member):
 
 async def test_so_many_are_let_in_and_the_others_are_woken(member):
     session = Watched(member).session
-    woken = []
+    woken = Woken()
 
     async def enter(stack, name):
-        await stack.enter_async_context(session.use(name, lambda: woken.append(name)))
+        await stack.enter_async_context(session.use(name, woken))
 
     async with contextlib.AsyncExitStack() as first:
         async with contextlib.AsyncExitStack() as second:
@@ -191,26 +203,26 @@ async def test_so_many_are_let_in_and_the_others_are_woken(member):
             for name in ("c", "d", "c"):
                 with pytest.raises(BusyError):
                     await enter(first, name)
-            assert woken == []
-        assert woken == ["c"]
+            assert woken.keys == []
+        assert woken.keys == ["c"]
         async with contextlib.AsyncExitStack() as third:
             await enter(third, "c")
-        assert woken == ["c", "d"]
+        assert woken.keys == ["c", "d"]
 
 
 async def test_who_is_inside_may_finish_and_nobody_else_comes(member):
     session = Watched(member).session
-    woken = []
+    woken = Woken()
     stack = contextlib.AsyncExitStack()
-    await stack.enter_async_context(session.use("a", lambda: None))
+    await stack.enter_async_context(session.use("a", woken))
     leaving = asyncio.create_task(session.leave())
     await asyncio.sleep(0)
     with pytest.raises(BusyError):
-        await stack.enter_async_context(session.use("b", lambda: woken.append("b")))
+        await stack.enter_async_context(session.use("b", woken))
     assert not leaving.done()
     await stack.aclose()
     await leaving
-    assert woken == ["b"]
+    assert woken.keys == ["b"]
 
 
 @pytest.fixture
