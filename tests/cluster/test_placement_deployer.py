@@ -14,6 +14,7 @@ from harbourmaster.api.resources import (
     DEFINITIONS,
     DEPLOYMENTS,
     JOBS,
+    MUTATING_WEBHOOKS,
     Resource,
 )
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
@@ -484,5 +485,53 @@ async def test_an_application_that_is_at_rest_is_written_no_more(both, members):
     before = await both.fetch(), await first.get(CONFIG_MAPS, "first")
     await asyncio.sleep(2)
     assert (await both.fetch(), await first.get(CONFIG_MAPS, "first")) == before
+    assert both.reasons_of() == []
+    assert (await both.fetch("one", CLUSTERS))["status"]["state"] == "Online"
+
+
+@pytest.mark.full
+async def test_webhooks_that_do_not_answer_delay_a_write_and_nothing_else(both, members):
+    first, _ = members
+
+    async def accept(reader, _writer):
+        await reader.read()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    webhook = {
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 2,
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": first.namespace}},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["configmaps"],
+            }
+        ],
+    }
+    name = f"{first.namespace}.example.com"
+    # One after the other they take twice as long as a read may.
+    webhooks = [{**webhook, "name": f"{number}.{name}"} for number in ("a", "b")]
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": webhooks,
+    }
+    async with server:
+        await first.client.create(MUTATING_WEBHOOKS, configuration)
+        # It is in force a moment after it was created.
+        await asyncio.sleep(1)
+        try:
+            await both.application(config_map("slowly", first.namespace), to="one")
+            await both.until_running("one")
+        finally:
+            await first.client.delete(MUTATING_WEBHOOKS, name)
+    assert await first.names() == {"slowly"}
     assert both.reasons_of() == []
     assert (await both.fetch("one", CLUSTERS))["status"]["state"] == "Online"

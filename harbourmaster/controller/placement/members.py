@@ -197,6 +197,8 @@ class Members:
             self._shut(connection)
             connection.fault = str(error)
         else:
+            checked = replace(access.connection, connector=self._connector)
+            access = replace(access, connection=checked)
             if connection.session is None or not connection.session.renew(access):
                 self._shut(connection)
                 self._open(key, connection, access)
@@ -208,7 +210,7 @@ class Members:
     def _open(self, key: str, connection: MemberConnection, access: Access) -> None:
         session = Session(
             key,
-            replace(access, connection=replace(access.connection, connector=self._connector)),
+            access,
             self._settings,
             discover=connection.spec.discover_custom_resources,
             on_change=partial(self._on_change, key),

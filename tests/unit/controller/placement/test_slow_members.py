@@ -61,6 +61,19 @@ async def test_an_apply_without_an_answer_is_reported_once_and_tried_again(env, 
         assert running_objects(member) == 2
 
 
+async def test_an_api_server_that_gives_up_on_its_webhooks_is_reported(env, member):
+    async with env.deploying():
+        await env.add_member(member)
+        await env.until_online("one")
+        # API servers answer so after half a minute, whatever the failure policies are.
+        member.fail_next("patch", "configmaps", 2, status=504)
+        await env.application(config_map("a"), to="one")
+        message = await env.until_fault("ApplyFailed")
+        assert message.startswith("ConfigMap default/a: ")
+        await env.until_running("one")
+        assert env.reasons_of().count("ApplyFailed") == 1
+
+
 async def test_a_delete_without_an_answer_is_reported(env, member):
     async with env.deploying():
         await env.deploy(member, config_map("a"))
@@ -190,13 +203,15 @@ async def test_renewed_credentials_interrupt_nothing(env, member, authority, kin
             # The old ones are refused from now on; watches outlive them.
             member.tokens = {"second"}
         await asyncio.sleep(60)
+        # Also a session that crashes and starts again connects to allowed addresses only.
+        assert env.deployment.members.session("team/one").client.connection.connector is not None
         assert member.watches == watches
         assert object_requests(member) == before
         assert set(states) <= {"Online"}
         assert "NoAnswer" not in env.reasons_of()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_credentials_that_are_renewed_shortly_before_their_end_interrupt_nothing(env, member):
     def token(seconds):
