@@ -23,6 +23,7 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     SECRETS,
 )
+from harbourmaster.controller.controller import run_unguarded
 from harbourmaster.controller.placement.context import DeploymentCaches
 from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.settings import MemberSettings
@@ -74,7 +75,7 @@ class Placed(Namespaced):
         self.deployment = None
 
     @contextlib.asynccontextmanager
-    async def deploying(self, since=str, **settings):
+    async def deploying(self, since=str, guard=run_unguarded, **settings):
         """Run the controllers, as the leader; ``since`` tells when they were switched on."""
         self.deployment = DeploymentControllers(
             self.client,
@@ -87,7 +88,7 @@ class Placed(Namespaced):
         for mirror in (caches.applications, caches.clusters):
             mirror.subscribe(self.changes.tell)
         mirrors = [reflector.run() for reflector in caches.reflectors]
-        leading = [job.lead() for job in self.deployment.controllers]
+        leading = [job.lead(guard) for job in self.deployment.controllers]
         async with running(*mirrors, *leading):
             yield self.deployment
         # TLS connections whose requests were cancelled end a moment after their clients.
