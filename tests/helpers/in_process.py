@@ -24,6 +24,7 @@ class InProcessClient(Client):
             CONNECTION,
             user_agent="simulated",
             timeout=previous._timeout,
+            write_timeout=previous._write_timeout,
             retries=previous._retries,
             observer=previous._observer,
             sleep=previous._sleep,

@@ -19,6 +19,8 @@ def main():
     parser.add_argument("--seed", default="1", help="a number, or a range as 1-20")
     parser.add_argument("--steps", type=int, default=60, help="what users do, one after the other")
     parser.add_argument("--trace", help="write the whole trace to this file")
+    parser.add_argument("--applications", type=int, help="place so many on --clusters, instead")
+    parser.add_argument("--clusters", type=int, default=6)
     parser.add_argument("--minutes", type=float, help="begin no further seed after that CPU time")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -31,6 +33,8 @@ def main():
     from simulation.run import run  # noqa: PLC0415
 
     first, _, last = options.seed.partition("-")
+    if options.applications:
+        return place(range(int(first), int(last or first) + 1), options)
     gc.disable()
     with Path(options.trace).open("w") if options.trace else nullcontext() as trace:
         for seed in range(int(first), int(last or first) + 1):
@@ -50,6 +54,21 @@ def main():
                 return 1
             if options.minutes is not None and cpu_time() > 60 * options.minutes:
                 break
+    return 0
+
+
+def place(seeds, options):
+    """Run the seeds of a simulation of placement, and print the counts of writes."""
+    from simulation.placement import UncausedWriteError, run  # noqa: PLC0415 - after the clock
+
+    for seed in seeds:
+        start = cpu_time()
+        try:
+            text = run(seed, options.applications, options.clusters)
+        except UncausedWriteError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        print(f"seed {seed}: {text}, in {cpu_time() - start:.1f} s", flush=True)
     return 0
 
 

@@ -116,9 +116,10 @@ class AppliedManifests:
         """Return what is to be remembered of the objects when they are gone."""
         scaled = {}
         for key, obj in self._applied.items():
-            watched = self.session.watches.get(obj.resource, obj.ref)
-            if key in self._settled and watched is not None and watched.scaled is not None:
-                scaled[key] = watched.scaled
+            is_settled = key in self._settled
+            seen = self.session.watches.get(obj.resource, obj.ref) if is_settled else obj.state
+            if seen is not None and seen.scaled is not None:
+                scaled[key] = seen.scaled
         return observe(known, cluster, self.prepared.items, self._finished, scaled)
 
     @property
