@@ -43,10 +43,12 @@ class Seen(Struct, frozen=True, gc=False):
     readiness: Readiness
     scaled: int | None = None
     generation: int = 0
+    key: str = ""
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
     name: str = ""
+    namespace: str = ""
     uid: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
@@ -98,6 +100,7 @@ def decode_observed(
         readiness=state,
         scaled=wanted_replicas({"spec": obj.spec}) if is_scaled(managed_fields) else None,
         generation=metadata.generation,
+        key=_key(metadata),
     )
 
 
@@ -107,8 +110,8 @@ def _digest(managed_fields: Iterable[dict[str, Any]]) -> str:
     return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
 
 
-_MAX_FINISHED: Final = 4096
-"""Jobs of a cluster that are remembered until their applications have recorded them."""
+_MAX_REMEMBERED: Final = 4096
+"""Objects of a cluster that are remembered until their applications have recorded their end."""
 
 
 class MemberWatches:
@@ -125,15 +128,24 @@ class MemberWatches:
         self._start = start
         self._on_change = on_change
         self._mirrors: dict[Resource, Reflector[Seen]] = {}
-        self._owners: dict[tuple[Resource, str], str] = {}
+        self._forwarded: dict[tuple[Resource, str], Seen] = {}
+        """The objects as they were when their changes were forwarded."""
+        self._added: dict[tuple[Resource, str], Seen] = {}
+        """The objects that were added since then; they may be deleted before the next time."""
+        self._removed: deque[str] = deque(maxlen=_MAX_REMEMBERED)
+        """The uids of the last objects that were deleted."""
         self.tests_by_owner: dict[str, Sequence[ReadinessTest]] = {}
         """The ``spec.readiness`` of applications, by UID, where it is not empty."""
-        self._finished: deque[str] = deque(maxlen=_MAX_FINISHED)
+        self._finished: deque[str] = deque(maxlen=_MAX_REMEMBERED)
         """The uids of the last Jobs that finished; a short TTL may have removed them since."""
 
     def has_finished(self, uid: str) -> bool:
         """Return whether a Job was seen to finish."""
         return uid in self._finished
+
+    def was_removed(self, uid: str) -> bool:
+        """Return whether an object was deleted a short time ago."""
+        return uid in self._removed
 
     def set_tests(self, uid: str, tests: Sequence[ReadinessTest]) -> None:
         """Judge the objects of an application by these tests from now on."""
@@ -146,6 +158,8 @@ class MemberWatches:
         observed = decode_observed(raw, resource, self.tests_by_owner)
         if observed.readiness.is_finished and observed.uid not in self._finished:
             self._finished.append(observed.uid)
+        if self._mirrors[resource].store.get(observed.key) is None:
+            self._added[resource, observed.key] = observed
         return observed
 
     def follow(self, resource: Resource) -> None:
@@ -182,14 +196,15 @@ class MemberWatches:
         store = self._mirrors[resource].store
         owners = set()
         for key in keys:
-            obj, before = store.get(key), self._owners.pop((resource, key), "")
+            obj, before = store.get(key), self._forwarded.pop((resource, key), None)
+            added = self._added.pop((resource, key), None)
             if obj is not None:
-                self._owners[resource, key] = obj.owner_uid
-                owners.add(obj.owner_uid)
-            if before:
-                owners.add(before)
-        self._on_change(frozenset(owners))
+                self._forwarded[resource, key] = obj
+            elif last := added or before:
+                self._removed.append(last.uid)
+            owners |= {known.owner_uid for known in (obj, added, before) if known is not None}
+        self._on_change(frozenset(filter(None, owners)))
 
 
-def _key(ref: ObjectRef) -> str:
+def _key(ref: ObjectRef | _Metadata) -> str:
     return f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
