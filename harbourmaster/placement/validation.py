@@ -216,7 +216,7 @@ def _manifest(at: str, manifest: object) -> Iterator[FieldError]:
 def _readiness(spec: SubmittedApplicationSpec) -> Iterator[FieldError]:
     at = "spec.readiness"
     yield from _too_many(at, spec.readiness, _MAX_TESTS)
-    facts = map(read_manifest, spec.manifests[:_MAX_MANIFESTS])
+    facts = map(read_manifest, spec.manifests[: _MAX_MANIFESTS if spec.readiness else 0])
     names = [ObjectName(api_version=fact.api_version, kind=fact.kind, name=fact.name)
              for fact in facts]  # fmt: skip
     for index, test in enumerate(spec.readiness[:_MAX_TESTS]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.controller.placement.gated_pods import find_gate
 from harbourmaster.kube.caches import Caches, decoder
-from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.placement.data_holders import is_stateful_custom
 from harbourmaster.placement.deployed import Copies, DeployedApplication, MemberCluster
 from harbourmaster.placement.gated_pods import pod_selector
@@ -168,12 +168,15 @@ class AppliedManifests:
         return reason_of_all(map(self._readiness, self._applied.values()))
 
     async def find_gate(self) -> str:
-        """Say at which gate a pod of these objects is held, and for what; empty if at none."""
+        """Say at which gate a pod of these objects is held, and for what; empty if at none.
+
+        Raises ApiError if the cluster does not say.
+        """
         for item in self.prepared.items:
             selector, applied = pod_selector(item.body), self._applied.get(item.ref.key)
             if not selector or applied is None or self._readiness(applied).is_ready:
                 continue
-            with contextlib.suppress(ApiError):
+            with contextlib.suppress(ForbiddenError):
                 if text := await find_gate(self.session.client, item.ref.namespace, selector):
                     return text
         return ""

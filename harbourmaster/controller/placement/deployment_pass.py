@@ -23,9 +23,9 @@ from harbourmaster.controller.placement.context import (
 from harbourmaster.controller.placement.secret_reads import read_copies
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
-from harbourmaster.placement.deployed import FORCE, Copies, describe_cleanup, record_of
+from harbourmaster.placement.deployed import FORCE, READY, Copies, describe_cleanup, record_of
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
-from harbourmaster.placement.model import AT_GATE, NO_ANSWER
+from harbourmaster.placement.model import AT_GATE, NO_ANSWER, condition
 from harbourmaster.placement.readiness import NOT_READY, READY_REASON
 from harbourmaster.placement.rollout import (
     APPLY,
@@ -408,11 +408,29 @@ class DeploymentPass:
                 self._memory.applied = None
             unready = known.unready if is_here else None
         if known is not None and unready:
-            reason = known.unready_reason
-            if reason == NOT_READY and (gate := await known.find_gate()):
-                unready, reason = f"{gate}; {unready}", AT_GATE
-                self.gate_until = self.now + GATE_SECONDS
+            unready, reason = await self._describe_unready(known, unready)
         await self.writer.close(record, rest, unready, reason)
+
+    async def _describe_unready(
+        self, known: AppliedManifests, unready: str
+    ) -> tuple[str | None, str]:
+        """Return the text and the reason of the condition Ready; None for the text to keep it."""
+        if known.unready_reason != NOT_READY:
+            return unready, known.unready_reason
+        text: str | None = None
+        try:
+            gate = await known.find_gate()
+        except ApiError:
+            before = condition(self._application.status.conditions, READY)
+            if before is None or before.reason != AT_GATE:
+                return unready, NOT_READY
+            # The pods may still be held there: another reason could move the application.
+        else:
+            if not gate:
+                return unready, NOT_READY
+            text = f"{gate}; {unready}"
+        self.gate_until = self.now + GATE_SECONDS
+        return text, AT_GATE
 
     def _session(self, name: str) -> Session | None:
         return self._context.members.session(self._key(name)) if name else None

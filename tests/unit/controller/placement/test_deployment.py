@@ -274,6 +274,28 @@ async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(env, member
     assert "it holds perhaps secrets (" in text
 
 
+async def test_pods_that_cannot_be_listed_are_held_at_their_gate_still(env, member):
+    """krake-spec 7.7: another reason could move the application to a cluster without the gate."""
+    async with env.deploying():
+        metadata = {"name": "web-1", "namespace": "default", "labels": {"app": "web"}}
+        spec = {"schedulingGates": [{"name": "example.com/hold"}]}
+        member.put(PODS, {"metadata": metadata, "spec": spec})
+        await env.deploy(member, deployment("web"))
+        await env.until(lambda status: reason_of(status, "Ready") == "WaitingAtGate")
+        seen = len(member.seen("list", "pods"))
+        member.fail_next("list", "pods", None, status=500)
+        report_replicas(member, available=0)
+        await member.until_seen("list", "pods", seen + 1)
+        # A change of the text is written by the next pass.
+        member.heal()
+        member.remove(PODS, "web-1", "default")
+        (web,) = member.objects.all(DEPLOYMENTS).values()
+        member.put(DEPLOYMENTS, {**web, "status": {"observedGeneration": 1, "replicas": 1}})
+        await env.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
+    patches = [request.body.decode() for request in env.api.seen("patch", "app/status$")]
+    assert sum("ObjectsNotReady" in patch for patch in patches) == 1
+
+
 async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(env, member):
     async with env.deploying():
         await env.deploy(member, deployment("web"))
