@@ -60,6 +60,7 @@ class PlacementSimulation:
         self.faults = []
         self.hub_writes = Counter()
         self.last_hub_write = ""
+        self._is_hub_changed = False
         self.member_writes = Counter()
         self._last_change = 0.0
         self._causes = Counter()
@@ -240,13 +241,17 @@ class PlacementSimulation:
 
     # What is written
 
-    def _note_hub_request(self, _replica, seen, _code, _more):
+    def _note_hub_request(self, _replica, seen, code, _more):
         if seen.verb in WRITES:
             path = seen.path.rpartition("/namespaces/")[2]
             self.hub_writes[path] += 1
             self.last_hub_write = f"{path}: {seen.body.decode()}"
+            if code == 200 and not self._is_hub_changed:
+                self.faults.append(f"a write changes nothing: {self.last_hub_write}")
+            self._is_hub_changed = False
 
     def _note_hub_change(self, change):
+        self._is_hub_changed |= self.hub.actor is not None
         self._last_change = asyncio.get_running_loop().time()
         if change.resource == kinds.APPLICATIONS and change.after is not None:
             is_new = change.before is None or _cause(change.before) != _cause(change.after)
