@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,12 @@ MAX_RETRY_AFTER: Final = 30.0
 """Maximum seconds to wait, whatever Retry-After says."""
 _FIRST_ERROR: Final = HTTPStatus.BAD_REQUEST
 _EXPIRED: Final = frozenset(("Expired", "Gone", "ResourceExpired"))
+_MAX_FIELDS: Final = 16
+_VALUE: Final = re.compile(
+    r"^(?P<kind>(?:Invalid|Unsupported|Duplicate) value|Not found): "
+    r"""(?:"(?:[^"\\]|\\.)*"|[\w.*&\[\] ]*\{.*?\}|\[.*?\]|[^:]*)(?=: |$)"""
+)
+"""The text of a field error up to its detail; the value is JSON, or Go syntax before 1.33."""
 
 
 class ConnectionSettingsError(Exception):
@@ -52,6 +59,8 @@ class ApiError(Exception):
         self.call = call
         self.retry_after = retry_after
         self.causes = causes
+        self.fields: tuple[str, ...] = ()
+        """The invalid fields and why they are, without their values."""
         outcome = " ".join(part for part in (str(status or ""), self.reason) if part)
         super().__init__(": ".join(part for part in (call, outcome, self.message) if part))
 
@@ -117,6 +126,8 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 
 class _Cause(Struct, frozen=True, gc=False):
     reason: str | None = None
+    message: str | None = None
+    field: str | None = None
 
 
 class _Details(Struct, frozen=True, gc=False, rename="camel"):
@@ -156,7 +167,7 @@ def error_from(
         answer = _Status("Status", message=message)
     code = status or answer.code
     reason = answer.reason or ""
-    return _class_of(code, reason)(
+    error = _class_of(code, reason)(
         answer.message or "no message",
         status=code,
         reason=reason,
@@ -164,13 +175,21 @@ def error_from(
         retry_after=_retry_after(headers, answer.details),
         causes=_causes(answer.details),
     )
+    error.fields = _fields(answer.details)
+    return error
 
 
 def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Make untrusted text fit for a line: without line ends and controls, and cut at ``limit``."""
-    # Cut first as well: the rest of a large body is not worth looking at.
-    line = clean(" ".join(text[: 2 * limit].split()))
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    """Make untrusted text fit for a line: without line ends and controls, and cut at ``limit``.
+
+    It keeps its end, which often says what is wrong.
+    """
+    if len(text) > 2 * limit:
+        # Cut first as well: the middle of a large body is not worth looking at.
+        text = f"{text[:limit]} {text[1 - limit :]}"
+    line = clean(" ".join(text.split()))
+    end = limit // 3
+    return line if len(line) <= limit else f"{line[: limit - end - 1]}…{line[-end:]}"
 
 
 def _class_of(code: int, reason: str) -> type[ApiError]:
@@ -212,6 +231,24 @@ def _causes(details: _Details | None) -> tuple[str, ...]:
     """Return the reasons of the causes; a cause without a reason is an empty text."""
     causes = (details.causes or ()) if details is not None else ()
     return tuple(one_line(cause.reason or "") for cause in causes)
+
+
+def _fields(details: _Details | None) -> tuple[str, ...]:
+    """Return which fields are invalid and why, without values, which are long or confidential."""
+    causes = (details.causes or ()) if details is not None else ()
+    return tuple(
+        one_line(f"{cause.field}: {_without_value(cause.message)}")
+        for cause in causes[:_MAX_FIELDS]
+        if cause.field and cause.message
+    )
+
+
+def _without_value(message: str) -> str:
+    # A difference of two values follows in further lines.
+    line = message.partition("\n")[0]
+    if len(line) > 4 * MAX_MESSAGE:
+        line = line[: 2 * MAX_MESSAGE] + line[-2 * MAX_MESSAGE :]
+    return _VALUE.sub(r"\g<kind>", line, count=1)
 
 
 def _retry_after(headers: Mapping[str, str], details: _Details | None) -> float | None:

@@ -37,7 +37,7 @@ from harbourmaster.placement.decision import (
     nothing_suits,
     score,
 )
-from harbourmaster.placement.deployed import DEPLOYED, READY
+from harbourmaster.placement.deployed import DEPLOYED, MALFORMED, READY
 from harbourmaster.placement.model import AT_GATE, FALSE, FailedCluster, condition
 from harbourmaster.placement.passes import view_with
 from harbourmaster.placement.readiness import NO_ADDRESS
@@ -64,9 +64,9 @@ _REFUSALS: Final = frozenset(("FieldConflict", "Forbidden", "Invalid", "InvalidM
     *("NotFound", "ObjectExists", "UnknownKind")
 }
 """Reasons for which a cluster refuses objects: another one may take them."""
-_OF_NO_CLUSTER: Final = frozenset(("SecretNotCopied", "ForeignObject"))
-"""Reasons to stay: the first is the same on every cluster; after a restore of the hub, the second
-means that an earlier copy of the application still runs there."""
+_OF_NO_CLUSTER: Final = frozenset(("SecretNotCopied", MALFORMED, "ForeignObject"))
+"""Reasons to stay: the first two are the same on every cluster; after a restore of the hub, the
+last one means that an earlier copy of the application still runs there."""
 _NO_FAILURES: Final = frozenset((AT_GATE, NO_ADDRESS))
 """Reasons not to be ready that are no failure of the cluster."""
 _LONGEST: Final = 512
@@ -91,7 +91,8 @@ def _failure(
         wait, reason = REFUSED_AFTER, deployed.message
     elif ready is not None and ready.status == FALSE:
         times.append(ready.last_transition_time)
-        reason = f"{reason}: {ready.message}"
+        told = deployed.message if deployed.status == FALSE else ready.message
+        reason = f"{reason}: {told}"
     since = max(filter(None, (*map(moment, times), seen.begun)), default=None)
     is_seen = deployed.observed_generation == status.scheduled_generation == generation
     if since is None or not is_seen or deployed.reason in _OF_NO_CLUSTER:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from harbourmaster.api.names import dns_subdomain
+from harbourmaster.placement.brought_kinds import is_brought
 from harbourmaster.placement.lexer import ConstraintError, ConstraintReader, TokenKind
 
 if TYPE_CHECKING:
@@ -243,11 +244,15 @@ PARSERS: Final[dict[Language, Callable[[str], Constraint]]] = {
 
 
 def needed_kinds(manifests: Iterable[Manifest]) -> tuple[KindConstraint, ...]:
-    """Return the kinds that manifests need, except those of groups that they define themselves."""
-    needed, defined = set(), set()
+    """Return the kinds that manifests need, except those that some of them bring."""
+    needed: set[tuple[str, str, str]] = set()
+    brought: set[str] = set()
     for manifest in manifests:
-        if manifest.kind == "CustomResourceDefinition":
-            defined.add(manifest.defined_group)
-        elif "." in manifest.group and manifest.kind:
-            needed.add((manifest.group, f"{manifest.api_version}/{manifest.kind}"))
-    return tuple(KindConstraint(name) for group, name in sorted(needed) if group not in defined)
+        brought.update(manifest.brings)
+        if "." in manifest.group and manifest.kind not in {"", "CustomResourceDefinition"}:
+            needed.add((manifest.group, manifest.kind, f"{manifest.api_version}/{manifest.kind}"))
+    return tuple(
+        KindConstraint(name)
+        for group, kind, name in sorted(needed)
+        if not is_brought(group, kind, brought)
+    )

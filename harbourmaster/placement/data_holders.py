@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from harbourmaster.placement.brought_kinds import brought_kinds
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-_DATA_KINDS: Final = frozenset(
+DATA_KINDS: Final = frozenset(
     (
         "PersistentVolume.",
         "PersistentVolumeClaim.",
@@ -92,8 +94,8 @@ class Manifest(Struct, frozen=True, gc=False):
     api_version: str = ""
     kind: str = ""
     name: str = ""
-    defined_group: str = ""
-    """The group of the kind that a CustomResourceDefinition brings."""
+    brings: tuple[str, ...] = ()
+    """The kinds that its object brings to the cluster."""
     claims_volumes: bool = False
 
     @property
@@ -108,12 +110,12 @@ def read_manifest(manifest: object) -> Manifest:
         return manifest
     if not isinstance(manifest, dict):
         return Manifest()
-    spec, metadata = manifest.get("spec"), manifest.get("metadata")
+    metadata = manifest.get("metadata")
     return Manifest(
         api_version=str(manifest.get("apiVersion") or ""),
         kind=str(manifest.get("kind") or ""),
         name=str(metadata.get("name") or "") if isinstance(metadata, dict) else "",
-        defined_group=str(spec.get("group") or "") if isinstance(spec, dict) else "",
+        brings=brought_kinds(manifest),
         claims_volumes=_claims_volumes(manifest),
     )
 
@@ -141,7 +143,7 @@ def is_stateful_custom(group: str, kind: str, stateless: Collection[str] = ()) -
 def _may_hold(manifest: Manifest, stateless: Collection[str]) -> bool:
     return (
         manifest.claims_volumes
-        or f"{manifest.kind}.{manifest.group}" in _DATA_KINDS
+        or f"{manifest.kind}.{manifest.group}" in DATA_KINDS
         or is_stateful_custom(manifest.group, manifest.kind, stateless)
     )
 

@@ -22,6 +22,7 @@ from harbourmaster.placement.model import (
     GROUP,
     KubeconfigKey,
     MemberStatus,
+    MigrationVolumes,
     Part,
     PlacedStatus,
     TargetReference,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 FINALIZER: Final = "placement.harbourmaster.dev/deployed"
 DEPLOYED: Final = "Deployed"
 READY: Final = "Ready"
+MALFORMED: Final = "MalformedManifest"
+"""The reason of an application with a manifest that no cluster takes."""
 FORCE: Final = "Force"
 
 
@@ -62,6 +65,7 @@ class DeployedSpec(Part, frozen=True, kw_only=True):
     manifests: tuple[Any, ...] = ()
     secrets: tuple[SecretCopy, ...] = ()
     migration_order: MigrationOrder = "DeleteFirst"
+    migration_volumes: MigrationVolumes = "Refuse"
     conflict_policy: str = FORCE
     ignore_fields: tuple[IgnoredFields, ...] = ()
     readiness: tuple[ReadinessTest, ...] = ()

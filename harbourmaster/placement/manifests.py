@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.placement.brought_kinds import brought_kinds, is_brought
 from harbourmaster.placement.data_holders import is_custom
 from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
 
@@ -60,6 +61,8 @@ _WORKLOAD_KINDS: Final = frozenset(
         ("batch", "Job"),
     )
 )
+POLICY: Final = "NetworkPolicy"
+"""The end of the kinds that limit the network of pods, such as CiliumNetworkPolicy."""
 _SERVER_FIELDS: Final = frozenset(
     (
         "creationTimestamp",
@@ -102,10 +105,16 @@ class Item(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True):
-    """Manifests in the order of application; with ``faults``, one line each, nothing is applied."""
+    """Manifests in the order of application; with ``faults``, one line each, nothing is applied.
+
+    ``awaited`` says which objects have a kind that others bring and the cluster does not serve
+    yet; ``is_malformed``: some faults are the same on every cluster.
+    """
 
     items: tuple[Item, ...] = ()
     faults: tuple[str, ...] = ()
+    awaited: tuple[str, ...] = ()
+    is_malformed: bool = False
 
     @property
     def refs(self) -> Inventory:
@@ -129,6 +138,11 @@ def kinds(manifests: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
         for version, kind in pairs
         if isinstance(version, str) and isinstance(kind, str) and version and kind
     )
+
+
+def is_name(name: str) -> bool:
+    """Whether an object of any kind can have this name, as part of a path."""
+    return name not in {".", ".."} and "/" not in name and "%" not in name
 
 
 def is_too_deep(manifest: object) -> bool:
@@ -173,24 +187,32 @@ def prepare(
     ``secrets`` are the manifests of the Secrets that are copied.
     """
     items: list[Item] = []
+    awaited: list[str] = []
     faults: list[str] = []
     places: dict[tuple[str, ...], str] = {}
-    own = definitions([manifest for manifest in manifests if isinstance(manifest, dict)])
+    known = [manifest for manifest in manifests if isinstance(manifest, dict)]
+    own, is_malformed = definitions(known), False
+    brought = {kind for manifest in known for kind in brought_kinds(manifest)}
     given = [(f"manifests[{number}]", manifest) for number, manifest in enumerate(manifests)]
     given += [(f"secrets[{number}]", manifest) for number, manifest in enumerate(secrets)]
     for at, manifest in given:
         try:
-            item = _item(manifest, owner, target, own)
+            item = _item(manifest, owner, target, own, brought)
+        except _AwaitedError as error:
+            awaited.append(str(error))
+            continue
         except _FaultError as error:
             faults.append(f"{at}: {error}")
+            is_malformed = is_malformed or not isinstance(error, _LocalFaultError)
             continue
         before = places.setdefault(item.ref.key, at)
         if before != at:
             faults.append(f"{at}: {item.ref.text} repeats {before}")
         items.append(item)
     if faults:
-        return Prepared(faults=tuple(faults))
-    return Prepared(tuple(sorted(items, key=lambda item: rank(item.ref))))
+        return Prepared(faults=tuple(faults), is_malformed=is_malformed)
+    ordered = sorted(items, key=lambda item: rank(item.ref))
+    return Prepared(tuple(ordered), awaited=tuple(awaited))
 
 
 def rank(ref: ObjectRef) -> int:
@@ -201,7 +223,8 @@ def rank(ref: ObjectRef) -> int:
     if not ref.namespace:
         return CLUSTER_WIDE
     # Kinds outside Kubernetes' own APIs are run by a controller, like a workload.
-    return WORKLOADS if is_custom(ref.group) or kind in _WORKLOAD_KINDS else CONFIGURATION
+    is_run = is_custom(ref.group) and not ref.kind.endswith(POLICY)
+    return WORKLOADS if is_run or kind in _WORKLOAD_KINDS else CONFIGURATION
 
 
 def for_deletion(refs: Iterable[ObjectRef]) -> Inventory:
@@ -231,11 +254,20 @@ class _FaultError(Exception):
     """A manifest is invalid; the text says why."""
 
 
+class _LocalFaultError(_FaultError):
+    """A cluster cannot take a manifest; another one may."""
+
+
+class _AwaitedError(_FaultError):
+    """The kind of a manifest is still to be brought."""
+
+
 def _item(
     manifest: object,
     owner: ManifestOwner,
     target: ManifestTarget,
     own: Mapping[tuple[str, str], bool],
+    brought: Collection[str],
 ) -> Item:
     """Raises _FaultError."""
     if not isinstance(manifest, dict):
@@ -245,6 +277,8 @@ def _item(
     if not isinstance(metadata, dict):
         raise _FaultError(f"{kind}: metadata is missing")
     name = _text(metadata, "name", "metadata.name")
+    if not is_name(name):
+        raise _FaultError(f"{kind} {name}: metadata.name cannot be part of a path")
     if is_too_deep(manifest):
         raise _FaultError(f"{kind} {name}: is nested more than {DEEPEST} levels deep")
     if version == "v1" and kind == "List":
@@ -254,7 +288,8 @@ def _item(
         raise _FaultError(f"{kind} {name}: metadata.labels is not a mapping")
     namespaced = target.scopes.get((version, kind), own.get((version, kind)))
     if namespaced is None:
-        raise _FaultError(
+        is_awaited = is_brought(version.rpartition("/")[0], kind, brought)
+        raise (_AwaitedError if is_awaited else _LocalFaultError)(
             f"{kind} {name}: the cluster does not serve kind {kind} in {version}: "
             "install its CustomResourceDefinition"
         )
@@ -278,7 +313,7 @@ def _namespace(
     if namespaced:
         return namespace or target.default_namespace
     if not target.allow_cluster_scoped:
-        raise _FaultError(
+        raise _LocalFaultError(
             f"{what}: is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
         )
     if namespace:

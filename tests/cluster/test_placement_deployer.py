@@ -26,6 +26,7 @@ from helpers.placement_flow import (
     is_released,
     is_true,
     ready,
+    reason_of,
     theirs,
 )
 from helpers.schemas import open_definition
@@ -493,7 +494,10 @@ async def test_an_application_that_is_at_rest_is_written_no_more(both, members):
 async def test_webhooks_that_do_not_answer_delay_a_write_and_nothing_else(both, members):
     first, _ = members
 
-    async def accept(reader, _writer):
+    writers = []
+
+    async def accept(reader, writer):
+        writers.append(writer)
         await reader.read()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
@@ -532,6 +536,105 @@ async def test_webhooks_that_do_not_answer_delay_a_write_and_nothing_else(both, 
             await both.until_running("one")
         finally:
             await first.client.delete(MUTATING_WEBHOOKS, name)
+            for writer in writers:
+                writer.close()
+                await writer.wait_closed()
     assert await first.names() == {"slowly"}
     assert both.reasons_of() == []
     assert (await both.fetch("one", CLUSTERS))["status"]["state"] == "Online"
+
+
+def issuers_of(namespace):
+    """A cluster-scoped kind of a group of the namespace's own, and a webhook for it."""
+    issuers = Resource(f"{namespace}.example.com", "v1", "issuers", "Issuer", namespaced=False)
+    webhook = {
+        "name": f"issuers.{issuers.group}",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 1,
+        "clientConfig": {"service": {"name": "operator", "namespace": namespace}},
+        "rules": [
+            {
+                "apiGroups": [issuers.group],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["issuers"],
+            }
+        ],
+    }
+    issuer = {"apiVersion": issuers.api_version, "kind": "Issuer", "metadata": {"name": "main"}}
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": issuers.name},
+        "webhooks": [webhook],
+    }
+    definition = open_definition(issuers)
+    definition["spec"]["scope"] = "Cluster"
+    return definition, issuer, configuration
+
+
+async def test_a_fixed_operator_arrives_although_its_own_webhook_is_down(world, planes, members):
+    # This test proves krake-spec 7.9.
+    first, _ = members
+    definition, issuer, configuration = issuers_of(first.namespace)
+    operator = [
+        deployment("operator", first.namespace, image=f"example.com/operator:{state}")
+        for state in ("broken", "fixed")
+    ]
+    async with world.deploying():
+        await world.cluster("one", planes[0], allowClusterScoped=True)
+        # The webhook comes last, as it would refuse the issuer.
+        await world.application(configuration, issuer, definition, operator[0], to="one")
+        await world.until_running("one")
+        await world.update(configuration, issuer, definition, operator[1])
+        message = await world.until_fault("ApplyFailed")
+        assert message.startswith("Issuer main: Internal error occurred: failed calling webhook")
+        obj = await first.get(DEPLOYMENTS, "operator")
+        image = obj["spec"]["template"]["spec"]["containers"][0]["image"]
+        assert image == "example.com/operator:fixed"
+
+
+async def test_a_change_of_an_immutable_field_is_told_or_replaces_the_object(both, members):
+    # This test proves krake-spec 7.9.
+    first, _ = members
+    place = first.namespace
+    await both.application(migration(place, "a:1"), to="one")
+    await both.until_running("one")
+    uid = (await first.get(JOBS, "migrate"))["metadata"]["uid"]
+    await both.update(migration(place, "a:2"), config_map("more", place))
+    message = await both.until_fault("Invalid")
+    assert message == f"Job {place}/migrate: spec.template: Invalid value: field is immutable"
+    assert await first.names() == {"more"}
+    replaceable = migration(place, "a:2", **{f"{DOMAIN}/replace": "true"})
+    await both.update(replaceable, config_map("more", place))
+    await both.until_running("one")
+    live = await first.get(JOBS, "migrate")
+    assert live["spec"]["template"]["spec"]["containers"][0]["image"] == "a:2"
+    assert live["metadata"]["uid"] != uid
+    assert both.reasons_of().count("Replacing") == 1
+    # What would be invalid for a new object, too, is not deleted for it.
+    invalid = migration(place, "a:2", **{f"{DOMAIN}/replace": "true"})
+    invalid["spec"]["template"]["spec"]["restartPolicy"] = "Sometimes"
+    await both.update(invalid, config_map("more", place))
+    message = await both.until_fault("MalformedManifest")
+    assert "spec.template.spec.restartPolicy: Unsupported value: " in message
+    twice = deployment("web", place)
+    env = [{"name": "FOO", "value": value} for value in "ab"]
+    twice["spec"]["template"]["spec"]["containers"][0]["env"] = env
+    await both.update(replaceable, twice)
+    message = await both.until(
+        lambda status: any("duplicate entries" in entry.message for entry in status.conditions)
+    )
+    assert reason_of(message, "Deployed") == "MalformedManifest"
+    assert (await first.get(JOBS, "migrate"))["metadata"]["uid"] == live["metadata"]["uid"]
+
+
+def migration(namespace, image, **annotations):
+    template = {"restartPolicy": "Never", "containers": [{"name": "a", "image": image}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "migrate", "namespace": namespace, "annotations": annotations},
+        "spec": {"template": {"spec": template}},
+    }

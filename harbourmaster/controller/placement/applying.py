@@ -7,7 +7,8 @@ reported with that object.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,18 +18,19 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import Resource
+from harbourmaster.controller.placement import refusals
+from harbourmaster.controller.placement.refusals import RefusedObject, refusal_of
 from harbourmaster.controller.placement.watches import Seen, decode_observed
 from harbourmaster.kube.discovery import UnknownKindError
 from harbourmaster.kube.errors import (
     ApiError,
-    ConflictError,
-    ForbiddenError,
     InvalidError,
     NotFoundError,
     ServerError,
     TooManyRequestsError,
     UnreachableError,
 )
+from harbourmaster.placement.apply_rules import find_missing, mark_manifest
 from harbourmaster.placement.inventory import (
     ADOPTED,
     MADE,
@@ -49,6 +51,7 @@ from harbourmaster.placement.manifests import (
     FIELD_MANAGER,
     NAMESPACES,
     UID_LABEL,
+    Item,
     ManifestOwner,
     ManifestTarget,
     Present,
@@ -67,27 +70,20 @@ from harbourmaster.placement.readiness import FINISHED
 from harbourmaster.placement.rollout import ActionOutcome, Done
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 
     from harbourmaster.controller.placement.session import Session
-    from harbourmaster.placement.manifests import Item, Prepared
+    from harbourmaster.placement.manifests import Prepared
 
 ENOUGH: Final = 10
 """Number of other owners' objects after which the search for more ends."""
 _EVENTS: Final = "events"
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""
-_SHOWN: Final = 3
 RELEASED: Final = "Released"
 _CONTAINERS: Final = {NAMESPACES: "NamespaceKept", DEFINITIONS: "DefinitionKept"}
 """Why what takes its contents along is left, by rank."""
 _LEFT: Final = frozenset((RELEASED, *_CONTAINERS.values()))
-_REASONS: Final[tuple[tuple[type[ApiError], str], ...]] = (
-    (ConflictError, "FieldConflict"),
-    (ForbiddenError, "Forbidden"),
-    (InvalidError, "Invalid"),
-    (NotFoundError, "NotFound"),
-)
 
 
 class Applied(Struct, frozen=True):
@@ -103,14 +99,6 @@ _FINISHED: Final = Seen("", "", "", FINISHED)
 """A Job that finished, and is not created again."""
 
 
-class RefusedObject(Struct, frozen=True):
-    """An object that was not applied or deleted, and why."""
-
-    ref: ObjectRef
-    reason: str
-    text: str
-
-
 class Claim(Struct, frozen=True):
     """The owner of objects, and what is recorded of those on the cluster.
 
@@ -123,6 +111,12 @@ class Claim(Struct, frozen=True):
     cluster: str = ""
     observations: Mapping[Key, Observation] = {}
     ignored: tuple[IgnoredFields, ...] = ()
+    intact: Mapping[Key, Applied] = {}
+    """The objects that are as they were applied, and are not applied again."""
+    stateless: tuple[str, ...] | None = ()
+    """Custom resources without data, beside the known ones; None if data may be lost."""
+    report: Callable[[str, str], None] = lambda _reason, _text: None
+    """Announces what is replaced."""
 
 
 class ApplyReport(Struct, frozen=True):
@@ -191,7 +185,7 @@ async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOut
         return _foreign(ref, await _present(session, resource, ref), claim)
 
     refused = await _run_all(find_refusal, prepared.refs)
-    return _outcome([refusal for refusal in refused if refusal is not None])
+    return refusals.outcome_of([refusal for refusal in refused if refusal is not None])
 
 
 async def apply(
@@ -199,24 +193,32 @@ async def apply(
 ) -> ApplyReport:
     """Apply everything, and then delete what is to be pruned.
 
-    What follows an object that failed is left alone.
+    A refused object stops only those that need it. As long as one is missing, nothing is pruned.
     """
     applied: list[Applied] = []
+    refused: list[RefusedObject] = []
+    missing: list[Item] = []
     for level, items in groupby(prepared.items, key=lambda item: rank(item.ref)):
         batch = list(items)
-        results = await _run_all(lambda item: _apply_one(session, item, claim), batch)
-        applied += [result for result in results if isinstance(result, Applied)]
-        refused = [result for result in results if isinstance(result, RefusedObject)]
-        if refused:
-            return ApplyReport(_outcome(refused), tuple(applied))
+        apply_one = partial(_apply_one, session, claim, tuple(missing))
+        results = await _run_all(apply_one, batch)
+        for item, result in zip(batch, results, strict=True):
+            if isinstance(result, RefusedObject):
+                refused.append(result)
+                missing.append(item)
+                continue
+            applied.append(result)
+            if level == DEFINITIONS and not result.state.readiness.is_ready:
+                missing.append(item)
         if level == DEFINITIONS:
             for definition in definitions(item.body for item in batch):
                 session.discovery.forget(definition[0])
-            waiting = [result.ref for result in applied if not result.state.readiness.is_ready]
-            waiting = [ref for ref in waiting if rank(ref) == DEFINITIONS]
-            if waiting:
-                text = f"{waiting[0].text} is not established yet"
-                return ApplyReport(ActionOutcome(Done.PARTLY, "Deploying", text), tuple(applied))
+    if refused:
+        return ApplyReport(refusals.outcome_of(refused), tuple(applied))
+    if prepared.awaited:
+        text = refusals.join_first(prepared.awaited)
+        waits = ActionOutcome(Done.PARTLY, "WaitingForKind", text)
+        return ApplyReport(waits, tuple(applied))
     cleared = await delete(session, prune, claim.owner)
     return ApplyReport(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
 
@@ -241,19 +243,25 @@ async def delete(
     gone += tuple(refusal.ref for refusal in left)
     failed = [refusal for refusal in refused if refusal.reason != "Deleting"]
     if failed:
-        return DeleteReport(_outcome(failed), gone, left)
+        return DeleteReport(refusals.outcome_of(failed), gone, left)
     if refused:
-        text = _text([replace(refusal, text="") for refusal in refused])
+        text = refusals.describe([replace(refusal, text="") for refusal in refused])
         waiting = ActionOutcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
         return DeleteReport(waiting, gone, left)
     return DeleteReport(ActionOutcome(Done.YES), gone, left)
 
 
-async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | RefusedObject:
+async def _apply_one(
+    session: Session, claim: Claim, missing: Sequence[Item], item: Item
+) -> Applied | RefusedObject:
     ref = item.ref
+    if ref.key in claim.intact:
+        return claim.intact[ref.key]
+    if needed := find_missing(item, missing, is_new=False):
+        return RefusedObject(ref, refusals.WAITING, f"waits for {needed.text}")
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
-        return await _send(session, resource, item, claim)
+        return await _send(session, resource, item, claim, missing)
     except UnknownKindError as error:
         return RefusedObject(ref, "UnknownKind", str(error))
     except UnreachableError:
@@ -261,16 +269,16 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
     except NotFoundError as error:
         # The kind may have gone, or only the namespace.
         session.discovery.forget(ref.api_version)
-        return _refusal_of(ref, error)
+        return refusal_of(ref, error)
     except ApiError as error:
-        return _refusal_of(ref, error)
+        return refusal_of(ref, error)
     except ValueError as error:
         # Also what can't be decoded: a name that is none, or no object.
         return RefusedObject(ref, "Invalid", str(error))
 
 
 async def _send(
-    session: Session, resource: Resource, item: Item, claim: Claim
+    session: Session, resource: Resource, item: Item, claim: Claim, missing: Sequence[Item]
 ) -> Applied | RefusedObject:
     ref, body, recorded = item.ref, item.body, claim.recorded.get(item.ref.key)
     session.watches.follow(resource)
@@ -282,6 +290,8 @@ async def _send(
         there = await _present(session, resource, ref)
         if there is None and may_be_done:
             return Applied(ref, resource, _FINISHED, before)
+        if there is None and (needed := find_missing(item, missing, is_new=True)):
+            return RefusedObject(ref, refusals.WAITING, f"waits for {needed.text}")
         fields = (there.managed_fields if there is not None else None) or ()
         body = leave_fields(body, pointers, fields, observation, force=claim.force)
         if not made:
@@ -289,8 +299,16 @@ async def _send(
             if refused is not None:
                 return refused
             made = origin(there, recorded, claim.owner)
-    patch = ApplyPatch(body if made == MADE else _mark_adopted(body), FIELD_MANAGER, claim.force)
-    raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
+    body = mark_manifest(item, body) if made == MADE else _mark_adopted(body)
+    patch = ApplyPatch(body, FIELD_MANAGER, claim.force)
+    try:
+        raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
+    except InvalidError as error:
+        client, marked = session.client, Item(ref, body)
+        refused = await refusals.resolve_invalid(client, resource, marked, made, error, claim)
+        if refused is not None:
+            return refused
+        raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
     state = decode_observed(raw, resource, session.watches.tests_by_owner)
     return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
 
@@ -341,7 +359,7 @@ async def _delete_one(
     except UnreachableError:
         raise
     except ApiError as error:
-        return _refusal_of(ref, error)
+        return refusal_of(ref, error)
     except ValueError as error:
         return RefusedObject(ref, "Invalid", str(error))
     return RefusedObject(ref, "Deleting", "is being deleted")
@@ -363,7 +381,7 @@ async def _find_obstacle(
     others = await _find_other_objects(session, ref, owner)
     if not others:
         return None
-    held = _join_first(others)
+    held = refusals.join_first(others)
     text = f"it holds {held}, not of this application: delete it when it is no longer needed"
     return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
 
@@ -428,7 +446,7 @@ def _foreign(ref: ObjectRef, present: Present | None, claim: Claim) -> RefusedOb
     whose = stranger(present.labels, owner.uid) if present is not None else ""
     if whose:
         text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
-        return RefusedObject(ref, "ForeignObject", text)
+        return RefusedObject(ref, refusals.FOREIGN_OBJECT, text)
     if claim.force or present is None or is_ours(present, owner):
         return None
     if origin(present, claim.recorded.get(ref.key), owner) == MADE:
@@ -439,32 +457,6 @@ def _foreign(ref: ObjectRef, present: Present | None, claim: Claim) -> RefusedOb
         "adopt it with spec.conflictPolicy: Force"
     )
     return RefusedObject(ref, "ObjectExists", text)
-
-
-def _refusal_of(ref: ObjectRef, error: ApiError) -> RefusedObject:
-    reason = next((name for kind, name in _REASONS if isinstance(error, kind)), "ApplyFailed")
-    return RefusedObject(ref, reason, error.message)
-
-
-def _outcome(refused: Sequence[RefusedObject]) -> ActionOutcome:
-    if not refused:
-        return ActionOutcome(Done.YES)
-    return ActionOutcome(Done.FAILED, refused[0].reason, _text(refused))
-
-
-def _text(refused: Sequence[RefusedObject]) -> str:
-    """The first few in one line."""
-    return _join_first(
-        [
-            f"{refusal.ref.text}: {refusal.text}" if refusal.text else refusal.ref.text
-            for refusal in refused
-        ]
-    )
-
-
-def _join_first(texts: Sequence[str]) -> str:
-    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return "; ".join(texts[:_SHOWN]) + more
 
 
 async def _run_all(do: Callable[[Any], Awaitable[Any]], items: Sequence[Any]) -> list[Any]:

@@ -6,6 +6,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.controller.placement.gated_pods import find_gate
 from harbourmaster.kube.caches import Caches, decoder
@@ -99,7 +101,7 @@ class AppliedManifests:
         """The Jobs that finished: one that is removed afterwards is done."""
 
     def record(self, applied: tuple[Applied, ...]) -> None:
-        """Record that all objects were applied."""
+        """Record which objects were applied."""
         self._applied = {obj.ref.key: obj for obj in applied}
         self._finished = {obj.ref.key for obj in applied if obj.state.readiness.is_finished}
 
@@ -130,7 +132,7 @@ class AppliedManifests:
     @property
     def is_complete(self) -> bool:
         """Whether all manifests were applied."""
-        return len(self._applied) == len(self.prepared.items)
+        return len(self._applied) == len(self.prepared.items) and not self.prepared.awaited
 
     @property
     def drift(self) -> str:
@@ -138,19 +140,28 @@ class AppliedManifests:
 
         An object of which the watch does not show our own change yet has not drifted.
         """
+        return next(filter(None, map(self._find_change, self._applied.values())), "")
+
+    @property
+    def intact(self) -> dict[Key, Applied]:
+        """The objects that are as they were applied, with their state that the watches show."""
+        watches = self.session.watches
+        objects = {}
         for key, obj in self._applied.items():
-            if key not in self._settled:
-                continue
-            watched = self.session.watches.get(obj.resource, obj.ref)
-            if watched is None and key in self._finished:
-                continue
-            if watched is None:
-                return f"{obj.ref.text} was deleted"
-            if watched.uid != obj.ref.uid:
-                return f"{obj.ref.text} was replaced"
-            if watched.fields != obj.state.fields:
-                return f"{obj.ref.text} was changed"
-        return ""
+            if not (watches.is_blind(obj.resource) or self._find_change(obj)):
+                watched = watches.get(obj.resource, obj.ref) if key in self._settled else None
+                objects[key] = replace(obj, state=watched or obj.state)
+        return objects
+
+    def _find_change(self, obj: Applied) -> str:
+        watched = self.session.watches.get(obj.resource, obj.ref)
+        if obj.ref.key not in self._settled:
+            return ""
+        if watched is None:
+            return "" if obj.ref.key in self._finished else f"{obj.ref.text} was deleted"
+        if watched.uid != obj.ref.uid:
+            return f"{obj.ref.text} was replaced"
+        return f"{obj.ref.text} was changed" if watched.fields != obj.state.fields else ""
 
     @property
     def is_blind(self) -> bool:

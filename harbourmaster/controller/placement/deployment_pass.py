@@ -23,7 +23,14 @@ from harbourmaster.controller.placement.context import (
 from harbourmaster.controller.placement.secret_reads import read_copies
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
-from harbourmaster.placement.deployed import FORCE, READY, Copies, describe_cleanup, record_of
+from harbourmaster.placement.deployed import (
+    FORCE,
+    MALFORMED,
+    READY,
+    Copies,
+    describe_cleanup,
+    record_of,
+)
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
 from harbourmaster.placement.model import AT_GATE, NO_ANSWER, condition
 from harbourmaster.placement.readiness import NOT_READY, READY_REASON
@@ -50,8 +57,8 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from harbourmaster.controller.placement.applying import RefusedObject
     from harbourmaster.controller.placement.context import DeploymentContext, DeploymentMemory
+    from harbourmaster.controller.placement.refusals import RefusedObject
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.placement.deployed import DeployedApplication
@@ -217,7 +224,7 @@ class DeploymentPass:
         allows = cluster is not None and cluster.spec.allow_cluster_scoped
         state = (session, application.metadata.generation, allows, copies.manifests)
         kept = self._memory.prepared
-        if kept is None or kept[0] != state:
+        if kept is None or kept[0] != state or kept[1].awaited:
             try:
                 # Also this is at work there, and may hang.
                 async with session.use(application.metadata.key, self._queue):
@@ -237,9 +244,11 @@ class DeploymentPass:
                 return
             if prepared.faults:
                 # A kind may come.
-                self._refuse("InvalidManifests", "; ".join(prepared.faults))
+                reason = MALFORMED if prepared.is_malformed else "InvalidManifests"
+                self._refuse(reason, "; ".join(prepared.faults))
                 return
-            kept = self._memory.prepared = (state, prepared)
+            if kept != (state, prepared):
+                kept = self._memory.prepared = (state, prepared)
         self._target, self._prepared = session, kept[1]
         known = self._find_applied()
         if known is not None:
@@ -320,15 +329,19 @@ class DeploymentPass:
 
     async def _apply(self, action: Apply, target: Session) -> ActionOutcome:
         cluster = action.cluster
-        known = AppliedManifests(target, self._prepared, self.now)
+        claim, before = self._claim(cluster), self._find_applied()
+        since = self.now
+        if before is not None and not before.is_complete:
+            before.read_watches()
+            claim, since = replace(claim, intact=before.intact), before.at
+        known = AppliedManifests(target, self._prepared, since)
         target.watches.set_tests(self._owner.uid, self._application.spec.readiness)
-        report = await apply(target, self._prepared, self._claim(cluster), action.prune)
+        report = await apply(target, self._prepared, claim, action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(obj.ref for obj in report.applied)
         self._record = self._record.with_applied(cluster, refs, report.pruned)
-        if report.is_whole:
-            known.record(report.applied)
-            self._memory.applied = known
+        known.record(report.applied)
+        self._memory.applied = known
         return report.outcome
 
     async def _delete(self, action: Delete, session: Session) -> ActionOutcome:
@@ -346,6 +359,7 @@ class DeploymentPass:
     def _claim(self, cluster: str) -> Claim:
         refs = self._record.objects(cluster)
         force = self._application.spec.conflict_policy == FORCE
+        recreates = self._application.spec.migration_volumes == "Recreate"
         return Claim(
             self._owner,
             {ref.key: ref for ref in refs},
@@ -353,6 +367,8 @@ class DeploymentPass:
             cluster,
             self._record.observations,
             self._application.spec.ignore_fields,
+            stateless=None if recreates else self._context.stateless_kinds,
+            report=self.writer.report,
         )
 
     def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:

@@ -160,6 +160,42 @@ def test_a_status_of_odd_types_is_quoted():
     assert error.message == 'no answer of an API server: {"kind":"Status","message":7}'
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ('Invalid value: {"labels":{"a":"}"},"Spec":null}: field is immutable',
+         "Invalid value: field is immutable"),
+        # As before Kubernetes 1.33.
+        ('Invalid value: core.Spec{A:[]core.B(nil), C:map[string]string{"a":"b: c"}}: no',
+         "Invalid value: no"),
+        ('Duplicate value: map[string]interface {}{"name":"a"}', "Duplicate value"),
+        ('Invalid value: ["10.0.0.1"]: may not change once set',
+         "Invalid value: may not change once set"),
+        ('Invalid value: "a: b": must be c', "Invalid value: must be c"),
+        ("Invalid value: 70000: must be between 1 and 65535",
+         "Invalid value: must be between 1 and 65535"),
+        ('Unsupported value: "Sometimes": supported values: "Always", "Never"',
+         'Unsupported value: supported values: "Always", "Never"'),
+        ("Required value", "Required value"),
+        ('Forbidden: spec is immutable after creation\n@@ -10,7 +10,7 @@\n- "A": "old"',
+         "Forbidden: spec is immutable after creation"),
+        ('Invalid value: {"a":"' + "x" * 100_000 + '"}: field is immutable',
+         "Invalid value: field is immutable"),
+    ],
+)  # fmt: skip
+def test_an_invalid_field_is_told_without_its_value(message, text):
+    causes = [{"field": "spec.template", "message": message}, {"message": "a policy denied it"}]
+    error = error_of(422, f"Job is invalid: spec.template: {message}", details={"causes": causes})
+    assert error.fields == (f"spec.template: {text}",)
+
+
+def test_what_is_cut_keeps_its_end():
+    error = error_of(500, f"admission webhook denied: {'x' * 100_000}: the end says why")
+    assert len(error.message) == MAX_MESSAGE
+    assert error.message.startswith("admission webhook denied: ")
+    assert error.message.endswith("x: the end says why")
+
+
 def test_causes_are_told_by_their_reasons():
     details = {"causes": [{"reason": "DisruptionBudget", "message": "no"}, {"message": "no more"}]}
     body = {"kind": "Status", "reason": "TooManyRequests", "message": "no", "details": details}

@@ -125,6 +125,15 @@ def test_a_cluster_that_refuses_objects_is_left_after_a_moment(word):
     assert reason(decision, "a") == "the application failed there: no"
 
 
+def test_the_reason_names_what_was_refused():
+    # Nothing else says it: the condition Ready has no message as long as objects are missing.
+    deploying = condition_json("Ready", "False", "Deploying")
+    text = 'Issuer main: failed calling webhook "issuers"'
+    refused = condition_json("Deployed", "False", "ApplyFailed", text)
+    decision = decide_on(waiting("a", refused, deploying), *CLUSTERS, **VALUES)
+    assert decision.failed.reason == f"not ready after 600 seconds: {text}"
+
+
 def test_a_refusal_counts_from_the_time_at_which_it_was_placed():
     assert decide_on(
         refused_application("NotFound", since=500, scheduled=29), *CLUSTERS, **VALUES
@@ -148,6 +157,7 @@ def test_what_may_pass_is_no_refusal(word):
         waiting("a", condition_json("Deployed", "False", "Forbidden", generation=0)),
         waiting("a", condition_json("Deployed", "False", "SecretNotCopied")),
         waiting("a", condition_json("Deployed", "False", "ForeignObject")),
+        waiting("a", condition_json("Deployed", "False", "MalformedManifest")),
         waiting(migration=False),
         waiting(status={"suspendedUntil": ago(-100)}),
         waiting(status={"lastDecision": {"time": ago(100), "generation": 1}}),
@@ -159,6 +169,7 @@ def test_what_may_pass_is_no_refusal(word):
         "seen before the change",
         "a reason that no cluster changes",
         "objects of an earlier copy",
+        "a manifest that no cluster takes",
         "must not move",
         "suspended",
         "handed over lately",

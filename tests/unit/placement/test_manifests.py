@@ -155,6 +155,45 @@ def test_a_cluster_scoped_object_has_no_namespace():
     assert fault.endswith("is cluster-scoped and cannot have a namespace")
 
 
+def test_an_object_of_a_kind_that_another_manifest_brings_waits_for_it():
+    template = manifest("ConstraintTemplate", "labels", "templates.gatekeeper.sh/v1")
+    constraint = manifest("Labels", "owner", "constraints.gatekeeper.sh/v1beta1")
+    scopes = {**SCOPES, ("templates.gatekeeper.sh/v1", "ConstraintTemplate"): False}
+    target = ManifestTarget(scopes, "team", allow_cluster_scoped=True)
+    prepared = prepare([constraint, template, manifest()], OWNER, target)
+    assert [ref.kind for ref in prepared.refs] == ["ConstraintTemplate", "ConfigMap"]
+    (text,) = prepared.awaited
+    unserved = "the cluster does not serve kind Labels in constraints.gatekeeper.sh/v1beta1"
+    assert text == f"Labels owner: {unserved}: install its CustomResourceDefinition"
+    scopes["constraints.gatekeeper.sh/v1beta1", "Labels"] = False
+    served = prepare([constraint, template], OWNER, target)
+    assert len(served.items) == 2
+    assert served.awaited == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (manifest("List", "all"), True),
+        (manifest(name="a/b"), True),
+        (manifest(name=".."), True),
+        (manifest(labels=["a"]), True),
+        # Another cluster may take these.
+        (manifest("Namespace", "shop"), False),
+        (manifest("Boat", "tug", "example.com/v1"), False),
+    ],
+)
+def test_some_manifests_are_taken_by_no_cluster(given, expected):
+    assert prepare([manifest(), given], OWNER, STRICT).is_malformed is expected
+
+
+def test_a_network_policy_of_any_kind_comes_before_workloads():
+    policy = ObjectRef(api_version="cilium.io/v2", kind="CiliumNetworkPolicy", name="a",
+                       namespace="shop")  # fmt: skip
+    workload = ObjectRef(api_version="apps/v1", kind="Deployment", name="a", namespace="shop")
+    assert rank(policy) < rank(workload)
+
+
 def test_two_versions_of_a_kind_are_one_object():
     scopes = {("apps/v1", "Deployment"): True, ("apps/v1beta1", "Deployment"): True}
     prepared = prepare(
