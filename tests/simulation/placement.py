@@ -106,6 +106,7 @@ class PlacementSimulation:
 
         with patch.object(members, "_access", access), patch.object(session, "Client", client):
             async with self._placing():
+                self._compact_hub()
                 await self._act()
                 await self._rest()
                 before = self._counts()
@@ -127,6 +128,11 @@ class PlacementSimulation:
 
     def _servers(self):
         return (self.hub, *self.members.values())
+
+    def _compact_hub(self):
+        """Forget old versions from time to time, as etcd does."""
+        self.hub.compact()
+        self.later(300, self._compact_hub)
 
     @contextlib.asynccontextmanager
     async def _placing(self):
