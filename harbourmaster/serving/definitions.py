@@ -45,6 +45,9 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "number": (int, float),
     "integer or string": (int, str),
 }
+_UNITS: Final = {str: "Length", list: "Items", dict: "Properties"}
+_ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+"""An escaped character, a class of characters, or the end in a pattern."""
 
 
 def object_errors(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -100,18 +103,24 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
 
 
 def _exceeded_limits(value: Any, schema: Schema) -> Iterator[str]:  # noqa: ANN401
-    """Yield the names of the limits that a value exceeds."""
-    size = len(value) if isinstance(value, str | list | dict) else value
-    lowest = {"minimum", "minLength", "minItems", "minProperties"}
-    highest = {"maximum", "maxLength", "maxItems", "maxProperties"}
-    yield from (name for name in lowest & schema.keys() if size < schema[name])
-    yield from (name for name in highest & schema.keys() if size > schema[name])
+    """Yield the names of the limits that a value exceeds; each limit is about one type."""
+    unit = next((unit for kind, unit in _UNITS.items() if isinstance(value, kind)), "imum")
+    size = value if unit == "imum" else len(value)
+    if size < schema.get(f"min{unit}", size):
+        yield f"min{unit}"
+    if size > schema.get(f"max{unit}", size):
+        yield f"max{unit}"
     if value not in schema.get("enum", (value,)):
         yield "enum"
-    # In RE2, $ does not match before a line end.
-    pattern = re.sub(r"\$$", r"\\Z", schema.get("pattern", ""))
-    if isinstance(value, str) and not re.search(pattern, value):
+    if isinstance(value, str) and not _compile_pattern(schema.get("pattern", "")).search(value):
         yield "pattern"
+
+
+@cache
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of RE2, in which $ does not match before a line end."""
+    text = _ATOM.sub(lambda atom: r"\Z" if atom[0] == "$" else atom[0], pattern)
+    return re.compile(text, re.ASCII)
 
 
 def _field_errors(value: Schema, schema: Schema, at: str) -> Iterator[tuple[str, str]]:

@@ -68,6 +68,10 @@ def test_each_is_named_by_its_path(kind, spec, unknown):
     ("value", "schema", "limit"),
     [
         ("a\n", {"type": "string", "pattern": "^a$"}, "pattern"),
+        ("a\n", {"type": "string", "pattern": "^(a$|b$)"}, "pattern"),
+        ("aZ", {"type": "string", "pattern": r"a\$"}, "pattern"),
+        ("é", {"type": "string", "pattern": r"^\w$"}, "pattern"),
+        (11, {"x-kubernetes-int-or-string": True, "maximum": 10}, "maximum"),
         ({"a": 1, "b": 1}, {"type": "object", "maxProperties": 1}, "maxProperties"),
         ({}, {"type": "object", "minProperties": 1}, "minProperties"),
     ],
@@ -76,3 +80,23 @@ def test_a_limit_holds_as_in_the_api_server(value, schema, limit):
     schema = {**schema, "additionalProperties": {"type": "integer"}}
     ((_, text),) = schema_errors(value, schema)
     assert f": {limit} is " in text
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        ("a$", {"type": "string", "pattern": r"^a\$$"}),
+        ("a$", {"type": "string", "pattern": "^a[]$]$"}),
+        (11, {"x-kubernetes-int-or-string": True, "maxLength": 10, "pattern": "^a"}),
+        ("eleven letters", {"x-kubernetes-int-or-string": True, "maximum": 10}),
+    ],
+)
+def test_a_limit_holds_for_its_type_alone(value, schema):
+    assert not list(schema_errors(value, schema))
+
+
+def test_limits_are_named_in_a_fixed_order():
+    schema = {"type": "string", "minLength": 3, "maxLength": 1, "enum": ["c"], "pattern": "^b$"}
+    texts = [text for _, text in schema_errors("aa", schema)]
+    names = [text.rpartition(": ")[2].partition(" is ")[0] for text in texts]
+    assert names == ["minLength", "maxLength", "enum", "pattern"]
