@@ -49,6 +49,8 @@ _MOUNTED_DATA: Final = "..data"
 """The link that is replaced when a mounted ConfigMap or Secret changes."""
 _DEBOUNCE_MS: Final = 1600
 _INDENT: Final = 2
+_LOCALHOST: Final = frozenset(("localhost", "127.0.0.1", "0.0.0.0", "::"))  # noqa: S104 - compared
+"""Listen addresses that are reached by the name localhost."""
 
 
 def serve(arguments: Arguments) -> int:
@@ -178,13 +180,14 @@ def _certificate_directory(server: ServerSettings) -> Path:
 
 def _names(host: str) -> tuple[str, ...]:
     """Return the names in the certificate: every name of this machine that a client may use."""
-    given = () if host in {"0.0.0.0", "::", "localhost", "127.0.0.1", "::1"} else (host,)  # noqa: S104
+    given = () if host in {*_LOCALHOST, "::1"} else (host,)
     return ("localhost", "127.0.0.1", "::1", *given)
 
 
 async def _try_review(file: Path, site: Site, authority: Path) -> None:
     """Send the AdmissionReview in ``file``, and print its curl line, the answer and the patch."""
-    url = f"https://localhost:{site.port}/mutate"
+    server = f"https://localhost:{site.port}" if site.host in _LOCALHOST else site.url
+    url = f"{server}/mutate"
     body = await asyncio.to_thread(file.read_bytes)
     context = await asyncio.to_thread(ssl.create_default_context, cafile=str(authority))
     headers = {"Content-Type": "application/json"}

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from msgspec import Struct
+
+from harbourmaster.api.names import dns_subdomain
 
 
 class DescribedSettings(
     Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
     """Settings; a string beside the type of each field describes it, a ``Meta`` has its bounds."""
+
+
+def check_host(field: str, host: str) -> None:
+    """Raise ValueError unless the listen address is an IP address or the name of one."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if dns_subdomain(host.lower()):
+            raise ValueError(
+                f'{field}: invalid address "{host}": write an IP address without brackets, such as '
+                "::1, or :: for all addresses"
+            ) from None

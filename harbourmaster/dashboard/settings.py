@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import DescribedSettings, check_host
 from harbourmaster.providers.addresses import check_networks
 
 
@@ -34,6 +34,7 @@ class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
     ] = ()
 
     def __post_init__(self) -> None:
+        check_host("host", self.host)
         check_networks("trustedProxies", self.trusted_proxies)
 
     @property

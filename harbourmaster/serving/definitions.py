@@ -45,7 +45,7 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "number": (int, float),
     "integer or string": (int, str),
 }
-_UNITS: Final = {str: "Length", list: "Items", dict: "Properties"}
+_UNITS: Final[Mapping[type, str]] = {str: "Length", list: "Items", dict: "Properties"}
 _ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
 """An escaped character, a class of characters, or the end in a pattern."""
 

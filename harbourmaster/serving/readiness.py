@@ -26,7 +26,6 @@ PROBE_TIMEOUT: Final = 2.0
 CACHED: Final = 1.0
 """Seconds for which the results of probes are reused, so that many requests run few probes."""
 _PAUSE: Final = 0.1
-_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 class Readiness:
@@ -85,10 +84,9 @@ def tls_probe(
     context.minimum_version = ssl.TLSVersion.TLSv1_3
 
     async def probe() -> str | None:
-        address = _ANY_ADDRESS.get(site.host, site.host)
         try:
             async with asyncio.timeout(timeout):
-                _, writer = await asyncio.open_connection(address, site.port, ssl=context)
+                _, writer = await asyncio.open_connection(site.loopback, site.port, ssl=context)
         except TimeoutError:
             return f"{site.url} did not complete a handshake within {timeout:g} s"
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import DescribedSettings, check_host
 
 
 class StartError(Exception):
@@ -19,12 +19,19 @@ class StartError(Exception):
 class HealthSettings(DescribedSettings, frozen=True, kw_only=True):
     """The addresses on which a process listens."""
 
-    host: Annotated[str, "listen address of both ports; set 0.0.0.0 in a pod"] = "127.0.0.1"
+    host: Annotated[
+        str,
+        "listen address of both ports; set :: in a pod, for all addresses of IPv6 and IPv4, or of "
+        "IPv4 alone without IPv6",
+    ] = "127.0.0.1"
     health_port: Annotated[
         int,
         Meta(ge=0, le=65535),
         "port without TLS for /healthz, /readyz and /metrics; 0 selects a free port",
     ] = 8080
+
+    def __post_init__(self) -> None:
+        check_host("host", self.host)
 
 
 class ServerSettings(HealthSettings, frozen=True, kw_only=True):

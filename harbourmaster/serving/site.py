@@ -190,6 +190,10 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 BACKLOG: Final = 1024
 """Connections that may wait for their handshake, as after a rollout."""
 _DEFAULTS: Final = Timeouts()
+_EVERY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what users ask for
+_EVERY_ADDRESS: Final = "::"
+"""All addresses of both families, or of IPv4 on a machine without IPv6."""
+_NO_IPV6: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _CAUSES: Final = {
     errno.EADDRINUSE: "the port is in use; stop the process that has it, or choose another port",
     errno.EACCES: "this user is not allowed to listen there; choose a port above 1023",
@@ -238,6 +242,12 @@ class Site:
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
     @property
+    def loopback(self) -> str:
+        """An address by which this process reaches it."""
+        # A pod with an interface for IPv6 may still lack ::1, but every pod has 127.0.0.1.
+        return "127.0.0.1" if self.host in {_EVERY_IPV4, _EVERY_ADDRESS} else self.host
+
+    @property
     def connections(self) -> int:
         """Connections open now, handshakes not counted."""
         return self._connections.count
@@ -253,6 +263,8 @@ class Site:
             await self._runner.cleanup()
             raise
         self.port = bound.getsockname()[1]
+        if bound.getsockname()[0] in {_EVERY_IPV4, _EVERY_ADDRESS}:
+            self.host = bound.getsockname()[0]
 
     def close_connections_after_response(self) -> None:
         """From now on each answer is the last one of its connection; new ones are still taken."""
@@ -308,19 +320,30 @@ async def _bind(host: str, port: int) -> socket.socket:
         addresses = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError:
+    except (OSError, UnicodeError):
         raise AddressError(f'"{host}" is not a local address; give an IP address') from None
-    family, kind, protocol, _, address = addresses[0]
-    bound = socket.socket(family, kind, protocol)
+    family, _, _, _, address = addresses[0]
+    try:
+        return _bind_address(family, address)
+    except OSError as error:
+        if address[0] == _EVERY_ADDRESS and error.errno in _NO_IPV6:
+            return await _bind(_EVERY_IPV4, port)
+        cause = _CAUSES.get(error.errno or 0, reason(error))
+        raise AddressError(f"{host} port {port}: {cause}") from None
+
+
+def _bind_address(family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setblocking(False)
         # A restart must not wait for the last process's connections to be forgotten.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if address[0] == _EVERY_ADDRESS:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         bound.bind(address)
-    except OSError as error:
+    except OSError:
         bound.close()
-        cause = _CAUSES.get(error.errno or 0, reason(error))
-        raise AddressError(f"{host} port {port}: {cause}") from None
+        raise
     return bound
 
 

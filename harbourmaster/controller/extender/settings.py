@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import DescribedSettings, check_host
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 
@@ -24,7 +24,7 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
         "name of the scheduler in which pods wait for their checks; must equal the webhook's "
         "gateSchedulerName",
     ] = SCHEDULER_NAME
-    extender_host: Annotated[str, "listen address of the extender"] = "127.0.0.1"
+    extender_host: Annotated[str, "listen address of the extender, :: for all"] = "127.0.0.1"
     extender_port: Annotated[
         int, Meta(ge=0, le=65535), "TLS port of the extender; 0 selects a free port"
     ] = 10443
@@ -60,6 +60,9 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
     keep_failed_nodes: Annotated[
         bool, "whether the next version of a workload avoids the same nodes as the previous one"
     ] = False
+
+    def __post_init__(self) -> None:
+        check_host("extenderHost", self.extender_host)
 
     @property
     def of_pods(self) -> str:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from ipaddress import IPv4Address
-
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -93,7 +91,7 @@ def test_arguments_are_settings_and_meet_the_ports(deployment):
     if hasattr(settings, "metrics"):
         expected["metrics-api"] = settings.metrics.custom_metrics_port
     assert ports == expected
-    assert settings.server.host == str(IPv4Address(0))
+    assert settings.server.host == "::"
 
 
 @each_deployment

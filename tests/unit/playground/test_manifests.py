@@ -104,7 +104,7 @@ def test_what_was_rendered_stays_as_it_is():
 
 @pytest.mark.parametrize("role", ["webhook", "controller"])
 def test_the_flags_of_a_deployment_are_found(default_manifests, role):
-    assert "--host=0.0.0.0" in manifests.container_flags(default_manifests, role)
+    assert "--host=::" in manifests.container_flags(default_manifests, role)
     assert role not in manifests.container_flags(default_manifests, role)
 
 

@@ -27,7 +27,7 @@ def test_the_first_of_a_role_has_its_name():
 @pytest.mark.parametrize("workload", [WEBHOOK, CONTROLLER], ids=["webhook", "controller"])
 def test_a_process_has_what_its_pod_has(workload, assert_golden):
     """Our flags follow those of the Deployment, and only the webhook gets the certificate."""
-    python, *command = workload.command(["--host=0.0.0.0", "--other=1"], 443)
+    python, *command = workload.command(["--host=::", "--other=1"], 443)
     assert python == sys.executable
     assert_golden(
         {

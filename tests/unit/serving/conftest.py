@@ -48,12 +48,12 @@ async def serve():
     """Start a site: ``await serve(echo, tls=..., keepalive=...)``."""
     sites = []
 
-    async def start(echo=None, *, tls=None, **timeouts):
+    async def start(echo=None, *, tls=None, host="127.0.0.1", **timeouts):
         app = (echo or Echo()).app() if echo is None or isinstance(echo, Echo) else echo
         limits = echo.limits if isinstance(echo, Echo) else None
         site = Site(
             app,
-            host="127.0.0.1",
+            host=host,
             port=0,
             tls=tls,
             timeouts=Timeouts(**timeouts),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import socket
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
 
+from harbourmaster.serving import site as site_module
 from harbourmaster.serving.site import AddressError, Site
 from helpers.patience import PATIENCE
 from helpers.raw_http import Echo, post
@@ -38,11 +42,122 @@ async def test_an_address_in_use_is_one_line(serve):
 
 @pytest.mark.parametrize(
     ("host", "text"),
-    [("192.0.2.1", "this machine has no such address"), ("no such host", "is not a local address")],
+    [
+        ("192.0.2.1", "this machine has no such address"),
+        ("no such host", "is not a local address"),
+        ("a" * 64, "is not a local address"),
+    ],
 )
 async def test_an_address_that_is_not_ours_is_one_line(host, text):
     with pytest.raises(AddressError, match=text):
         await Site(Echo().app(), host=host, port=0).start()
+
+
+@pytest.fixture
+def families(monkeypatch):
+    """Return a function that sets the families of this machine; it returns the options of IPv6."""
+    options = []
+
+    class Socket(socket.socket):
+        """A socket of IPv4; one of IPv6 records its options and listens by IPv4."""
+
+        def __init__(self, family, kind):
+            if family in lacking[0]:
+                raise OSError(lacking[0][family], "no such family")
+            self.asked = family
+            super().__init__(socket.AF_INET, kind)
+
+        def setsockopt(self, *option):
+            if option[0] == socket.IPPROTO_IPV6:
+                options.append(option[1:])
+            else:
+                super().setsockopt(*option)
+
+        def bind(self, address):
+            if self.asked in lacking[1]:
+                raise OSError(lacking[1][self.asked], "no such address")
+            super().bind(("0.0.0.0", address[1]))  # noqa: S104 - for a moment
+
+    lacking = [{}, {}]
+
+    def lack(*, at_start=None, at_bind=None):
+        lacking[:] = [at_start or {}, at_bind or {}]
+        return options
+
+    monkeypatch.setattr(
+        site_module, "socket", SimpleNamespace(**{**vars(socket), "socket": Socket})
+    )
+    return lack
+
+
+async def ask(host, port):
+    """Return whether a server answers at an address."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    answer = await reader.readline()
+    writer.close()
+    return answer.startswith(b"HTTP/1.1 ")
+
+
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as trial:
+        trial.bind(("::1", 0))
+        return True
+    return False
+
+
+async def test_all_addresses_are_those_of_both_families(serve):
+    site = await serve(host="::")
+    assert await ask("127.0.0.1", site.port)
+    if has_ipv6():
+        assert await ask("::1", site.port)
+        assert site.url == f"http://[::]:{site.port}"
+
+
+async def test_all_addresses_are_one_socket_of_both_families(serve, families):
+    options = families()
+    await serve(host="::")
+    assert options == [(socket.IPV6_V6ONLY, 0)]
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        {"at_start": {socket.AF_INET6: errno.EAFNOSUPPORT}},
+        {"at_bind": {socket.AF_INET6: errno.EADDRNOTAVAIL}},
+    ],
+    ids=["no family", "no address"],
+)
+@pytest.mark.parametrize("host", ["::", "0::0"])
+async def test_without_ipv6_all_addresses_are_those_of_ipv4(serve, families, lacking, host):
+    families(**lacking)
+    site = await serve(host=host)
+    assert await ask("127.0.0.1", site.port)
+    assert site.loopback == "127.0.0.1"
+
+
+async def test_without_any_family_the_error_is_one_line(families):
+    families(at_start=dict.fromkeys((socket.AF_INET, socket.AF_INET6), errno.EAFNOSUPPORT))
+    with pytest.raises(AddressError, match=r"^0\.0\.0\.0 port 0: "):
+        await Site(Echo().app(), host="::", port=0).start()
+
+
+async def test_one_address_of_ipv6_is_listened_on(serve):
+    if has_ipv6():
+        site = await serve(host="::1")
+        assert await ask("::1", site.port)
+
+
+async def test_one_address_of_ipv6_is_an_error_without_it(families):
+    families(at_start={socket.AF_INET6: errno.EAFNOSUPPORT})
+    with pytest.raises(AddressError, match=r"^::1 port 0: "):
+        await Site(Echo().app(), host="::1", port=0).start()
+
+
+async def test_a_port_in_use_by_either_family_is_in_use_for_all_addresses(serve):
+    taken = await serve(host="127.0.0.1")
+    with pytest.raises(AddressError, match="the port is in use"):
+        await Site(Echo().app(), host="::", port=taken.port).start()
 
 
 async def test_an_application_that_fails_to_start_frees_the_port():
