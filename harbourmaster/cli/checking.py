@@ -21,7 +21,7 @@ from harbourmaster.api.field_errors import render_value as shown
 from harbourmaster.api.names import did_you_mean, nearest
 from harbourmaster.api.resources import APPS
 from harbourmaster.cli.batches import plural
-from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.live.files import manifests_in, read_paths
 from harbourmaster.cli.offline import (
     NAMESPACE,
     difference,
@@ -46,6 +46,7 @@ from harbourmaster.lifecycle.workload_owners import SHARING_ADVICE
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.definitions import kinds, object_errors, schemas
 from harbourmaster.serving.documents import Document, Problem, parse_documents
+from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.sources import read_policy

@@ -33,6 +33,7 @@ from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.policies.owned_fields import InjectableFields, injectable_fields
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.serving.kubectl_yaml import Dumper
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.sources import read_policy
 
@@ -283,7 +284,7 @@ def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Ki
     )
 
 
-class _Dumper(yaml.CSafeDumper):
+class _Dumper(Dumper):
     """Dumps texts of several lines unchanged, and each expression on a line that grep finds."""
 
 

@@ -9,8 +9,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from harbourmaster.api.names import dns_label, dns_subdomain
 from harbourmaster.api.patches import ApplyPatch
 from harbourmaster.cli.installed import CONTROLLER, ROLE_BINDINGS, ROLES, is_ours_by_name
@@ -18,6 +16,7 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def run(arguments: Arguments) -> int:
             raise StartError(f'invalid {what} "{name}": {"; ".join(faults)}')
     if arguments.output == "yaml":
         made = manifests(arguments.namespace, arguments.installed_in, arguments.name)
-        yaml.safe_dump_all([body for _, body in made], sys.stdout, sort_keys=False)
+        sys.stdout.write("---\n".join(dump(body) for _, body in made))
         return DONE
     return run_with_client(arguments, partial(_run, arguments))
 

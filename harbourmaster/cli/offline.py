@@ -21,7 +21,7 @@ from harbourmaster.api.patches import Operation, apply
 from harbourmaster.api.resources import CRON_JOBS, PODS
 from harbourmaster.cli import program
 from harbourmaster.cli.lines import answer_lines, open_input, print_lines
-from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.live.files import manifests_in, read_paths
 from harbourmaster.cli.terminal import printable
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
@@ -30,6 +30,7 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.serving.definitions import unknown_fields
 from harbourmaster.serving.documents import Problem
+from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, answer_case, engine_for, read_case
 from harbourmaster.webhook.checked_objects import is_checked

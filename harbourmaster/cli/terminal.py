@@ -42,7 +42,7 @@ def json_text(value: object) -> bytes:
 def yaml_text(value: object) -> bytes:
     """Return YAML for programs, which escapes characters that control a terminal."""
     # Only those who ask for it wait for its import.
-    from harbourmaster.cli.live.files import dump  # noqa: PLC0415
+    from harbourmaster.serving.kubectl_yaml import dump  # noqa: PLC0415
 
     return dump(msgspec.to_builtins(value)).encode()
 

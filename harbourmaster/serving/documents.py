@@ -1,33 +1,45 @@
 """Kubernetes objects from YAML and JSON text, each with its place.
 
-Safe against hostile files: no tags, no duplicate keys, no recursion, and aliases that would expand
-beyond a bound are refused before they are expanded.
+Text that begins like JSON and is JSON is read as JSON, as by kubectl; anything else is YAML. A key
+stands only once in a mapping, and what would expand beyond a bound is refused.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from functools import partial
+from itertools import zip_longest
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import yaml
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from harbourmaster.api.field_errors import render_value
+from harbourmaster.serving.kubectl_yaml import (
+    DocumentError,
+    Reader,
+    check_size,
+    json_number,
+    value_of,
+)
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SUFFIXES: Final = frozenset((".yaml", ".yml", ".json"))
-MAX_NODES: Final = 2_000_000
-"""Values in one document, aliases expanded; a file of 10,000 policies has about half a million."""
-MAX_DEPTH: Final = 200
-MAX_KEYS: Final = 100_000
-"""Keys of one mapping, merged ones included."""
-_UNWANTED_TAGS: Final = frozenset(
-    f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs", "binary", "timestamp")
+_JSON: Final = re.compile(r"\s*[{[]")
+_NOT_BLANK: Final = re.compile(r"\S")
+_LONE_SURROGATE: Final = re.compile(
+    r"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-F]\w\w)|.)", re.ASCII
 )
+"""Matches escapes; the group is half a pair of surrogates."""
+_MAX_DIGITS: Final = 20
+"""The characters of a 64-bit integer."""
 
 
 class Problem(Struct, frozen=True, gc=False):
@@ -60,50 +72,6 @@ class Document(Struct, frozen=True, gc=False):
         return Problem(self.file, self.number, text, self.line)
 
 
-class DocumentError(ValueError):
-    """A document that can't be read; the text is one line."""
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML as kubectl reads it: timestamps and keys are text, 1.0 is 1, a key stands only once."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401
-        line = node.start_mark.line + 1
-        if node.tag in _UNWANTED_TAGS:
-            raise DocumentError(f"line {line}: {node.tag} is not a JSON type")
-        try:
-            value = super().construct_object(node, deep=deep)
-        except (yaml.YAMLError, DocumentError):
-            raise
-        except (ValueError, KeyError, OverflowError, TypeError, AttributeError):
-            kind = node.tag.rpartition(":")[2]
-            raise DocumentError(f"line {line}: not a value of type {kind}") from None
-        return int(value) if isinstance(value, float) and value.is_integer() else value
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise DocumentError(f'line {key.start_mark.line + 1}: key "{key.value}" twice')
-                seen.add(key.value)
-        mapping = super().construct_mapping(node, deep=deep)
-        if None in mapping:
-            raise DocumentError(f"line {node.start_mark.line + 1}: a key is null")
-        return {key if isinstance(key, str) else render_value(key): mapping[key] for key in mapping}
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > MAX_KEYS:
-            raise DocumentError(f"merge keys expand to more than {MAX_KEYS} keys")
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def parse_documents(
     text: str | bytes, file: str, *, arrays: bool = False
 ) -> Iterator[Document | Problem]:
@@ -112,34 +80,117 @@ def parse_documents(
     With ``arrays`` a document can be an array of objects, too. Documents before a syntax error come
     first, because reading ends there.
     """
+    try:
+        documents = list(_json_documents(text))
+    except DocumentError as error:
+        yield Problem(file, None, str(error))
+    except (ValueError, RecursionError):
+        yield from _yaml_documents(text, file, arrays=arrays)
+    else:
+        for number, (value, line, lines) in enumerate(documents, 1):
+            yield from _objects(Document(file, number, value, line), lines, arrays=arrays)
+
+
+def _yaml_documents(text: str | bytes, file: str, *, arrays: bool) -> Iterator[Document | Problem]:
     number, line = 0, 1
     try:
-        loader = _Loader(text)
+        reader = Reader(text)
     except yaml.YAMLError as error:
         yield Problem(file, None, _one_line(error))
         return
     try:
-        while loader.check_node():
+        while reader.check_node():
             number += 1
-            node: Any = loader.get_node()
+            node: Any = reader.get_node()
             line = node.start_mark.line + 1
             try:
-                value = loader.construct_document(node)
-                check_size(value)
+                value = value_of(node)
             except DocumentError as error:
                 yield Problem(file, number, str(error), line)
                 continue
-            if arrays and isinstance(value, list):
-                yield from _items(value, node.value, file, number)
-            else:
-                yield from _objects(value, node, file, number)
+            lines = partial(_item_lines, node)
+            yield from _objects(Document(file, number, value, line), lines, arrays=arrays)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         yield Problem(file, number or 1, _one_line(error), mark.line + 1 if mark else line)
+    except DocumentError as error:
+        yield Problem(file, number, str(error), line)
     except RecursionError:
         yield Problem(file, number or 1, "nested too deeply", line)
     finally:
-        loader.dispose()
+        reader.dispose()
+
+
+def _item_lines(node: Any) -> list[int]:  # noqa: ANN401
+    """Return the lines of the items of a List or an array; none where a merge key hides them."""
+    if isinstance(node, yaml.MappingNode):
+        node = next((below for key, below in node.value if key.value == "items"), node)
+    return [item.start_mark.line + 1 for item in node.value if isinstance(item, yaml.Node)]
+
+
+def _json_documents(text: str | bytes) -> Iterator[tuple[Any, int, Callable[[], list[int]]]]:
+    """Yield each value of a JSON text, its line, and what returns the lines of its items.
+
+    Raises ValueError where it is not JSON, or not all of it, or has a key twice; DocumentError for
+    a value that is too large or too deep.
+    """
+    text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    if not _JSON.match(text):
+        raise ValueError
+    if r"\ud" in text or r"\uD" in text:
+        text = _LONE_SURROGATE.sub(lambda match: r"\ufffd" if match[1] else match[0], text)
+    end, line = 0, 1
+    while rest := _NOT_BLANK.search(text, end):
+        start = rest.start()
+        line += text.count("\n", end, start)
+        value, end = _json_decoder.raw_decode(text, start)
+        check_size(value)
+        yield value, line, partial(_json_item_lines, text, start, end, line)
+        line += text.count("\n", start, end)
+
+
+def _json_item_lines(text: str, start: int, end: int, line: int) -> list[int]:
+    data = text[start:end].encode()
+    decoded = msgspec.json.decode(data, type=_Items | list[Raw])
+    position = max(0, data.find(b'"items"'))
+    lines: list[int] = []
+    for item in decoded.items if isinstance(decoded, _Items) else decoded:
+        begin = data.find(bytes(item), position)
+        line += data.count(b"\n", 0 if not lines else position, begin)
+        lines.append(line)
+        position = begin
+    return lines
+
+
+class _Items(Struct):
+    items: list[Raw] = []
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError
+    return mapping
+
+
+def _float_of(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise DocumentError(f"{text[:_MAX_DIGITS]}: the number is too large")
+    return json_number(number)
+
+
+def _int_of(text: str) -> float:
+    return json_number(int(text)) if len(text) <= _MAX_DIGITS else _float_of(text)
+
+
+def _not_json(text: str) -> None:
+    raise ValueError(text)
+
+
+_json_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_object_of, parse_float=_float_of, parse_int=_int_of, parse_constant=_not_json
+)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -156,17 +207,14 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def parse_value(text: str) -> Any:  # noqa: ANN401
     """Parse a value of YAML or JSON, as in a flag. Raises DocumentError."""
-    loader = _Loader(text)
     try:
-        value = loader.get_single_data()
-        check_size(value)
+        reader = Reader(text)
+        node = reader.get_single_node()
+        return None if node is None else value_of(node)
     except yaml.YAMLError as error:
         raise DocumentError(_one_line(error)) from None
     except RecursionError:
         raise DocumentError("nested too deeply") from None
-    finally:
-        loader.dispose()
-    return value
 
 
 def read_documents(path: Path, *, arrays: bool = False) -> Iterator[Document | Problem]:
@@ -200,56 +248,24 @@ def files_in(directory: Path) -> list[Path]:
     )
 
 
-def _objects(value: Any, node: Any, file: str, number: int) -> Iterator[Document | Problem]:  # noqa: ANN401
-    line = node.start_mark.line + 1
-    if value is None:
+def _objects(
+    document: Document, lines: Callable[[], list[int]], *, arrays: bool
+) -> Iterator[Document | Problem]:
+    """Yield the object of a document, or each item of a List; ``lines`` returns their lines."""
+    value: Any = document.value
+    items = value if arrays and isinstance(value, list) else None
+    if isinstance(value, dict) and str(value.get("kind")).endswith("List"):
+        items = value.get("items")
+    if not isinstance(items, list):
+        if isinstance(value, dict):
+            yield document
+        elif value is not None:
+            yield document.problem("expected an object with apiVersion and kind")
         return
-    if not isinstance(value, dict):
-        yield Problem(file, number, "expected an object with apiVersion and kind", line)
-        return
-    kind = value.get("kind")
-    items = value.get("items")
-    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
-        nodes = {key.value: below for key, below in node.value}["items"].value
-        yield from _items(items, nodes, file, number)
-        return
-    yield Document(file, number, value, line)
-
-
-def _items(items: Any, nodes: Any, file: str, number: int) -> Iterator[Document | Problem]:  # noqa: ANN401
-    for index, (item, node) in enumerate(zip(items, nodes, strict=True)):
-        line = node.start_mark.line + 1
-        if isinstance(item, dict):
-            yield Document(file, number, item, line)
-        else:
-            yield Problem(file, number, f"items[{index}]: expected an object", line)
-
-
-def check_size(value: Any) -> None:  # noqa: ANN401
-    """Raise DocumentError where aliases make a value too large, too deep or endless."""
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
-
-    def size_of(node: Any, depth: int) -> int:  # noqa: ANN401
-        if not isinstance(node, dict | list):
-            return 1
-        identity = id(node)
-        if identity in sizes:
-            return sizes[identity]
-        if identity in open_nodes:
-            raise DocumentError("an alias that contains itself")
-        if depth > MAX_DEPTH:
-            raise DocumentError(f"nested more than {MAX_DEPTH} levels deep")
-        open_nodes.add(identity)
-        children = node.values() if isinstance(node, dict) else node
-        total = 1 + sum(size_of(child, depth + 1) for child in children)
-        open_nodes.discard(identity)
-        if total > MAX_NODES:
-            raise DocumentError(f"aliases expand to more than {MAX_NODES} values")
-        sizes[identity] = total
-        return total
-
-    size_of(value, 0)
+    for index, (item, line) in enumerate(zip_longest(items, lines()[: len(items)])):
+        place = Document(document.file, document.number, item, line or document.line)
+        is_object = isinstance(item, dict)
+        yield place if is_object else place.problem(f"items[{index}]: expected an object")
 
 
 def _one_line(error: yaml.YAMLError) -> str:

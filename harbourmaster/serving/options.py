@@ -21,7 +21,8 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-from harbourmaster.serving.documents import DocumentError, parse_value, read_settings
+from harbourmaster.serving.documents import parse_value, read_settings
+from harbourmaster.serving.kubectl_yaml import DocumentError
 
 if TYPE_CHECKING:
     import argparse

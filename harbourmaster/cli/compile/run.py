@@ -33,7 +33,7 @@ from harbourmaster.cli.compile.probe import (
     probes,
 )
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
-from harbourmaster.cli.live.files import dump, read_paths
+from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import raise_unusable
@@ -53,6 +53,7 @@ from harbourmaster.registration.desired import (
     desired_configurations,
 )
 from harbourmaster.serving.documents import Document, Problem
+from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
 from harbourmaster.webhook.sources import policies_in, read_policy
 

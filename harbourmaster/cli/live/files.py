@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import yaml
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
@@ -38,18 +37,6 @@ class _List(Struct, frozen=True):
 
 _kind_of: Final = msgspec.json.Decoder(_Object)
 _decode_list: Final = msgspec.json.Decoder(_List).decode
-
-
-def dump(manifest: object) -> str:
-    """One document, with its keys in the order that they have."""
-    text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return text
-
-
-class _Dumper(yaml.CSafeDumper):
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        """Write shared values out: readers of manifests expect no anchors."""
-        return True
 
 
 def read_paths(paths: list[Path], *, arrays: bool = False) -> Iterator[Document | Problem]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
 from msgspec import Struct
 
 from harbourmaster.api.names import label_value, qualified_name
@@ -24,6 +23,7 @@ from harbourmaster.cli.placement.objects import (
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
 from harbourmaster.placement.model import API_VERSION
+from harbourmaster.serving.kubectl_yaml import dump
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -257,7 +257,7 @@ def _cluster(converter: _Converter, metadata: Fields) -> Fields:
     kubeconfig = spec.get("kubeconfig")
     reference = {}
     if kubeconfig:
-        text = kubeconfig if isinstance(kubeconfig, str) else yaml.safe_dump(kubeconfig)
+        text = kubeconfig if isinstance(kubeconfig, str) else dump(kubeconfig)
         secret = kubeconfig_secret(metadata["name"], metadata["namespace"], text.encode())
         converter.before.append(secret)
         reference = {"name": secret["metadata"]["name"]}

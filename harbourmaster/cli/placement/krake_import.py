@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.cli.live.files import dump, read_paths
+from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.placement.krake import (
     KrakeConversion,
     RefusedError,
@@ -16,6 +16,7 @@ from harbourmaster.cli.placement.krake import (
     source_of,
 )
 from harbourmaster.serving.documents import Problem
+from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:

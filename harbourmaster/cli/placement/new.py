@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.live.files import manifests_in, read_paths
 from harbourmaster.cli.placement.kubeconfigs import check_kubeconfig, read_context
 from harbourmaster.cli.placement.objects import (
     fault_of,
@@ -21,6 +21,7 @@ from harbourmaster.cli.placement.objects import (
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.serving.documents import Problem
+from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:

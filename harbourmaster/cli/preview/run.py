@@ -19,7 +19,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
-from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, dump
+from harbourmaster.cli.live.files import STANDARD_INPUT, Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.preview.compare import (
     ChangedWorkload,
@@ -37,6 +37,7 @@ from harbourmaster.cli.preview.inputs import (
 )
 from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.serving.kubectl_yaml import dump
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

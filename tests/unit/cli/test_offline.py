@@ -252,7 +252,7 @@ def test_a_broken_policy_ends_with_1(tmp_path, capsys, command, text, says):
 
 def test_a_policy_among_the_manifests_has_no_unknown_field_either(tmp_path, policies, capsys):
     manifest = tmp_path / "p.yaml"
-    manifest.write_text(yaml.safe_dump(cluster_policy(nodeName="n", podSelectr={})))
+    manifest.write_text(yaml.safe_dump(cluster_policy(nodeName="node", podSelectr={})))
     assert main(["render", "--policies", policies, "-f", str(manifest)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"{manifest}, document 1: spec.podSelectr: unknown field"

@@ -348,4 +348,4 @@ def test_keys_are_strings_as_kubectl_reads_them(validate):
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {true: b, 1: c}}\n"
     assert validate(text)[0] == 0
     code, out, _ = validate(text.replace("true", "null"))
-    assert (code, out.splitlines()[0]) == (1, "1: error: line 3: a key is null")
+    assert (code, out.splitlines()[0]) == (1, "1: error: line 3: a key is null: put it in quotes")
