@@ -25,6 +25,7 @@ from harbourmaster.policies.cel import (
 )
 from harbourmaster.policies.cel_paths import matching, namespace_labels
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
+from harbourmaster.policies.pods import PODS_OF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,8 @@ MAX_EXPRESSION: Final = 90_000
 """Characters; the API server's parser takes 100,000."""
 
 _MATCHES: Final = "variables.matches"
+_CONSTRAINS: Final = "variables.constrains"
+"""As _MATCHES, but false for pods of DaemonSets, which get no node constraints."""
 _TERMS: Final = "nodeSelectorTerms"
 _IS_NEW: Final = "x.n && !(x.k in p.k)"
 """Whether an entry of the term ``t`` is missing from the policy's term ``p``."""
@@ -94,7 +97,10 @@ class _Generator:
         variables = (
             ("labels", f"{part.metadata}.?labels.orValue({{}})"),
             ("namespaceLabels", namespace_labels()),
+            ("kinds", part.kinds),
+            ("isDaemon", f"{literal(f'{PODS_OF}DaemonSet')} in variables.kinds"),
             ("matches", f"[{', '.join(map(matching, self._policies))}]"),
+            ("constrains", f"{_MATCHES}.map(m, m && !variables.isDaemon)"),
             ("nodeLabels", self._own(NODE_SELECTOR, "{}")),
             ("tolerations", self._own(TOLERATIONS, "[]")),
             ("tolerationKeys", f"variables.tolerations.map(x, {cel.toleration_of('x')})"),
@@ -138,7 +144,12 @@ class _Generator:
 
     def _added_labels(self) -> Cel:
         return self._entries(
-            (index, key, f"!({literal(key)} in variables.nodeLabels)", literal({key: value}))
+            (
+                index,
+                key,
+                f"!variables.isDaemon && !({literal(key)} in variables.nodeLabels)",
+                literal({key: value}),
+            )
             for index, policy in enumerate(self._policies)
             for key, value in policy.node_selector
         )
@@ -221,7 +232,7 @@ class _Generator:
             )
             yield f"keys{index}", f'{product}.map(t, t.k.sort().join("|"))'
             once = f"{keys}.indexOf({keys}[i]) == i"
-            same = f"!{_MATCHES}[{index}] || {before}.size() > 0 && {before}.all(t, {absorbed})"
+            same = f"!{_CONSTRAINS}[{index}] || {before}.size() > 0 && {before}.all(t, {absorbed})"
             new = f"lists.range({keys}.size()).filter(i, {once}).map(i, {product}[i])"
             yield (
                 f"terms{index}",
@@ -264,7 +275,7 @@ class _Generator:
 
     def _of_matching(self, count: Callable[[Terms], int], default: int) -> Iterator[Cel]:
         for index, terms in self._required.items():
-            yield f"({_MATCHES}[{index}] ? {count(terms)} : {default})"
+            yield f"({_CONSTRAINS}[{index}] ? {count(terms)} : {default})"
 
     def _is_comparable(self) -> Cel:
         """Return whether a pod that already has all additions is cheap to compare."""
@@ -329,7 +340,7 @@ class _Generator:
         return f"!variables.fits ? [] : [{', '.join(steps)}].flatten()"
 
     def _affinity_steps(self) -> Iterator[Cel]:
-        requires = cel.some(f"{_MATCHES}[{index}]" for index in self._required)
+        requires = cel.some(f"{_CONSTRAINS}[{index}]" for index in self._required)
         changed: dict[str, list[Cel]] = {}
         if self._required:
             changed["nodeAffinity"] = [requires]
@@ -358,8 +369,12 @@ class _Generator:
 
     def _lacking(self) -> Iterator[Cel]:
         for index, policy in enumerate(self._policies):
-            lacks = [
+            constraints = (
                 *(f"!({literal(key)} in variables.nodeLabels)" for key, _ in policy.node_selector),
+                self._lacks_required(index),
+            )
+            lacks = [
+                f"{_CONSTRAINS}[{index}] && ({cel.some(constraints)})",
                 *(
                     f"!({literal(cel.toleration(item))} in variables.tolerationKeys)"
                     for item, _ in policy.tolerations
@@ -369,7 +384,6 @@ class _Generator:
                     for slot, items in policy.lists
                     for item, _ in items
                 ),
-                self._lacks_required(index),
             ]
             yield f"{_MATCHES}[{index}] && (!variables.comparable || {cel.some(lacks)})"
 

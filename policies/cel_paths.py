@@ -9,6 +9,8 @@ from msgspec import Struct
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies import cel
 from harbourmaster.policies.cel import Cel, literal
+from harbourmaster.policies.pods import PODS_OF
+from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS
 
 if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -31,6 +33,8 @@ class PodPaths(Struct, frozen=True):
     """The JSON Pointer of the pod spec."""
     condition: Cel
     """Whether an object has a pod spec that policies may change."""
+    kinds: Cel = "[request.kind.kind]"
+    """A list of the kinds of ``PodView``."""
 
 
 PODS: Final = PodPaths(
@@ -39,6 +43,10 @@ PODS: Final = PodPaths(
     "object.metadata",
     "/spec",
     '!("kubernetes.io/config.mirror" in object.metadata.?annotations.orValue({}))',
+    f'["Pod"] + (request.userInfo.username == {literal(ALL_CONTROLLERS)} ? '
+    "object.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false))"
+    f".map(o, o.kind) : [{literal(CREATORS)}[?request.userInfo.username].orValue('')])"
+    f".map(kind, {literal(PODS_OF)} + kind)",
 )
 TEMPLATES: Final = PodPaths(
     "templates",
@@ -67,7 +75,10 @@ def namespace_labels() -> Cel:
 
 
 def matching(policy: CompiledPolicy) -> Cel:
-    """Whether the policy selects the pod, by the variables ``namespaceLabels`` and ``labels``."""
+    """Whether the policy selects the pod.
+
+    It uses the variables ``kinds``, ``namespaceLabels`` and ``labels``.
+    """
     namespaces = policy.namespaces
     if policy.namespace is not None:
         namespaces = Matcher(one_of=((NAMESPACE_NAME, frozenset((policy.namespace,))),))
@@ -78,6 +89,9 @@ def matching(policy: CompiledPolicy) -> Cel:
         for condition in (
             cel.selects(namespaces, _NAMESPACE_LABELS),
             cel.selects(policy.pods, _LABELS),
+            f"!variables.kinds.exists(k, k in {literal(sorted(policy.excluded_kinds))})"
+            if policy.excluded_kinds
+            else "true",
         )
         if condition != "true"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -20,7 +21,8 @@ from harbourmaster.policies.enforcement import (
 )
 from harbourmaster.policies.model import DENY, ON_TOO_LARGE, PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.requirements import FIELDS
-from harbourmaster.policies.validation import validate_spec
+from harbourmaster.policies.targets import excluded_kinds
+from harbourmaster.policies.validation import annotation_faults, describe_fault, validate_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -64,6 +66,10 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     """None for a cluster policy."""
     namespaces: Matcher | None
     pods: Matcher | None
+    excluded_kinds: frozenset[str] = frozenset()
+    """The kinds that its annotations leave out."""
+    remark: str = ""
+    """Why an annotation has no effect."""
     fault: str | None = None
     enforcement: str = WEBHOOK
     """Whom the policy names to enforce it."""
@@ -101,6 +107,7 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
             namespace=namespace,
             namespaces=_intact(spec.namespace_selector, "spec.namespaceSelector", paths),
             pods=_intact(spec.pod_selector, "spec.podSelector", paths),
+            excluded_kinds=excluded_kinds(annotations),
             fault=reason(errors),
             enforcement=enforcement,
         )
@@ -113,6 +120,8 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
         namespace=namespace,
         namespaces=compile_selector(spec.namespace_selector),
         pods=compile_selector(spec.pod_selector),
+        excluded_kinds=excluded_kinds(annotations),
+        remark="; ".join(starmap(describe_fault, annotation_faults(annotations).items())),
         enforcement=enforcement,
         is_audited=is_audited(annotations),
         hash=policy_hash(policy) if enforcement != WEBHOOK else "",

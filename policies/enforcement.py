@@ -13,6 +13,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
 from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.policies.model import ON_TOO_LARGE
+from harbourmaster.policies.targets import excluded_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -97,9 +98,11 @@ def policy_hash(policy: Policy) -> str:
 
     Read from the decoded fields, so the same for a file and for the stored object.
     """
-    on_too_large = (policy.metadata.annotations or {}).get(ON_TOO_LARGE)
-    content = _encode((policy.reference, policy.spec, on_too_large))
-    return hashlib.sha256(content).hexdigest()[:_HASH_DIGITS]
+    annotations = policy.metadata.annotations or {}
+    content: list[Any] = [policy.reference, policy.spec, annotations.get(ON_TOO_LARGE)]
+    if excluded := excluded_kinds(annotations):
+        content.append(sorted(excluded))
+    return hashlib.sha256(_encode(content)).hexdigest()[:_HASH_DIGITS]
 
 
 class _Labels(Struct, frozen=True, gc=False):

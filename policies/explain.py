@@ -15,7 +15,7 @@ from harbourmaster.api.patches import Operation, apply
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
-from harbourmaster.policies.merge import merge, owned_fields
+from harbourmaster.policies.merge import DAEMON_CODE, merge, owned_fields
 from harbourmaster.policies.model import (
     NODE_NAME,
     SCHEDULER_NAME,
@@ -128,10 +128,10 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
 ) -> Explanation:
     """Explain what ``candidates`` do to the pod whose spec stands at ``pointer``."""
     compiled = [candidate.compiled for candidate in candidates]
-    matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels)
+    matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels, pod.kinds)
     steps = _Steps(pod, pointer, options)
     reports = [steps.take(matched[: index + 1]) for index in range(len(matched))]
-    subject = MatchSubject(namespace, namespace_labels, pod.labels, whose)
+    subject = MatchSubject(namespace, namespace_labels, pod.labels, whose, pod.kinds)
     selecting = set(map(id, matched))
     others = sorted(
         (candidate for candidate in candidates if id(candidate.compiled) not in selecting),
@@ -239,7 +239,7 @@ class _Steps:
                 return Contribution(full, value, "added")
             return Contribution(full, value, "replaced", self._sources[path], was)
         if was is None:
-            return Contribution(full, value, "left-out")
+            return Contribution(full, value, "left-out", why=self._whys.get(DAEMON_CODE, ""))
         sources = self._sources[path]
         if was == value:
             return Contribution(full, value, "already-there", sources)
@@ -299,7 +299,8 @@ class _Steps:
 
     def _why_not(self) -> str:
         """Return why required node affinity is left out."""
-        return self._whys.get("affinity-too-large") or self._whys.get("affinity-conflict", "")
+        codes = ("affinity-too-large", "affinity-conflict", DAEMON_CODE)
+        return next(filter(None, map(self._whys.get, codes)), "")
 
 
 def _is_there(asked: Requirement, fields: OwnedFields) -> bool:

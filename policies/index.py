@@ -63,9 +63,16 @@ class PolicySet(Struct, frozen=True, gc=False):
         return frozenset(policy.reference for policy in self.filed)
 
     def match(
-        self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
+        self,
+        namespace: str,
+        namespace_labels: Mapping[str, str],
+        pod_labels: Mapping[str, str],
+        kinds: tuple[str, ...] = ("Pod",),
     ) -> tuple[CompiledPolicy, ...]:
-        """The policies that select the pod, in the order in which they apply (decision D3)."""
+        """The policies that select the pod, in the order in which they apply (decision D3).
+
+        ``kinds`` are those of ``PodView``.
+        """
         if not self.indexes:
             return ()
         matching = []
@@ -80,6 +87,7 @@ class PolicySet(Struct, frozen=True, gc=False):
             for policy in self._candidates(namespace, {}, pod_labels)
             if policy.pods is not None and policy.pods.matches(pod_labels)
         ]
+        matching = [policy for policy in matching if policy.excluded_kinds.isdisjoint(kinds)]
         if len(matching) > 1:
             matching.sort(key=_rank)
         return tuple(matching)

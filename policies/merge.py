@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _NO_SPEC: Final = PodSpec()
+DAEMON_CODE: Final = "daemonset-node-constraints"
+_DAEMON_REASON: Final = (
+    "the template of the DaemonSet lacks them, so its pods for other nodes would stay Pending"
+)
 
 
 class MergeOptions(Struct, frozen=True, gc=False):
@@ -95,6 +99,9 @@ class _Merge:
         self._toleration_keys: set[Hashable] | None = None
 
     def apply(self, policy: CompiledPolicy) -> None:
+        if policy.remark:
+            text = f"{policy.reference}: {policy.remark}"
+            self._warnings.append(AdmissionWarning("policy-annotation", text))
         if policy.fault is not None:
             text = f"{policy.reference} is skipped, it is invalid: {policy.fault}"
             self._warnings.append(AdmissionWarning("policy-invalid", text))
@@ -206,10 +213,27 @@ def merge(
     pod: PodView, pointer: str, policies: Sequence[CompiledPolicy], options: MergeOptions
 ) -> Merged:
     """Merge ``policies``, in the order given, into the pod whose spec stands at ``pointer``."""
+    if pod.is_daemon:
+        return _merge_daemon(replace(pod, kinds=pod.kinds[:1]), pointer, policies, options)
     under_way = _Merge(pod, options)
     for policy in policies:
         under_way.apply(policy)
     return under_way.finish(pointer)
+
+
+def _merge_daemon(
+    pod: PodView, pointer: str, policies: Sequence[CompiledPolicy], options: MergeOptions
+) -> Merged:
+    """Merge without node constraints: the DaemonSet controller goes by those of its template."""
+    free = [replace(policy, required=None, node_name=None, node_selector=()) for policy in policies]
+    merged = merge(pod, pointer, free, options)
+    for policy, rest in zip(policies, free, strict=True):
+        whole, bare = (merge(pod, pointer, (alone,), options) for alone in (policy, rest))
+        if whole.operations != bare.operations:
+            text = f"node constraints of {policy.reference} are left out: {_DAEMON_REASON}"
+            merged.warnings.append(AdmissionWarning(DAEMON_CODE, text))
+    # A pod that is too large for a policy that must not be skipped is refused all the same.
+    return replace(merged, refusal=merge(pod, pointer, policies, options).refusal)
 
 
 def owned_fields(pod: PodView) -> Json:

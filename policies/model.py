@@ -183,8 +183,8 @@ def is_policy_kind(group: str, version: str, kind: str) -> bool:
 class AdmissionWarning(Struct, frozen=True, gc=False):
     """One line for the user, and a code that tools can count.
 
-    Of the merge: ``policy-invalid``, ``policy-scheduler-name``, ``affinity-too-large`` and
-    ``affinity-conflict``.
+    Of the merge: ``policy-invalid``, ``policy-annotation``, ``policy-scheduler-name``,
+    ``affinity-too-large``, ``affinity-conflict`` and ``daemonset-node-constraints``.
     """
 
     code: str

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
+PODS_OF: Final = "pods of "
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
 _ABSENT: Final = (b"", b"null")
@@ -115,7 +116,8 @@ class PodView(Struct, frozen=True, gc=False):
     ``spec`` is None where the object has none yet. ``is_left_alone`` marks what no policy may
     change: objects being deleted, and mirror pods, which the kubelet owns. ``affinity`` and
     ``tolerations`` are those of the spec, decoded with all their unknown fields. ``annotations``
-    are those of a template, as they came.
+    are those of a template, as they came. ``kinds`` are the object's kind and, for a pod that a
+    controller creates, PODS_OF with the kind that the controller creates it for.
     """
 
     labels: dict[str, str]
@@ -124,6 +126,12 @@ class PodView(Struct, frozen=True, gc=False):
     affinity: Json | None = None
     tolerations: list[Json] | None = None
     annotations: Raw = _EMPTY
+    kinds: tuple[str, ...] = ("Pod",)
+
+    @property
+    def is_daemon(self) -> bool:
+        """Whether the DaemonSet controller creates the pod."""
+        return self.kinds[1:] == (f"{PODS_OF}DaemonSet",)
 
 
 class OversizedPodError(MalformedError):
@@ -174,7 +182,8 @@ class Kind(Struct, frozen=True, gc=False):
             annotations = template.metadata.annotations if template.metadata else _EMPTY
             spec = template.spec
             is_left_alone = is_deleted
-        bare = PodView(labels, None, is_left_alone, annotations=annotations)
+        kinds = (self.name,)
+        bare = PodView(labels, None, is_left_alone, annotations=annotations, kinds=kinds)
         if spec is None:
             return bare
         for name, raw in (("affinity", spec.affinity), ("tolerations", spec.tolerations)):
@@ -182,7 +191,7 @@ class Kind(Struct, frozen=True, gc=False):
                 limit = MAX_OWNED_BYTES // 1024
                 raise OversizedPodError(f"{self._path}.{name}: more than {limit} KiB", bare)
         owned = self._decode_owned(spec)
-        return PodView(labels, spec, is_left_alone, *owned, annotations)
+        return PodView(labels, spec, is_left_alone, *owned, annotations, kinds)
 
     def read(self, data: bytes | Raw) -> PodView | None:
         """Decode an object and view it. Raises MalformedError."""

@@ -13,6 +13,7 @@ from harbourmaster.api.field_errors import quote
 from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.policies.enforcement import AUDIT, MODE_KEY
 from harbourmaster.policies.model import PolicySpec
+from harbourmaster.policies.targets import EXCLUDED_KEY, TARGETS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,6 +40,7 @@ class Mismatch(Struct, frozen=True, rename="camel"):
         return f"{self.path} {self.wants}{', ' if self.present else ''}{self.present}"
 
 
+_EXCLUDING: Final = f"the annotation {TARGETS_KEY} or {EXCLUDED_KEY}"
 _AUDITED: Final = Mismatch(f"the annotation {MODE_KEY}", f"is {AUDIT}", "so it changes nothing")
 
 
@@ -50,6 +52,8 @@ class MatchSubject(Struct, frozen=True):
     labels: dict[str, str]
     whose: str = "the pod"
     """The object with the labels, in words: a template is not a pod."""
+    kinds: tuple[str, ...] = ("Pod",)
+    """Those of ``PodView``."""
 
 
 def why_unmatched(
@@ -73,6 +77,8 @@ def why_unmatched(
     mismatch = first_mismatch(
         compiled.pods, spec.pod_selector, "spec.podSelector", subject.labels, subject.whose
     )
+    if mismatch is None and not compiled.excluded_kinds.isdisjoint(subject.kinds):
+        return Mismatch(_EXCLUDING, f"leaves out {subject.kinds[-1]}", "")
     if mismatch is None and compiled.is_audited:
         return _AUDITED
     return mismatch

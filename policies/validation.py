@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
+from harbourmaster.api.field_errors import forbidden, invalid, quote, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, label_value, qualified_name
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, ENFORCEMENTS, MODE_KEY, MODES
 from harbourmaster.policies.model import (
@@ -20,6 +20,13 @@ from harbourmaster.policies.model import (
     NodeSelectorTerm,
     PodAffinityTerm,
     PolicySpec,
+)
+from harbourmaster.policies.targets import (
+    EXCLUDED_KEY,
+    KIND_NAMES,
+    TARGETS,
+    TARGETS_KEY,
+    excluded_names,
 )
 
 if TYPE_CHECKING:
@@ -47,10 +54,12 @@ SUPPORTED_VALUES: Final = {
     ON_TOO_LARGE: (DENY, WARN),
     ENFORCEMENT_KEY: ENFORCEMENTS,
     MODE_KEY: MODES,
+    TARGETS_KEY: TARGETS,
 }
 """The values of our annotations on policies; the last one is the default."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """Bytes of all keys and values together."""
+_SHOWN_CHARACTERS: Final = 40
 MAX_MANAGER: Final = 128
 MAX_SUBRESOURCE: Final = 256
 _ORPHAN: Final = "orphan"
@@ -286,10 +295,8 @@ def _namespace(namespace: str | None, *, is_cluster_scoped: bool) -> Iterator[Fi
 
 
 def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    for key, supported in SUPPORTED_VALUES.items():
-        value = annotations.get(key)
-        if value is not None and value not in supported:
-            yield unsupported(f"{path}[{key}]", value, supported)
+    for key, value in annotation_faults(annotations).items():
+        yield unsupported(f"{path}[{key}]", value, supported_values(key))
     for key in annotations:
         # Unlike the keys of labels, those of annotations may have capitals in their prefix.
         yield from _all_invalid(path, key, qualified_name(key.lower()))
@@ -298,6 +305,24 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldErr
     )
     if size > MAX_ANNOTATIONS:
         yield invalid(path, size, f"more than {MAX_ANNOTATIONS} bytes of keys and values")
+
+
+def annotation_faults(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return our annotations with unsupported values, one value of each."""
+    values = [(key, annotations[key]) for key in SUPPORTED_VALUES if key in annotations]
+    values += [(EXCLUDED_KEY, name) for name in excluded_names(annotations)]
+    return {key: value for key, value in values if value not in supported_values(key)}
+
+
+def supported_values(key: str) -> tuple[str, ...]:
+    """Return the values of one of our annotations."""
+    return SUPPORTED_VALUES.get(key, KIND_NAMES)
+
+
+def describe_fault(key: str, value: str) -> str:
+    """Say which value of an annotation is not supported, and what counts instead."""
+    default = SUPPORTED_VALUES.get(key, ("the annotation without it",))[-1]
+    return f"unsupported value {quote(value[:_SHOWN_CHARACTERS])} of {key}, so {default} counts"
 
 
 def _owners(owners: Sequence[OwnerReference], path: str) -> Iterator[FieldError]:

@@ -99,12 +99,12 @@ class Engine:
         return namespace.warnings if namespace.warnings and self.gates.rules.apply_in(name) else ()
 
     def match(
-        self, name: str, namespace: Namespace, labels: dict[str, str]
+        self, name: str, namespace: Namespace, pod: PodView
     ) -> tuple[CompiledPolicy, ...]:
-        """The policies for a pod with these labels, in their order."""
+        """The policies for a pod, in their order."""
         if not self._has_policies:
             return ()
-        return self.snapshot.policies.match(name, namespace.labels, labels)
+        return self.snapshot.policies.match(name, namespace.labels, pod.labels, pod.kinds)
 
     def template_waits(self, kind: Kind) -> str:
         """Return where pods of a template wait in a namespace with gates; empty if they do not."""
@@ -124,7 +124,8 @@ class Engine:
         ``waits`` is where the pod waits, as in ``Gating``.
         """
         spec = pod.spec
-        key = (kind.shape, policies, node_name_as_field, waits, None if spec is None else spec.key)
+        owned = None if spec is None else spec.key
+        key = (kind.shape, pod.is_daemon, policies, node_name_as_field, waits, owned)
         verdict = self._merges.get(key)
         if verdict is None:
             options = self._options[node_name_as_field, waits]

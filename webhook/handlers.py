@@ -55,7 +55,7 @@ from harbourmaster.webhook.review import (
     patch,
     reject_body,
 )
-from harbourmaster.webhook.reviewed_object import read_object
+from harbourmaster.webhook.reviewed_object import read_object, view_of
 from harbourmaster.webhook.verdict import (
     DENIED,
     INVALID,
@@ -205,7 +205,7 @@ def _decide(
     request: RequestHead, kind: Kind, workload: ReviewedObject, engine: Engine, *, may_patch: bool
 ) -> Verdict:
     """Decide on a workload. Raises MalformedError where fields that count have wrong types."""
-    pod = kind.view(workload)
+    pod = view_of(kind, workload, request.user_info)
     if not may_patch or not _may_change(request, kind) or pod is None or pod.is_left_alone:
         return LEFT_ALONE
     snapshot = engine.snapshot
@@ -230,7 +230,7 @@ def _decide(
             snapshot.parents,
             WaitsFor(has_gates, waits and engine.waits_for_objects(name, namespace)),
         )
-    policies = engine.match(name, namespace, pod.labels)
+    policies = engine.match(name, namespace, pod)
     is_probed = not kind.is_template and is_probe_pod(request, pod.labels)
     if is_probed:
         # The first policy to set a label wins, so no other policy can answer for this pod.
@@ -248,7 +248,7 @@ def _decide(
         if warnings or waits:
             warnings += object_warnings(kind, workload, pod)
         verdict = with_warnings(merged or LEFT_ALONE, warnings)
-    audited = snapshot.audited.match(name, namespace.labels, pod.labels)
+    audited = snapshot.audited.match(name, namespace.labels, pod.labels, pod.kinds)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
     return verdict if is_probed else _with_node_warnings(verdict, engine, audit)
 
@@ -306,7 +306,7 @@ def _first_denying_policy(
     namespace = None if name in snapshot.excluded else snapshot.namespace(name)
     if kind.is_template or pod.is_left_alone or namespace is None or not _may_change(request, kind):
         return None
-    matching = engine.match(name, namespace, pod.labels)
+    matching = engine.match(name, namespace, pod)
     return next((policy for policy in matching if policy.denies_too_large), None)
 
 

@@ -6,7 +6,7 @@ and answers no review while it compiles one; users of one namespace can write th
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError, decode, describe
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.model import ON_TOO_LARGE, Policy
+from harbourmaster.policies.targets import EXCLUDED_KEY, TARGETS_KEY
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """The most bytes of ``spec`` as JSON; managed fields and annotations do not count."""
@@ -22,14 +23,19 @@ SMALL: Final = 4 * 1024
 """Bytes of a policy that takes no more than milliseconds to check, and as many to compile."""
 
 
+_Raw: TypeAlias = "msgspec.Raw | msgspec.UnsetType"
+
+
+def _source(name: str) -> Any:  # noqa: ANN401 - as msgspec has it
+    return msgspec.field(default=msgspec.UNSET, name=name)
+
+
 class _SourceAnnotations(Struct, frozen=True, gc=False):
-    on_too_large: msgspec.Raw | msgspec.UnsetType = msgspec.field(
-        default=msgspec.UNSET, name=ON_TOO_LARGE
-    )
-    enforcement: msgspec.Raw | msgspec.UnsetType = msgspec.field(
-        default=msgspec.UNSET, name=ENFORCEMENT_KEY
-    )
-    mode: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=MODE_KEY)
+    on_too_large: _Raw = _source(ON_TOO_LARGE)
+    enforcement: _Raw = _source(ENFORCEMENT_KEY)
+    mode: _Raw = _source(MODE_KEY)
+    targets: _Raw = _source(TARGETS_KEY)
+    excluded: _Raw = _source(EXCLUDED_KEY)
 
 
 class _SourceMeta(Struct, frozen=True, gc=False):

@@ -41,7 +41,7 @@ from harbourmaster.webhook.handlers import Decision
 from harbourmaster.webhook.parents import Parent
 from harbourmaster.webhook.redaction import redact
 from harbourmaster.webhook.review import Request, WorkloadRequest
-from harbourmaster.webhook.reviewed_object import containers_of, owners_of, read_object
+from harbourmaster.webhook.reviewed_object import containers_of, owners_of, read_object, view_of
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.verdict import MALFORMED
 
@@ -148,10 +148,10 @@ def _policies(request: RequestHead, engine: Engine) -> tuple[CompiledPolicy, ...
     if kind is None or obj is None or namespace is None:
         return ()
     try:
-        pod = kind.view(obj)
+        pod = view_of(kind, obj, request.user_info)
     except MalformedError:
         return ()
-    return () if pod is None else engine.match(name, namespace, pod.labels)
+    return () if pod is None else engine.match(name, namespace, pod)
 
 
 def _namespaces(request: RequestHead, engine: Engine) -> Iterable[dict[str, Any]]:

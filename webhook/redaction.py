@@ -13,6 +13,7 @@ from harbourmaster.gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, RE
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.model import ON_TOO_LARGE, is_policy_kind
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
+from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS, EXCLUDED_KEY, TARGETS_KEY
 from harbourmaster.webhook.checked_objects import is_checked
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ DECIDING_ANNOTATIONS: Final = READ_KEYS | {
     ON_TOO_LARGE,
     ENFORCEMENT_KEY,
     MODE_KEY,
+    TARGETS_KEY,
+    EXCLUDED_KEY,
     APP_TYPE_KEY,
     MIRROR_ANNOTATION,
     _CRITICAL,
@@ -179,10 +182,15 @@ _HEAD: Final = _fields(
 )
 
 
+def _user(name: Any) -> Any:  # noqa: ANN401
+    """Keep the name of a controller; persons are not recorded."""
+    return name if name in (ALL_CONTROLLERS, *CREATORS) else blank(name)
+
+
 def _review(thing: _Rule) -> _Rule:
     request = {
         **_keep_all(("uid", "kind", "resource", "subResource", "name", "namespace", "operation")),
-        # The user of the request is not recorded.
+        "userInfo": _fields({"username": _user}),
         "dryRun": _keep,
         "object": thing,
     }

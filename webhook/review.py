@@ -69,6 +69,7 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     """True for what is tried and not stored; any other value is not a reason to refuse."""
     old_object: Raw = Raw(b"")
     """The object before an update."""
+    user_info: Raw = Raw(b"{}")
 
     @property
     def kind_key(self) -> tuple[str, str, str]:
@@ -81,7 +82,6 @@ class Request(RequestHead, frozen=True, gc=False, rename="camel"):
     """A request whose object is kept as it came."""
 
     object: Raw = Raw(b"")
-    user_info: Raw = Raw(b"{}")
 
     @property
     def has_object(self) -> bool:

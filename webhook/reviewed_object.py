@@ -9,12 +9,22 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.critical import Importance, Toleration
 from harbourmaster.gates.version import Container
-from harbourmaster.policies.pods import ObjectMeta, Workload, WorkloadSpec, is_absent
+from harbourmaster.policies.pods import (
+    PODS_OF,
+    Kind,
+    ObjectMeta,
+    PodView,
+    Workload,
+    WorkloadSpec,
+    is_absent,
+)
+from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS
 
 _EMPTY: Final = Raw(b"")
 
@@ -39,6 +49,10 @@ class _ContainerText(Struct, frozen=True, gc=False):
     env: Raw = _EMPTY
 
 
+class _User(Struct, frozen=True, gc=False):
+    username: str = ""
+
+
 class ReviewedObject(Workload, frozen=True, gc=False, rename="camel"):
     """An object of any handled kind, as it is reviewed."""
 
@@ -47,6 +61,7 @@ class ReviewedObject(Workload, frozen=True, gc=False, rename="camel"):
 
 
 _reviewed: Final = msgspec.json.Decoder(ReviewedObject)
+_user: Final = msgspec.json.Decoder(_User)
 _owners: Final = msgspec.json.Decoder(tuple[OwnerReference, ...])
 _annotations: Final = msgspec.json.Decoder(dict[str, str])
 _containers: Final = msgspec.json.Decoder(tuple[Container, ...])
@@ -59,6 +74,22 @@ _name: Final = msgspec.json.Decoder(str)
 def read_object(data: bytes | Raw) -> ReviewedObject:
     """The object in ``data``. Raises MalformedError."""
     return decode(_reviewed, data, "")
+
+
+def view_of(kind: Kind, workload: ReviewedObject, user_info: Raw) -> PodView | None:
+    """View the pod in an object that this user creates. Raises MalformedError.
+
+    The kind that a pod is created for follows from the user: a pod can name any owner.
+    """
+    pod = kind.view(workload)
+    if pod is None or kind.is_template:
+        return pod
+    user = decode(_user, user_info, "userInfo").username
+    creator = CREATORS.get(user, "")
+    if user == ALL_CONTROLLERS and workload.metadata is not None:
+        owners = owners_of(workload.metadata)
+        creator = next((owner.kind for owner in owners if owner.controller), "")
+    return replace(pod, kinds=(*pod.kinds, PODS_OF + creator)) if creator else pod
 
 
 def owners_of(meta: ReviewedMeta) -> tuple[OwnerReference, ...]:

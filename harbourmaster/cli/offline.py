@@ -28,6 +28,7 @@ from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
 from harbourmaster.gates.waits import waits_of
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.targets import ALL_CONTROLLERS
 from harbourmaster.serving.definitions import unknown_fields
 from harbourmaster.serving.documents import Problem
 from harbourmaster.serving.kubectl_yaml import dump
@@ -119,6 +120,8 @@ def creation_of(
         "namespace": namespace,
         "name": name,
         "operation": "CREATE",
+        # So that a pod counts as created by the controller that owns it.
+        "userInfo": {"username": ALL_CONTROLLERS},
         "object": manifest,
     }
     return _encode({"apiVersion": V1, "kind": KIND, "request": request})

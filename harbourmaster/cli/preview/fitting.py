@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _REASONS: Final = 5
 """Kinds of reasons that are listed."""
-_OF_DAEMONS: Final = tuple(
+DAEMON_TOLERATIONS: Final = tuple(
     Toleration(key=key, operator="Exists", effect=effect) for key, effect in OF_DAEMONS
 )
 """The tolerations that the DaemonSet controller adds to each of its pods."""
@@ -115,7 +115,7 @@ class Places:
     def _wish(self, pod: dict[str, Any], *, is_daemon: bool) -> _Wish:
         pending = decode_pending(_encode(pod))
         if is_daemon:
-            pending = replace(pending, tolerations=(*pending.tolerations, *_OF_DAEMONS))
+            pending = replace(pending, tolerations=(*pending.tolerations, *DAEMON_TOLERATIONS))
         if pending.node_name:
             pending = replace(pending, tolerations=(*pending.tolerations, _NAMED))
         key = (

@@ -11,27 +11,31 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.live.kinds import decode_anything
+from harbourmaster.cli.preview.fitting import DAEMON_TOLERATIONS
 from harbourmaster.cli.why.render import renewal
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.compiled import NODE_TERMS
 from harbourmaster.policies.merge import merge, merged_fields, owned_fields
 from harbourmaster.policies.model import AFFINITY, NODE_SELECTOR, REQUIRED, TOLERATIONS
 from harbourmaster.policies.requirements import SCOPES
+from harbourmaster.policies.targets import ALL_CONTROLLERS
+from harbourmaster.rescheduling.decoding import decode_pending
+from harbourmaster.rescheduling.fit import static_reasons
 from harbourmaster.rescheduling.model import Budget, Pod
 from harbourmaster.rescheduling.victims import BudgetLedger
+from harbourmaster.webhook.reviewed_object import read_object, view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from msgspec import Raw
-
-    from harbourmaster.policies.pods import Kind
+    from harbourmaster.policies.pods import Kind, PodView
+    from harbourmaster.rescheduling.model import Node
     from harbourmaster.webhook.engine import Engine
 
     Json = dict[str, Any]
@@ -43,6 +47,7 @@ RESTARTED: Final = {
 """The kinds that are restarted, by group and kind."""
 RESTART: Final = "restart"
 _DONE: Final = {"tighten": "tightened", "tolerate": "tolerations added", RESTART: "restarted"}
+_BY_CONTROLLER: Final = Raw(msgspec.json.encode({"username": ALL_CONTROLLERS}))
 _LABEL_KEYS: Final = b"atchLabelKeys"
 _NODE_AFFINITY: Final = "nodeAffinity"
 
@@ -129,10 +134,10 @@ class RepairItem(Struct, frozen=True):
 
 def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lack | None:
     """Return what a review would add to the object; None for nothing. Raises MalformedError."""
-    view, known = kind.read(raw), engine.snapshot.namespace(namespace)
+    view, known = _view(kind, raw), engine.snapshot.namespace(namespace)
     if view is None or view.is_left_alone or known is None or namespace in engine.snapshot.excluded:
         return None
-    policies = engine.match(namespace, known, view.labels)
+    policies = engine.match(namespace, known, view)
     if _LABEL_KEYS in bytes(raw) and not kind.is_template:
         # The API server has rewritten such terms, so that they can't be compared any more.
         policies = tuple(
@@ -154,7 +159,7 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
         allowed = _allowed_fields(before, after, is_gated=is_gated)
         done = {field: allowed[field] for field in _differing(before, allowed)}
         pod = decode_anything(raw)
-        rest = kind.read(msgspec.json.encode({**pod, "spec": {**pod["spec"], **done}})) or view
+        rest = _view(kind, msgspec.json.encode({**pod, "spec": {**pod["spec"], **done}})) or view
     own = (
         policy for policy in policies if merge(view, kind.pointer, (policy,), options).operations
     )
@@ -168,6 +173,11 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
         rest=_differing(owned_fields(rest), merged_fields(rest, policies, options)),
         refusal=merged.refusal,
     )
+
+
+def _view(kind: Kind, raw: Raw | bytes) -> PodView | None:
+    """View a stored object; a pod counts as created by the controller that owns it."""
+    return view_of(kind, read_object(raw), _BY_CONTROLLER)
 
 
 def _differing(before: Json, after: Json) -> tuple[str, ...]:
@@ -291,6 +301,22 @@ def is_complete(workload: Json) -> bool:
     if workload["kind"] == DAEMON_SETS.kind:
         names = ["updatedNumberScheduled", "numberAvailable"]
     return all(status.get(name, 0) == _wanted_replicas(workload) for name in names)
+
+
+def why_not_placed(
+    raw: bytes, nodes: Iterable[Node], members: Sequence[Pod], *, is_daemon: bool
+) -> str:
+    """Return why the new pod would not replace ready members of its workload, "" if it would."""
+    pod = decode_pending(raw)
+    if is_daemon:
+        pod = replace(pod, tolerations=(*pod.tolerations, *DAEMON_TOLERATIONS))
+        places = {member.node for member in members if member.is_ready}
+        nodes = (node for node in nodes if node.name in places)
+    reasons = {node.name: static_reasons(pod, node, reserving=False) for node in nodes}
+    lost = next(filter(reasons.get, reasons), "")
+    if not lost or not (is_daemon or all(reasons.values())):
+        return ""
+    return f"node {lost} would get no new pod of it: {reasons[lost][0]}"
 
 
 def why_budgets_forbid(seen: Observed, members: Sequence[Pod], needed: int) -> str:

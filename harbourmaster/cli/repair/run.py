@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api import resources
@@ -33,13 +34,13 @@ from harbourmaster.kube import errors
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.rescheduling.decoding import decode_budget, decode_present
+from harbourmaster.rescheduling.decoding import decode_budget, decode_node, decode_present
 from harbourmaster.serving.settings import StartError
 from harbourmaster.webhook.engine import Engine
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from msgspec import Raw
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.repair.plan import Lack, RepairItem
     from harbourmaster.kube.client import Client
+    from harbourmaster.rescheduling.model import Pod
 
     Json = dict[str, Any]
 
@@ -55,6 +57,7 @@ _TRIES: Final = 5
 _PAUSE: Final = 0.2
 """Seconds before a watch that the server ended is started again."""
 _POD: Final = KINDS["", "v1", "Pod"]
+_DAEMON_SET: Final = KINDS["apps", "v1", "DaemonSet"]
 _BUDGETS: Final = resources.DISRUPTION_BUDGETS
 _TEMPLATES: Final = (*plan.RESTARTED.values(), resources.CRON_JOBS)
 
@@ -204,7 +207,8 @@ class Changes:
         for left in reversed(range(_TRIES)):
             await self._pace.wait()
             stored = await self._get(resource, workload)
-            if why := plan.why_not(stored) or await self._why_useless(stored, resource):
+            new_pod, why = await self._try_pod(stored, resource)
+            if why:
                 return why
             # Last, because others can disrupt pods at any time.
             seen = await observe(self._live, self._space, self._engine)
@@ -216,6 +220,8 @@ class Changes:
             template = {"metadata": {"annotations": {_RESTARTED_AT: datetime.now(UTC).isoformat()}}}
             version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
             patch = MergePatch({"metadata": version, "spec": {"template": template}})
+            if why := await self._why_not_placed(workload, patch, new_pod, members):
+                return why
             try:
                 await self._client.patch(resource, workload.name, patch, workload.namespace)
                 break
@@ -238,19 +244,38 @@ class Changes:
     async def _get(self, resource: Resource, workload: Workload) -> Json:
         return decode_anything(await self._client.get(resource, workload.name, self._space.name))
 
-    async def _why_useless(self, stored: Json, resource: Resource) -> str:
-        """Create a pod of the workload by dry run; return why a restart would not help, or ""."""
+    async def _try_pod(self, stored: Json, resource: Resource) -> tuple[bytes, str]:
+        """Create a pod of the workload by dry run; return it, and why a restart would not help."""
+        if why := plan.why_not(stored):
+            return b"", why
         kind = KINDS[resource.group, resource.version, resource.kind]
         pod = pod_of(stored, kind, self._space.name)
         pod["metadata"]["generateName"] = f"{pod['metadata'].pop('name')[:50]}-"
         try:
             raw = await self._client.create(resources.PODS, pod, self._space.name, dry_run=True)
         except errors.ApiError as error:
-            return f"a new pod of it would be refused: {error}"
+            return b"", f"a new pod of it would be refused: {error}"
         if not (lack := self._lack(raw)):
-            return ""
+            return raw, ""
         why = "no webhook answers, or another one undoes it: harbourmaster doctor"
-        return f"a new pod would lack {', '.join(lack.fields)} too: {why}"
+        return raw, f"a new pod would lack {', '.join(lack.fields)} too: {why}"
+
+    async def _why_not_placed(
+        self, workload: Workload, patch: MergePatch, new_pod: bytes, members: Sequence[Pod]
+    ) -> str:
+        """Return why a restart would leave fewer pods, by the nodes and by a dry run, or ""."""
+        resource = plan.RESTARTED[workload[:2]]
+        is_daemon = resource == resources.DAEMON_SETS
+        try:
+            nodes = await self._live.items(resources.NODES, decode_node)
+        except errors.ForbiddenError as error:
+            return str(error) if is_daemon else ""
+        if is_daemon:
+            # Its controller goes by the template, which a restart changes by the webhook.
+            place = workload.name, patch, workload.namespace
+            after = decode_anything(await self._client.patch(resource, *place, dry_run=True))
+            new_pod = msgspec.json.encode(pod_of(after, _DAEMON_SET, workload.namespace))
+        return plan.why_not_placed(new_pod, nodes, members, is_daemon=is_daemon)
 
     async def _wait_for_change(
         self, resource: Resource, version: str, end: float, selector: str = ""

@@ -37,7 +37,7 @@ from harbourmaster.webhook.review import (
     RequestHead,
     decode_review,
 )
-from harbourmaster.webhook.reviewed_object import read_object
+from harbourmaster.webhook.reviewed_object import read_object, view_of
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings, gating_of
 from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import read_policy
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import Subject
     from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.pods import PodView
     from harbourmaster.webhook.gate_cache import CachedGating
 
 ROLLOUT: Final = "Rollout"
@@ -173,11 +174,9 @@ class _ObservedEngine(Engine):
         self.options = settings.merge_options(node_name_as_field=False)
         self.waits = ""
 
-    def match(
-        self, name: str, namespace: Namespace, labels: dict[str, str]
-    ) -> tuple[CompiledPolicy, ...]:
+    def match(self, name: str, namespace: Namespace, pod: PodView) -> tuple[CompiledPolicy, ...]:
         self.place = name, namespace.labels
-        return super().match(name, namespace, labels)
+        return super().match(name, namespace, pod)
 
     def merge(self, *given: Any, **options: Any) -> Verdict:  # noqa: ANN401 - as the base class
         self.options = self._options[options["node_name_as_field"], options["waits"]]
@@ -203,7 +202,7 @@ def explain_review(
     if engine.place is not None:
         full_request = decode_review(body).request or Request()
         kind = KINDS[key_of(full_request)]
-        pod = kind.view(read_object(full_request.object))
+        pod = view_of(kind, read_object(full_request.object), full_request.user_info)
         assert pod is not None, "the engine was asked about it"  # noqa: S101 - a defect of ours
         explanation = explain(
             pod,

@@ -18,10 +18,11 @@ from harbourmaster.cli.repair.plan import (
     lack_of,
     why_budgets_forbid,
     why_not,
+    why_not_placed,
 )
 from harbourmaster.cli.repair.run import Pace
 from harbourmaster.policies.index import policy_set
-from harbourmaster.rescheduling.decoding import decode_budget, decode_present
+from harbourmaster.rescheduling.decoding import decode_budget, decode_node, decode_present
 from harbourmaster.webhook.cases import DEFAULTS
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.snapshot import Namespace, Snapshot
@@ -51,6 +52,59 @@ def set_fields(lacking):
 def test_a_pod_with_all_that_policies_set_lacks_nothing():
     pod = workload("Pod", nodeSelector={"pool": "b"}, tolerations=[TOLERATION])
     assert lack(pod, cluster_policy(nodeSelector={"pool": "a"}, tolerations=[TOLERATION])) is None
+
+
+def test_a_pod_of_a_daemonset_lacks_no_node_constraints():
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "a", "uid": "u"}
+    document = workload("Pod", nodeName="n1")
+    document["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    assert lack(document, ALL).fields == ("tolerations",)
+    assert lack(document, cluster_policy(nodeSelector={"pool": "a"})) is None
+
+
+def cluster_node(name, *, taint=None, **labels):
+    taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
+    conditions = [{"type": "Ready", "status": "True"}]
+    document = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"conditions": conditions},
+    }
+    return decode_node(msgspec.json.encode(document))
+
+
+NODES = (
+    cluster_node("n1", pool="a"),
+    cluster_node("n2", taint="node.kubernetes.io/unschedulable"),
+    cluster_node("n3", taint="dedicated", pool="a"),
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "places", "is_daemon", "why"),
+    [
+        ({}, "n1 n2", True, ""),
+        ({}, "n1 n3", True, "node n3 would get no new pod of it: untolerated taint dedicated"),
+        ({"nodeSelector": {"pool": "a"}}, "n1 n2", True, "node n2 would get no new pod of it: "),
+        ({"nodeSelector": {"pool": "a"}}, "n1", True, ""),
+        ({"nodeSelector": {"pool": "a"}}, "n2", False, ""),
+        ({"nodeSelector": {"pool": "b"}}, "n2", False, "node n1 would get no new pod of it: "),
+        ({}, "n3", False, ""),
+    ],
+)
+def test_no_restart_leaves_fewer_pods_than_before(spec, places, is_daemon, why):
+    members = [stored_pod(node, node=node).pod for node in places.split()]
+    raw = msgspec.json.encode(workload("Pod", **spec))
+    answered = why_not_placed(raw, NODES, members, is_daemon=is_daemon)
+    assert answered.startswith(why)
+    assert bool(answered) == bool(why)
+
+
+def test_pods_that_are_not_ready_and_unknown_nodes_are_no_reason_against_a_restart():
+    raw, ill = msgspec.json.encode(workload("Pod")), stored_pod("a", node="n3", ready=False)
+    assert why_not_placed(raw, NODES, [ill.pod], is_daemon=True) == ""
+    for is_daemon in (True, False):
+        assert why_not_placed(raw, (), [stored_pod("a").pod], is_daemon=is_daemon) == ""
 
 
 def test_a_running_pod_is_never_patched():

@@ -38,7 +38,7 @@ from harbourmaster.policies.enforcement import (
     decode_compiled,
     enforcement_of,
 )
-from harbourmaster.policies.validation import SUPPORTED_VALUES
+from harbourmaster.policies.validation import annotation_faults, describe_fault, supported_values
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.decoding import decode_budget, decode_pod
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
@@ -143,12 +143,10 @@ def _policy_finding(
 def _annotation_finding(
     reference: str, annotations: Mapping[str, str], raw: msgspec.Raw
 ) -> Finding | None:
-    for key, supported in SUPPORTED_VALUES.items():
-        value, default = annotations.get(key), supported[-1]
-        if value is not None and value not in supported:
-            text = f'unsupported value "{value}" of {key}, so {default} counts'
-            choices = " or ".join((default, *supported[:-1]))
-            return warning(reference, text, f"set it to {choices}: kubectl annotate --overwrite")
+    for key, value in annotation_faults(annotations).items():
+        choices = " or ".join((*supported_values(key)[-1:], *supported_values(key)[:-1]))
+        remedy = f"set it to {choices}: kubectl annotate --overwrite"
+        return warning(reference, describe_fault(key, value), remedy)
     reason = decode_asked(raw).condition.get("reason", "")
     if enforcement_of(annotations) != WEBHOOK and reason in UNFULFILLED:
         cause, _, remedy = REASONS[reason].partition(": ")

@@ -58,6 +58,7 @@ from harbourmaster.lifecycle.workload_owners import (
 )
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.merge import DAEMON_CODE
 from harbourmaster.webhook.checked_objects import faults_of, is_checked
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -186,9 +187,16 @@ class _PodReviews(NamedTuple):
             f"{kind} {own.namespace}/{name}",
             f"{plural(len(pods), 'pod')} ({own.name})",
         )
+        # For a DaemonSet, repair first checks that each node gets a new pod.
+        is_daemon = kind == resources.DAEMON_SETS.kind
+        repair = f"harbourmaster repair -n {own.namespace}"
+        remedy = repair if is_daemon else renewal(kind, own.namespace, name)
         for text in self._lacks(pod, own):
-            yield warning(subject, f"{which} {text}", renewal(kind, own.namespace, name))
-        policies = self._verdict(pod).policies
+            yield warning(subject, f"{which} {text}", remedy)
+        verdict = self._verdict(pod)
+        for text in (notice.text for notice in verdict.warnings if notice.code == DAEMON_CODE):
+            yield note(subject, f"{which}: {text}", "add them to the template")
+        policies = verdict.policies
         is_new = len(policies) > 1 and policies not in self.told
         self.told.add(policies)
         # What the pod has of either policy now would hide that they differ.
