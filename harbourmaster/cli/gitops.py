@@ -34,6 +34,7 @@ from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.policies.owned_fields import InjectableFields, injectable_fields
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.serving.kubectl_yaml import Dumper
+from harbourmaster.policies.targets import TEMPLATES
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.sources import read_policy
 
@@ -70,7 +71,8 @@ def scopes_of(
     """
     groups: dict[str | None, list[CompiledPolicy]] = {}
     for policy in policies:
-        if namespace is None or policy.namespace in {None, namespace}:
+        is_applied = not policy.excluded_kinds.issuperset(TEMPLATES)
+        if is_applied and (namespace is None or policy.namespace in {None, namespace}):
             groups.setdefault(policy.namespace if apart else None, []).append(policy)
     # Cluster policies come first.
     scopes = [

@@ -179,6 +179,82 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
     assert by_name(report)["held"]["done"]
 
 
+def ready_daemons(kubectl, namespace):
+    """The pods of DaemonSets that are ready, by node."""
+    return {
+        pod["spec"]["nodeName"]: pod
+        for pod in pods(kubectl, namespace)
+        if any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in pod["status"].get("conditions") or ()
+        )
+    }
+
+
+def await_policy(kubectl, namespace):
+    """Return when the webhook knows the policy."""
+
+    def try_pod():
+        manifest = yaml.safe_dump(bare("probe", namespace))
+        return json.loads(
+            kubectl("create", "-f=-", "--dry-run=server", "-o=json", stdin=manifest).stdout
+        )
+
+    eventually(try_pod, is_right=is_right)
+
+
+@pytest.mark.gate
+def test_daemons_older_than_their_policy_stay_on_every_node(harbour, kubectl, places):
+    (shop,) = places("daemons")
+    everywhere = set(kubectl("get", "nodes", "-o=name").stdout.replace("node/", "").split())
+    kubectl("label", "node", min(everywhere), f"{POOL}=b", "--overwrite")
+    apply(kubectl, workload_of("DaemonSet", "agent", shop))
+    rolled_out(kubectl, shop, "daemonset/agent")
+    before = ready_daemons(kubectl, shop)
+    assert set(before) == everywhere
+    apply(kubectl, policy_for("repair", shop))
+    await_policy(kubectl, shop)
+
+    # A restart would change the template, too, and take the daemon of the other pool away.
+    code, report, _ = repair(harbour.plane, "-n", shop)
+    row = by_name(report)["agent"]
+    assert (code, row["fields"], row["done"]) == (1, ["tolerations"], False)
+    assert row["why"].startswith(f"node {min(everywhere)} would get no new pod of it: ")
+    assert ready_daemons(kubectl, shop).keys() == before.keys()
+
+    # Its controller replaces each pod where it was.
+    kubectl("delete", "pods", "--all", f"--namespace={shop}")
+    rolled_out(kubectl, shop, "daemonset/agent")
+    daemons = ready_daemons(kubectl, shop)
+    assert set(daemons) == everywhere
+    for pod in daemons.values():
+        assert POOL not in (pod["spec"].get("nodeSelector") or {})
+        assert POOL in {toleration.get("key") for toleration in pod["spec"]["tolerations"]}
+    assert repair(harbour.plane, "-n", shop)[:1] == (0,)
+
+
+@pytest.mark.gate
+def test_a_policy_of_pods_only_changes_no_template_and_leaves_no_daemon_pending(
+    harbour, kubectl, places
+):
+    (shop,) = places("pods")
+    everywhere = set(kubectl("get", "nodes", "-o=name").stdout.replace("node/", "").split())
+    kubectl("label", "node", min(everywhere), f"{POOL}=b", "--overwrite")
+    apply(kubectl, workload_of("DaemonSet", "agent", shop))
+    rolled_out(kubectl, shop, "daemonset/agent")
+    policy = policy_for("repair", shop)
+    policy["metadata"]["annotations"] = {"harbourmaster.dev/targets": "Pods"}
+    apply(kubectl, policy)
+    await_policy(kubectl, shop)
+    code, report, said = repair(harbour.plane, "-n", shop)
+    assert (code, by_name(report)["agent"]["done"]) == (0, True), said
+    daemons = ready_daemons(kubectl, shop)
+    assert set(daemons) == everywhere
+    assert all(POOL not in (pod["spec"].get("nodeSelector") or {}) for pod in daemons.values())
+    workload = kubectl("get", "daemonset/agent", f"--namespace={shop}", "-o=json").stdout
+    assert "tolerations" not in json.loads(workload)["spec"]["template"]["spec"]
+
+
 @contextlib.asynccontextmanager
 async def lowest(plane, namespace):
     """The lowest number of pods of each app that were ready at one time."""
