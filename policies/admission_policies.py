@@ -47,7 +47,7 @@ MAX_EXPRESSION: Final = 90_000
 
 _MATCHES: Final = "variables.matches"
 _CONSTRAINS: Final = "variables.constrains"
-"""As _MATCHES, but false for pods of DaemonSets, which get no node constraints."""
+"""Whether policies select the pod and its nodes are limited: not for pods of DaemonSets."""
 _TERMS: Final = "nodeSelectorTerms"
 _IS_NEW: Final = "x.n && !(x.k in p.k)"
 """Whether an entry of the term ``t`` is missing from the policy's term ``p``."""

@@ -98,9 +98,7 @@ class Engine:
         """Warnings on a namespace whose request for gates has no effect."""
         return namespace.warnings if namespace.warnings and self.gates.rules.apply_in(name) else ()
 
-    def match(
-        self, name: str, namespace: Namespace, pod: PodView
-    ) -> tuple[CompiledPolicy, ...]:
+    def match(self, name: str, namespace: Namespace, pod: PodView) -> tuple[CompiledPolicy, ...]:
         """The policies for a pod, in their order."""
         if not self._has_policies:
             return ()

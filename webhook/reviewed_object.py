@@ -5,7 +5,7 @@ Most pods are of namespaces without gates, so these fields are decoded only when
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,16 +15,11 @@ from harbourmaster.api.decoding import decode
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.critical import Importance, Toleration
 from harbourmaster.gates.version import Container
-from harbourmaster.policies.pods import (
-    PODS_OF,
-    Kind,
-    ObjectMeta,
-    PodView,
-    Workload,
-    WorkloadSpec,
-    is_absent,
-)
+from harbourmaster.policies.pods import PODS_OF, ObjectMeta, Workload, WorkloadSpec, is_absent
 from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS
+
+if TYPE_CHECKING:
+    from harbourmaster.policies.pods import Kind, PodView
 
 _EMPTY: Final = Raw(b"")
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.cli.compile.probe import owned_fields_of
+from harbourmaster.cli.compile.probe import fields_by_webhook, object_of, owned_fields_of
 from harbourmaster.cli.offline import pod_in
 from harbourmaster.policies.admission_policies import MAX_FACTOR_VALUES, MAX_TOLERATIONS
 from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, MAX_VALUES, OWN_ITEMS, OWN_TERMS
 from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
+from harbourmaster.policies.targets import ALL_CONTROLLERS, EXCLUDED_KEY, TARGETS_KEY
 from helpers.compiler_faults import FAULTS
 from helpers.delegation import (
     ASKS,
@@ -102,6 +103,55 @@ async def test_the_api_server_makes_what_the_webhook_makes(
     )
     assert [trial for trial in tried if trial.differs] == []
     assert sum(trial.is_changed and not trial.is_large for trial in tried) >= least
+
+
+LEFT_OUT = [
+    {},
+    {TARGETS_KEY: "Pods"},
+    {EXCLUDED_KEY: "DaemonSet,CronJob"},
+    {EXCLUDED_KEY: "ReplicaSet"},
+    {EXCLUDED_KEY: "Pod,Deployment"},
+]
+"""Annotations of policies."""
+ACCOUNT = "system:serviceaccount:kube-system:{}-controller"
+
+
+def owned_by(kind, number):
+    """A pod of that set, with such a controller unless the kind is empty."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "a", "uid": "u", "controller": True}
+    metadata = {"labels": {SET: f"kinds-{number}"}, "ownerReferences": [owner] if kind else []}
+    return {"metadata": metadata, "spec": {}}
+
+
+async def test_kinds_and_pods_of_daemonsets_are_left_out_as_by_the_webhook(delegation):
+    rules = {
+        "nodeSelector": {"pool": "a"},
+        "tolerations": [{"key": "pool", "operator": "Exists"}],
+        "affinity": required({"zone": "a"}, {"zone": "b"}),
+    }
+    documents = []
+    for number, left_out in enumerate(LEFT_OUT):
+        (document,) = of_set([cluster_policy(f"kinds-{number}", **rules)], f"kinds-{number}")
+        document["metadata"]["annotations"] = {**ASKS, **left_out}
+        documents.append(document)
+    await delegation.bind(delegation.compile_group("kinds", documents))
+    for number in range(len(LEFT_OUT)):
+        for part in ("templates", "cronjobs"):
+            tried = await delegation.try_object("kinds", part, {}, owned_by("", number))
+            assert tried.theirs == tried.ours, (number, part)
+        # The user of a request decides for which kind it creates a pod, not the pod.
+        for user, claimed, kind in (
+            (ALL_CONTROLLERS, "DaemonSet", "DaemonSet"),
+            (ALL_CONTROLLERS, "ReplicaSet", "ReplicaSet"),
+            (ACCOUNT.format("daemon-set"), "", "DaemonSet"),
+            (ACCOUNT.format("replicaset"), "DaemonSet", "ReplicaSet"),
+            ("jane", "DaemonSet", ""),
+        ):
+            pod = owned_by(claimed, number)
+            tried = await delegation.try_object("kinds", "pods", {}, pod, user=user)
+            same = object_of("pods", "probe", {}, owned_by(kind, number))
+            expected = fields_by_webhook(same, delegation.policies("kinds"))
+            assert tried.theirs == expected, (number, user, claimed)
 
 
 @pytest.mark.full

@@ -332,13 +332,17 @@ class Delegation:
             async with self._session.post(path, json=obj) as answer:
                 assert answer.status == 201, await answer.text()
 
-    async def try_object(self, group, part, namespace, pod, name="probe"):
-        """An object by dry run; what came back is the reason where it was refused."""
+    async def try_object(self, group, part, namespace, pod, name="probe", user=""):
+        """An object by dry run; what came back is the reason where it was refused.
+
+        ``user`` is impersonated, with the permissions of the administrator.
+        """
         obj = object_of(part, name, namespace, pod)
         path = (
             f"{PATHS[obj['apiVersion']]}/namespaces/{PROBE_NAMESPACE}/{KINDS[part][2]}?dryRun=All"
         )
-        async with self._session.post(path, json=obj) as answer:
+        headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"} if user else {}
+        async with self._session.post(path, json=obj, headers=headers) as answer:
             body = await answer.json()
         theirs = (
             owned_fields_of(body) if answer.status == CREATED else {REFUSED: body.get("message")}
