@@ -25,7 +25,7 @@ from harbourmaster.policies.cel import (
 )
 from harbourmaster.policies.cel_paths import matching, namespace_labels
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
-from harbourmaster.policies.pods import PODS_OF
+from harbourmaster.policies.pods import PODS_OF_DAEMON_SETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +98,7 @@ class _Generator:
             ("labels", f"{part.metadata}.?labels.orValue({{}})"),
             ("namespaceLabels", namespace_labels()),
             ("kinds", part.kinds),
-            ("isDaemon", f"{literal(f'{PODS_OF}DaemonSet')} in variables.kinds"),
+            ("isDaemon", f"{literal(PODS_OF_DAEMON_SETS)} in variables.kinds"),
             ("matches", f"[{', '.join(map(matching, self._policies))}]"),
             ("constrains", f"{_MATCHES}.map(m, m && !variables.isDaemon)"),
             ("nodeLabels", self._own(NODE_SELECTOR, "{}")),

@@ -87,7 +87,11 @@ class PolicySet(Struct, frozen=True, gc=False):
             for policy in self._candidates(namespace, {}, pod_labels)
             if policy.pods is not None and policy.pods.matches(pod_labels)
         ]
-        matching = [policy for policy in matching if policy.excluded_kinds.isdisjoint(kinds)]
+        matching = [
+            policy
+            for policy in matching
+            if not policy.excluded_kinds or policy.excluded_kinds.isdisjoint(kinds)
+        ]
         if len(matching) > 1:
             matching.sort(key=_rank)
         return tuple(matching)

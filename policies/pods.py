@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 PODS_OF: Final = "pods of "
+PODS_OF_DAEMON_SETS: Final = f"{PODS_OF}DaemonSet"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
 _ABSENT: Final = (b"", b"null")
@@ -131,7 +132,7 @@ class PodView(Struct, frozen=True, gc=False):
     @property
     def is_daemon(self) -> bool:
         """Whether the DaemonSet controller creates the pod."""
-        return self.kinds[1:] == (f"{PODS_OF}DaemonSet",)
+        return PODS_OF_DAEMON_SETS in self.kinds
 
 
 class OversizedPodError(MalformedError):
@@ -164,8 +165,11 @@ class Kind(Struct, frozen=True, gc=False):
         """Whether the object is a template of pods, not a pod itself."""
         return self.shape != "pod"
 
-    def view(self, workload: Workload) -> PodView | None:
-        """The pod in a decoded object; None where it holds no template. Raises MalformedError."""
+    def view(self, workload: Workload, kinds: tuple[str, ...] = ()) -> PodView | None:
+        """The pod in a decoded object; None where it holds no template. Raises MalformedError.
+
+        ``kinds`` are those of a pod that a controller creates.
+        """
         if workload.kind is not None or workload.api_version is not None:
             self._check_declared(workload)
         meta, annotations = workload.metadata, _EMPTY
@@ -182,7 +186,7 @@ class Kind(Struct, frozen=True, gc=False):
             annotations = template.metadata.annotations if template.metadata else _EMPTY
             spec = template.spec
             is_left_alone = is_deleted
-        kinds = (self.name,)
+        kinds = kinds or (self.name,)
         bare = PodView(labels, None, is_left_alone, annotations=annotations, kinds=kinds)
         if spec is None:
             return bare

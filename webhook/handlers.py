@@ -205,7 +205,7 @@ def _decide(
     request: RequestHead, kind: Kind, workload: ReviewedObject, engine: Engine, *, may_patch: bool
 ) -> Verdict:
     """Decide on a workload. Raises MalformedError where fields that count have wrong types."""
-    pod = view_of(kind, workload, request.user_info)
+    pod = view_of(kind, workload, request.username)
     if not may_patch or not _may_change(request, kind) or pod is None or pod.is_left_alone:
         return LEFT_ALONE
     snapshot = engine.snapshot

@@ -148,7 +148,7 @@ def _policies(request: RequestHead, engine: Engine) -> tuple[CompiledPolicy, ...
     if kind is None or obj is None or namespace is None:
         return ()
     try:
-        pod = view_of(kind, obj, request.user_info)
+        pod = view_of(kind, obj, request.username)
     except MalformedError:
         return ()
     return () if pod is None else engine.match(name, namespace, pod)

@@ -56,6 +56,10 @@ class GroupVersionKind(Struct, frozen=True, gc=False):
         return f"{self.group}/{self.version}, Kind={self.kind}".removeprefix("/")
 
 
+class _User(Struct, frozen=True, gc=False):
+    username: str = ""
+
+
 class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     """A request without its object."""
 
@@ -69,7 +73,11 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     """True for what is tried and not stored; any other value is not a reason to refuse."""
     old_object: Raw = Raw(b"")
     """The object before an update."""
-    user_info: Raw = Raw(b"{}")
+
+    @property
+    def username(self) -> str:
+        """The name of the user; empty where it is not known."""
+        return ""
 
     @property
     def kind_key(self) -> tuple[str, str, str]:
@@ -82,6 +90,12 @@ class Request(RequestHead, frozen=True, gc=False, rename="camel"):
     """A request whose object is kept as it came."""
 
     object: Raw = Raw(b"")
+    user_info: Raw = Raw(b"{}")
+
+    @property
+    def username(self) -> str:
+        """The name of the user. Raises MalformedError."""
+        return decode(_user, self.user_info, "userInfo").username
 
     @property
     def has_object(self) -> bool:
@@ -101,6 +115,12 @@ class WorkloadRequest(RequestHead, frozen=True, gc=False, rename="camel"):
     """A request whose object was projected in the same pass."""
 
     object: ReviewedObject | None = None
+    user_info: _User | None = None
+
+    @property
+    def username(self) -> str:
+        """The name of the user."""
+        return self.user_info.username if self.user_info else ""
 
 
 class WorkloadReview(Struct, frozen=True, gc=False, rename="camel"):
@@ -143,6 +163,7 @@ class Response(Struct, frozen=True, gc=False):
 
 
 _POLICY: Final = POLICY.encode()
+_user: Final = msgspec.json.Decoder(_User)
 _review_decoder: Final = msgspec.json.Decoder(Review)
 _workload_decoder: Final = msgspec.json.Decoder(WorkloadReview)
 _encode: Final = msgspec.json.Encoder().encode

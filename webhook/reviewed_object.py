@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.metadata import OwnerReference
@@ -44,10 +43,6 @@ class _ContainerText(Struct, frozen=True, gc=False):
     env: Raw = _EMPTY
 
 
-class _User(Struct, frozen=True, gc=False):
-    username: str = ""
-
-
 class ReviewedObject(Workload, frozen=True, gc=False, rename="camel"):
     """An object of any handled kind, as it is reviewed."""
 
@@ -56,7 +51,7 @@ class ReviewedObject(Workload, frozen=True, gc=False, rename="camel"):
 
 
 _reviewed: Final = msgspec.json.Decoder(ReviewedObject)
-_user: Final = msgspec.json.Decoder(_User)
+_KINDS: Final = {user: ("Pod", f"{PODS_OF}{kind}") for user, kind in CREATORS.items()}
 _owners: Final = msgspec.json.Decoder(tuple[OwnerReference, ...])
 _annotations: Final = msgspec.json.Decoder(dict[str, str])
 _containers: Final = msgspec.json.Decoder(tuple[Container, ...])
@@ -71,20 +66,18 @@ def read_object(data: bytes | Raw) -> ReviewedObject:
     return decode(_reviewed, data, "")
 
 
-def view_of(kind: Kind, workload: ReviewedObject, user_info: Raw) -> PodView | None:
+def view_of(kind: Kind, workload: ReviewedObject, user: str) -> PodView | None:
     """View the pod in an object that this user creates. Raises MalformedError.
 
     The kind that a pod is created for follows from the user: a pod can name any owner.
     """
-    pod = kind.view(workload)
-    if pod is None or kind.is_template:
-        return pod
-    user = decode(_user, user_info, "userInfo").username
-    creator = CREATORS.get(user, "")
+    if kind.is_template:
+        return kind.view(workload)
     if user == ALL_CONTROLLERS and workload.metadata is not None:
         owners = owners_of(workload.metadata)
-        creator = next((owner.kind for owner in owners if owner.controller), "")
-    return replace(pod, kinds=(*pod.kinds, PODS_OF + creator)) if creator else pod
+        creators = (f"{PODS_OF}{owner.kind}" for owner in owners if owner.controller)
+        return kind.view(workload, (kind.name, *creators))
+    return kind.view(workload, _KINDS.get(user, ()))
 
 
 def owners_of(meta: ReviewedMeta) -> tuple[OwnerReference, ...]:

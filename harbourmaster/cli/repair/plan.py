@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
@@ -34,6 +34,8 @@ from harbourmaster.webhook.reviewed_object import read_object, view_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from msgspec import Raw
+
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.webhook.engine import Engine
@@ -47,7 +49,6 @@ RESTARTED: Final = {
 """The kinds that are restarted, by group and kind."""
 RESTART: Final = "restart"
 _DONE: Final = {"tighten": "tightened", "tolerate": "tolerations added", RESTART: "restarted"}
-_BY_CONTROLLER: Final = Raw(msgspec.json.encode({"username": ALL_CONTROLLERS}))
 _LABEL_KEYS: Final = b"atchLabelKeys"
 _NODE_AFFINITY: Final = "nodeAffinity"
 
@@ -177,7 +178,7 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
 
 def _view(kind: Kind, raw: Raw | bytes) -> PodView | None:
     """View a stored object; a pod counts as created by the controller that owns it."""
-    return view_of(kind, read_object(raw), _BY_CONTROLLER)
+    return view_of(kind, read_object(raw), ALL_CONTROLLERS)
 
 
 def _differing(before: Json, after: Json) -> tuple[str, ...]:

@@ -202,7 +202,7 @@ def explain_review(
     if engine.place is not None:
         full_request = decode_review(body).request or Request()
         kind = KINDS[key_of(full_request)]
-        pod = view_of(kind, read_object(full_request.object), full_request.user_info)
+        pod = view_of(kind, read_object(full_request.object), full_request.username)
         assert pod is not None, "the engine was asked about it"  # noqa: S101 - a defect of ours
         explanation = explain(
             pod,
