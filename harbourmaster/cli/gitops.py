@@ -33,8 +33,8 @@ from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.policies.owned_fields import InjectableFields, injectable_fields
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.serving.kubectl_yaml import Dumper
 from harbourmaster.policies.targets import TEMPLATES
+from harbourmaster.serving.kubectl_yaml import Dumper
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.sources import read_policy
 
