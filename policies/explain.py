@@ -15,7 +15,7 @@ from harbourmaster.api.patches import Operation, apply
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
-from harbourmaster.policies.merge import DAEMON_CODE, merge, owned_fields
+from harbourmaster.policies.merge import merge, owned_fields
 from harbourmaster.policies.model import (
     NODE_NAME,
     SCHEDULER_NAME,
@@ -239,7 +239,9 @@ class _Steps:
                 return Contribution(full, value, "added")
             return Contribution(full, value, "replaced", self._sources[path], was)
         if was is None:
-            return Contribution(full, value, "left-out", why=self._whys.get(DAEMON_CODE, ""))
+            return Contribution(
+                full, value, "left-out", why=self._whys.get("daemonset-node-constraints", "")
+            )
         sources = self._sources[path]
         if was == value:
             return Contribution(full, value, "already-there", sources)
@@ -299,7 +301,7 @@ class _Steps:
 
     def _why_not(self) -> str:
         """Return why required node affinity is left out."""
-        codes = ("affinity-too-large", "affinity-conflict", DAEMON_CODE)
+        codes = ("affinity-too-large", "affinity-conflict", "daemonset-node-constraints")
         return next(filter(None, map(self._whys.get, codes)), "")
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _NO_SPEC: Final = PodSpec()
-DAEMON_CODE: Final = "daemonset-node-constraints"
 _DAEMON_REASON: Final = (
     "the template of the DaemonSet lacks them, so its pods for other nodes would stay Pending"
 )
@@ -231,7 +230,7 @@ def _merge_daemon(
         whole, bare = (merge(pod, pointer, (alone,), options) for alone in (policy, rest))
         if whole.operations != bare.operations:
             text = f"node constraints of {policy.reference} are left out: {_DAEMON_REASON}"
-            merged.warnings.append(AdmissionWarning(DAEMON_CODE, text))
+            merged.warnings.append(AdmissionWarning("daemonset-node-constraints", text))
     # A pod that is too large for a policy that must not be skipped is refused all the same.
     return replace(merged, refusal=merge(pod, pointer, policies, options).refusal)
 

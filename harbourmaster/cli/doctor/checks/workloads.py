@@ -58,7 +58,6 @@ from harbourmaster.lifecycle.workload_owners import (
 )
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.policies.index import policy_set
-from harbourmaster.policies.merge import DAEMON_CODE
 from harbourmaster.webhook.checked_objects import faults_of, is_checked
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -194,7 +193,11 @@ class _PodReviews(NamedTuple):
         for text in self._lacks(pod, own):
             yield warning(subject, f"{which} {text}", remedy)
         verdict = self._verdict(pod)
-        for text in (notice.text for notice in verdict.warnings if notice.code == DAEMON_CODE):
+        for text in (
+            notice.text
+            for notice in verdict.warnings
+            if notice.code == "daemonset-node-constraints"
+        ):
             yield note(subject, f"{which}: {text}", "add them to the template")
         policies = verdict.policies
         is_new = len(policies) > 1 and policies not in self.told
