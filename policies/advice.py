@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from harbourmaster.api.field_errors import quote
-from harbourmaster.api.names import dns_subdomain, label_value
+from harbourmaster.api.names import dns_subdomain, label_value, qualified_name
 from harbourmaster.policies import keys
 from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.requirements import integer, is_contradictory
@@ -163,6 +163,23 @@ def _pod_term(term: PodAffinityTerm, path: str) -> Iterator[str]:
     yield from _label_selector(term.label_selector, f"{path}.labelSelector")
     yield from _label_selector(term.namespace_selector, f"{path}.namespaceSelector")
     yield from _repeats(term.namespaces or (), f"{path}.namespaces")
+    yield from _label_keys(term, path)
+
+
+def _label_keys(term: PodAffinityTerm, path: str) -> Iterator[str]:
+    matched = term.match_label_keys or ()
+    for name, label_keys in (
+        ("matchLabelKeys", matched),
+        ("mismatchLabelKeys", term.mismatch_label_keys),
+    ):
+        for index, key in enumerate(label_keys or ()):
+            faults = list(qualified_name(key))
+            if term.label_selector is None:
+                faults = ["labelSelector is absent"]
+            elif label_keys is not matched and key in matched:
+                faults = ["the key is in matchLabelKeys too"]
+            for fault in faults:
+                yield f"{path}.{name}[{index}]: pods with this value are rejected: {fault}"
 
 
 def _label_selector(selector: LabelSelector | None, path: str) -> Iterator[str]:

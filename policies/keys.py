@@ -21,15 +21,9 @@ _KNOWN_SELECTOR: Final = frozenset(("matchLabels", "matchExpressions"))
 _KNOWN_TOLERATION: Final = frozenset(("key", "operator", "value", "effect", "tolerationSeconds"))
 _KNOWN_PREFERRED: Final = frozenset(("weight", "preference"))
 _KNOWN_WEIGHTED: Final = frozenset(("weight", "podAffinityTerm"))
+_LABEL_KEYS: Final = ("matchLabelKeys", "mismatchLabelKeys")
 _KNOWN_POD_TERM: Final = frozenset(
-    (
-        "labelSelector",
-        "namespaceSelector",
-        "namespaces",
-        "topologyKey",
-        "matchLabelKeys",
-        "mismatchLabelKeys",
-    )
+    ("labelSelector", "namespaceSelector", "namespaces", "topologyKey", *_LABEL_KEYS)
 )
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -81,15 +75,29 @@ def selector_key(selector: Json | None) -> Hashable:
 
 def pod_term_key(term: Json) -> Hashable:
     """The key of a required pod affinity or anti-affinity term."""
+    matched, mismatched = (frozenset(term.get(name) or ()) for name in _LABEL_KEYS)
+    selector = term.get("labelSelector")
+    if selector and (matched or mismatched):
+        selector = _as_written(selector, {"In": matched, "NotIn": mismatched})
     return (
         term.get("topologyKey") or "",
-        selector_key(term.get("labelSelector")),
+        selector_key(selector),
         selector_key(term.get("namespaceSelector")),
         frozenset(term.get("namespaces") or ()),
-        frozenset(term.get("matchLabelKeys") or ()),
-        frozenset(term.get("mismatchLabelKeys") or ()),
+        matched,
+        mismatched,
         _unknown(term, _KNOWN_POD_TERM),
     )
+
+
+def _as_written(selector: Json, label_keys: Mapping[str, frozenset[str]]) -> Json:
+    """The selector without what the API server makes of the label keys in a stored pod."""
+    written = [
+        requirement
+        for requirement in selector.get("matchExpressions") or ()
+        if requirement.get("key") not in label_keys.get(requirement.get("operator") or "", ())
+    ]
+    return {**selector, "matchExpressions": written}
 
 
 def weighted_pod_term_key(entry: Json) -> Hashable:

@@ -88,6 +88,21 @@ ODDITIES = [
         "rejected",
     ),
     (
+        near({**VALID_POD_TERM, "labelSelector": {}, "matchLabelKeys": ["a", "b c"]}),
+        f"{POD_TERM}.matchLabelKeys[1]: ",
+        "rejected",
+    ),
+    (
+        near({"topologyKey": "zone", "matchLabelKeys": ["a"]}),
+        f"{POD_TERM}.matchLabelKeys[0]: ",
+        "labelSelector is absent",
+    ),
+    (
+        apart(weighted_term(labelSelector={}, matchLabelKeys=["a"], mismatchLabelKeys=["b", "a"])),
+        f"{APART}[0].podAffinityTerm.mismatchLabelKeys[1]: ",
+        "matchLabelKeys too",
+    ),
+    (
         {"podSelector": {"matchLabels": {"a": "x"}, **expressions(NONE)}},
         "spec.podSelector: ",
         '"a"',

@@ -20,6 +20,7 @@ from helpers.policies import one_of
 
 A = one_of("a", "1", "2")
 B = one_of("b", "1")
+LABEL_KEYS = {"matchLabelKeys": ["hash"], "mismatchLabelKeys": ["tenant"]}
 
 SAME = [
     (requirement_key, A, one_of("a", "2", "1")),
@@ -48,6 +49,21 @@ SAME = [
     (pod_term_key, {"namespaces": ["x", "y"]}, {"namespaces": ["y", "x"]}),
     (pod_term_key, {"matchLabelKeys": ["x", "y"]}, {"matchLabelKeys": ["y", "x"]}),
     (pod_term_key, {"mismatchLabelKeys": []}, {"mismatchLabelKeys": None}),
+    # As the API server stores the term of a pod.
+    (
+        pod_term_key,
+        {**LABEL_KEYS, "labelSelector": {"matchLabels": {"c": "d"}}},
+        {
+            **LABEL_KEYS,
+            "labelSelector": {
+                "matchLabels": {"c": "d"},
+                "matchExpressions": [
+                    {"key": "hash", "operator": "In", "values": ["1"]},
+                    {"key": "tenant", "operator": "NotIn", "values": ["t"]},
+                ],
+            },
+        },
+    ),
     (pod_term_key, {"labelSelector": {"matchLabels": {}}}, {"labelSelector": {}}),
     (weighted_pod_term_key, {"weight": 1}, {"weight": 1, "podAffinityTerm": {}}),
     (toleration_key, {"key": "a", "value": ""}, {"key": "a"}),
@@ -74,6 +90,14 @@ DIFFERENT = [
     (pod_term_key, {"topologyKey": "zone"}, {"topologyKey": "host"}),
     (pod_term_key, {"namespaces": ["x"]}, {"namespaces": ["y"]}),
     (pod_term_key, {"matchLabelKeys": ["x"]}, {"mismatchLabelKeys": ["x"]}),
+    (
+        pod_term_key,
+        {**LABEL_KEYS, "labelSelector": {}},
+        {
+            **LABEL_KEYS,
+            "labelSelector": {"matchExpressions": [{"key": "hash", "operator": "NotIn"}]},
+        },
+    ),
     (pod_term_key, {}, {"future": 1}),
     (weighted_pod_term_key, {"weight": 1}, {"weight": 2}),
     (

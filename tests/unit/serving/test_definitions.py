@@ -7,8 +7,10 @@ from kubernetes_asyncio.client import models
 
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from harbourmaster.serving.definitions import schema_errors, unknown_fields
+from helpers.policies import apart, near
 from helpers.schemas import definition
 
+LABEL_KEYS = {"matchLabelKeys": ["hash"], "mismatchLabelKeys": ["tenant"]}
 PLURALS = {POLICY: "podschedulingpolicies", CLUSTER_POLICY: "clusterpodschedulingpolicies"}
 
 
@@ -58,6 +60,8 @@ def test_all_fields_of_the_metadata_are_known():
         (CLUSTER_POLICY, None, []),
         (POLICY, 5, []),
         (CLUSTER_POLICY, {"affinity": None, "tolerations": "a"}, []),
+        (CLUSTER_POLICY, near({"topologyKey": "z", **LABEL_KEYS}), []),
+        (POLICY, apart({"weight": 1, "podAffinityTerm": {"topologyKey": "z", **LABEL_KEYS}}), []),
     ],
 )
 def test_each_is_named_by_its_path(kind, spec, unknown):
