@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.policies import cel
+from harbourmaster.policies import cel, cel_tolerations
 from harbourmaster.policies.cel import (
     MAX_REQUIREMENTS,
     MAX_TERMS,
@@ -23,7 +23,8 @@ from harbourmaster.policies.cel import (
     Limits,
     literal,
 )
-from harbourmaster.policies.cel_paths import matching, namespace_labels
+from harbourmaster.policies.cel_paths import PODS, matching, namespace_labels
+from harbourmaster.policies.cel_tolerations import KEPT
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
 from harbourmaster.policies.pods import PODS_OF_DAEMON_SETS
 
@@ -90,6 +91,7 @@ class _Generator:
             )
         )
         terms = f"{part.spec}.?affinity.?nodeAffinity.?{REQUIRED}.?{_TERMS}"
+        is_pod = part.name == PODS.name
         conditions = (
             ("changeable", f"!has(object.metadata.deletionTimestamp) && {part.condition}"),
             ("selected", anything),
@@ -105,6 +107,7 @@ class _Generator:
             ("tolerations", self._own(TOLERATIONS, "[]")),
             ("tolerationKeys", f"variables.tolerations.map(x, {cel.toleration_of('x')})"),
             *self._lists(),
+            ("replaced", cel_tolerations.replaced(self._policies, _MATCHES) if is_pod else "[]"),
             ("addedLabels", self._added_labels()),
             ("addedTolerations", self._added_tolerations()),
             ("scheduler", self._scheduler()),
@@ -143,7 +146,7 @@ class _Generator:
         return f"[{', '.join(entries)}].flatten()" if entries else "[]"
 
     def _added_labels(self) -> Cel:
-        return self._entries(
+        labels = self._entries(
             (
                 index,
                 key,
@@ -153,13 +156,17 @@ class _Generator:
             for index, policy in enumerate(self._policies)
             for key, value in policy.node_selector
         )
+        if self._part.name == PODS.name:
+            return labels
+        # Which labels a RuntimeClass sets is unknown here, so its pods get those of policies.
+        return f'{self._part.spec}.?runtimeClassName.orValue("") == "" ? {labels} : []'
 
     def _added_tolerations(self) -> Cel:
         return self._entries(
             (
                 index,
                 key := cel.toleration(item),
-                f"!({literal(key)} in variables.tolerationKeys)",
+                cel_tolerations.lacks(key),
                 f"dyn({literal(item)})",
             )
             for index, policy in enumerate(self._policies)
@@ -330,6 +337,7 @@ class _Generator:
             "variables.addedLabels.map(l, l.map(k, "
             + _add(f'"{labels}/" + jsonpatch.escapeKey(k)', "l[k]")
             + ")).flatten()",
+            f"variables.replaced.size() > 0 ? [{_add(literal(tolerations), KEPT)}] : []",
             _container(
                 "variables.addedTolerations.size() > 0", spec, TOLERATIONS, tolerations, "[]"
             ),
@@ -375,10 +383,8 @@ class _Generator:
             )
             lacks = [
                 f"{_CONSTRAINS}[{index}] && ({cel.some(constraints)})",
-                *(
-                    f"!({literal(cel.toleration(item))} in variables.tolerationKeys)"
-                    for item, _ in policy.tolerations
-                ),
+                *(cel_tolerations.lacks(cel.toleration(item)) for item, _ in policy.tolerations),
+                *cel_tolerations.has_default(policy),
                 *(
                     f"!({literal(cel.ITEMS[slot].key(item))} in variables.{_name(slot)}Keys)"
                     for slot, items in policy.lists

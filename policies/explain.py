@@ -15,7 +15,7 @@ from harbourmaster.api.patches import Operation, apply
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
-from harbourmaster.policies.merge import merge, owned_fields
+from harbourmaster.policies.merge import merge, merged_fields, owned_fields
 from harbourmaster.policies.model import (
     NODE_NAME,
     SCHEDULER_NAME,
@@ -25,6 +25,7 @@ from harbourmaster.policies.model import (
 )
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS, OwnedFields, label_path, list_path
 from harbourmaster.policies.pods import PodSpec
+from harbourmaster.policies.tolerations import DEFAULTS, counting, covers, unset_defaults
 from harbourmaster.policies.unmatched import MatchSubject, Mismatch, why_unmatched
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ Rule: TypeAlias = Literal[
     "won-by",
     "left-out",
 ]
-"""``replaced``: default-scheduler by another. ``multiplied``: ANDed with required terms that were
+"""``replaced``: a default of the API server. ``multiplied``: ANDed with required terms that were
 there. ``as-affinity``: a nodeName as required node affinity, for the pod has a gate. ``kept-own``:
 the pod's own value stays; ``won-by``: an earlier policy's. ``left-out``: ``why`` says why."""
 CHANGES: Final = frozenset(("added", "replaced", "multiplied"))
@@ -65,7 +66,7 @@ class Contribution(Struct, frozen=True, rename="camel", omit_defaults=True):
     by: tuple[str, ...] = ()
     """The policies that had set the field before; an empty text is the object itself."""
     present: Any = None
-    """The value of the field instead."""
+    """The value of the field instead; for ``replaced`` tolerations a list of them."""
     why: str = ""
 
 
@@ -129,7 +130,8 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     """Explain what ``candidates`` do to the pod whose spec stands at ``pointer``."""
     compiled = [candidate.compiled for candidate in candidates]
     matched = policy_set(compiled).match(namespace, namespace_labels, pod.labels, pod.kinds)
-    steps = _Steps(pod, pointer, options)
+    merged = merge(pod, pointer, matched, options)
+    steps = _Steps(pod, pointer, options, _replaced_defaults(pod, matched, options))
     reports = [steps.take(matched[: index + 1]) for index in range(len(matched))]
     subject = MatchSubject(namespace, namespace_labels, pod.labels, whose, pod.kinds)
     selecting = set(map(id, matched))
@@ -138,7 +140,6 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
         key=lambda candidate: candidate.compiled.rank,
     )
     reports += [_report_unmatched(candidate, subject) for candidate in others]
-    merged = merge(pod, pointer, matched, options)
     final = set(merged.warnings)
     return Explanation(
         tuple(
@@ -162,8 +163,21 @@ def _report_unmatched(candidate: ExplainedPolicy, subject: MatchSubject) -> Poli
 class _Steps:
     """The pod after none, one, two, ... of its policies."""
 
-    def __init__(self, pod: PodView, pointer: str, options: MergeOptions) -> None:
-        self._pod = structs.replace(pod, spec=pod.spec or PodSpec())
+    def __init__(
+        self,
+        pod: PodView,
+        pointer: str,
+        options: MergeOptions,
+        replaced: dict[Hashable, list[Json]],
+    ) -> None:
+        """``replaced`` has tolerations that policies remove, by the key of what counts instead."""
+        removed = {toleration_key(item) for items in replaced.values() for item in items}
+        # Without them from the start, so that all others keep their places.
+        own = [item for item in pod.tolerations or () if toleration_key(item) not in removed]
+        tolerations = own if removed else pod.tolerations
+        pod = structs.replace(pod, spec=pod.spec or PodSpec(), tolerations=tolerations)
+        self._replaced = replaced
+        self._pod = pod
         self._at = pointer[1:].replace("/", ".")
         self._options = options
         self._original = owned_fields(pod)
@@ -221,8 +235,15 @@ class _Steps:
 
     def _contributions(self, policy: CompiledPolicy) -> Iterator[Contribution]:
         for key, value in policy.node_selector:
-            yield self._field_contribution(label_path(key), value)
-        yield from self._list_contributions(TOLERATIONS, policy.tolerations, toleration_key)
+            contribution = self._field_contribution(label_path(key), value)
+            if contribution.rule == "left-out" and key in self._pod.class_labels:
+                why = f"the RuntimeClass has {self._pod.class_labels[key]}"
+                contribution = structs.replace(contribution, why=why)
+            yield contribution
+        for contribution in self._list_contributions(
+            TOLERATIONS, policy.tolerations, toleration_key
+        ):
+            yield self._with_defaults(contribution)
         yield from self._required_contributions(policy)
         for slot, entries in policy.lists:
             yield from self._list_contributions(list_path(*slot), entries, SLOTS[slot])
@@ -284,6 +305,21 @@ class _Steps:
                 at = f"{path}[{positions[key]}]"
                 yield Contribution(self._full(at), item, "already-there", self._sources[at])
 
+    def _with_defaults(self, contribution: Contribution) -> Contribution:
+        """Return the contribution of a toleration with what it replaces, or what counts instead."""
+        key = toleration_key(contribution.value)
+        if defaults := self._replaced.get(key):
+            return structs.replace(contribution, rule="replaced", by=(OWN,), present=defaults)
+        tolerations = self._fields.lists[TOLERATIONS]
+        covered = (taint for taint in DEFAULTS if covers(contribution.value, taint))
+        counted = ((taint, counting(tolerations, taint)) for taint in covered)
+        why = ", ".join(
+            f"{TOLERATIONS}[{tolerations.index(first)}] counts for {taint}"
+            for taint, first in counted
+            if first is not None and toleration_key(first) != key
+        )
+        return structs.replace(contribution, why=why)
+
     def _required_contributions(self, policy: CompiledPolicy) -> Iterator[Contribution]:
         full = self._full(REQUIRED_TERMS)
         was, now = (fields.values.get(REQUIRED_TERMS) for fields in (self._before, self._fields))
@@ -303,6 +339,18 @@ class _Steps:
         """Return why required node affinity is left out."""
         codes = ("affinity-too-large", "affinity-conflict", "daemonset-node-constraints")
         return next(filter(None, map(self._whys.get, codes)), "")
+
+
+def _replaced_defaults(
+    pod: PodView, policies: Sequence[CompiledPolicy], options: MergeOptions
+) -> dict[Hashable, list[Json]]:
+    tolerations = merged_fields(pod, policies, options).get(TOLERATIONS) or []
+    replaced: dict[Hashable, list[Json]] = {}
+    for taint, default in unset_defaults(pod.tolerations or ()).items():
+        item = counting(tolerations, taint)
+        if item is not None and toleration_key(item) != default:
+            replaced.setdefault(toleration_key(item), []).append(DEFAULTS[taint])
+    return replaced
 
 
 def _is_there(asked: Requirement, fields: OwnedFields) -> bool:

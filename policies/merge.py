@@ -23,6 +23,8 @@ from harbourmaster.policies.model import (
     AdmissionWarning,
 )
 from harbourmaster.policies.pods import PodSpec, is_absent
+from harbourmaster.policies.requirements import EXPRESSIONS, describe
+from harbourmaster.policies.tolerations import covers, unset_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -45,6 +47,8 @@ class MergeOptions(Struct, frozen=True, gc=False):
 
     treat_default_scheduler_as_unset: bool = True
     """The API server writes ``default-scheduler`` into every pod before admission."""
+    treat_default_tolerations_as_unset: bool = True
+    """The API server adds tolerations of failed nodes to every pod before admission."""
     skip_conflicts: bool = False
     """Leave out required node affinity that what is there excludes, instead of ANDing it."""
     node_name_as_field: bool = False
@@ -71,11 +75,14 @@ class _Merge:
         "_added_labels",
         "_added_tolerations",
         "_affinity",
+        "_agreed_labels",
+        "_default_tolerations",
         "_label_sources",
         "_labels",
         "_node_name",
         "_options",
         "_pod",
+        "_replaced_tolerations",
         "_scheduler_name",
         "_spec",
         "_toleration_keys",
@@ -90,12 +97,17 @@ class _Merge:
         self._warnings: list[AdmissionWarning] = []
         self._affinity: AffinityMerge | None = None
         self._labels: dict[str, str] = spec.node_selector or {}
+        if pod.class_labels:
+            self._labels = {**pod.class_labels, **self._labels}
         self._added_labels: dict[str, str] = {}
         self._label_sources: dict[str, str] = {}
+        self._agreed_labels: set[str] = set()
         self._node_name: str | None = None
         self._scheduler_name: str | None = None
         self._added_tolerations: list[Json] = []
         self._toleration_keys: set[Hashable] | None = None
+        self._default_tolerations: dict[str, Hashable] = {}
+        self._replaced_tolerations: set[Hashable] = set()
 
     def apply(self, policy: CompiledPolicy) -> None:
         if policy.remark:
@@ -129,12 +141,33 @@ class _Merge:
         return policy.node_name_requirement if self._options.node_name_as_field else None
 
     def _merge_node_selector(self, policy: CompiledPolicy) -> None:
+        class_labels = self._pod.class_labels
         for key, value in policy.node_selector:
-            if key not in self._labels:
+            present = self._labels.get(key)
+            if present is None:
                 if not self._added_labels:
                     self._labels = dict(self._labels)
                 self._labels[key] = self._added_labels[key] = value
                 self._label_sources[key] = policy.reference
+            elif present == value:
+                # What an earlier policy wrote into the template is in the pod, too.
+                self._agreed_labels.add(key)
+                if class_labels.get(key, value) != value:
+                    outcome = "the API server refuses its pods"
+                    self._note_label(policy, key, value, class_labels[key], outcome)
+            elif key not in self._added_labels and key not in self._agreed_labels:
+                self._note_label(policy, key, value, present, "the label is left out")
+
+    def _note_label(
+        self, policy: CompiledPolicy, key: str, value: str, present: str, outcome: str
+    ) -> None:
+        """Warn of a label that the pod, or its RuntimeClass, has with another value."""
+        sides = ((value,), (present,))
+        asked, kept = (describe((EXPRESSIONS, key), [("In", frozenset(side))]) for side in sides)
+        own = (self._spec.node_selector or {}).get(key)
+        whose = f"by its node selector, {'the pod' if own == present else 'its RuntimeClass'}"
+        text = f"{policy.reference} requires {asked} {whose} {kept}: {outcome}"
+        self._warnings.append(AdmissionWarning("node-selector-conflict", text))
 
     def _merge_scheduler_name(self, reference: str, name: str) -> None:
         current = self._spec.scheduler_name
@@ -162,10 +195,26 @@ class _Merge:
         if keys is None:
             existing = self._pod.tolerations or ()
             keys = self._toleration_keys = set(map(toleration_key, existing))
+            if self._options.treat_default_tolerations_as_unset and not self._pod.is_template:
+                self._default_tolerations = unset_defaults(existing)
+        if self._default_tolerations:
+            self._replace_defaults(policy, keys)
         for toleration, key in policy.tolerations:
             if key not in keys:
                 keys.add(key)
                 self._added_tolerations.append(toleration)
+
+    def _replace_defaults(self, policy: CompiledPolicy, keys: set[Hashable]) -> None:
+        """Let the first policy that covers a taint replace the API server's default for it."""
+        for taint, default in tuple(self._default_tolerations.items()):
+            covering = (key for item, key in policy.tolerations if covers(item, taint))
+            key = next(covering, None)
+            if key is None:
+                continue
+            del self._default_tolerations[taint]
+            if key != default:
+                keys.discard(default)
+                self._replaced_tolerations.add(default)
 
     def finish(self, pointer: str) -> Merged:
         affinity = self._affinity
@@ -199,8 +248,13 @@ class _Merge:
                 operations.append(add(path, self._added_labels))
         if self._scheduler_name and self._scheduler_name != spec.scheduler_name:
             operations.append(add(f"{pointer}/{SCHEDULER_NAME}", self._scheduler_name))
-        if self._added_tolerations:
-            path = f"{pointer}/{TOLERATIONS}"
+        path = f"{pointer}/{TOLERATIONS}"
+        if self._replaced_tolerations:
+            replaced = self._replaced_tolerations
+            own = self._pod.tolerations or ()
+            kept = [item for item in own if toleration_key(item) not in replaced]
+            operations.append(add(path, kept + self._added_tolerations))
+        elif self._added_tolerations:
             if is_absent(spec.tolerations):
                 operations.append(add(path, self._added_tolerations))
             else:

@@ -33,7 +33,7 @@ several times. An API server stores a little more, because its own encoding is s
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """The five owned fields of a pod spec, and the gates that forbid one of them."""
+    """The five owned fields of a pod spec, and what limits the values of two of them."""
 
     affinity: Raw = _EMPTY
     node_name: str | None = None
@@ -41,6 +41,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     scheduler_name: str | None = None
     tolerations: Raw = _EMPTY
     scheduling_gates: list[Any] | None = None
+    runtime_class_name: str | None = None
 
     @property
     def key(self) -> Hashable:
@@ -119,6 +120,7 @@ class PodView(Struct, frozen=True, gc=False):
     ``tolerations`` are those of the spec, decoded with all their unknown fields. ``annotations``
     are those of a template, as they came. ``kinds`` are the object's kind and, for a pod that a
     controller creates, PODS_OF with the kind that the controller creates it for.
+    ``class_labels`` is the nodeSelector that pods of a template get from their RuntimeClass.
     """
 
     labels: dict[str, str]
@@ -128,6 +130,12 @@ class PodView(Struct, frozen=True, gc=False):
     tolerations: list[Json] | None = None
     annotations: Raw = _EMPTY
     kinds: tuple[str, ...] = ("Pod",)
+    class_labels: dict[str, str] = {}
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it is the pod of a template."""
+        return self.kinds[0] != "Pod"
 
     @property
     def is_daemon(self) -> bool:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, NODES, POLICIES, ROLLOUTS
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    NAMESPACES,
+    NODES,
+    POLICIES,
+    ROLLOUTS,
+    RUNTIME_CLASSES,
+)
 from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
@@ -21,7 +28,7 @@ from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.policy_objects import project_policy
-from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
+from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot, decode_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -127,6 +134,15 @@ class ClusterState:
             *self.reflectors,
             *((self.nodes,) if settings.nodes else ()),
         )
+        self.classes: Reflector[tuple[str, dict[str, str]]] = Reflector(
+            client,
+            RUNTIME_CLASSES,
+            decode_class,
+            on_change=lambda _: self._take(self._holder.current.snapshot.policies),
+            backoff=_BACKOFF,
+            metrics=metrics,
+        )
+        self._sets_labels = asyncio.Event()
         if "policies" in features:
             self._compiled = QuietWatch(
                 client,
@@ -166,6 +182,9 @@ class ClusterState:
         async with asyncio.TaskGroup() as group:
             for task in (*self.watches, *self._definitions, self._feed):
                 group.create_task(task.run())
+            # Only a policy's nodeSelector can contradict that of a RuntimeClass.
+            await self._sets_labels.wait()
+            group.create_task(self.classes.run())
 
     async def wait_until_synced(self) -> None:
         """Wait for the first whole snapshot."""
@@ -228,6 +247,10 @@ class ClusterState:
 
     def _policies_changed(self, policies: PolicySet) -> None:
         self._take(policies)
+        if not self._sets_labels.is_set() and any(
+            policy.node_selector for policy in policies.filed
+        ):
+            self._sets_labels.set()
         self._on_policies(policies)
 
     def _take(self, policies: PolicySet) -> None:
@@ -235,7 +258,13 @@ class ClusterState:
         excluded = current.snapshot.excluded
         self._holder.current = current.with_snapshot(
             Snapshot(
-                policies, self._known, excluded, self._parents, self._nodes, self._feed.audited
+                policies,
+                self._known,
+                excluded,
+                self._parents,
+                self._nodes,
+                self._feed.audited,
+                dict(self.classes.store.values()),
             )
         )
 

@@ -18,10 +18,10 @@ from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, merge, merged_fields
-from harbourmaster.policies.model import AdmissionWarning
+from harbourmaster.policies.model import NODE_NAME, AdmissionWarning
 from harbourmaster.policies.requirements import SCOPES, constraints_of
 from harbourmaster.rescheduling.decoding import decode_pending
-from harbourmaster.rescheduling.unmet import unmet
+from harbourmaster.rescheduling.unmet import KnownNodes, unmet
 from harbourmaster.webhook.gate_cache import GateCache, SizedCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.verdict import UNCHANGED, combine, from_merge, with_warnings
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.merge import MergeOptions
     from harbourmaster.policies.pods import Kind, PodView
-    from harbourmaster.rescheduling.model import NodeRequirement
-    from harbourmaster.rescheduling.unmet import KnownNodes
+    from harbourmaster.rescheduling.model import NodeRequirement, PendingPod
     from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace, Snapshot
@@ -123,7 +122,8 @@ class Engine:
         """
         spec = pod.spec
         owned = None if spec is None else spec.key
-        key = (kind.shape, pod.is_daemon, policies, node_name_as_field, waits, owned)
+        labels = tuple(pod.class_labels.items()) if pod.class_labels else None
+        key = (kind.shape, pod.is_daemon, policies, node_name_as_field, waits, owned, labels)
         verdict = self._merges.get(key)
         if verdict is None:
             options = self._options[node_name_as_field, waits]
@@ -199,29 +199,42 @@ def node_warnings(
     asks = policies or (pod.spec and pod.spec.node_selector) or required_terms(pod.affinity)
     if not asks and (kind.is_template or not nodes.are_tainted):
         return ()
-    fields = merged_fields(pod, policies, options) | (_TOLERATES_ALL if kind.is_template else {})
+    fields = merged_fields(pod, policies, options)
+    if kind.is_template or fields.get(NODE_NAME):
+        fields |= _TOLERATES_ALL
     try:
         pending = decode_pending(msgspec.json.encode({"spec": fields}))
     except MalformedError:
         # The API server says what is wrong.
         return ()
+    if name := pending.node_name:
+        # No scheduler decides about it, but the kubelet does.
+        named = tuple(node for node in nodes.nodes if node.name == name)
+        nodes = KnownNodes(named, named, (), False)
+        pending = replace(pending, node_name="")
+    elif _is_judged_elsewhere(pending, kind):
+        return ()
     if (
-        # Nobody here knows what other schedulers go by.
-        pending.node_name
-        or pending.scheduler != DEFAULT_SCHEDULER
-        # A DaemonSet's pod is made for a node, which is perhaps not known here yet.
-        or (not kind.is_template and any(term.fields for term in pending.node_terms or ()))
         # Where an API server allows these, they may tolerate what has the key.
-        or any(toleration.operator in {"Gt", "Lt"} for toleration in pending.tolerations)
+        any(toleration.operator in {"Gt", "Lt"} for toleration in pending.tolerations)
         or (reason := unmet(pending, nodes)) is None
     ):
         return ()
     text, requirements = reason
     names = dict.fromkeys(_writer(requirement, kind, pod, policies) for requirement in requirements)
     by = f" ({', '.join(names)})" if names else ""
-    return (
-        AdmissionWarning("no-node-matches", f"{text}{by}: pods stay Pending until a node matches"),
-    )
+    outcome = "pods stay Pending until a node matches"
+    if name:
+        text = text.replace("no node has", f'node "{name}" does not match', 1)
+        outcome = "its kubelet refuses the pod that names it"
+    return (AdmissionWarning("no-node-matches", f"{text}{by}: {outcome}"),)
+
+
+def _is_judged_elsewhere(pending: PendingPod, kind: Kind) -> bool:
+    """Whether the rules of the scheduler are unknown, or the pod is made for a node."""
+    # A DaemonSet's pod is made for a node, which is perhaps not known here yet.
+    is_made = not kind.is_template and any(term.fields for term in pending.node_terms or ())
+    return is_made or pending.scheduler != DEFAULT_SCHEDULER
 
 
 def _writer(
@@ -247,6 +260,28 @@ def _is_among(
         return True
     keys = [(scope, requirement.key) for scope in SCOPES]
     return any(asked in constraints_of(term, keys).get(key, ()) for term in terms for key in keys)
+
+
+def selector_warnings(
+    pod: PodView, policies: Sequence[CompiledPolicy], selector: tuple[str, dict[str, str]]
+) -> tuple[AdmissionWarning, ...]:
+    """Warn of labels with which an admission plugin refuses the pods of a template.
+
+    ``selector`` is that of the namespace: the annotation, and its labels.
+    """
+    annotation, labels = selector
+    own = {**pod.class_labels, **((pod.spec and pod.spec.node_selector) or {})}
+    warnings: list[AdmissionWarning] = []
+    for policy in policies:
+        for key, value in policy.node_selector:
+            # It may be the template's own because the policy has set it before.
+            if own.setdefault(key, value) == value and labels.get(key, value) != value:
+                text = (
+                    f"{policy.reference} sets {key}={value}, {annotation} of the namespace has "
+                    f"{key}={labels[key]}: an API server with that plugin refuses all its pods"
+                )
+                warnings.append(AdmissionWarning("node-selector-conflict", text))
+    return tuple(warnings)
 
 
 MAX_AUDITED: Final = 8

@@ -35,6 +35,7 @@ from harbourmaster.policies.model import (
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import validate
 from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object
+from harbourmaster.webhook.engine import selector_warnings
 from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed_gating, names_objects
 from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import decode_policy
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.reviewed_object import ReviewedObject
+    from harbourmaster.webhook.snapshot import Namespace
 
 NAMESPACE_UNKNOWN: Final = "namespace-unknown"
 """Code of a skip that can be avoided by waiting for the namespace watch."""
@@ -231,6 +233,7 @@ def _decide(
             WaitsFor(has_gates, waits and engine.waits_for_objects(name, namespace)),
         )
     policies = engine.match(name, namespace, pod)
+    pod = snapshot.with_class(pod)
     is_probed = not kind.is_template and is_probe_pod(request, pod.labels)
     if is_probed:
         # The first policy to set a label wins, so no other policy can answer for this pod.
@@ -250,11 +253,16 @@ def _decide(
         verdict = with_warnings(merged or LEFT_ALONE, warnings)
     audited = snapshot.audited.match(name, namespace.labels, pod.labels, pod.kinds)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
-    return verdict if is_probed else _with_node_warnings(verdict, engine, audit)
+    return verdict if is_probed else _with_later_warnings(verdict, engine, audit, namespace)
 
 
-def _with_node_warnings(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
+def _with_later_warnings(
+    verdict: Verdict, engine: Engine, audit: Audit, namespace: Namespace
+) -> Verdict:
+    """Return the verdict with warnings on what others decide later: nodes, admission plugins."""
     warnings = engine.node_warnings(audit.kind, audit.pod, audit.enforced, audit.waiting)
+    if namespace.selector and audit.kind.is_template:
+        warnings += selector_warnings(audit.pod, audit.enforced, namespace.selector)
     verdict = with_warnings(verdict, warnings)
     return replace(verdict, audit=audit) if audit.audited else verdict
 

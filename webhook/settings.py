@@ -39,6 +39,11 @@ class AdmissionSettings(
         "let a policy's schedulerName replace default-scheduler, which the API server sets in "
         "every pod before admission; false is kupid's behaviour",
     ] = True
+    treat_default_tolerations_as_unset: Annotated[
+        bool,
+        "let a policy's toleration of the taints not-ready or unreachable replace the one of 300 s "
+        "that the API server adds to every pod before admission; false is kupid's behaviour",
+    ] = True
     on_required_affinity_conflict: Annotated[
         Literal["and", "skip"],
         "what to do if the policy's required node affinity contradicts the pod's: AND both, so "
@@ -112,6 +117,7 @@ class AdmissionSettings(
         """Return the options of a merge; ``waits`` is where the pod waits."""
         return MergeOptions(
             treat_default_scheduler_as_unset=self.treat_default_scheduler_as_unset,
+            treat_default_tolerations_as_unset=self.treat_default_tolerations_as_unset,
             skip_conflicts=self.on_required_affinity_conflict == "skip",
             node_name_as_field=node_name_as_field,
             waiting_scheduler=self.gate_scheduler_name if waits else "",

@@ -29,7 +29,9 @@ from harbourmaster.gates.owners import workload_above
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.policies.keys import node_term_key
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.model import TOLERATIONS
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.tolerations import DEFAULTS
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import Review, allow, cut, encode_review
 
@@ -87,7 +89,7 @@ INTENDED: Final = {
 }
 """The reasons of differences that are known; those on gates are codes of our warnings."""
 _OF_KUPID: Final = frozenset(("DaemonSet", "Deployment", "StatefulSet", "Job", "CronJob"))
-_POLICY_FIELDS: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
+_POLICY_FIELDS: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", TOLERATIONS)
 _GATES: Final = "spec.schedulingGates"
 _OUR_GATE: Final = f"{_GATES}[{GATE}]"
 _OF_CRON_JOB: Final = re.compile(r"-\d{8,}$")
@@ -314,6 +316,9 @@ def projection(document: Json, kind: Kind) -> Fields:
     if spec.get("schedulerName") == DEFAULT_SCHEDULER:
         del fields[f"{at}.schedulerName"]
     if not kind.is_template:
+        # Those of the API server, which policies replace here.
+        others = [item for item in spec.get(TOLERATIONS) or () if item not in DEFAULTS.values()]
+        fields[f"{at}.{TOLERATIONS}"] = _text(others)
         gates = [
             scheduling_gate.get("name") for scheduling_gate in spec.get("schedulingGates") or ()
         ]

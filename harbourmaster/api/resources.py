@@ -79,6 +79,7 @@ cluster_wide: Final = partial(of_kind, namespaced=False)
 
 NAMESPACES: Final = cluster_wide("", "Namespace")
 NODES: Final = cluster_wide("", "Node")
+RUNTIME_CLASSES: Final = cluster_wide("node.k8s.io", "RuntimeClass", plural="runtimeclasses")
 PODS: Final = of_kind("", "Pod")
 DISRUPTION_BUDGETS: Final = of_kind("policy", "PodDisruptionBudget")
 SECRETS: Final = of_kind("", "Secret")

@@ -15,6 +15,7 @@ from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, MAX_VALUES, 
 from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
 from harbourmaster.policies.targets import ALL_CONTROLLERS, EXCLUDED_KEY, TARGETS_KEY
+from harbourmaster.policies.tolerations import DEFAULTS
 from helpers.compiler_faults import FAULTS
 from helpers.delegation import (
     ASKS,
@@ -34,6 +35,24 @@ GOLDEN = Path(__file__).parents[1] / "conformance/kupid-golden.json"
 CASES = json.loads(GOLDEN.read_text())["cases"]
 OWNED = ("affinity", "nodeSelector", "schedulerName", "tolerations")
 FAULT = "set.example.com/fault"
+NOT_READY, UNREACHABLE = DEFAULTS.values()
+SOON = [{**toleration, "tolerationSeconds": 30} for toleration in DEFAULTS.values()]
+WIDE = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+OTHER = {"key": "x", "operator": "Exists"}
+TOLERATING = {
+    "both": [SOON],
+    "wide": [[OTHER], [WIDE]],
+    "default-first": [[UNREACHABLE], SOON],
+    "default-later": [[WIDE], [UNREACHABLE, NOT_READY]],
+}
+"""Tolerations of the policies of a set."""
+OWN_TOLERATIONS = (
+    [],
+    [SOON[0]],
+    [WIDE, UNREACHABLE],
+    [UNREACHABLE, SOON[1]],
+    [OTHER, {"key": NOT_READY["key"], "operator": "Equal", "value": "v", "effect": "NoExecute"}],
+)
 
 
 @pytest.fixture
@@ -154,6 +173,42 @@ async def test_kinds_and_pods_of_daemonsets_are_left_out_as_by_the_webhook(deleg
             assert tried.theirs == expected, (number, user, claimed)
 
 
+def tolerating():
+    """Policies that cover the taints of failed nodes, and pods that they select."""
+    documents = [
+        cluster_policy(f"{name}-{index}", pods={SET: name}, tolerations=tolerations)
+        for name, policies in TOLERATING.items()
+        for index, tolerations in enumerate(policies)
+    ]
+    for document in documents:
+        document["metadata"]["annotations"] = ASKS
+    return documents, [
+        {"metadata": {"labels": {SET: name}}, "spec": {"tolerations": tolerations}}
+        for name in TOLERATING
+        for tolerations in OWN_TOLERATIONS
+    ]
+
+
+async def test_what_others_set_is_replaced_or_left_to_them(delegation):
+    documents, pods = tolerating()
+    linux = cluster_policy("linux", pods={SET: "class"}, nodeSelector={"os": "linux"})
+    linux["metadata"]["annotations"] = ASKS
+    await delegation.bind(delegation.compile_group("others", [*documents, linux]))
+    tried = await delegation.all_tried(
+        ("others", part, {}, pod) for part in ("pods", "templates") for pod in pods
+    )
+    assert [trial for trial in tried if trial.differs] == []
+    assert sum(NOT_READY not in trial.theirs["tolerations"] for trial in tried) > len(pods) / 2
+    for part in ("templates", "cronjobs"):
+        for runtime_class, labels in (("", {"os": "linux"}), ("gvisor", None)):
+            pod = {
+                "metadata": {"labels": {SET: "class"}},
+                "spec": {"runtimeClassName": runtime_class} if runtime_class else {},
+            }
+            trial = await delegation.try_object("others", part, {}, pod)
+            assert trial.theirs.get("nodeSelector") == labels
+
+
 @pytest.mark.full
 async def test_most_observed_policies_compile_and_have_the_same_effect(delegation):
     documents, namespaces = [], set()
@@ -213,6 +268,9 @@ async def test_every_fault_in_the_compiler_is_found(delegation):
     chance = Chance(20)
     pods = [(chance.labels(), chance.pod(chance.randrange(6))) for _ in range(150)]
     documents = [chance.policy(f"p{index}", index % 6) for index in range(24)]
+    more, tolerant = tolerating()
+    documents += more
+    pods += [({}, pod) for pod in tolerant]
     objects = []
     for number, (name, fault) in enumerate(FAULTS.items()):
         with fault.apply():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.tolerations import DEFAULTS, counting
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -72,8 +73,11 @@ def checker(control_plane, namespace, kubectl):
 def pod(spec, **metadata):
     # As the API server fills it in before admission.
     scheduler = spec.get("schedulerName") or "default-scheduler"
+    own = spec.get("tolerations") or []
+    defaults = [item for taint, item in DEFAULTS.items() if counting(own, taint) is None]
+    filled = {**spec, "schedulerName": scheduler, "tolerations": [*own, *defaults]}
     metadata = {"generateName": "checked-", **metadata}
-    return {**bare_pod("", **{**spec, "schedulerName": scheduler}), "metadata": metadata}
+    return {**bare_pod("", **filled), "metadata": metadata}
 
 
 def mutate_pod(obj, namespace, documents):

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harbourmaster.policies import admission_policies, cel, cel_paths, delegation
+from harbourmaster.policies import admission_policies, cel, cel_paths, cel_tolerations, delegation
+
+MODULES = (cel, cel_paths, cel_tolerations, admission_policies)
 
 
 class Fault(NamedTuple):
@@ -23,7 +25,7 @@ class Fault(NamedTuple):
         """Compile with the fault."""
         kept = cel, delegation.expressions
         try:
-            for module in (cel, cel_paths, admission_policies):
+            for module in MODULES:
                 text = _text(module)
                 if module.__name__.endswith(f".{self.module}"):
                     assert text.count(self.old) == 1, self
@@ -35,7 +37,7 @@ class Fault(NamedTuple):
         finally:
             delegation.cel = cel
             package = sys.modules["harbourmaster.policies"]
-            for module in (cel, cel_paths, admission_policies):
+            for module in MODULES:
                 sys.modules[module.__name__] = module
                 setattr(package, module.__name__.rpartition(".")[2], module)
             delegation.expressions = kept[1]
@@ -54,6 +56,7 @@ def _load(name, text):
 
 
 CEL, PATHS, POLICIES = "cel", "cel_paths", "admission_policies"
+TOLERATIONS = "cel_tolerations"
 FAULTS = {
     "In ignores all values but one": Fault(
         CEL, "{literal(sorted(values))}", "{literal(sorted(values)[:1])}"
@@ -128,5 +131,14 @@ FAULTS = {
     ),
     "an entry that is there is appended": Fault(
         POLICIES, 'f"!({literal(key)} in variables.{name}Keys)"', '"true"'
+    ),
+    "a default toleration that does not count is replaced": Fault(
+        TOLERATIONS, ".indexOf({literal(default)}) == 0", ".indexOf({literal(default)}) >= 0"
+    ),
+    "the default that a policy asks for is replaced": Fault(
+        TOLERATIONS, "{literal(toleration(item) != default)}", "true"
+    ),
+    "a default that a later policy asks for is not added again": Fault(
+        TOLERATIONS, 'f"({is_absent} || {literal(key)} in variables.replaced)"', "is_absent"
     ),
 }

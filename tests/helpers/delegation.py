@@ -26,6 +26,7 @@ from harbourmaster.policies.delegation import compile_objects, select
 from harbourmaster.policies.enforcement import COMPILED_KEY, policy_hash
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.policies.tolerations import DEFAULTS
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.policy_objects import convert_policy
 from harbourmaster.webhook.sources import read_policy
@@ -228,6 +229,8 @@ class Chance(random.Random):
 
     def toleration(self):
         """A toleration that the API server accepts."""
+        if self.random() < 0.4:
+            return self.toleration_of_failed_nodes()
         toleration = {"key": self.choice("abc"), "operator": "Exists"}
         if self.random() < 0.5:
             toleration |= {
@@ -240,6 +243,20 @@ class Chance(random.Random):
         if toleration.get("effect") == "NoExecute" and self.random() < 0.5:
             toleration["tolerationSeconds"] = self.randint(-1, 2)
         return toleration
+
+    def toleration_of_failed_nodes(self):
+        """One as the API server adds them, or like them."""
+        toleration = {
+            "key": self.choice((*DEFAULTS, *DEFAULTS, "")),
+            "operator": "Exists",
+            "effect": self.choice(("NoExecute", "NoExecute", "NoExecute", "NoSchedule", "")),
+        }
+        if toleration["key"] and self.random() < 0.3:
+            toleration["operator"] = self.choice(("Equal", ""))
+            toleration["value"] = self.choice(("", "x"))
+        if toleration["effect"] == "NoExecute":
+            toleration["tolerationSeconds"] = self.choice((300, 300, 30))
+        return {name: part for name, part in toleration.items() if part}
 
     def affinity(self, share):
         """An affinity; each part is there in so many cases."""

@@ -11,6 +11,7 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from harbourmaster.policies.tolerations import DEFAULTS
 from helpers.oracles import NODE_REQUIRED
 
 NORMAL = 20_000
@@ -112,16 +113,26 @@ pod_affinities = st.fixed_dictionaries(
 preferred = st.lists(
     st.fixed_dictionaries({"weight": weights, "preference": node_terms}), max_size=2
 )
-tolerations = st.lists(
-    st.fixed_dictionaries(
-        {"key": keys, "operator": st.just("Exists")},
-        optional={
-            "effect": st.sampled_from(["NoSchedule", "NoExecute", ""]),
-            "value": st.just(""),
-        },
-    ),
-    max_size=2,
+any_tolerations = st.fixed_dictionaries(
+    {"key": keys, "operator": st.just("Exists")},
+    optional={"effect": st.sampled_from(["NoSchedule", "NoExecute", ""]), "value": st.just("")},
 )
+tolerations_of_failed_nodes = st.one_of(
+    st.sampled_from(list(DEFAULTS.values())),
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(["", *DEFAULTS]),
+            "operator": st.just("Exists"),
+            "effect": st.just("NoExecute"),
+        },
+        optional={"tolerationSeconds": st.sampled_from([30, 300])},
+    ),
+    st.fixed_dictionaries(
+        {"key": st.sampled_from(list(DEFAULTS))},
+        optional={"operator": st.just("Equal"), "value": st.sampled_from(["", "x"])},
+    ),
+)
+tolerations = st.lists(st.one_of(any_tolerations, tolerations_of_failed_nodes), max_size=3)
 
 
 def affinities(terms):

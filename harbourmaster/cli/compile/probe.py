@@ -15,6 +15,7 @@ from harbourmaster.policies.model import (
     SCHEDULER_NAME,
     TOLERATIONS,
 )
+from harbourmaster.policies.tolerations import DEFAULTS, counting
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Namespace, Snapshot
@@ -34,16 +35,6 @@ KINDS: Final = {
 """The kind that is tried for each part of the registration."""
 _OWNED: Final = (AFFINITY, NODE_SELECTOR, SCHEDULER_NAME, TOLERATIONS)
 _CONTAINER: Final = {"name": "probe", "image": "registry.example.com/probe:1"}
-_DEFAULT_TOLERATIONS: Final = tuple(
-    {
-        "key": f"node.kubernetes.io/{taint}",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    for taint in ("not-ready", "unreachable")
-)
-"""Tolerations that the API server adds to pods that lack them."""
 _OWN: Final = {
     NODE_SELECTOR: {"probe.example.com/own": "a"},
     TOLERATIONS: [{"key": "probe.example.com/own", "operator": "Exists"}],
@@ -89,10 +80,9 @@ def object_of(part: str, name: str, namespace: Mapping[str, str], pod: Json) -> 
     spec = {SCHEDULER_NAME: "default-scheduler", **pod["spec"], "containers": [_CONTAINER]}
     owned = spec.get(TOLERATIONS) or []
     if kind == "Pod":
-        owned = [
-            *owned,
-            *(toleration for toleration in _DEFAULT_TOLERATIONS if toleration not in owned),
-        ]
+        # As the API server adds them.
+        defaults = (item for taint, item in DEFAULTS.items() if counting(owned, taint) is None)
+        owned = [*owned, *defaults]
     if owned:
         spec[TOLERATIONS] = owned
     template = {"metadata": dict(pod["metadata"]), "spec": spec}

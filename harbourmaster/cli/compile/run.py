@@ -228,14 +228,13 @@ class _Compilation:
             has_gates=settings.gating != "schedulerName",
         )
         options = settings.merge_options(node_name_as_field=False)
-        fault = ""
-        if options.skip_conflicts:
-            fault = "onRequiredAffinityConflict: skip"
-        elif not options.treat_default_scheduler_as_unset:
-            fault = "treatDefaultSchedulerAsUnset: false"
-        elif "policies" not in settings.features:
-            fault = "features without policies"
-        if fault:
+        faults = {
+            "onRequiredAffinityConflict: skip": options.skip_conflicts,
+            "treatDefaultSchedulerAsUnset: false": not options.treat_default_scheduler_as_unset,
+            "treatDefaultTolerationsAsUnset: false": not options.treat_default_tolerations_as_unset,
+            "features without policies": "policies" not in settings.features,
+        }
+        for fault in (setting for setting, is_set in faults.items() if is_set):
             raise StartError(
                 f"the setting {fault} can't be compiled: the API server would do what the webhook "
                 "does not"

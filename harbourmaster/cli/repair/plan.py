@@ -49,7 +49,6 @@ RESTARTED: Final = {
 """The kinds that are restarted, by group and kind."""
 RESTART: Final = "restart"
 _DONE: Final = {"tighten": "tightened", "tolerate": "tolerations added", RESTART: "restarted"}
-_LABEL_KEYS: Final = b"atchLabelKeys"
 _NODE_AFFINITY: Final = "nodeAffinity"
 
 
@@ -138,15 +137,8 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
     view, known = _view(kind, raw), engine.snapshot.namespace(namespace)
     if view is None or view.is_left_alone or known is None or namespace in engine.snapshot.excluded:
         return None
+    view = engine.snapshot.with_class(view)
     policies = engine.match(namespace, known, view)
-    if _LABEL_KEYS in bytes(raw) and not kind.is_template:
-        # The API server has rewritten such terms, so that they can't be compared any more.
-        policies = tuple(
-            replace(
-                policy, lists=tuple(item for item in policy.lists if item[0][0] == _NODE_AFFINITY)
-            )
-            for policy in policies
-        )
     is_gated = view.spec is not None and bool(view.spec.scheduling_gates)
     has_gates = kind.is_template and engine.has_gates(namespace, known)
     waits = engine.template_waits(kind) if has_gates else ""
@@ -189,6 +181,10 @@ def _allowed_fields(before: Json, after: Json, *, is_gated: bool) -> Json:
     """Return the fields of ``after`` that the API server accepts in a stored pod."""
     fields = (TOLERATIONS, NODE_SELECTOR) if is_gated else (TOLERATIONS,)
     allowed = {field: after[field] for field in fields if field in after}
+    own = before.get(TOLERATIONS) or []
+    if after.get(TOLERATIONS, [])[: len(own)] != own:
+        # A default was replaced.
+        del allowed[TOLERATIONS]
     was = before.get(AFFINITY) or {}
     wanted = (after.get(AFFINITY) or {}).get(_NODE_AFFINITY)
     if is_gated and wanted:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, RUNTIME_CLASSES
 from harbourmaster.cli.installed import WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import read_error
@@ -39,7 +39,13 @@ from harbourmaster.webhook.review import (
 )
 from harbourmaster.webhook.reviewed_object import read_object, view_of
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings, gating_of
-from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
+from harbourmaster.webhook.snapshot import (
+    NAME_LABEL,
+    Namespace,
+    NamespaceObject,
+    Snapshot,
+    decode_class,
+)
 from harbourmaster.webhook.sources import read_policy
 from harbourmaster.webhook.verdict import MALFORMED, Verdict
 
@@ -89,16 +95,18 @@ async def inputs_of(
 async def _inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject]
 ) -> AdmissionInputs:
-    everywhere, local, (known, problem), (settings, doubt) = await asyncio.gather(
+    everywhere, local, (known, problem), (settings, doubt), classes = await asyncio.gather(
         _policies(live, CLUSTER_POLICIES, None),
         _policies(live, POLICIES, namespace),
         _namespace(live, namespace),
         _settings(live),
+        live.once(("classes",), partial(_classes, live)),
     )
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
         excluded=frozenset((live.namespace,)),
         parents=parents_of([_decode_parent(owner.raw) for owner in owners]),
+        class_labels=dict(classes),
     )
     problems = tuple(filter(None, (everywhere[1], local[1], problem)))
     return AdmissionInputs(snapshot, settings, (*everywhere[0], *local[0]), problems, doubt)
@@ -136,6 +144,10 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
     except ApiError as error:
         assumed = "assuming that its only label is its name, and that it has no gates"
         return Namespace({NAME_LABEL: name}), f"{read_error(error, f'namespace {name}')}; {assumed}"
+
+
+async def _classes(live: Installation) -> list[tuple[str, dict[str, str]]]:
+    return await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), [])
 
 
 async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:
@@ -205,7 +217,7 @@ def explain_review(
         pod = view_of(kind, read_object(full_request.object), full_request.username)
         assert pod is not None, "the engine was asked about it"  # noqa: S101 - a defect of ours
         explanation = explain(
-            pod,
+            snapshot.with_class(pod),
             kind.pointer,
             *engine.place,
             candidates,

@@ -14,6 +14,7 @@ from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.model import CLUSTER_POLICY, NODE_NAME
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS
+from harbourmaster.policies.tolerations import DEFAULT_KEYS
 from harbourmaster.policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -44,13 +45,6 @@ _LONGEST: Final = 160
 """Characters of a value; the JSON output has all of it."""
 _SELECTING: Final = frozenset(("matchLabels", "matchExpressions"))
 _SIGNS: Final = {"In": "in", "NotIn": "not in", "Gt": ">", "Lt": "<"}
-_DEFAULT_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_DEFAULTS: Final = frozenset(
-    toleration_key(
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-    )
-    for key in _DEFAULT_KEYS
-)
 _OF_DAEMONS: Final = frozenset(
     toleration_key({"key": key, "operator": "Exists", "effect": effect})
     for key, effect in OF_DAEMONS
@@ -112,7 +106,11 @@ class PolicyLines:
         tone: Tone = ""
         match contribution.rule:
             case "replaced":
-                text += f", which was {format_value(contribution.path, contribution.present)}"
+                was = contribution.present
+                values = was if isinstance(was, list) else [was]
+                text += ", which was " + " and ".join(
+                    format_value(contribution.path, value) for value in values
+                )
             case "multiplied":
                 text = f"{short} to {value}, ANDed with {self._sources(contribution.by)}"
             case "as-affinity":
@@ -139,6 +137,8 @@ class PolicyLines:
             case "left-out":
                 text = f"{short} = {value}{': ' if contribution.why else ''}{contribution.why}"
                 tone = "bad"
+        if contribution.why and contribution.rule in {"added", "already-there"}:
+            text += f"; {contribution.why}"
         verb = _VERBS[contribution.rule]
         if contribution.rule in CHANGES:
             tone = "good"
@@ -218,7 +218,7 @@ class PolicyLines:
         if not self._is_live:
             return " and ".join([self._sources(field.set_by), *asked])
         value = field.value
-        if isinstance(value, dict) and toleration_key(value) in _DEFAULTS and not asked:
+        if isinstance(value, dict) and toleration_key(value) in DEFAULT_KEYS.values() and not asked:
             # One of the two that every pod gets.
             return "Kubernetes, for every pod"
         stem = _stem(field.path.removeprefix(self._prefix))

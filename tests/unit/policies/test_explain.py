@@ -12,6 +12,7 @@ from harbourmaster.policies.explain import ExplainedPolicy, explain
 from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.tolerations import DEFAULTS
 from helpers.objects import cluster_policy, policy, required, workload
 from helpers.policies import fields, node_terms, one_of
 
@@ -70,6 +71,40 @@ def test_default_scheduler_is_replaced_and_another_is_kept():
         policies = cluster_policy("a", schedulerName="s")
         kept = explain_documents(policies, schedulerName=name, options=options)
         assert kept.policies[0].contributions[0].rule == "kept-own"
+
+
+def test_a_replaced_default_toleration_is_told_with_what_counts():
+    (nr, un), own = DEFAULTS.values(), {"key": "x", "operator": "Exists"}
+    wide = {"operator": "Exists", "tolerationSeconds": 9, "effect": "NoExecute"}
+    explanation = explain_documents(
+        cluster_policy("a", tolerations=[POOL]),
+        cluster_policy("b", tolerations=[wide]),
+        cluster_policy("c", tolerations=[un]),
+        tolerations=[nr, own, un],
+    )
+    pool, replaced, late = (report.contributions[0] for report in explanation.policies)
+    assert (pool.rule, pool.path) == ("added", "spec.tolerations[1]")
+    assert (replaced.rule, replaced.path) == ("replaced", "spec.tolerations[2]")
+    assert (replaced.value, replaced.present) == (wide, [nr, un])
+    assert (late.rule, late.path) == ("added", "spec.tolerations[3]")
+    assert late.why == f"tolerations[2] counts for {un['key']}"
+    assert "".join(field.set_by[0][-1:] for field in explanation.fields) == "abc"
+
+
+def test_a_toleration_after_the_pods_own_is_told_to_have_no_effect():
+    key = "node.kubernetes.io/unreachable"
+    own = {"key": key, "operator": "Exists", "tolerationSeconds": 60, "effect": "NoExecute"}
+    policy = cluster_policy("a", tolerations=[{**own, "tolerationSeconds": 30}])
+    for tolerations, rule in (
+        ([own], "added"),
+        ([own, {**own, "tolerationSeconds": 30}], "already-there"),
+    ):
+        ((contribution,),) = (
+            report.contributions
+            for report in explain_documents(policy, tolerations=tolerations).policies
+        )
+        assert (contribution.rule, contribution.path) == (rule, "spec.tolerations[1]")
+        assert contribution.why == f"tolerations[0] counts for {key}"
 
 
 def test_a_scheduler_is_left_out_where_pods_wait_with_another():

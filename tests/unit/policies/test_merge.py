@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.policies.tolerations import DEFAULTS
 from helpers.objects import RESOURCES, cluster_policy, required, workload
 from helpers.oracles import NODE_REQUIRED
 from helpers.policies import expressions, fields, merge_of, node_terms, one_of, pod_spec
@@ -135,6 +136,77 @@ def test_tolerations_of_several_policies_are_appended_in_order_and_once():
     ]
     result = merge_of(workload(), *policies, cluster_policy("c3", tolerations=[ETCD]))
     assert result.spec["tolerations"] == [ETCD, EXISTS]
+
+
+NOT_READY, UNREACHABLE = DEFAULTS.values()
+SOON = [{**toleration, "tolerationSeconds": 30} for toleration in DEFAULTS.values()]
+WIDE = {"operator": "Exists"}
+
+
+def merged_tolerations(own, *policies, **options):
+    """The tolerations of a pod, which no second pass changes."""
+    policies = [
+        cluster_policy(f"c{index}", tolerations=items) for index, items in enumerate(policies)
+    ]
+    result = merge_of(workload("Pod", tolerations=own), *policies, **options)
+    assert merge_of(result.document, *policies, **options).operations == []
+    return result.spec["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("own", "policies", "after"),
+    [
+        # Each policy that covers a taint, in any way.
+        ([NOT_READY, UNREACHABLE], [SOON], SOON),
+        ([NOT_READY, UNREACHABLE], [SOON[:1]], [UNREACHABLE, SOON[0]]),
+        ([NOT_READY, UNREACHABLE], [[WIDE]], [WIDE]),
+        (
+            [NOT_READY, UNREACHABLE],
+            [[{**WIDE, "effect": "NoExecute", "tolerationSeconds": 5}]],
+            [{**WIDE, "effect": "NoExecute", "tolerationSeconds": 5}],
+        ),
+        ([EXISTS, NOT_READY], [[{"key": NOT_READY["key"]}]], [EXISTS, {"key": NOT_READY["key"]}]),
+        ([NOT_READY], [[EXISTS], SOON[:1]], [EXISTS, SOON[0]]),
+        # What was appended before it could replace.
+        ([NOT_READY, SOON[0]], [SOON[:1]], [SOON[0]]),
+        # The first policy wins, also one that asks for the default.
+        ([UNREACHABLE], [[UNREACHABLE], SOON[1:]], [UNREACHABLE, SOON[1]]),
+        ([UNREACHABLE], [[WIDE], [UNREACHABLE], SOON[1:]], [WIDE, UNREACHABLE, SOON[1]]),
+        ([UNREACHABLE], [[WIDE, UNREACHABLE]], [WIDE, UNREACHABLE]),
+        # The pod's own counts: it comes before, or is not the default.
+        ([SOON[0], NOT_READY], [[WIDE]], [SOON[0], NOT_READY, WIDE]),
+        ([SOON[1]], [[UNREACHABLE]], [SOON[1], UNREACHABLE]),
+        (
+            [{**NOT_READY, "tolerationSeconds": 301}],
+            [[WIDE]],
+            [{**NOT_READY, "tolerationSeconds": 301}, WIDE],
+        ),
+        ([{**NOT_READY, "effect": ""}], [SOON[:1]], [{**NOT_READY, "effect": ""}, SOON[0]]),
+        # Others, and those that do not match the taint.
+        ([NOT_READY], [[EXISTS]], [NOT_READY, EXISTS]),
+        (
+            [NOT_READY],
+            [[{**WIDE, "effect": "NoSchedule"}]],
+            [NOT_READY, {**WIDE, "effect": "NoSchedule"}],
+        ),
+        (
+            [NOT_READY],
+            [[{"key": NOT_READY["key"], "operator": "Equal", "value": "x"}]],
+            [NOT_READY, {"key": NOT_READY["key"], "operator": "Equal", "value": "x"}],
+        ),
+    ],
+)
+def test_a_policy_replaces_the_default_tolerations_that_it_covers(own, policies, after):
+    assert merged_tolerations(own, *policies) == after
+
+
+def test_default_tolerations_stay_in_templates_and_where_that_is_switched_off():
+    own = [NOT_READY, UNREACHABLE]
+    for kind in ("Deployment", "CronJob"):
+        template = merge_of(workload(kind, tolerations=own), cluster_policy(tolerations=SOON))
+        assert template.spec["tolerations"] == [*own, *SOON]
+    kept = merged_tolerations(own, SOON, treat_default_tolerations_as_unset=False)
+    assert kept == [*own, *SOON]
 
 
 # All fields together

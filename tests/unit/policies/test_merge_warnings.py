@@ -150,3 +150,24 @@ def test_broken_policy_is_skipped_with_a_note_and_the_others_apply():
         "/spec/template/spec/nodeSelector",
         "/spec/template/spec/schedulerName",
     ]
+
+
+def test_a_label_of_the_pod_that_beats_a_policy_is_noted():
+    policies = [cluster_policy("c1", nodeSelector={"d": "etcd", "e": "1"})]
+    result = merge_of(workload("Pod", nodeSelector={"d": "other"}), *policies)
+    (warning,) = result.warnings
+    assert warning.code == "node-selector-conflict"
+    assert warning.text == (
+        "ClusterPodSchedulingPolicy c1 requires d In [etcd] by its node selector, "
+        "the pod d In [other]: the label is left out"
+    )
+    assert result.spec["nodeSelector"] == {"d": "other", "e": "1"}
+    assert merge_of(result.document, *policies).warnings == result.warnings
+
+
+def test_a_label_of_an_earlier_policy_that_beats_another_is_not_noted():
+    policies = [cluster_policy(f"c{i}", nodeSelector={"d": f"{i}"}) for i in (1, 2)]
+    template = merge_of(workload(), *policies)
+    assert template.warnings == []
+    # Also not in a pod that has it from its template.
+    assert merge_of(workload("Pod", **template.spec), *policies).warnings == []

@@ -241,7 +241,7 @@ async def test_a_large_policy_whose_turn_comes_too_late_is_not_checked(admission
 REVIEWS = {
     "mutated": (workload(), {"processed": 1, "allowed": 1, "mutated": 1}),
     "unmatched": (workload(labels={"app": "db"}), {"processed": 1, "allowed": 1}),
-    "unchanged": (workload(nodeSelector={"disk": "hdd"}), {"processed": 1}),
+    "unchanged": (workload(nodeSelector={"disk": "ssd"}), {"processed": 1}),
     "skipped": (workload(nodeName=3), {"processed": 1, "error": 1}),
     "valid": (POLICY, {"processed": 1, "allowed": 1}),
     "invalid": (cluster_policy(nodeName="Not A Name"), {"processed": 1, "denied": 1}),

@@ -19,6 +19,7 @@ from harbourmaster.api.resources import (
     POLICIES,
     REPLICA_SETS,
     ROLLOUTS,
+    RUNTIME_CLASSES,
     STATEFUL_SETS,
 )
 from harbourmaster.rescheduling.unmet import Pool
@@ -98,9 +99,10 @@ class Follower:
                 self.holder.changed.clear()
                 await self.holder.changed.wait()
 
-    def outcome(self, namespace="web", **labels):
-        """Return the outcome and the codes of the review of a pod."""
-        question = body(workload("Pod", labels or {"app": "web"}), namespace=namespace)
+    def outcome(self, namespace="web", document=None, **labels):
+        """Return the outcome and the codes of the review of a pod, or of the document."""
+        document = document or workload("Pod", labels or {"app": "web"})
+        question = body(document, namespace=namespace)
         _, decision = answer(question, self.holder.current)
         return decision.verdict.outcome, decision.verdict.codes
 
@@ -322,6 +324,21 @@ async def test_nodes_that_come_change_and_go_take_effect(api):
         await follower.until(lambda _: follower.outcome() == WARNED)
         api.remove(NODES, "n2")
         await follower.until(lambda _: follower.outcome() == FINE)
+
+
+async def test_runtime_classes_are_watched_once_a_policy_sets_labels(api):
+    api.put(NAMESPACES, namespace("web"))
+    windows = {"nodeSelector": {"disk": "hdd"}}
+    api.put(RUNTIME_CLASSES, {"metadata": {"name": "windows"}, "scheduling": windows})
+    api.put(CLUSTER_POLICIES, cluster_policy("a", tolerations=[{"operator": "Exists"}]))
+    conflict = ("unchanged", ("node-selector-conflict",))
+    document = workload(runtimeClassName="windows")
+    async with synced(api) as follower:
+        assert not any(request.path.endswith("/runtimeclasses") for request in api.requests)
+        api.put(CLUSTER_POLICIES, cluster_policy("a", nodeSelector={"disk": "ssd"}))
+        await follower.until(lambda _: follower.outcome(document=document) == conflict)
+        api.remove(RUNTIME_CLASSES, "windows")
+        await follower.until(lambda _: follower.outcome(document=document) == FINE)
 
 
 async def test_without_permission_for_nodes_all_but_the_warning_works(api):

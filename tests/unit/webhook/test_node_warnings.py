@@ -78,6 +78,36 @@ def test_a_policy_that_another_one_beats_is_not_the_one_that_is_told():
     assert f"disk=ssd ({POLICY})" in text
 
 
+NAMED = "its kubelet refuses the pod that names it"
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
+def test_a_node_that_is_named_and_does_not_match_is_told(kind):
+    text = f'harbourmaster: node "n1" does not match disk=ssd ({POLICY}): {NAMED}'
+    pools = {"ssd": {"labels": {"disk": "ssd"}}}
+    debug = workload(kind, nodeName="n1", schedulerName="other")
+    assert warnings_of(debug, WANTING, nodes=(HDD, SSD), pools=pools) == [text]
+    # The constraints stay.
+    engine = knowing(engine_of((), WANTING, **NONE), HDD, SSD)
+    assert asked(debug, engine).verdict.outcome == MUTATED
+    assert warnings_of(workload(kind, nodeName="n2"), WANTING, nodes=(HDD, SSD)) == []
+    # It may have joined since.
+    assert warnings_of(workload(kind, nodeName="n3"), WANTING, nodes=(HDD, SSD)) == []
+
+
+def test_a_node_that_is_named_is_judged_by_labels_name_and_affinity_only():
+    tainted = node("n1", {"disk": "ssd"}, taint())
+    named = workload("Pod", nodeName="n1")
+    assert warnings_of(named, WANTING, nodes=(tainted,)) == []
+    zone = cluster_policy("z", affinity=required({"zone": "z1"}))
+    (text,) = warnings_of(named, zone, nodes=(tainted,))
+    assert "does not match zone=z1 (ClusterPodSchedulingPolicy z): " in text
+    own = workload("Pod", nodeName="n1", nodeSelector={"disk": "hdd"})
+    assert "disk=hdd (spec): " in warnings_of(own, nodes=(tainted,))[0]
+    by_policy = cluster_policy("n", nodeName="n1", nodeSelector={"disk": "hdd"})
+    assert warnings_of(workload("Pod"), by_policy, nodes=(tainted,)) != []
+
+
 def test_taints_are_told():
     nodes = (node("n1", {}, taint()),)
     why = "untolerated taint example.com/dedicated=ml:NoSchedule"

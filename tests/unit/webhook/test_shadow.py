@@ -17,6 +17,7 @@ import pytest
 from harbourmaster.kube.errors import ConflictError
 from harbourmaster.policies.keys import node_term_key
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.tolerations import DEFAULTS
 from harbourmaster.webhook import shadow
 from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.review import ReviewBody
@@ -191,6 +192,16 @@ def test_a_replaced_default_scheduler_is_an_intended_difference():
     observed.create(document, document)
     at = "spec.template.spec.schedulerName"
     assert observed.found() == {("Deployment ns1/web", at, "default-scheduler"): 1}
+
+
+def test_replaced_default_tolerations_are_no_difference():
+    soon = [{**item, "tolerationSeconds": 30} for item in DEFAULTS.values()]
+    observed = Observed(cluster_policy(tolerations=soon))
+    document = pod_of_web(tolerations=[*DEFAULTS.values()])
+    kept = copy.deepcopy(document)
+    kept["spec"]["tolerations"] += soon
+    observed.create(document, kept)
+    assert observed.found() == {}
 
 
 def test_a_pod_that_keptn_admits_without_its_gate_is_a_difference():

@@ -102,7 +102,8 @@ async def test_objects_are_read_by_name_and_pods_are_not_listed(api, why):
     ]
     listed = {request.path.rpartition("/")[2] for request in seen if request.verb == "list"}
     policies = {"clusterpodschedulingpolicies", "podschedulingpolicies"}
-    assert policies <= listed <= {*policies, "events", "nodes", "mutatingwebhookconfigurations"}
+    others = {"events", "nodes", "mutatingwebhookconfigurations", "runtimeclasses"}
+    assert policies <= listed <= {*policies, *others}
     assert len(seen) <= 20
     assert all(request.method == "GET" for request in seen)
 
