@@ -488,7 +488,9 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         assert {right[0] for right in granted_rights(kubectl)} == set(ACCOUNTS.values())
         assert plugin_refuses(kubectl)
         kubectl("apply", "-f=-", stdin=json.dumps(open_definition(RESOURCES["Rollout"])))
-        for obj in (cluster_policy(pods={"a": "b"}, nodeName="n"), policy(namespace="default")):
+        # RuntimeClasses are watched for the node selector.
+        rules = {"nodeName": "n", "nodeSelector": {"a": "b"}}
+        for obj in (cluster_policy(pods={"a": "b"}, **rules), policy(namespace="default")):
             # Their status says that nothing is compiled.
             obj["metadata"]["annotations"] = {ENFORCEMENT_KEY: "Both"}
             kubectl("apply", "-f=-", stdin=json.dumps(obj))
