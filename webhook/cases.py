@@ -41,6 +41,8 @@ class ReplayCase(Struct, frozen=True, rename="camel"):
     """Namespaces in which nothing is ever changed."""
     may_patch: bool = True
     """False if the review came to a validating webhook."""
+    class_labels: dict[str, dict[str, str]] = {}
+    """The node selectors of RuntimeClasses, by name."""
     hash: str = ""
     """The hash of the original containers; those of the review may be redacted."""
     response: Raw = Raw()
@@ -86,6 +88,7 @@ def engine_for(case: ReplayCase, settings: AdmissionSettings = DEFAULTS) -> Engi
         namespaces_of(case.namespaces),
         case.excluded,
         parents_of(case.parents),
+        class_labels=case.class_labels,
     )
     return Engine(snapshot, case.settings or settings, hashed=case.hash)
 

@@ -117,6 +117,9 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
         case["excluded"] = [request.namespace]
     if not taken.may_patch:
         case["mayPatch"] = False
+    for name, labels in engine.snapshot.class_labels.items():
+        if labels and name.encode() in kept:
+            case.setdefault("classLabels", {})[name] = labels
     pod_hash = _hash(request)
     # Whoever has the answer has it already.
     if pod_hash and verdict.response.patch and pod_hash.encode() in verdict.response.patch:
@@ -160,6 +163,10 @@ def _namespaces(request: RequestHead, engine: Engine) -> Iterable[dict[str, Any]
     if namespace is not None:
         metadata: dict[str, Any] = {"name": name, "labels": namespace.labels}
         annotations = {OPT_IN_KEY: OPT_IN} if namespace.has_gates else namespace.mistaken
+        if namespace.selector:
+            key, labels = namespace.selector
+            selector = ",".join(f"{name}={value}" for name, value in labels.items())
+            annotations = {**annotations, key: selector}
         if annotations:
             metadata["annotations"] = annotations
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}

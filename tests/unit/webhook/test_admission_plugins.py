@@ -10,9 +10,10 @@ import pytest
 from harbourmaster.policies.explain import ExplainedPolicy, explain
 from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.pods import KINDS
+from harbourmaster.webhook.recording import WRITTEN
 from harbourmaster.webhook.snapshot import Snapshot, decode_class
 from harbourmaster.webhook.sources import read_policy
-from helpers.admission import OPT_IN, ask, engine_of
+from helpers.admission import OPT_IN, ask, engine_of, record_of, replayed_response
 from helpers.objects import cluster_policy, required, review, workload
 from helpers.oracles import decode_patch
 
@@ -141,6 +142,19 @@ def test_only_the_first_policy_that_sets_the_label_is_told():
     assert asked(workload("Pod"), *policies, annotations=selector).verdict.codes == (
         *asked(workload("Pod"), *policies, annotations=OPT_IN).verdict.codes,
     )
+
+
+def test_a_recording_has_the_class_and_the_selector_of_the_namespace():
+    namespaces = [{"metadata": {"name": "ns1", "annotations": {KUBERNETES: "disk=hdd,a=b"}}}]
+    engine = engine_of((), LINUX, namespaces=namespaces)
+    labels = {"windows": {OS: "windows"}, "other": {OS: "plan9"}}
+    snapshot = msgspec.structs.replace(engine.snapshot, class_labels=labels)
+    question = review(workload(runtimeClassName="windows"))
+    line, response, outcome = record_of(question, engine.with_snapshot(snapshot))
+    assert outcome == WRITTEN
+    assert replayed_response(line) == response
+    assert json.loads(line)["classLabels"] == {"windows": {OS: "windows"}}
+    assert response.count(CODE.encode()) == 1
 
 
 def test_the_explanation_says_what_the_class_has():
