@@ -13,6 +13,7 @@ from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.controller.names import CONTROLLERS, LIFECYCLE, REGISTRATION
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.validation import label_selector
+from harbourmaster.registration.desired import HELD_NAME, NOT_HELD
 from harbourmaster.registration.settings import KINDS, MORE_KINDS, OPERATIONS
 
 if TYPE_CHECKING:
@@ -56,6 +57,18 @@ def _webhook(webhook: RegistrationSettings) -> Iterator[FieldError]:
     yield from _names("webhook.excludedNamespaces", webhook.excluded_namespaces, dns_label)
     yield from _selector("webhook.namespaceSelector", webhook.namespace_selector)
     yield from _selector("webhook.objectSelector", webhook.object_selector)
+    for name, expression in webhook.match_conditions.items():
+        path = f"webhook.matchConditions[{name}]"
+        yield from _name(path, name, qualified_name)
+        if name in {HELD_NAME, NOT_HELD}:
+            yield forbidden(path, "a condition of ours has this name")
+        if not expression.strip():
+            yield required(path, "an expression in CEL")
+    for name in webhook.annotations:
+        path = f"webhook.annotations[{name}]"
+        yield from _name(path, name, qualified_name)
+        if name.startswith("harbourmaster.dev/"):
+            yield forbidden(path, "annotations of this prefix are ours")
 
 
 def _scheduler(settings: ControllerSettings) -> Iterator[FieldError]:

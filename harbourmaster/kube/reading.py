@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
 
 T = TypeVar("T")
@@ -55,6 +57,28 @@ def readable(
             skip(_metadata(raw), error)
         else:
             yield obj
+
+
+async def read_all(
+    client: Client,
+    resource: Resource,
+    decode: Callable[[msgspec.Raw], T],
+    skip: Callable[[Metadata, Exception], None],
+    *,
+    field_selector: str = "",
+) -> list[T]:
+    """All objects of a list as the API has them now; ``skip`` gets those that cannot be read.
+
+    Raises ApiError.
+    """
+    objects: list[T] = []
+    token = ""
+    while True:
+        page = await client.list(resource, continue_token=token, field_selector=field_selector)
+        objects += readable(page.items, decode, skip)
+        token = page.continue_token
+        if not token:
+            return objects
 
 
 def log_skipped(log: FilteringBoundLogger, metadata: Metadata, error: Exception) -> None:

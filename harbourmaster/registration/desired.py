@@ -72,6 +72,8 @@ GATES_LABEL: Final = "gates.harbourmaster.dev/enabled"
 """Mirrored from Keptn's annotation on a Namespace (decision D6)."""
 ENABLED: Final = "true"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+NOT_HELD, HELD_NAME = "not-held", "held"
+"""The names of our match conditions."""
 HELD: Final = (
     f'object.spec.?schedulingGates.orValue([]).exists(gate, gate.name == "{GATE}") && '
     f'object.metadata.?annotations[?"{PARENT_KEY}"].orValue("") == "{UNRESOLVED}" && '
@@ -134,10 +136,13 @@ def desired_configurations(
         entries.observing() if settings.shadow else (entries.mutating(), entries.validating())
     )
     name = name_of(settings)
-    return {
+    configurations = {
         MUTATING_WEBHOOKS: _configuration(MUTATING_WEBHOOKS, name, home, mutating),
         VALIDATING_WEBHOOKS: _configuration(VALIDATING_WEBHOOKS, name, home, validating),
     }
+    for configuration in configurations.values() if settings.annotations else ():
+        configuration["metadata"]["annotations"] = settings.annotations
+    return configurations
 
 
 def name_of(settings: RegistrationSettings) -> str:
@@ -169,13 +174,15 @@ class _Entries:
             if settings.api_server_gate:
                 held = {**entries[-1], "name": HELD_PODS, "failurePolicy": settings.failure_policy}
                 for entry, name, expression in (
-                    (entries[-1], "not-held", f"!({HELD})"),
-                    (held, "held", HELD),
+                    (entries[-1], NOT_HELD, f"!({HELD})"),
+                    (held, HELD_NAME, HELD),
                 ):
-                    entry["matchConditions"] = [{"name": name, "expression": expression}]
+                    ours = {"name": name, "expression": expression}
+                    entry["matchConditions"] = [*entry.get("matchConditions", ()), ours]
                 entries.append(held)
             rules = [_rule(LIFECYCLE_GROUP, "v1", _VERSION_PLURALS, ["UPDATE"])]
             entry = self._mutating(RERUNS, rules, settings.gated_failure_policy, [])
+            entry.pop("matchConditions", None)
             # Other updates of versions, such as the controller's, never wait for us.
             is_asked = {"key": RERUN_KEY, "operator": "Exists"}
             entries.append({**entry, "objectSelector": {"matchExpressions": [is_asked]}})
@@ -253,11 +260,14 @@ class _Entries:
             "operator": "NotIn",
             "values": list(dict.fromkeys((*settings.excluded_namespaces, self._home.name))),
         }
+        texts = settings.match_conditions.items()
+        conditions = [{"name": name, "expression": expression} for name, expression in texts]
         return {
             "name": name,
             "admissionReviewVersions": ["v1"],
             "clientConfig": self._client("/mutate"),
             "failurePolicy": failure_policy,
+            **({"matchConditions": conditions} if conditions else {}),
             "matchPolicy": "Equivalent",
             "namespaceSelector": _join_selectors([excluded, *besides], settings.namespace_selector),
             "objectSelector": _join_selectors([], settings.object_selector),

@@ -1,7 +1,7 @@
 """The differences of a stored configuration from the desired one, and their repair (pure).
 
-The whole object is ours, yet others may add labels, annotations and owners of their own, and a
-newer API server fields that we don't know: these stay.
+Others may add labels, annotations and owners of their own, terms of selectors and conditions
+(``additions``), and a newer API server fields that we don't know: these stay.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.registration.additions import APPLIED, applied_to, merge
 from harbourmaster.registration.desired import (
     GATED_PODS,
     HELD_PODS,
@@ -34,11 +35,12 @@ ORDER: Final = "webhooks"
 _SHOWN: Final = 120
 """Characters of a value in an event."""
 _SETTINGS: Final = {
+    "annotations": "webhook.annotations",
     "clientConfig.service.name": "webhook.serviceName",
     "clientConfig.service.namespace": "webhook.serviceNamespace",
     "clientConfig.service.port": "webhook.servicePort",
     "failurePolicy": "webhook.failurePolicy",
-    "matchConditions": "webhook.apiServerGate",
+    "matchConditions": "webhook.matchConditions",
     "namespaceSelector": "webhook.namespaceSelector",
     "objectSelector": "webhook.objectSelector",
     "reinvocationPolicy": "webhook.reinvocationPolicy",
@@ -79,8 +81,8 @@ def compare(observed: dict[str, Any], desired: dict[str, Any]) -> list[Repair]:
     others in the order of the desired object.
     """
     return [
-        *_metadata(observed.get("metadata") or {}, desired["metadata"]),
-        *_webhooks(observed, desired),
+        *_metadata(observed, desired["metadata"]),
+        *_webhooks(observed, merge(observed, desired)),
     ]
 
 
@@ -134,11 +136,17 @@ def certificates_in(ca_bundle: object) -> dict[bytes, bytes] | None:
 
 
 def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:
-    labels = observed.get("labels") or {}
-    for key, value in desired["labels"].items():
-        if labels.get(key) != value:
-            yield Repair("", f"metadata.labels[{key}]", labels.get(key), value)
-    owners = observed.get("ownerReferences") or []
+    metadata = observed.get("metadata") or {}
+    earlier = dict.fromkeys(applied_to(observed) or ())
+    annotations = {**earlier, **desired.get("annotations", {})}
+    for field, texts in (("labels", desired["labels"]), ("annotations", annotations)):
+        stored = metadata.get(field) or {}
+        setting = _SETTINGS.get(field, "")
+        for key, value in texts.items():
+            if stored.get(key) != value:
+                path = f"metadata.{field}[{key}]"
+                yield Repair("", path, stored.get(key), value, "" if key == APPLIED else setting)
+    owners = metadata.get("ownerReferences") or []
     for owner in desired.get("ownerReferences", ()):
         if not any(owner.items() <= reference.items() for reference in owners):
             ours = (reference for reference in owners if _is_ours(reference))
@@ -215,10 +223,15 @@ def _repair_entry(configuration: dict[str, Any], repair: Repair) -> None:
         if target is not None and not isinstance(below, dict):
             below = target[parent] = {}
         target = below
-    if target is not None and repair.wanted is None:
-        target.pop(key, None)
-    elif target is not None:
-        target[key] = repair.wanted
+    if target is not None:
+        _set_or_remove(target, key, repair.wanted)
+
+
+def _set_or_remove(values: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
 
 
 def _repair_metadata(metadata: dict[str, Any], repair: Repair) -> None:
@@ -230,8 +243,9 @@ def _repair_metadata(metadata: dict[str, Any], repair: Repair) -> None:
         ]
         metadata["ownerReferences"] = [*owners, repair.wanted]
     else:
-        key = repair.field.removeprefix("metadata.labels[").removesuffix("]")
-        metadata["labels"] = {**(metadata.get("labels") or {}), key: repair.wanted}
+        field, _, key = repair.field.removeprefix("metadata.").removesuffix("]").partition("[")
+        metadata[field] = metadata.get(field) or {}
+        _set_or_remove(metadata[field], key, repair.wanted)
 
 
 def _is_ours(owner: dict[str, Any]) -> bool:
@@ -240,6 +254,8 @@ def _is_ours(owner: dict[str, Any]) -> bool:
 
 
 def _setting(entry: str, field: str, *, is_mutating: bool) -> str:
+    if entry in {GATED_PODS, HELD_PODS} and field == "matchConditions":
+        return "webhook.apiServerGate"
     if (entry == RERUNS or not is_mutating) and field in _NO_SETTING_OF_OBJECTS:
         return ""
     if entry in {GATED_PODS, RERUNS, TASK_DEFINITIONS_ENTRY} and field == "failurePolicy":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from harbourmaster.api.settings import DescribedSettings
 
@@ -29,6 +29,7 @@ EXCLUDED_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
 
 FailurePolicy = Literal["Ignore", "Fail"]
 Selector = dict[str, Any]
+Texts = dict[str, str]
 
 
 class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
@@ -81,6 +82,14 @@ class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
     object_selector: Annotated[
         Selector | None, "label selector that pods and pod templates must match"
     ] = None
+    match_conditions: Annotated[
+        Texts,
+        "CEL expressions by name that requests for pods and pod templates must also match; needs "
+        "Kubernetes 1.28",
+    ] = field(default_factory=dict)
+    annotations: Annotated[
+        Texts, "annotations of both configurations; those of other clients stay"
+    ] = field(default_factory=dict)
     reinvocation_policy: Annotated[
         Literal["IfNeeded", "Never"],
         "whether the API server calls the webhook again after a later webhook changed the pod",

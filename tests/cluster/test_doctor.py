@@ -204,6 +204,39 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(patient, observer,
     await until(observer, lambda report: report.healthy)
 
 
+async def test_what_aks_adds_stays_and_the_namespace_that_it_excludes_is_named(patient, observer):
+    await until(observer, lambda report: report.healthy)
+    space = {"name": "managed", "annotations": {OPT_IN_KEY: OPT_IN}}
+    space["labels"] = {"control-plane": "true"}
+    added = {"key": "control-plane", "operator": "NotIn", "values": ["true"]}
+    count = len(patient.stored_object(MUTATING, NAME)["webhooks"])
+    paths = [f"/webhooks/{at}/namespaceSelector/matchExpressions/-" for at in range(count)]
+    with patient.there({"apiVersion": "v1", "kind": "Namespace", "metadata": space}):
+        patient.patch(MUTATING, NAME, [{"op": "add", "path": at, "value": added} for at in paths])
+        # Its repair shows that the controller has seen the additions.
+        slow = {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 29}
+        patient.patch(MUTATING, NAME, [slow])
+        named = "namespace managed: has gates or policies, but what others added"
+        report = await until(
+            observer,
+            lambda report: (
+                findings_of(report, "configurations", "warning", named)
+                and not findings_of(report, "configurations", "fault", "")
+            ),
+        )
+        assert findings_of(
+            report, "configurations", "note", json.dumps(added, separators=(",", ":"))
+        )
+        stored = patient.stored_object(MUTATING, NAME)["webhooks"]
+        assert all(added in webhook["namespaceSelector"]["matchExpressions"] for webhook in stored)
+        events = eventually(
+            lambda: patient.kubectl("get", "events.events.k8s.io", "-o=json").stdout,
+            is_right=lambda text: "NamespacesExcluded" in text,
+        )
+        assert "others exclude managed from gates and policies" in events
+    await until(observer, lambda report: report.healthy)
+
+
 async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(patient, observer):
     pod = bare_pod("waits", {"namespace": "default"}, schedulerName="keptn-scheduler")
     with patient.there(pod):
@@ -267,7 +300,7 @@ def policies(deployed):
     return {
         webhook["name"]: webhook["failurePolicy"]
         for kind in (MUTATING, "validatingwebhookconfiguration")
-        for webhook in deployed.stored(kind, NAME)["webhooks"]
+        for webhook in deployed.stored_object(kind, NAME)["webhooks"]
     }
 
 
@@ -287,7 +320,9 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(patient, observer,
         again = doctor(file, "--break-glass", "on", "--reason", "another")
         assert again.returncode == 0
         assert "on already" in again.stdout
-        noted = json.loads(patient.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
+        noted = json.loads(
+            patient.stored_object(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION]
+        )
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
             observer,
@@ -307,7 +342,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(patient, observer,
         off = doctor(file, "--break-glass", "off")
         assert (off.returncode, off.stderr) == (0, "")
         assert policies(patient) == before
-        assert "annotations" not in patient.stored(MUTATING, NAME)["metadata"]
+        assert ANNOTATION not in patient.stored_object(MUTATING, NAME)["metadata"]["annotations"]
         assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
     events = json.loads(patient.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
     notes = [event["note"] for event in events if event["reason"] == "BreakGlassStarted"]

@@ -197,8 +197,6 @@ EDITS = {
     "sideEffects": ("NoneOnDryRun", ""),
     "admissionReviewVersions": (["v1", "v1beta1"], ""),
     "namespaceSelector": ({}, "webhook.namespaceSelector"),
-    "objectSelector": ({"matchLabels": {"a": "b"}}, "webhook.objectSelector"),
-    "matchConditions": ([{"name": "never", "expression": "false"}], ""),
     "rules": (
         [
             {
@@ -214,9 +212,28 @@ EDITS = {
 }
 
 
+def add_terms(configuration):
+    """Add what AKS, GKE and users add."""
+    webhook = entry(configuration, "gated-pods.harbourmaster.dev")
+    webhook["namespaceSelector"]["matchExpressions"] += [
+        {"key": "control-plane", "operator": "DoesNotExist"},
+        {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gmp-system"]},
+    ]
+    webhook["objectSelector"] = {"matchLabels": {"a": "b"}}
+    webhook["matchConditions"] = [{"name": "mine", "expression": "object.kind == 'Pod'"}]
+    return configuration
+
+
 async def test_each_field_edited_by_hand_is_repaired_and_told_of(start, watch):
     start()
     await until_registered(watch)
+    await watch.write(MUTATING_WEBHOOKS, add_terms)
+    gated = "gated-pods.harbourmaster.dev"
+    await watch.until(
+        lambda: "matchConditions" in entry(watch.configuration(MUTATING_WEBHOOKS), gated)
+    )
+    # The additions to another entry stay, whatever is repaired.
     wanted = watch.configuration(MUTATING_WEBHOOKS)["webhooks"]
     for field, (value, setting) in EDITS.items():
 

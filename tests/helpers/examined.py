@@ -34,6 +34,7 @@ from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.registration.additions import with_applied
 from harbourmaster.registration.desired import Home, desired_configurations
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -88,7 +89,7 @@ class ExaminedCluster:
         for resource, configuration in desired_configurations(
             self.settings.webhook, home, self.authority.certificate
         ).items():
-            self.put(resource, configuration)
+            self.put(resource, with_applied(configuration, configuration))
         for folder, name in (("controller", CONTROLLER), ("webhook", WEBHOOK)):
             text = (DEPLOY / folder / "deployment.yaml").read_text()
             deployment = yaml.load(text, yaml.CSafeLoader)

@@ -1,12 +1,15 @@
 """Keeps both webhook configurations as the settings define them.
 
 The stored configuration is compared with the wanted one. A change by another client is repaired and
-reported; a field that is changed again and again is repaired once a minute.
+reported; a field that is changed again and again is repaired once a minute. What others add to
+selectors and conditions stays, and an event names the namespaces that it excludes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,6 +17,9 @@ import msgspec
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from harbourmaster.controller.caches import decode_namespace
 from harbourmaster.controller.objects import reference
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.reading import log_skipped, read_all
+from harbourmaster.registration import additions
 from harbourmaster.registration.break_glass import break_glass_of, with_open_webhooks
 from harbourmaster.registration.desired import Home, desired_configurations, name_of
 from harbourmaster.registration.drift import Repair, apply_repairs, compare, describe
@@ -63,6 +69,7 @@ class ConfigurationReconciler:
         # The state last seen or written as wanted: what differs from it was changed by others.
         self._agreed: dict[Resource, dict[str, Any]] = {}
         self._break_glass: dict[Resource, BreakGlass] = {}
+        self._exclusions: dict[Resource, tuple[str, ...]] = {}
         self._log = get_logger("registration")
 
     def bundles(self) -> list[bytes]:
@@ -108,19 +115,20 @@ class ConfigurationReconciler:
             repairs = compare(observed, wanted)
         if not repairs:
             self._agreed[resource] = wanted
+            await self._report_exclusions(resource, observed, wanted)
             return 0.0
         return await self._repair(resource, observed, wanted, repairs)
 
     async def _create(self, resource: Resource, bundle: bytes) -> float:
         now = _now()
-        delay = self._limiter.delay(_field(resource, _WHOLE), repr(_WHOLE.wanted), now)
+        delay = self._limiter.delay(_field(resource, _WHOLE), _wanted(_WHOLE), now)
         if delay:
             return delay
         if not await self._read_namespace():
             # The configuration would be deleted with its owner, and its Service no longer answers.
             self._log.warning("own namespace is being deleted, webhooks not registered")
             return 0.0
-        wanted = desired_configurations(self._settings, self._home, bundle)[resource]
+        wanted = self._define(resource, bundle, None)
         stored = msgspec.json.decode(await self._client.create(resource, wanted))
         regarding = reference(resource, stored["metadata"])
         if resource in self._agreed:
@@ -146,7 +154,7 @@ class ConfigurationReconciler:
     ) -> float:
         now = _now()
         delays = [
-            self._limiter.delay(_field(resource, repair), repr(repair.wanted), now)
+            self._limiter.delay(_field(resource, repair), _wanted(repair), now)
             for repair in repairs
         ]
         due = [repair for repair, delay in zip(repairs, delays, strict=True) if not delay]
@@ -172,13 +180,13 @@ class ConfigurationReconciler:
             self._log.info("configuration repaired", kind=resource.kind, by_hand=by_hand, what=note)
             if by_hand:
                 self._note_repair(resource, regarding, repair, note, now)
-            elif before is None:
+            elif before is None and additions.APPLIED not in repair.field:
                 self._events.emit(regarding, "Normal", "Updated", note)
 
     def _note_repair(
         self, resource: Resource, regarding: ObjectReference, repair: Repair, note: str, now: float
     ) -> None:
-        is_fight = self._limiter.record(_field(resource, repair), repr(repair.wanted), now)
+        is_fight = self._limiter.record(_field(resource, repair), _wanted(repair), now)
         subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {self._name}"
         report_repair(
             self._events,
@@ -193,7 +201,38 @@ class ConfigurationReconciler:
         self, resource: Resource, bundle: bytes, glass: BreakGlass | None
     ) -> dict[str, Any]:
         wanted = desired_configurations(self._settings, self._home, bundle)[resource]
+        wanted = additions.with_applied(wanted, wanted)
         return with_open_webhooks(wanted) if glass is not None else wanted
+
+    async def _report_exclusions(
+        self, resource: Resource, stored: dict[str, Any], wanted: dict[str, Any]
+    ) -> None:
+        """Name what others exclude from our webhooks, whenever that is something else."""
+        merged, before = additions.merge(stored, wanted), self._exclusions.get(resource)
+        texts = additions.describe(merged, wanted)
+        if not texts:
+            self._exclusions.pop(resource, None)
+            return
+        subjects = [await self._read(kind) for kind in additions.SUBJECTS]
+        excluded = additions.excluded_namespaces(merged, wanted, *subjects)
+        # Which objects of a namespace the other fields exclude is unknown.
+        others = [text for text in texts if not text.startswith(additions.NAMESPACE_SELECTOR)]
+        exclusions = self._exclusions[resource] = (*excluded, *others)
+        if exclusions and exclusions != before:
+            note = (
+                f"others exclude {', '.join(excluded) or 'objects'} from gates and policies: "
+                f"change their labels, or remove what was added: {'; '.join(texts)}"
+            )
+            regarding = reference(resource, stored["metadata"])
+            self._events.emit(regarding, "Warning", "NamespacesExcluded", note)
+
+    async def _read(self, kind: Resource) -> list[additions.Subject]:
+        """Read the objects of a kind; none if the API server refuses."""
+        with suppress(ApiError):
+            return await read_all(
+                self._client, kind, additions.decode_subject, partial(log_skipped, self._log)
+            )
+        return []
 
     def _note_break_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
         before, glass = self._break_glass.get(resource), break_glass_of(observed)
@@ -258,6 +297,11 @@ def _field(resource: Resource, repair: Repair) -> tuple[Resource, str, str]:
         # Another client may use a new name for each webhook that it adds.
         return (resource, "", _FOREIGN)
     return (resource, repair.entry, repair.field)
+
+
+def _wanted(repair: Repair) -> str:
+    # Another client may have new additions each time.
+    return "" if repair.field in additions.MERGED else repr(repair.wanted)
 
 
 def _now() -> float:

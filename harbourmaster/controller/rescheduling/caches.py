@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
 from harbourmaster.kube.caches import Caches
-from harbourmaster.kube.reading import readable
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.decoding import (
@@ -28,10 +27,8 @@ from harbourmaster.rescheduling.model import PendingPod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.kube.reading import Metadata
     from harbourmaster.rescheduling.flow_model import Observation
     from harbourmaster.rescheduling.model import Criteria, Pod
 
@@ -150,28 +147,6 @@ def observation_of(uid: str, pod: Pod | PendingPod | None) -> Observation:
 def pods_of(node: str) -> str:
     """The field selector of the pods on a node that are not finished."""
     return f"spec.nodeName={node},{UNFINISHED}"
-
-
-async def read_all(
-    client: Client,
-    resource: Resource,
-    decode: Callable[[msgspec.Raw], T],
-    skip: Callable[[Metadata, Exception], None],
-    *,
-    field_selector: str = "",
-) -> list[T]:
-    """All objects of a list as the API has them now; ``skip`` gets those that cannot be read.
-
-    Raises ApiError.
-    """
-    objects: list[T] = []
-    token = ""
-    while True:
-        page = await client.list(resource, continue_token=token, field_selector=field_selector)
-        objects += readable(page.items, decode, skip)
-        token = page.continue_token
-        if not token:
-            return objects
 
 
 def _uid(pod: Pod | PendingPod) -> str:

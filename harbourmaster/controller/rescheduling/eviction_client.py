@@ -15,9 +15,9 @@ from harbourmaster.api.metadata import Condition, Metadata
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.controller.names import RESCHEDULING
-from harbourmaster.controller.rescheduling.caches import pods_of, read_all
+from harbourmaster.controller.rescheduling.caches import pods_of
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.reading import log_skipped
+from harbourmaster.kube.reading import log_skipped, read_all
 from harbourmaster.rescheduling.answers import Reply
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.telemetry.logging import get_logger

@@ -17,10 +17,9 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.names import RESCHEDULING
-from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from harbourmaster.kube.reading import log_skipped
+from harbourmaster.kube.reading import log_skipped, read_all
 from harbourmaster.rescheduling.reservation import arrange, decode_held
 from harbourmaster.telemetry.logging import get_logger
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.caches import bare, observation_of, pods_of, read_all
+from harbourmaster.controller.rescheduling.caches import bare, observation_of, pods_of
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
 from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.reading import read_all
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,

@@ -12,6 +12,7 @@ from harbourmaster.api.resources import (
     DEPLOYMENTS,
     LEASES,
     MUTATING_WEBHOOKS,
+    POLICIES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
@@ -27,6 +28,7 @@ from helpers.broken_installations import (
     glass,
     leaf,
     namespace,
+    policy,
     set_replicas,
     unready_pod,
 )
@@ -55,6 +57,22 @@ UNSCHEDULABLE = {
     "reason": "Unschedulable",
     "message": "0/3 nodes",
 }
+
+AKS = {"control-plane": "true"}
+LABEL = "gates.harbourmaster.dev/enabled"
+STAGE = {"stage": "test"}
+
+
+def exclude_as_aks(cluster):
+    """Add to each webhook what the admissions enforcer of AKS adds."""
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for webhook in cluster.at(resource, NAME)["webhooks"]:
+            expressions = webhook["namespaceSelector"].setdefault("matchExpressions", [])
+            expressions += [
+                {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+                {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+            ]
+
 
 FAULTS = {
     "installation": {
@@ -115,8 +133,28 @@ FAULTS = {
     "configurations": {
         "no configuration": lambda w: w.remove(MUTATING_WEBHOOKS, NAME),
         "another failurePolicy": lambda w: w.entry(POD).update(failurePolicy="Fail"),
+        "a namespace with gates that AKS excludes": lambda w: (
+            namespace(w, "aks", annotations=ASKED, labels={**AKS, LABEL: "true"}),
+            namespace(w, "kept", annotations=ASKED, labels={LABEL: "true"}),
+            exclude_as_aks(w),
+        ),
+        "namespaces with policies that AKS excludes": lambda w: (
+            namespace(w, "own", labels=AKS),
+            policy(w, "p", {"podSelector": {}}, space="own"),
+            namespace(w, "chosen", labels={**AKS, "stage": "test"}),
+            policy(w, "c", {"podSelector": {}, "namespaceSelector": {"matchLabels": STAGE}}),
+            namespace(w, "neither", labels=AKS),
+            w.put(POLICIES, {"metadata": {"name": "bad", "namespace": "own"}, "spec": 1}),
+            exclude_as_aks(w),
+        ),
         "another matchCondition": lambda w: w.entry(POD).update(
             matchConditions=[{"name": "n", "expression": "false"}]
+        ),
+        "a selector of manifests": lambda w: (
+            flags(w, "--register-webhooks=false"),
+            namespace(w, "aks", annotations=ASKED, labels={**AKS, LABEL: "true"}),
+            w.at(MUTATING_WEBHOOKS, NAME)["metadata"].pop("annotations"),
+            exclude_as_aks(w),
         ),
         "no labels": lambda w: w.at(MUTATING_WEBHOOKS, NAME)["metadata"].pop("labels"),
         "a configuration of another name": lambda w: w.put(

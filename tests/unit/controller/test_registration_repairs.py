@@ -8,8 +8,15 @@ import itertools
 
 import pytest
 
-from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    POLICIES,
+    SECRETS,
+)
 from harbourmaster.registration import repair_limiter
+from harbourmaster.registration.desired import GATES_LABEL
 from helpers.registration import (
     CONFIGURATIONS,
     CONFIGURATIONS_PATH,
@@ -138,3 +145,109 @@ async def test_an_owner_removed_by_hand_is_put_back(setting, events):
     assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")
     (owner,) = setting.get(MUTATING_WEBHOOKS)["metadata"]["ownerReferences"]
     assert owner["uid"] == setting.uid
+
+
+AKS = [
+    {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+    {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+]
+
+
+def add_as_aks(setting, resource):
+    """Add to each webhook what AKS adds, and return whether any lacked it."""
+    changed = copy.deepcopy(setting.get(resource))
+    for webhook in changed["webhooks"]:
+        expressions = webhook["namespaceSelector"].setdefault("matchExpressions", [])
+        expressions += [expression for expression in AKS if expression not in expressions]
+    lacked = changed != setting.get(resource)
+    if lacked:
+        setting.put(resource, changed)
+    return lacked
+
+
+async def test_additions_are_kept_without_a_fight(setting, api, events):
+    setting.start()
+    await setting.settle()
+    writes = []
+
+    async def enforce():
+        while True:
+            present = filter(setting.get, CONFIGURATIONS)
+            writes.extend(resource for resource in present if add_as_aks(setting, resource))
+            await asyncio.sleep(0.005)
+
+    setting.background(enforce())
+    await setting.until(lambda: len(writes) == 2)
+    # Something else is repaired beside them.
+    changed = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
+    entry(changed)["timeoutSeconds"] = 30
+    setting.put(MUTATING_WEBHOOKS, changed)
+    await setting.until(lambda: entry(setting.get(MUTATING_WEBHOOKS))["timeoutSeconds"] == 3)
+    await asyncio.sleep(60)
+    assert len(writes) == 2
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == 1
+    assert (len(events.of("DriftRepaired")), events.of("FieldFight")) == (1, [])
+    assert events.of("NamespacesExcluded") == []
+
+
+async def test_an_event_names_the_namespaces_that_an_addition_excludes(setting, api, events):
+    api.put(POLICIES, {"metadata": {"name": "p", "namespace": "owns"}, "spec": {}})
+    chosen = {"namespaceSelector": {"matchLabels": {"stage": "test"}}}
+    api.put(CLUSTER_POLICIES, {"metadata": {"name": "c"}, "spec": chosen})
+    api.put(CLUSTER_POLICIES, {"metadata": {"name": "malformed"}, "spec": 1})
+    spaces = {"owns": {}, "chosen": {"stage": "test"}, "neither": {}, "asks": {GATES_LABEL: "true"}}
+    for name, labels in spaces.items():
+        api.put(
+            NAMESPACES, {"metadata": {"name": name, "labels": {"control-plane": "true", **labels}}}
+        )
+    setting.start()
+    await setting.settle()
+    for resource in CONFIGURATIONS:
+        add_as_aks(setting, resource)
+    note = await events.until("NamespacesExcluded", 2)
+    assert note.startswith("others exclude asks, chosen, owns from gates and policies: ")
+    assert 'namespaceSelector {"key":"control-plane","operator":"NotIn","values":["true"]}' in note
+    # It is reported once, and again when other namespaces are excluded.
+    api.put(NAMESPACES, {"metadata": {"name": "late", "labels": {"control-plane": "true"}}})
+    api.put(POLICIES, {"metadata": {"name": "p", "namespace": "late"}, "spec": {}})
+    note = await events.until("NamespacesExcluded", 3)
+    assert "exclude asks, chosen, late, owns from" in note
+
+
+async def test_additions_that_exclude_objects_are_reported_though_policies_cannot_be_read(
+    setting, api, events
+):
+    api.forbid("list", POLICIES)
+    api.forbid("list", CLUSTER_POLICIES)
+    setting.start()
+    changed = copy.deepcopy((await setting.settle())[MUTATING_WEBHOOKS])
+    entry(changed)["objectSelector"] = {"matchLabels": {"a": "b"}}
+    setting.put(MUTATING_WEBHOOKS, changed)
+    note = await events.until("NamespacesExcluded")
+    assert note == (
+        "others exclude objects from gates and policies: change their labels, or remove what was "
+        'added: objectSelector {"a":"b"}'
+    )
+    assert events.of("DriftRepaired") == []
+
+
+async def test_a_tool_that_writes_ever_new_selectors_without_ours_is_a_fight(setting, api, events):
+    setting.start()
+    await setting.settle()
+    values = (f"value-{number}" for number in itertools.count())
+
+    async def other():
+        while True:
+            configuration = setting.get(MUTATING_WEBHOOKS)
+            if configuration and "matchExpressions" in entry(configuration)["namespaceSelector"]:
+                changed = copy.deepcopy(configuration)
+                entry(changed)["namespaceSelector"] = {"matchLabels": {"a": next(values)}}
+                setting.put(MUTATING_WEBHOOKS, changed)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    await events.until("FieldFight")
+    updates = len(api.seen("update", CONFIGURATIONS_PATH))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == repair_limiter.LIMIT + 1
+    assert len(events.of("FieldFight")) == 1

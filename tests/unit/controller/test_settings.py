@@ -65,6 +65,8 @@ def test_an_error_begins_with_its_key(invalid):
         (["--webhook-timeout-seconds", "31"], "--webhook-timeout-seconds"),
         (["--webhook-timeout-seconds", "0"], "--webhook-timeout-seconds"),
         (["--webhook-failure-policy", "ignore"], "--webhook-failure-policy"),
+        (["--webhook-annotations", "{a: true}"], "--webhook-annotations"),
+        (["--webhook-match-conditions", "[a]"], "--webhook-match-conditions"),
         (["--certificates-leaf-lifetime-seconds", "x"], "--certificates-leaf-lifetime-seconds"),
         (["--lifecycle-max-gate-age-seconds", "-1"], "--lifecycle-max-gate-age-seconds"),
         (["--lifecycle-on-expiry", "Delete"], "--lifecycle-on-expiry"),
@@ -86,10 +88,14 @@ def test_lists_and_selectors_are_flags_too():
         "--webhook-kinds=pods,jobs",
         "--webhook-object-selector={matchLabels: {a: b}}",
         "--register-webhooks=true",
+        '--webhook-annotations={"admissions.enforcer/disabled": "true"}',
+        "--webhook-match-conditions={a: 'object.kind == \"Pod\"'}",
     )
     assert read.controllers == ("registration",)
     assert read.webhook.kinds == ("pods", "jobs")
     assert read.webhook.object_selector == {"matchLabels": {"a": "b"}}
+    assert read.webhook.annotations == {"admissions.enforcer/disabled": "true"}
+    assert read.webhook.match_conditions == {"a": 'object.kind == "Pod"'}
 
 
 def test_the_flags_of_kupid_keep_their_names():

@@ -274,7 +274,7 @@ def test_a_condition_is_repaired_where_it_is_ours_and_where_it_is_not(observed, 
     entry(wanted)["matchConditions"] = [{"name": "ours", "expression": "true"}]
     assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
     assert not compare(wanted, wanted)
-    assert only(observed, wanted).setting == "webhook.apiServerGate"
+    assert only(observed, wanted).setting == "webhook.matchConditions"
 
 
 def test_a_long_value_is_cut(observed, wanted):

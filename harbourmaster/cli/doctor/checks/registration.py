@@ -15,6 +15,7 @@ from harbourmaster.controller.names import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
+from harbourmaster.registration import additions
 from harbourmaster.registration.break_glass import break_glass_of, is_open, with_open_webhooks
 from harbourmaster.registration.desired import (
     ENABLED,
@@ -46,6 +47,7 @@ _APPLY: Final = "make deploy-with-certmanager IMG=..., or apply your overlay"
 _CREATED: Final = "a running controller creates it within seconds: see its Lease and log"
 _REPAIRED: Final = "a running controller repairs it"
 _MIRRORED: Final = "a running controller mirrors it within seconds: see its Lease and log"
+_UNJUDGED: Final = "check that no pod with gates or policies is excluded"
 _SYSTEM: Final = "kube-system"
 _SETTING: Final = "see webhook.excludedNamespaces and webhook.namespaceSelector"
 
@@ -58,12 +60,16 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     wanted = desired_configurations((settings or ControllerSettings()).webhook, place, None)
     keeps = settings is None or REGISTRATION in settings.running
     unknown: dict[str, Repair] = {}
+    pairs = []
     for resource, stored in (await live.stored_configurations()).items():
         if stored is None:
             text = "not found: the API server does not call the webhooks that it would contain"
             yield fault(f"{resource.kind} {NAME}", text, _CREATED if keeps else _APPLY)
             continue
-        observed, expected = stored, wanted[resource]
+        expected = wanted[resource]
+        # Manifests have no note of what is ours.
+        observed = stored if keeps else additions.with_applied(stored, expected)
+        pairs.append((resource, additions.merge(observed, expected), expected))
         glass = break_glass_of(stored)
         if glass is not None:
             yield _break_glass_finding(resource, stored, glass, keeps=keeps)
@@ -80,8 +86,8 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     for repair in unknown.values():
         text = f"is {_value(repair.observed)}, by default {_value(repair.wanted)}"
         yield note(repair.setting, f"{text}; no Deployment says which it should be")
-    for duplicate in await _duplicates(live):
-        yield duplicate
+    for finding in (*await _duplicates(live), *await _additions(live, pairs)):
+        yield finding
 
 
 async def _duplicates(live: Installation) -> list[Finding]:
@@ -94,6 +100,27 @@ async def _duplicates(live: Installation) -> list[Finding]:
         if (name := configuration.metadata.name) != NAME
         and any(entry.name.endswith(f".{OUR_DOMAIN}") for entry in configuration.entries)
     ]
+
+
+async def _additions(
+    live: Installation, pairs: list[tuple[Resource, dict[str, Any], dict[str, Any]]]
+) -> list[Finding]:
+    """Name what other clients have added, and the namespaces with gates or policies it excludes."""
+    findings = []
+    for resource, merged, expected in pairs:
+        if not (texts := additions.describe(merged, expected)):
+            continue
+        # Which objects an addition to another field excludes is unknown.
+        is_judged = all(text.startswith(additions.NAMESPACE_SELECTOR) for text in texts)
+        text = f"keeps what others added: {'; '.join(texts)}"
+        findings.append((note if is_judged else warning)(resource.kind, text, _UNJUDGED))
+        subjects = [await live.items(kind, additions.decode_subject) for kind in additions.SUBJECTS]
+        text = f"has gates or policies, but what others added to {resource.kind} excludes it"
+        findings += [
+            warning(f"namespace {name}", text, "change its labels, or remove the addition")
+            for name in additions.excluded_namespaces(merged, expected, *subjects)
+        ]
+    return findings
 
 
 def _break_glass_finding(
