@@ -68,6 +68,8 @@ def add_test(tests: ArgumentParser) -> None:
     """Add the arguments of ``test``."""
     set_admission(tests, run="checking:test")
     add_flags(tests, update="correct what the files expect")
+    text = "test only this object, as in expect"
+    tests.add_argument("--case", metavar='"KIND [NAMESPACE/]NAME"', help=text)
     add_checked(tests)
 
 

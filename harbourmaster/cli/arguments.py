@@ -230,7 +230,11 @@ def add_lines(parser: ArgumentParser) -> None:
 
 def add_checked(parser: ArgumentParser) -> None:
     """Files that are checked, and how the results are printed."""
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE|DIR|-")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE|DIR|GLOB|-")
+    text = "read the folders in folders, too"
+    parser.add_argument("-R", "--recursive", action="store_true", help=text)
+    text = "exit with 1 if there is a warning, too"
+    parser.add_argument("--fail-on", choices=("warning",), help=text)
     add_path(parser, "--junit", "FILE", "write JUnit XML to FILE")
     add_output(parser)
 

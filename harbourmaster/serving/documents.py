@@ -10,7 +10,7 @@ import json
 import re
 from functools import partial
 from itertools import zip_longest
-from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,17 +29,17 @@ from harbourmaster.telemetry.text import clean, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 SUFFIXES: Final = frozenset((".yaml", ".yml", ".json"))
+_OTHER_FILES: Final = frozenset(("kustomization", "harbourmaster-test"))
+"""Names of files among manifests that hold no objects of a cluster."""
+_GLOB: Final = re.compile(r"[*?[]")
 _JSON: Final = re.compile(r"\s*[{[]")
 _NOT_BLANK: Final = re.compile(r"\S")
 _LONE_SURROGATE: Final = re.compile(
     r"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-F]\w\w)|.)", re.ASCII
 )
 """Matches escapes; the group is half a pair of surrogates."""
-_MAX_DIGITS: Final = 20
-"""The characters of a 64-bit integer."""
 
 
 class Problem(Struct, frozen=True, gc=False):
@@ -173,23 +173,12 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def _float_of(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise DocumentError(f"{text[:_MAX_DIGITS]}: the number is too large")
-    return json_number(number)
-
-
-def _int_of(text: str) -> float:
-    return json_number(int(text)) if len(text) <= _MAX_DIGITS else _float_of(text)
-
-
-def _not_json(text: str) -> None:
-    raise ValueError(text)
-
-
 _json_decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_object_of, parse_float=_float_of, parse_int=_int_of, parse_constant=_not_json
+    object_pairs_hook=_object_of,
+    parse_float=lambda text: json_number(float(text)),
+    parse_int=lambda text: json_number(int(text)),
+    # NaN is not JSON: int raises ValueError.
+    parse_constant=int,
 )
 
 
@@ -228,24 +217,43 @@ def read_documents(path: Path, *, arrays: bool = False) -> Iterator[Document | P
 
 
 def documents_in(path: Path, *, arrays: bool = False) -> Iterator[Document | Problem]:
-    """Yield each object of a file or folder. Raises StartError if it cannot be read."""
-    if not path.exists():
-        raise StartError(f"{path}: no such file or directory")
-    try:
-        files = files_in(path) if path.is_dir() else [path]
-    except OSError as error:
-        raise StartError(f"{path}: cannot be read: {reason(error)}") from None
-    for file in files:
+    """Yield each object of a file, a folder or a glob. Raises StartError if it cannot be read."""
+    for file in files_of(path):
         yield from read_documents(file, arrays=arrays)
 
 
-def files_in(directory: Path) -> list[Path]:
+def files_of(path: Path, *, recursive: bool = False) -> list[Path]:
+    """Return a file, or those of a folder or a glob that hold objects. Raises StartError."""
+    try:
+        if path.is_dir():
+            return files_in(path, recursive=recursive)
+        if path.exists():
+            return [path]
+        for index, part in enumerate(path.parts):
+            if _GLOB.search(part):
+                folder = Path(*path.parts[:index])
+                matches = sorted(folder.glob("/".join(path.parts[index:])))
+                return [match for match in matches if _holds_objects(match, folder)]
+    except (OSError, RecursionError, ValueError) as error:
+        raise StartError(f"{path}: cannot be read: {reason(error)}") from None
+    raise StartError(f"{path}: no such file or directory")
+
+
+def files_in(directory: Path, *, recursive: bool = False) -> list[Path]:
     """Return the files of a directory that hold objects, sorted by name, without hidden ones."""
-    return sorted(
-        path
-        for path in directory.iterdir()
-        if path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
+    files: list[Path] = []
+    for path in sorted(directory.iterdir()):
+        if _holds_objects(path, directory):
+            files.append(path)
+        elif recursive and path.is_dir() and not path.is_symlink() and path.name[0] != ".":
+            files += files_in(path, recursive=True)
+    return files
+
+
+def _holds_objects(path: Path, folder: Path) -> bool:
+    if path.suffix not in SUFFIXES or path.stem in _OTHER_FILES or not path.is_file():
+        return False
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _objects(

@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import re
 import struct
+import sys
 from contextlib import suppress
 from math import inf, isfinite, isnan, nan
-from typing import TYPE_CHECKING, Any, Final
+from types import NoneType
+from typing import Any, Final
 
 import yaml
 from yaml._yaml import CParser
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_NODES: Final = 2_000_000
 """Values in one document, aliases expanded; a file of 10,000 policies has about half a million."""
@@ -47,15 +46,13 @@ _FIXED: Final = range(-4, 6)
 _MAX_SINGLE: Final = 3.4028235677973366e38
 _OCTAL: Final = re.compile("[-+]?0[0-7]+")
 _FLOAT: Final = re.compile("[-+._0-9eE]+")
-_TIMESTAMP: Final = re.compile(r"\d{4}-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])([Tt ]\d|$)")
-_CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
-    "null": lambda value: value is None,
-    "bool": lambda value: isinstance(value, bool),
-    "int": lambda value: type(value) is int,
-    "float": lambda value: type(value) in {int, float},
-    "timestamp": lambda value: isinstance(value, str) and bool(_TIMESTAMP.match(value)),
+_TYPES: Final[dict[str, set[type]]] = {
+    "null": {NoneType},
+    "bool": {bool},
+    "int": {int},
+    "float": {int, float},
 }
-"""Whether a value has the type of its tag; other tags make text of a scalar."""
+"""The types of tagged scalars; other tags make text of them."""
 
 
 class DocumentError(ValueError):
@@ -84,8 +81,10 @@ class Reader(CParser):
 
 def value_of(node: yaml.Node) -> Any:  # noqa: ANN401
     """Return the value of a node. Raises DocumentError."""
-    value = _Construction().value_of(node)
-    check_size(value)
+    construction = _Construction()
+    value = construction.value_of(node)
+    if construction.shares:
+        check_size(value)
     return value
 
 
@@ -95,10 +94,12 @@ class _Construction:
     def __init__(self) -> None:
         self._values: dict[yaml.Node, Any] = {}
         self._merged = 0
+        self.shares = False
 
     def value_of(self, node: yaml.Node) -> Any:  # noqa: ANN401
         if isinstance(node, yaml.ScalarNode):
-            return _scalar_value(node)
+            value: Any = _scalar(node)
+            return json_number(value) if type(value) in {int, float} else value
         if node not in self._values:
             self._values[node] = self
             is_mapping = isinstance(node, yaml.MappingNode)
@@ -107,6 +108,8 @@ class _Construction:
             )
         elif self._values[node] is self:
             raise DocumentError("an alias that contains itself")
+        else:
+            self.shares = True
         return self._values[node]
 
     def _mapping(self, node: yaml.Node) -> dict[str, Any]:
@@ -140,32 +143,19 @@ def _line(node: yaml.Node) -> int:
     return node.start_mark.line + 1
 
 
-def _scalar_value(node: yaml.Node) -> bool | float | str | None:
-    value = _scalar(node)
-    if not isinstance(value, float | int) or isinstance(value, bool):
-        return value
-    if not isfinite(value):
-        text = f"{node.value} is not a JSON number: put it in quotes"
-        raise DocumentError(f"line {_line(node)}: {text}")
-    return json_number(value)
-
-
 def _scalar(node: yaml.Node) -> bool | float | str | None:
     text: str = node.value
     if node.tag == _PLAIN:
         return plain_value(text)
     kind = node.tag.removeprefix(_STANDARD)
-    try:
-        if kind == "binary":
+    if kind == "binary":
+        with suppress(ValueError):
             data = base64.b64decode(text.translate({10: None, 13: None}), validate=True)
             return data.decode(errors="replace")
-        if kind not in _CHECKS or kind == node.tag:
-            return text
-        value = plain_value(text)
-        if _CHECKS[kind](value):
-            return value
-    except ValueError:
-        pass
+    elif kind not in _TYPES:
+        return text
+    elif type(value := plain_value(text)) in _TYPES[kind]:
+        return value
     raise DocumentError(f"line {_line(node)}: not a value of type {kind}")
 
 
@@ -187,9 +177,14 @@ def plain_value(text: str) -> bool | float | str | None:
 
 
 def json_number(value: float) -> float:
-    """Return a finite number as an API server reads it: 1.0 is 1, and a large one is a float."""
+    """Return a number as an API server reads it: 1.0 is 1, and a large one is a float.
+
+    Raises DocumentError where JSON has no such number.
+    """
     if -(2**63) <= value < 2**63:
-        return int(value) if isinstance(value, int) or value.is_integer() else value
+        return int(value) if value == int(value) else value
+    if not abs(value) <= sys.float_info.max:
+        raise DocumentError(f"{float(value)} is not a number of JSON: put it in quotes")
     return float(value)
 
 

@@ -9,7 +9,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.serving.documents import Document, Problem, documents_in, parse_documents
+from harbourmaster.serving.documents import (
+    Document,
+    Problem,
+    files_of,
+    parse_documents,
+    read_documents,
+)
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
 
@@ -39,17 +45,30 @@ _kind_of: Final = msgspec.json.Decoder(_Object)
 _decode_list: Final = msgspec.json.Decoder(_List).decode
 
 
-def read_paths(paths: list[Path], *, arrays: bool = False) -> Iterator[Document | Problem]:
-    """The documents of files, of folders, and of standard input for ``-``.
+def read_paths(
+    paths: list[Path], *, arrays: bool = False, recursive: bool = False
+) -> Iterator[Document | Problem]:
+    """The documents of files, of folders, of globs, and of standard input for ``-``.
 
-    ``arrays`` as in ``parse_documents``. Raises StartError where a path leads nowhere.
+    A file is read once. ``arrays`` as in ``parse_documents``. Raises StartError where a path leads
+    nowhere, or to a folder or a glob without any manifest.
     """
+    manifests: dict[Path, bool] = {}
     for path in paths:
         if str(path) == STANDARD_INPUT:
             text = sys.stdin.buffer.read()
             yield from parse_documents(text, "standard input", arrays=arrays)
-        else:
-            yield from documents_in(path, arrays=arrays)
+            continue
+        files = files_of(path, recursive=recursive)
+        for file in files:
+            if file.resolve() not in manifests:
+                manifests[file.resolve()] = False
+                for item in read_documents(file, arrays=arrays):
+                    manifests[file.resolve()] = True
+                    yield item
+        if not path.is_file() and not any(manifests[file.resolve()] for file in files):
+            more = f': "{path}/**/*.yaml" reads the folders in it'
+            raise StartError(f"{path}: no manifest found{more * (path.is_dir() and not recursive)}")
 
 
 def manifests_in(items: Iterable[Document | Problem]) -> Iterator[Document | Problem]:

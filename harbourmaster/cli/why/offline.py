@@ -52,7 +52,7 @@ from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.lifecycle.model import App
 from harbourmaster.policies.model import is_policy_kind
-from harbourmaster.serving.documents import Document, Problem
+from harbourmaster.serving.documents import Document, Problem, documents_in
 from harbourmaster.webhook.cases import ReplayCase, engine_for, read_case
 from harbourmaster.webhook.review import (
     MAX_BODY_BYTES,
@@ -270,7 +270,7 @@ def _inputs_in_files(arguments: Arguments) -> tuple[AdmissionInputs, int]:
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         complain(str(problem))
-    values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
+    values = [item.value for item in documents_in(arguments.policies) if isinstance(item, Document)]
     policies = policies_of(value for value in values if is_policy_kind(*kind_of(value)))
     return AdmissionInputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
 

@@ -67,6 +67,7 @@ def test_each_finding_has_its_line_object_field_and_remedy(validate):
     line = 2 + len(yaml.safe_dump(workload()).splitlines()) + 1
     assert out.splitlines() == [
         f"{line}: error: PodSchedulingPolicy ns1/p1: {text}",
+        "PodSchedulingPolicy ns1/p1: matches no object",
         "2 objects, 1 error, 0 warnings",
     ]
 
@@ -301,8 +302,11 @@ def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
     code, out, _ = validate([wrong, with_tasks(workload()), workload("Job")], "--junit", str(file))
     (suite,) = ET.fromstring(file.read_bytes())  # noqa: S314 - our own
     assert (suite.get("tests"), suite.get("failures"), code) == ("3", "1", 1)
-    result, two, three = suite
-    assert [testcase.get("name") for testcase in suite] == [
+    properties, result, two, three = suite
+    assert [(item.get("name"), item.get("value")) for item in properties] == [
+        ("objects matched by PodSchedulingPolicy ns1/p1", "0")
+    ]
+    assert [testcase.get("name") for testcase in (result, two, three)] == [
         "PodSchedulingPolicy ns1/p1",
         "Deployment web",
         "Job web",
@@ -314,9 +318,8 @@ def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
 
 
 def test_nothing_to_check_is_not_a_success(tmp_path, capsys):
-    for arguments in ([], [str(tmp_path)]):
-        assert main(["validate", *arguments]) == 2
-        assert "no manifest found: give files" in capsys.readouterr().err
+    assert main(["validate"]) == 2
+    assert "no manifest found: give files" in capsys.readouterr().err
     assert main(["validate", str(tmp_path / "gone")]) == 2
     assert "gone: no such file or directory" in capsys.readouterr().err
 
