@@ -190,7 +190,8 @@ def json_number(value: float) -> float:
 
 def _key(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
-        raise DocumentError(f"line {_line(node)}: a key is not text")
+        text = "a key is not text: render templates before they are checked"
+        raise DocumentError(f"line {_line(node)}: {text}")
     value = _scalar(node)
     if isinstance(value, str):
         return value
