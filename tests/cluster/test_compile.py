@@ -142,6 +142,7 @@ def owned_by(kind, number):
     return {"metadata": metadata, "spec": {}}
 
 
+@pytest.mark.claim("O31")
 async def test_kinds_and_pods_of_daemonsets_are_left_out_as_by_the_webhook(delegation):
     rules = {
         "nodeSelector": {"pool": "a"},

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.tolerations import DEFAULTS, counting
+from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS, EXCLUDED_KEY
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -20,7 +21,7 @@ from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
 from helpers.cluster import bare_pod, eventually
 from helpers.manifests import objects
-from helpers.objects import API, cluster_policy
+from helpers.objects import API, cluster_policy, required
 from helpers.oracles import decode_patch
 from helpers.policies import apart, expressions, node_terms, requirement
 from helpers.properties import pod_specs, policy_specs
@@ -38,10 +39,15 @@ class Checked:
         self.connection = http.client.HTTPSConnection("127.0.0.1", plane.port, context=plane.admin)
         self.namespace = namespace
 
-    def refusal(self, pod):
-        """The check's message about a pod, by dry run; None if the API server refuses the pod."""
+    def refusal(self, pod, user=""):
+        """The check's message about a pod, by dry run; None if the API server refuses the pod.
+
+        ``user`` is impersonated, with the permissions of the administrator.
+        """
         path = f"/api/v1/namespaces/{self.namespace}/pods?dryRun=All"
         headers = {"Content-Type": "application/json"}
+        if user:
+            headers |= {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
         self.connection.request("POST", path, json.dumps(pod), headers)
         with self.connection.getresponse() as answer:
             text = answer.read().decode()
@@ -124,6 +130,43 @@ def draw_examples(strategy, count):
 
     collect()
     return examples
+
+
+@pytest.mark.claim("O28")
+def test_pods_that_a_policy_leaves_out_are_not_reported(checker, kubectl):
+    rules = {"nodeSelector": {"a": "b"}, "affinity": required({"c": "d"})}
+    toleration = {"tolerations": [{"key": "a", "operator": "Exists"}]}
+    policies = [
+        cluster_policy("constraints", pods={CASE: "constraints"}, **rules),
+        cluster_policy("kinds", pods={CASE: "kinds"}, **toleration),
+        cluster_policy("pods", pods={CASE: "pods"}, **toleration),
+    ]
+    policies[1]["metadata"]["annotations"] = {EXCLUDED_KEY: "DaemonSet, Deployment,CronJob"}
+    policies[2]["metadata"]["annotations"] = {EXCLUDED_KEY: "Pod"}
+    kubectl(
+        "apply", "-f=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": policies})
+    )
+    jane = {name: pod({}, labels={CASE: name}) for name in ("constraints", "kinds", "pods")}
+    for name in ("constraints", "kinds"):
+        eventually(lambda name=name: checker.refusal(jane[name]), is_right=bool)
+    reported = {
+        (name, user): bool(checker.refusal(manifest, user))
+        for name, manifest in jane.items()
+        for user in (*CREATORS, ALL_CONTROLLERS)
+    }
+    kinds = {user: CREATORS.get(user, "") for user in (*CREATORS, ALL_CONTROLLERS)}
+    assert reported == {
+        **{("constraints", user): kind != "DaemonSet" for user, kind in kinds.items()},
+        **{
+            ("kinds", user): kind not in {"DaemonSet", "ReplicaSet", "Job"}
+            for user, kind in kinds.items()
+        },
+        **{("pods", user): False for user in kinds},
+    }
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "a", "uid": "u"}
+    owned = pod({}, labels={CASE: "constraints"}, ownerReferences=[{**owner, "controller": True}])
+    assert not checker.refusal(owned, ALL_CONTROLLERS)
+    assert checker.refusal(owned)
 
 
 @pytest.mark.claim("O28")

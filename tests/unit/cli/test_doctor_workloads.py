@@ -137,8 +137,8 @@ async def test_a_blocked_version_of_an_app_is_told(cluster, assert_golden):
 # Pods
 
 
-def pod(cluster, name, annotations=None, *, labels=None, phase="Running", **spec):
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-5d4f8", "uid": "rs"}
+def pod(cluster, name, annotations=None, *, labels=None, phase="Running", of="ReplicaSet", **spec):
+    owner = {"apiVersion": "apps/v1", "kind": of, "name": "cart-5d4f8", "uid": "rs"}
     metadata = {
         "name": name,
         "namespace": "shop",
@@ -223,6 +223,15 @@ async def test_pods_that_are_older_than_a_policy_or_sent_to_no_webhook_are_fine(
     for entry in cluster.at(MUTATING_WEBHOOKS, NAME)["webhooks"]:
         entry["objectSelector"] = {"matchLabels": {"team": "a"}}
     assert await warned(cluster, "workloads") == []
+
+
+async def test_daemons_without_node_constraints_are_noted_and_restarted_with_care(
+    cluster, assert_golden
+):
+    tolerations = [{"key": "pool", "operator": "Exists"}]
+    select(cluster, "disks", nodeSelector={"disk": "ssd"}, tolerations=tolerations)
+    pod(cluster, "cart-1", of="DaemonSet")
+    assert_golden(await warned(cluster, "workloads"))
 
 
 async def test_policies_that_contradict_each_other_are_told_once(cluster, assert_golden):

@@ -16,6 +16,7 @@ from harbourmaster.cli.gitops import HANDLED, INSTALLATION, plural_of
 from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import render_manifest
 from harbourmaster.lifecycle.model import COMPLETED, PENDING, PROGRESSING, UNKNOWN
+from harbourmaster.policies.targets import TARGETS_KEY
 from harbourmaster.serving.documents import files_in, read_documents
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -253,6 +254,15 @@ def test_nothing_is_said_where_nothing_is_set(capsys, folder):
     said = capsys.readouterr().out
     assert said.startswith("# nothing has to be ignored: 1 policy, and none sets anything\n")
     assert yaml.safe_load(said) == {"ignoreDifferences": []}
+
+
+def test_a_policy_of_pods_only_has_no_rules(capsys, folder):
+    pods_only = {**SSD, "metadata": {"name": "a", "annotations": {TARGETS_KEY: "Pods"}}}
+    for policies, count in (((SSD,), 1), ((pods_only,), 0)):
+        rules, _ = print_rules(
+            capsys, "argocd", "--kind", "Deployment", "--policies", folder(*policies)
+        )
+        assert len(kinds(rules["ignoreDifferences"])) == count
 
 
 def test_a_broken_policy_is_reported_and_the_others_count(capsys, folder):

@@ -134,6 +134,7 @@ def test_the_annotations_are_part_of_the_hash_and_of_the_stored_policy():
         assert projected["metadata"]["annotations"] == document["metadata"]["annotations"]
 
 
+@pytest.mark.claim("O31")
 @pytest.mark.parametrize(
     ("user", "owners", "is_daemon"),
     [

@@ -198,7 +198,7 @@ class _PodReviews(NamedTuple):
             for notice in verdict.warnings
             if notice.code == "daemonset-node-constraints"
         ):
-            yield note(subject, f"{which}: {text}", "add them to the template")
+            yield note(subject, f"{which}: {text}", "to limit its nodes, add them to the template")
         policies = verdict.policies
         is_new = len(policies) > 1 and policies not in self.told
         self.told.add(policies)

@@ -19,6 +19,15 @@ def fields_in(out):
     return {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
 
 
+async def test_node_constraints_that_a_daemon_does_not_get_are_explained(api, why):
+    owner = reference("DaemonSet", "cart")
+    api.put(PODS, pod(owner=owner))
+    put_owner(api, DAEMON_SETS, template())
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "skips" in out
+    assert "node constraints of ClusterPodSchedulingPolicy disks are left out" in out
+
+
 async def test_fields_name_the_template_or_the_policy_that_set_them(api, why):
     selector = {"disk": "ssd", "zone": "a", "odd": "1"}
     default = {
