@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from harbourmaster.policies.index import policy_set
-from harbourmaster.policies.tolerations import DEFAULTS, counting
 from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS, EXCLUDED_KEY
+from harbourmaster.policies.tolerations import DEFAULTS, counting
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
