@@ -55,8 +55,9 @@ SUPPORTED_VALUES: Final = {
     ENFORCEMENT_KEY: ENFORCEMENTS,
     MODE_KEY: MODES,
     TARGETS_KEY: TARGETS,
+    EXCLUDED_KEY: KIND_NAMES,
 }
-"""The values of our annotations on policies; the last one is the default."""
+"""The values of our annotations on policies; the last one is the default, except of kinds."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """Bytes of all keys and values together."""
 _SHOWN_CHARACTERS: Final = 40
@@ -296,7 +297,7 @@ def _namespace(namespace: str | None, *, is_cluster_scoped: bool) -> Iterator[Fi
 
 def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in annotation_faults(annotations).items():
-        yield unsupported(f"{path}[{key}]", value, supported_values(key))
+        yield unsupported(f"{path}[{key}]", value, SUPPORTED_VALUES[key])
     for key in annotations:
         # Unlike the keys of labels, those of annotations may have capitals in their prefix.
         yield from _all_invalid(path, key, qualified_name(key.lower()))
@@ -309,19 +310,15 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldErr
 
 def annotation_faults(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return our annotations with unsupported values, one value of each."""
-    values = [(key, annotations[key]) for key in SUPPORTED_VALUES if key in annotations]
+    single = annotations.keys() - {EXCLUDED_KEY}
+    values = [(key, annotations[key]) for key in SUPPORTED_VALUES if key in single]
     values += [(EXCLUDED_KEY, name) for name in excluded_names(annotations)]
-    return {key: value for key, value in values if value not in supported_values(key)}
-
-
-def supported_values(key: str) -> tuple[str, ...]:
-    """Return the values of one of our annotations."""
-    return SUPPORTED_VALUES.get(key, KIND_NAMES)
+    return {key: value for key, value in values if value not in SUPPORTED_VALUES[key]}
 
 
 def describe_fault(key: str, value: str) -> str:
     """Say which value of an annotation is not supported, and what counts instead."""
-    default = SUPPORTED_VALUES.get(key, ("the annotation without it",))[-1]
+    default = "the annotation without it" if key == EXCLUDED_KEY else SUPPORTED_VALUES[key][-1]
     return f"unsupported value {quote(value[:_SHOWN_CHARACTERS])} of {key}, so {default} counts"
 
 

@@ -38,7 +38,7 @@ from harbourmaster.policies.enforcement import (
     decode_compiled,
     enforcement_of,
 )
-from harbourmaster.policies.validation import annotation_faults, describe_fault, supported_values
+from harbourmaster.policies.validation import SUPPORTED_VALUES, annotation_faults, describe_fault
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.decoding import decode_budget, decode_pod
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
@@ -144,7 +144,8 @@ def _annotation_finding(
     reference: str, annotations: Mapping[str, str], raw: msgspec.Raw
 ) -> Finding | None:
     for key, value in annotation_faults(annotations).items():
-        choices = " or ".join((*supported_values(key)[-1:], *supported_values(key)[:-1]))
+        *others, default = SUPPORTED_VALUES[key]
+        choices = " or ".join((default, *others))
         remedy = f"set it to {choices}: kubectl annotate --overwrite"
         return warning(reference, describe_fault(key, value), remedy)
     reason = decode_asked(raw).condition.get("reason", "")

@@ -82,6 +82,7 @@ _VERSIONS: Final[Any] = (
 )
 _SLACK: Final = timedelta(seconds=10)
 """After the creation of a policy until every replica of the webhook certainly knows it."""
+_LEFT_OUT: Final = "daemonset-node-constraints"
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 
 
@@ -193,11 +194,8 @@ class _PodReviews(NamedTuple):
         for text in self._lacks(pod, own):
             yield warning(subject, f"{which} {text}", remedy)
         verdict = self._verdict(pod)
-        for text in (
-            notice.text
-            for notice in verdict.warnings
-            if notice.code == "daemonset-node-constraints"
-        ):
+        left_out = [said.text for said in verdict.warnings if said.code == _LEFT_OUT]
+        for text in left_out:
             yield note(subject, f"{which}: {text}", "to limit its nodes, add them to the template")
         policies = verdict.policies
         is_new = len(policies) > 1 and policies not in self.told
