@@ -192,6 +192,18 @@ def job_attacks(ids):
     }.items():
         more = {"hostUsers": False} if name == "procMount" else None
         yield attack(name, "baseline", securityContext=context, pod=more)
+    profile = {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}
+    yield attack("AppArmor by annotation", "unconfined AppArmor", annotations=profile)
+    get = {"httpGet": {"host": "169.254.169.254", "port": 80}}
+    connect = {"tcpSocket": {"host": "169.254.169.254", "port": 80}}
+    for name, field in {
+        "livenessProbe": {"livenessProbe": get},
+        "readinessProbe": {"readinessProbe": connect},
+        "startupProbe": {"startupProbe": get},
+        "postStart": {"lifecycle": {"postStart": get}},
+        "preStop": {"lifecycle": {"preStop": get}},
+    }.items():
+        yield attack(f"host of {name}", "name a host", **field)
     init = {"name": "init", "image": "x", "securityContext": {"privileged": True}}
     yield attack("privileged init container", "baseline", pod={"initContainers": [init]})
     sysctls = [{"name": "kernel.msgmax", "value": "1"}]

@@ -19,6 +19,8 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.lifecycle.conversion import UNCONVERTED
 from helpers.cluster import STRICTLY, create, path_of, role_binding, role_of, why_refused
 from helpers.flow.manifests import (
     IMAGE,
@@ -139,6 +141,7 @@ DONE = {"status": {"status": "Succeeded"}}
 CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
 UNOWNED = {"metadata": {"ownerReferences": None}}
 OTHER_TASK = {"spec": {"taskDefinition": "passing"}}
+KEPT_FIELDS = {"metadata": {"annotations": {UNCONVERTED: '{"spec": {"promotionTasks": []}}'}}}
 TERMINATING = {"status": {"terminating": 1}}
 
 
@@ -152,6 +155,7 @@ async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tena
         tenant.patch(WORKLOAD_VERSIONS, VERSION, NO_TASKS),
         tenant.patch(WORKLOAD_VERSIONS, VERSION, CHECKED, STATUS),
         tenant.patch(WORKLOAD_VERSIONS, VERSION, UNOWNED),
+        tenant.patch(WORKLOAD_VERSIONS, VERSION, KEPT_FIELDS),
         tenant.patch(TASKS, names["task"], OTHER_TASK),
         tenant.patch(TASKS, names["task"], DONE, STATUS),
         tenant.patch(TASKS, names["task"], UNOWNED),
@@ -184,14 +188,17 @@ async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, 
         "workloadName": LEDGER,
     }
     replica_set = flow.find(WORKLOADS, LEDGER)["metadata"]["ownerReferences"][0]
-    workload = of_kind("KeptnWorkload", "mine", targets["workload"]["spec"])
-    workload["metadata"]["ownerReferences"] = [replica_set]
+    workloads = []
+    for kind in SUPPORTED:
+        workload = of_kind("KeptnWorkload", "mine", targets["workload"]["spec"])
+        workload["metadata"]["ownerReferences"] = [{**replica_set, "kind": kind}]
+        workloads.append(workload)
     job = {"template": {"spec": pod("x")["spec"]}}
     uid = {UID_LABEL: targets["job"]["metadata"]["uid"]}
     for forged in (
         with_owner(of_kind("KeptnTask", "mine", task), targets["version"]),
         with_owner(of_kind("KeptnWorkloadVersion", "mine", version), targets["workload"]),
-        workload,
+        *workloads,
         with_owner(of_kind("Job", "mine", job), targets["task"]),
         with_owner(of_kind("ConfigMap", "mine", data={"code": ""}), targets["task"]),
         of_kind("ConfigMap", f"keptntask-{targets['task']['metadata']['name']}", data={}),

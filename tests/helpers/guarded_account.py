@@ -97,7 +97,7 @@ def owner(kind, name, uid, **more):
     return {**reference, "controller": True, **more}
 
 
-def job(uid, name="stolen", pod=None, **container):
+def job(uid, name="stolen", pod=None, annotations=None, **container):
     """A Job as the controller makes it, for the task with this uid."""
     main = {"name": "main", "image": "registry.example.com/main:1", **container}
     spec = {"containers": [main], "restartPolicy": "OnFailure", **(pod or {})}
@@ -105,7 +105,10 @@ def job(uid, name="stolen", pod=None, **container):
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "ownerReferences": [owner("KeptnTask", "checked", uid)]},
-        "spec": {"backoffLimit": 1, "template": {"spec": spec}},
+        "spec": {
+            "backoffLimit": 1,
+            "template": {"metadata": {"annotations": annotations or {}}, "spec": spec},
+        },
     }
 
 
