@@ -16,6 +16,7 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
+from harbourmaster.api.credentials import redact_bytes, secret_forms
 from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,
@@ -40,7 +41,6 @@ CONNECT_SECONDS: Final = 5.0
 MIN_WAIT: Final = 1.0
 """Seconds before a repetition, also where the server says 0."""
 JSON: Final = "application/json"
-_REDACTED: Final = b"***"
 _PIECE: Final = 1024 * 1024
 """Bytes that are sent at once."""
 
@@ -84,7 +84,7 @@ class Transport:
         self._observer = observer
         self._sleep = sleep
         self._session: aiohttp.ClientSession | None = None
-        self._secret = b""
+        self._secret = ""
         """The token that was sent last."""
 
     def open(self) -> None:
@@ -208,7 +208,7 @@ class Transport:
             except ConnectionSettingsError as error:
                 raise UnauthorizedError(f"no credentials: {error}", call=request.call) from error
             if token is not None:
-                self._secret = token.encode()
+                self._secret = token
                 headers["Authorization"] = f"Bearer {token}"
         return headers
 
@@ -233,7 +233,7 @@ class Transport:
 
     def redact(self, body: bytes) -> bytes:
         """Remove our credentials from an answer that is quoted: some servers repeat the request."""
-        return body.replace(self._secret, _REDACTED) if self._secret else body
+        return redact_bytes(body, secret_forms([self._secret]))
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query)}" if request.query else ""

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
+from harbourmaster.api.credentials import redact, redact_bytes, secret_forms
 from harbourmaster.providers.addresses import (
     AddressFilter,
     host_and_port,
@@ -31,7 +32,7 @@ from harbourmaster.providers.requests import Reply, one_line
 from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from harbourmaster.providers.connector import Lookup
@@ -46,9 +47,6 @@ _MAX_HEADERS: Final = 100
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 _PLAIN_HEADERS: Final = frozenset({"accept", "content-type"})
 """The headers that have no credentials."""
-SHORTEST_SECRET: Final = 4
-"""Characters of the shortest secret that is redacted; shorter values occur in any text."""
-REDACTED: Final = "***"
 
 
 class HttpClient:
@@ -166,7 +164,9 @@ class HttpClient:
             response.release()
         return _redact(reply, secrets)
 
-    async def _read(self, response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> Reply:
+    async def _read(
+        self, response: aiohttp.ClientResponse, url: URL, secrets: Sequence[str]
+    ) -> Reply:
         status = response.status
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             location = _location(response, url, secrets)
@@ -207,7 +207,7 @@ def _transport_error(error: Exception, server: str) -> ProviderError:
     return kind(one_line(explain(error, server)) + to_do)
 
 
-def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:
+def _location(response: aiohttp.ClientResponse, url: URL, secrets: Sequence[str]) -> str:
     """Return the host of a redirect, unless it contains a credential."""
     try:
         target = url.join(URL(response.headers.get("Location", "")))
@@ -228,17 +228,17 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             )
 
 
-def _secrets(headers: Mapping[str, str]) -> set[str]:
+def _secrets(headers: Mapping[str, str]) -> list[str]:
     """Return the credentials of headers, in the forms in which a server may repeat them."""
-    forms = set()
+    secrets = set()
     for name, value in headers.items():
         if name.lower() in _PLAIN_HEADERS:
             continue
         scheme, _, rest = value.partition(" ")
-        forms |= {value, rest}
+        secrets |= {value, rest}
         if scheme == "Basic":
-            forms.add(_password(rest))
-    return {form for form in forms if len(form) >= SHORTEST_SECRET}
+            secrets.add(_password(rest))
+    return secret_forms(secrets)
 
 
 def _password(encoded: str) -> str:
@@ -248,14 +248,7 @@ def _password(encoded: str) -> str:
         return ""
 
 
-def _redact(reply: Reply, secrets: set[str]) -> Reply:
+def _redact(reply: Reply, forms: Sequence[str]) -> Reply:
     """Remove the credentials that the server repeats."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        raw = secret.encode("utf-8", "replace")
-        if raw in reply.body or any(secret in value for value in reply.headers.values()):
-            reply = Reply(
-                reply.status,
-                {name: value.replace(secret, REDACTED) for name, value in reply.headers.items()},
-                reply.body.replace(raw, REDACTED.encode()),
-            )
-    return reply
+    headers = {name: redact(value, forms) for name, value in reply.headers.items()}
+    return Reply(reply.status, headers, redact_bytes(reply.body, forms))

@@ -7,6 +7,7 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from harbourmaster.api.credentials import redact, redact_bytes, secret_forms
 from harbourmaster.providers.addresses import describe_server
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -15,7 +16,6 @@ from harbourmaster.providers.errors import (
     ThrottledError,
     TimedOutError,
 )
-from harbourmaster.providers.http import REDACTED, SHORTEST_SECRET
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.registry import PROVIDERS
 from harbourmaster.providers.requests import one_line
@@ -199,14 +199,9 @@ def _log_unexpected(error: Exception, target: Target) -> None:
 
 def _redact(result: Answer | ProviderError, target: Target) -> Answer | ProviderError:
     """Remove the values of the Secret that the server repeats."""
-    stripped = {value.strip() for value in (target.secret or {}).values()}
-    secrets = [value for value in stripped if len(value) >= SHORTEST_SECRET]
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = secret.decode("utf-8", "replace")
-        if isinstance(result, Answer):
-            if secret in result.raw:
-                raw = result.raw.replace(secret, REDACTED.encode())
-                result = Answer(result.value, result.samples, raw)
-        elif text in str(result):
-            result.args = (str(result).replace(text, REDACTED),)
+    secrets = (value.decode("utf-8", "replace") for value in (target.secret or {}).values())
+    forms = secret_forms(secret.strip() for secret in secrets)
+    if isinstance(result, Answer):
+        return Answer(result.value, result.samples, redact_bytes(result.raw, forms))
+    result.args = (redact(str(result), forms),)
     return result

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import json
 import weakref
+from urllib.parse import quote
 
 import pytest
 
@@ -271,6 +273,21 @@ async def test_repeated_secrets_are_redacted():
         PROM, Question("up")
     )
     assert redacted == answer(raw=b'"***"')
+
+
+async def test_encoded_secrets_are_redacted():
+    text = 'one/two "three"'
+    target = Target("prom", "https://prom.example.com", {"password": text.encode()})
+    for form in (quote(text, ""), json.dumps(text)[1:-1], base64_of(text)):
+        error = UnreachableError(f"failed: {form}")
+        with pytest.raises(UnreachableError) as caught:
+            await make_client(Scripted(error)).ask(target, Question("up"))
+        assert "***" in str(caught.value)
+        assert form[:-4] not in str(caught.value)
+
+
+def base64_of(text):
+    return base64.b64encode(text.encode()).decode()
 
 
 async def test_blank_secrets_are_not_redacted():
