@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
+_MOST_TRIES: Final = 10_000
 INCONCLUSIVE: Final = "inconclusive: "
 """Prefix of the message of an objective without a usable value."""
 _MET: Final = " met objective "
@@ -130,8 +131,8 @@ class Progress(Struct, frozen=True, gc=False):
 
 
 def max_tries(retries: int) -> int:
-    """Return the number of measurements after which an evaluation fails, at least 1."""
-    return max(retries, 1)
+    """Return the number of measurements after which an evaluation fails, from 1 to 10,000."""
+    return min(max(retries, 1), _MOST_TRIES)
 
 
 def measure(

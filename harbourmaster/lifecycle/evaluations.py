@@ -33,8 +33,9 @@ POST: Final = "post-eval"
 RETRIES: Final = 10
 INTERVAL: Final = "5s"
 """Default of the schema."""
-SHORTEST: Final = 0.1
+SHORTEST: Final = 1.0
 """Minimum seconds between two measurements, because each of them is a write."""
+_TOO_SHORT: Final = "is shorter than 1s, so 1s is used"
 
 
 class _ManagedField(Struct, frozen=True, gc=False):
@@ -105,10 +106,13 @@ def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
     """Return the target errors, and an interval that cannot be used, such as 0.5, as warnings."""
     errors = target_errors(definition)
     text = definition.spec.retry_interval or INTERVAL
+    why = ""
     try:
-        parse_duration(text)
+        if parse_duration(text) < SHORTEST:
+            why = f"it {_TOO_SHORT}"
     except ValueError:
         why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
+    if why:
         errors.append(invalid("spec.retryInterval", shorten(text), why))
     return [error.as_warning() for error in errors]
 
@@ -127,9 +131,12 @@ def interval_of(evaluation: Evaluation) -> tuple[float, str]:
     """Return the seconds between two measurements, and what is wrong with the interval."""
     text = evaluation.spec.retry_interval or INTERVAL
     try:
-        return max(parse_duration(text), SHORTEST), ""
+        seconds = parse_duration(text)
     except ValueError as error:
         return parse_duration(INTERVAL), f"retryInterval {error}; {INTERVAL} is used instead"
+    return (
+        (seconds, "") if seconds >= SHORTEST else (SHORTEST, f"retryInterval {text} {_TOO_SHORT}")
+    )
 
 
 def written_at(raw: bytes) -> datetime | None:

@@ -218,7 +218,7 @@ def test_the_verdict_after_the_last_try_keeps_what_was_measured():
     assert fail_after_tries(progress) == Progress(1, progress.results, FAILED)
 
 
-@pytest.mark.parametrize(("retries", "tries"), [(-1, 1), (0, 1), (1, 1), (10, 10)])
+@pytest.mark.parametrize(("retries", "tries"), [(-1, 1), (0, 1), (1, 1), (10, 10), (2**31, 10_000)])
 def test_there_are_as_many_measurements_as_retries_and_one_at_least(retries, tries):
     assert max_tries(retries) == tries
 

@@ -288,7 +288,9 @@ def test_an_interval_that_cannot_be_used_is_told_with_what_is_used():
         'harbourmaster: spec.retryInterval: Invalid value: "0.5": it is not a duration, so 5s is '
         "used: write for example 30s, 5m or 1h30m"
     )
-    assert "warnings" not in asked_about_targets(">5", spec={"retryInterval": "30s"})
+    (text,) = asked_about_targets(">5", spec={"retryInterval": "100ms"})["warnings"]
+    assert text.endswith('Invalid value: "100ms": it is shorter than 1s, so 1s is used')
+    assert "warnings" not in asked_about_targets(">5", spec={"retryInterval": "1s"})
 
 
 def test_targets_that_can_be_parsed_are_told_nothing():

@@ -327,13 +327,22 @@ async def test_c79_a_namespace_in_the_objective_is_the_only_one(env):
 
 
 @pytest.mark.parametrize(
-    ("interval", "seconds"), [("1m30s", 90.0), ("500ms", 0.5), ("0", 0.1), ("0s", 0.1), ("", 5.0)]
+    ("interval", "seconds"), [("1m30s", 90.0), ("1s", 1.0), ("1500ms", 1.5), ("", 5.0)]
 )
 async def test_the_interval_is_a_duration(env, interval, seconds):
     env.put_evaluation(retryInterval=interval)
     env.put_definition(("cpus", ">5"))
     assert await env.reconcile() == seconds
     assert env.signals.reasons == []
+
+
+@pytest.mark.parametrize("interval", ["500ms", "0", "0s", "1ns"])
+async def test_an_interval_that_is_too_short_is_raised_and_reported(env, interval):
+    env.put_evaluation(retryInterval=interval)
+    env.put_definition(("cpus", ">5"))
+    assert await env.reconcile() == 1.0
+    (event,) = env.signals.kept
+    assert event.text == f"retryInterval {interval} is shorter than 1s, so 1s is used"
 
 
 async def test_an_interval_that_is_none_is_told_once_and_replaced(env):
