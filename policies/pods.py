@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import MalformedError, decode, decode_anything
+from harbourmaster.api.decoding import (
+    LONG_MAP,
+    MalformedError,
+    check_map_of_texts,
+    decode,
+    decode_anything,
+)
 from harbourmaster.policies.model import Affinity, Toleration
 
 if TYPE_CHECKING:
@@ -40,8 +46,14 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     node_selector: dict[str, str] | None = None
     scheduler_name: str | None = None
     tolerations: Raw = _EMPTY
-    scheduling_gates: list[Any] | None = None
+    scheduling_gates: Raw = _EMPTY
     runtime_class_name: str | None = None
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether the pod has scheduling gates."""
+        gates = self.scheduling_gates
+        return memoryview(gates).nbytes > len(b"[]") and not is_absent(gates)
 
     @property
     def key(self) -> Hashable:
@@ -202,11 +214,15 @@ class Kind(Struct, frozen=True, gc=False):
             if memoryview(raw).nbytes > MAX_OWNED_BYTES:
                 limit = MAX_OWNED_BYTES // 1024
                 raise OversizedPodError(f"{self._path}.{name}: more than {limit} KiB", bare)
+        gates = spec.scheduling_gates
+        if gates is not _EMPTY and bytes(memoryview(gates)[:1]) not in {b"[", b"n"}:
+            decode(_lists, gates, f"{self._path}.schedulingGates")
         owned = self._decode_owned(spec)
         return PodView(labels, spec, is_left_alone, *owned, annotations, kinds)
 
     def read(self, data: bytes | Raw) -> PodView | None:
         """Decode an object and view it. Raises MalformedError."""
+        check_maps(data)
         return self.view(decode(_workload_decoder, data, ""))
 
     def _template(self, spec: WorkloadSpec | None) -> _Template | None:
@@ -248,9 +264,57 @@ class Kind(Struct, frozen=True, gc=False):
         return self.pointer[1:].replace("/", ".")
 
 
+class _LongMeta(Struct, frozen=True, gc=False):
+    labels: Raw = _EMPTY
+
+
+class _LongPodSpec(Struct, frozen=True, gc=False, rename="camel"):
+    node_selector: Raw = _EMPTY
+
+
+class _LongTemplate(Struct, frozen=True, gc=False):
+    metadata: _LongMeta | None = None
+    spec: _LongPodSpec | None = None
+
+
+class _LongTemplateSpec(Struct, frozen=True, gc=False):
+    template: _LongTemplate | None = None
+
+
+class _LongJobTemplate(Struct, frozen=True, gc=False):
+    spec: _LongTemplateSpec | None = None
+
+
+class _LongSpec(_LongPodSpec, frozen=True, gc=False, rename="camel"):
+    template: _LongTemplate | None = None
+    job_template: _LongJobTemplate | None = None
+
+
+class _LongObject(Struct, frozen=True, gc=False):
+    spec: _LongSpec | None = None
+
+
+def check_maps(data: bytes | Raw) -> None:
+    """Raise MalformedError if labels or a selector in an object would fill memory."""
+    if memoryview(data).nbytes <= LONG_MAP:
+        return
+    spec = decode(_long_objects, data, "").spec
+    if spec is None:
+        return
+    check_map_of_texts(spec.node_selector, "spec.nodeSelector")
+    job = spec.job_template.spec if spec.job_template else None
+    for template in (spec.template, job.template if job else None):
+        if template is not None and template.metadata is not None:
+            check_map_of_texts(template.metadata.labels, "metadata.labels of the template")
+        if template is not None and template.spec is not None:
+            check_map_of_texts(template.spec.node_selector, "spec.nodeSelector of the template")
+
+
+_long_objects: Final = msgspec.json.Decoder(_LongObject)
 _workload_decoder: Final = msgspec.json.Decoder(Workload)
 _affinity_types: Final = msgspec.json.Decoder(Affinity)
 _toleration_types: Final = msgspec.json.Decoder(list[Toleration])
+_lists: Final = msgspec.json.Decoder(list[Any])
 _label_decoder: Final = msgspec.json.Decoder(dict[str, str])
 
 _POINTERS: Final = {
@@ -262,11 +326,14 @@ _POINTERS: Final = {
 
 def is_absent(value: Raw) -> bool:
     """Whether a raw field is missing or null."""
-    return bytes(value) in _ABSENT
+    return memoryview(value).nbytes <= len(b"null") and bytes(value) in _ABSENT
 
 
 def _labels(raw: Raw, at: str) -> dict[str, str]:
-    return {} if is_absent(raw) else decode(_label_decoder, raw, at)
+    if is_absent(raw):
+        return {}
+    check_map_of_texts(raw, at)
+    return decode(_label_decoder, raw, at)
 
 
 def _is_mirror(annotations: Raw) -> bool:

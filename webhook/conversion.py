@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.lifecycle.conversion import ConversionError, convert
+from harbourmaster.api.decoding import MalformedError, check_map_of_texts, decode
+from harbourmaster.lifecycle.conversion import (
+    METADATA_FIELDS,
+    SPEC_FIELDS,
+    STATUS_FIELDS,
+    ConversionError,
+    convert,
+)
 from harbourmaster.serving.bodies import admit, read_in_time
 from harbourmaster.serving.responses import json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aiohttp import web
     from prometheus_client import Counter
 
@@ -67,9 +76,27 @@ class Answer(Struct, frozen=True):
     error: str = ""
 
 
+_ABSENT: Final = Raw(b"")
+
+
+def _part_type(names: str) -> Any:  # noqa: ANN401 - a type that is made here
+    """Return a type with these fields as they came; others are left out, as by the API server."""
+    return msgspec.defstruct("Part", [(name, Raw, _ABSENT) for name in names.split()], frozen=True)
+
+
 _decode: Final = msgspec.json.Decoder(_Review).decode
 _decode_broken: Final = msgspec.json.Decoder(_Broken).decode
-_decode_object: Final = msgspec.json.Decoder(Any).decode
+_parts: Final = {
+    "metadata": msgspec.json.Decoder(_part_type(METADATA_FIELDS)),
+    "spec": msgspec.json.Decoder(_part_type(SPEC_FIELDS)),
+    "status": msgspec.json.Decoder(_part_type(STATUS_FIELDS)),
+}
+_object: Final = msgspec.json.Decoder(_part_type("apiVersion kind metadata spec status"))
+_text: Final = msgspec.json.Decoder(str)
+_texts: Final = msgspec.json.Decoder(dict[str, str] | None)
+_MOST_COMMAS: Final = 8
+"""Least bytes of a long review for each comma: objects are longer than empty items of a list."""
+_LONG: Final = 64 * 1024
 _encode: Final = msgspec.json.Encoder().encode
 _DECODING: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
@@ -103,6 +130,8 @@ class Conversions:
 
 async def answer(body: bytes) -> Answer:
     """Answer the ConversionReview in ``body``; long lists in several turns of the event loop."""
+    if len(body) > _LONG and body.count(b",") > len(body) // _MOST_COMMAS:
+        return _failure(body, f"the body is not a {KIND}: it has too many values")
     try:
         review = _decode(body)
     except _DECODING as error:
@@ -118,13 +147,51 @@ async def answer(body: bytes) -> Answer:
         if index and index % SLICE == 0:
             await asyncio.sleep(0)
         try:
-            converted.append(Raw(_encode(convert(_decode_object(raw), request.desired))))
+            converted.append(Raw(_encode(convert(_read_object(raw), request.desired))))
         except ConversionError as error:
             return _failure(body, str(error))
-        except _DECODING as error:
+        except MalformedError as error:
             return _failure(body, f"object {index} of the review cannot be decoded: {error}")
     response = {"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": converted}
     return Answer(_encode({"apiVersion": review.api_version, "kind": KIND, "response": response}))
+
+
+def _read_object(raw: Raw) -> dict[str, Any]:
+    """Decode an object down to its fields, which stay as they came. Raises MalformedError."""
+    fields = _given(decode(_object, raw, ""))
+    if not bytes(raw).isascii():
+        # What is not decoded is not checked either.
+        try:
+            bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise MalformedError("not valid UTF-8") from None
+    _decode_texts(fields, ("apiVersion", "kind"))
+    for part, decoder in _parts.items():
+        first = bytes(memoryview(fields.get(part, _ABSENT))[:1])
+        if first == b"n":
+            fields[part] = None
+        elif first == b"{":
+            fields[part] = _given(decode(decoder, fields[part], part))
+    metadata = fields.get("metadata")
+    if isinstance(metadata, dict):
+        _decode_texts(metadata, ("name", "namespace", "uid"), "metadata.")
+        if "annotations" in metadata:
+            at = "metadata.annotations"
+            check_map_of_texts(metadata["annotations"], at)
+            metadata["annotations"] = decode(_texts, metadata["annotations"], at)
+    return fields
+
+
+def _decode_texts(fields: dict[str, Any], names: Iterable[str], at: str = "") -> None:
+    for name in names:
+        if name in fields:
+            fields[name] = decode(_text, fields[name], f"{at}{name}")
+
+
+def _given(part: Struct) -> dict[str, Any]:
+    """Return the fields of a part that are there."""
+    fields = msgspec.structs.asdict(part)
+    return {name: raw for name, raw in fields.items() if raw is not _ABSENT}
 
 
 def _failure(body: bytes, text: str) -> Answer:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES
-from harbourmaster.webhook.gating import FOR_CHECKS, UNSUPPORTED, gate
+from harbourmaster.policies.pods import is_absent
+from harbourmaster.webhook.gating import FOR_CHECKS, MAX_HASHED_BYTES, UNSUPPORTED, gate
 from harbourmaster.webhook.key_warnings import key_refusal, owner_warnings, pod_warnings
 from harbourmaster.webhook.reviewed_object import container_texts
 
@@ -91,7 +92,9 @@ class CachedGating:
         lineage, containers = self.gating.lineage, self.containers
         if lineage is not None and not lineage.holds():
             return False
-        return containers is None or containers == container_texts(spec)
+        if containers is None or memoryview(spec.containers).nbytes > MAX_HASHED_BYTES:
+            return containers is None
+        return containers == container_texts(spec)
 
 
 class GateCache:
@@ -149,7 +152,7 @@ def _size(key: _Key, entry: CachedGating) -> int:
 def _key(pod: ReviewedObject, namespace: str, waits_for: WaitsFor) -> _Key | None:
     """Return the fields that a decision depends on; None for rare pods, which are not cached."""
     meta, spec = pod.metadata, pod.spec
-    if meta is None or spec is None or spec.node_name or spec.scheduling_gates is not None:
+    if meta is None or spec is None or spec.node_name or not is_absent(spec.scheduling_gates):
         return None
     if namespace in SYSTEM_NAMESPACES:
         return None

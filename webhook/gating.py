@@ -125,12 +125,32 @@ class _TooLargeError(Exception):
     """The version would take too long to compute while others wait for their answers."""
 
 
-class _Skeleton(Struct, frozen=True, gc=False):
-    metadata: dict[str, Raw] | None = None
-    spec: dict[str, Raw] | None = None
-
-
 _EMPTY: Final = Raw(b"")
+
+
+class _RawMetadata(Struct, frozen=True, gc=False, rename="camel"):
+    annotations: Raw = _EMPTY
+    owner_references: Raw = _EMPTY
+
+
+class _RawSpec(Struct, frozen=True, gc=False, rename="camel"):
+    node_name: Raw = _EMPTY
+    scheduler_name: Raw = _EMPTY
+    scheduling_gates: Raw = _EMPTY
+    priority: Raw = _EMPTY
+    priority_class_name: Raw = _EMPTY
+    tolerations: Raw = _EMPTY
+
+
+class _Skeleton(Struct, frozen=True, gc=False):
+    """A pod whose fields may have wrong types."""
+
+    metadata: _RawMetadata = _RawMetadata()
+    spec: _RawSpec = _RawSpec()
+
+
+_MAX_GATES: Final = 64 * 1024
+"""The most bytes of a pod's scheduling gates, which are decoded with all their fields."""
 _WAIT_FOR: Final = WAIT_FOR_KEY.encode()
 _encode: Final = msgspec.json.Encoder().encode
 _skeletons: Final = msgspec.json.Decoder(_Skeleton)
@@ -199,9 +219,8 @@ def _gate_for_objects(
         return _CRITICAL
     if spec.node_name:
         return _NAMES_NODE
-    present = _Present(
-        annotations, meta.annotations, spec.scheduling_gates, spec.scheduler_name or ""
-    )
+    gates = _read_gates(spec.scheduling_gates)
+    present = _Present(annotations, meta.annotations, gates, spec.scheduler_name or "")
     return _place(present, {CHECKS_KEY: NONE}, (), rules)
 
 
@@ -255,7 +274,7 @@ def _gate_for_checks(
         added, warnings = PROVISIONAL, (_TOO_LARGE,)
     if spec.node_name:
         return _NAMES_NODE
-    gates, named = spec.scheduling_gates, spec.scheduler_name or ""
+    gates, named = _read_gates(spec.scheduling_gates), spec.scheduler_name or ""
     present = _Present(annotations, meta.annotations, gates, named, forbids)
     gating = _place(present, added, warnings, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
@@ -300,13 +319,13 @@ def fixed_gating(
     Raises MalformedError where no patch fits.
     """
     pod = decode(_skeletons, data, "")
-    meta, spec = pod.metadata or {}, pod.spec or {}
-    raw = meta.get("annotations", _EMPTY)
+    meta, spec = pod.metadata, pod.spec
+    raw = meta.annotations
     annotations = _read_or_none(annotations_of, ReviewedMeta(annotations=raw)) or {}
     if not waits_for.objects or waits_of(annotations) is None:
-        if not waits_for.checks or is_absent(meta.get("ownerReferences", _EMPTY)):
+        if not waits_for.checks or is_absent(meta.owner_references):
             return UNSUPPORTED
-        owners = _read_or_none(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
+        owners = _read_or_none(owners_of, ReviewedMeta(owner_references=meta.owner_references))
         if owners is not None and supported_owner(owners) is None:
             return UNSUPPORTED
     if annotations.get(REMOVED_KEY):
@@ -315,17 +334,16 @@ def fixed_gating(
         importance = _read_or_none(importance_of, _importance_fields(spec))
         if importance is not None and is_critical(namespace, annotations, importance):
             return _CRITICAL
-    if _read_or_none(_text, spec.get("nodeName", _EMPTY)):
+    if _read_or_none(_text, spec.node_name):
         return Gating()
     if not is_absent(raw) and not bytes(raw).startswith(b"{"):
         raise MalformedError("metadata.annotations: expected object")
-    gates = spec.get("schedulingGates", _EMPTY)
-    gate_list = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
-    named = _read_or_none(_text, spec.get("schedulerName", _EMPTY)) or ""
+    gates = _read_gates(spec.scheduling_gates)
+    named = _read_or_none(_text, spec.scheduler_name) or ""
     told = AdmissionWarning(
         warning.code, f"{warning.text}; the pod waits until the controller has decided"
     )
-    present = _Present(annotations, raw, gate_list, named, not waits_for.objects)
+    present = _Present(annotations, raw, gates, named, not waits_for.objects)
     gating = _place(present, PROVISIONAL, (told,), rules)
     return gating if gating.waits else replace(gating, warnings=(warning, *gating.warnings))
 
@@ -395,12 +413,21 @@ def _tracking_annotations(
     return tracking.annotations, (AdmissionWarning("gate-container-missing", text),)
 
 
-def _importance_fields(spec: dict[str, Raw]) -> ReviewedSpec:
+def _importance_fields(spec: _RawSpec) -> ReviewedSpec:
     return ReviewedSpec(
-        priority=spec.get("priority", _EMPTY),
-        priority_class_name=spec.get("priorityClassName", _EMPTY),
-        tolerations=spec.get("tolerations", _EMPTY),
+        priority=spec.priority,
+        priority_class_name=spec.priority_class_name,
+        tolerations=spec.tolerations,
     )
+
+
+def _read_gates(raw: Raw) -> list[Any] | None:
+    """Return the scheduling gates of a pod, None without the field. Raises MalformedError."""
+    if is_absent(raw):
+        return None
+    if memoryview(raw).nbytes > _MAX_GATES:
+        raise MalformedError(f"spec.schedulingGates: more than {_MAX_GATES // 1024} KiB")
+    return decode(_lists, raw, "spec.schedulingGates")
 
 
 def _text(raw: Raw) -> str:

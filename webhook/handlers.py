@@ -213,7 +213,7 @@ def _decide(
     snapshot = engine.snapshot
     name = request.namespace or ""
     # In this namespace, compiled objects are tried without the webhook.
-    is_tried = name == PROBE_NAMESPACE and request.dry_run is True
+    is_tried = name == PROBE_NAMESPACE and request.is_dry_run
     if name in snapshot.excluded or is_tried:
         return LEFT_ALONE
     namespace = snapshot.namespace(name)
@@ -271,7 +271,7 @@ def _merge_options(
     kind: Kind, pod: PodView, decided: CachedGating | None, engine: Engine, *, has_gates: bool
 ) -> tuple[bool, str]:
     """Return whether a policy's nodeName becomes node affinity, and where the pod waits."""
-    is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
+    is_gated = pod.spec is not None and pod.spec.has_gates
     if decided is not None:
         waits = decided.gating.waits
         return is_gated or bool(waits), waits

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.decoding import MalformedError, check_map_of_texts, decode
 from harbourmaster.gates.known_keys import PREFIXES
 from harbourmaster.gates.mistakes import (
     key_mistakes,
@@ -106,6 +106,7 @@ def _keys(raw: Raw) -> dict[str, str]:
     if not _is_ours(raw):
         return _NONE
     try:
+        check_map_of_texts(raw, "")
         return decode(_texts, raw, "")
     except MalformedError:
         return _NONE

@@ -38,7 +38,7 @@ _LONGEST: Final = 63
 
 def is_probe_pod(request: RequestHead, labels: Mapping[str, str]) -> bool:
     """Return whether a pod is a probe pod; a pod that would be stored never is."""
-    return PROBE_LABEL in labels and request.dry_run is True
+    return PROBE_LABEL in labels and request.is_dry_run
 
 
 @cache

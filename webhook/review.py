@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.decoding import LONG_MAP, MalformedError, decode
 from harbourmaster.policies.model import POLICY
+from harbourmaster.policies.pods import check_maps
 from harbourmaster.webhook.policy_objects import SMALL
 from harbourmaster.webhook.reviewed_object import ReviewedObject
 
@@ -69,8 +70,8 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     name: str | None = None
     operation: str | None = None
     sub_resource: str | None = None
-    dry_run: Any = None
-    """True for what is tried and not stored; any other value is not a reason to refuse."""
+    dry_run: Raw = Raw(b"")
+    """``true`` for what is tried and not stored; any other value is not a reason to refuse."""
     old_object: Raw = Raw(b"")
     """The object before an update."""
 
@@ -78,6 +79,11 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     def username(self) -> str:
         """The name of the user; empty where it is not known."""
         return ""
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the object is tried and not stored."""
+        return bytes(memoryview(self.dry_run)[:5]) == b"true"
 
     @property
     def kind_key(self) -> tuple[str, str, str]:
@@ -200,6 +206,8 @@ class ReviewBody:
         """Return the review with the workload in it decoded; None where ``review`` is needed."""
         if self._workload is None and not self.may_be_lengthy:
             try:
+                if len(self.data) > LONG_MAP and (request := self.review().request) is not None:
+                    check_maps(request.object)
                 self._workload = _workload_decoder.decode(self.data)
             except (msgspec.MsgspecError, RecursionError, ValueError):
                 return None

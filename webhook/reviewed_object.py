@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import decode
+from harbourmaster.api.decoding import MalformedError, check_map_of_texts, decode
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.critical import Importance, Toleration
 from harbourmaster.gates.version import Container
-from harbourmaster.policies.pods import PODS_OF, ObjectMeta, Workload, WorkloadSpec, is_absent
+from harbourmaster.policies.pods import (
+    PODS_OF,
+    ObjectMeta,
+    Workload,
+    WorkloadSpec,
+    check_maps,
+    is_absent,
+)
 from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS
 
 if TYPE_CHECKING:
     from harbourmaster.policies.pods import Kind, PodView
 
 _EMPTY: Final = Raw(b"")
+_MAX_OWNERS: Final = 64 * 1024
 
 
 class ReviewedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
@@ -63,6 +71,7 @@ _name: Final = msgspec.json.Decoder(str)
 
 def read_object(data: bytes | Raw) -> ReviewedObject:
     """The object in ``data``. Raises MalformedError."""
+    check_maps(data)
     return decode(_reviewed, data, "")
 
 
@@ -83,13 +92,18 @@ def view_of(kind: Kind, workload: ReviewedObject, user: str) -> PodView | None:
 def owners_of(meta: ReviewedMeta) -> tuple[OwnerReference, ...]:
     """The owner references of a pod. Raises MalformedError."""
     raw = meta.owner_references
+    if memoryview(raw).nbytes > _MAX_OWNERS:
+        raise MalformedError(f"metadata.ownerReferences: more than {_MAX_OWNERS // 1024} KiB")
     return () if is_absent(raw) else decode(_owners, raw, "metadata.ownerReferences")
 
 
 def annotations_of(meta: ObjectMeta) -> dict[str, str]:
     """The annotations of a pod. Raises MalformedError."""
     raw = meta.annotations
-    return {} if is_absent(raw) else decode(_annotations, raw, "metadata.annotations")
+    if is_absent(raw):
+        return {}
+    check_map_of_texts(raw, "metadata.annotations")
+    return decode(_annotations, raw, "metadata.annotations")
 
 
 def containers_of(spec: ReviewedSpec) -> tuple[Container, ...]:

@@ -177,7 +177,7 @@ class Shadow:
         try:
             review = body.review()
             request = review.request
-            if request is not None and request.has_object and not request.dry_run:
+            if request is not None and request.has_object and not request.is_dry_run:
                 self._note(request, engine, decision.verdict, is_first=is_first)
         except Exception:  # noqa: BLE001 - logged with its traceback; a defect must stop no pod
             self._log.exception("object not compared")

@@ -23,6 +23,10 @@ _SHALLOW: Final = 256
 _MARGIN: Final = 64
 
 
+LONG_MAP: Final = 64 * 1024
+"""Bytes of a map of texts up to which it may have any number of entries."""
+
+
 class MalformedError(ValueError):
     """Input that is not JSON, or whose fields have the wrong types; the text is one line."""
 
@@ -42,13 +46,28 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at
         raise MalformedError(_with_path(at, f"not valid JSON: {error}")) from None
 
 
+def check_map_of_texts(data: bytes | msgspec.Raw, at: str) -> None:
+    """Raise MalformedError for a long map with so many short texts that they would fill memory."""
+    if memoryview(data).nbytes <= LONG_MAP:
+        return
+    text = bytes(data)
+    # Four quotes an entry; an entry takes about 200 bytes of memory.
+    if text.count(b'"') - text.count(b'\\"') > len(text) // 7:
+        raise MalformedError(_with_path(at, "too many entries"))
+
+
 def decode_anything(data: bytes | msgspec.Raw, at: str) -> Any:  # noqa: ANN401
     """Decode ``data`` and keep its unknown fields, so that it can be encoded again.
 
     Raises MalformedError, as ``decode`` does.
     """
-    value = decode(_anything, data, at)
     text = bytes(data)
+    # Values with few bytes take many times their size.
+    if len(text) > LONG_MAP and (
+        text.count(b"{") > len(text) // 16 or text.count(b"[") > len(text) // 8
+    ):
+        raise MalformedError(_with_path(at, "too many values"))
+    value = decode(_anything, data, at)
     if len(text) > _SHALLOW and text.count(b"[") + text.count(b"{") > _SHALLOW:
         decode(_anything, b"[" * _MARGIN + text + b"]" * _MARGIN, at)
     return value

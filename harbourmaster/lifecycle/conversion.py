@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +26,25 @@ UNCONVERTED: Final = "lifecycle.harbourmaster.dev/unconverted"
 """The annotation with the fields that a version lacks."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """Maximum bytes of an object's annotations, as in the API server."""
+
+METADATA_FIELDS: Final = (
+    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers"
+    " generateName generation labels managedFields name namespace ownerReferences resourceVersion"
+    " selfLink uid"
+)
+SPEC_FIELDS: Final = (
+    "appName metadata postDeploymentEvaluations postDeploymentTasks preDeploymentEvaluations"
+    " preDeploymentTasks previousVersion promotionTasks revision spanLinks traceId version"
+    " workloads"
+)
+STATUS_FIELDS: Final = (
+    "currentPhase currentVersion endTime phaseTraceIDs postDeploymentEvaluationStatus"
+    " postDeploymentEvaluationTaskStatus postDeploymentStatus postDeploymentTaskStatus"
+    " preDeploymentEvaluationStatus preDeploymentEvaluationTaskStatus preDeploymentStatus"
+    " preDeploymentTaskStatus promotionStatus promotionTaskStatus startTime status"
+    " workloadOverallStatus workloadStatus"
+)
+"""The fields of both kinds in any version."""
 
 _ALPHA: Final = frozenset(VERSIONS[2:])
 _LATE: Final = frozenset(VERSIONS[:2])
@@ -92,7 +111,8 @@ _FIELDS: Final[Mapping[str, tuple[_Field, ...]]] = {
 def convert(stored: object, api_version: str) -> JsonObject:
     """Return a copy of the object in another version of our group.
 
-    Only annotations of the metadata may differ. Raises ConversionError.
+    Fields of ``spec`` and ``status`` may be raw JSON, most of which is not decoded. Only the
+    annotations of the metadata may differ. Raises ConversionError.
     """
     head = _head(stored)
     target = _version(api_version)
@@ -160,15 +180,26 @@ def _reword(converted: JsonObject, word: Callable[[JsonObject, str], JsonObject]
     status = converted.get("status")
     for name, prefix in _ITEMS.items():
         if status is not None and name in status:
-            items = status[name]
-            if not isinstance(items, list):
-                raise ConversionError(
-                    f"{of}: status.{name}: expected a list, got {_short_json(items)}"
-                )
+            items = _items(status[name], f"{of}: status.{name}")
             status[name] = [
                 word(_mapping(item, f"{of}: status.{name}[{index}]"), prefix)
                 for index, item in enumerate(items)
             ]
+
+
+def _items(value: object, where: str) -> list[Any]:
+    if isinstance(value, Raw):
+        text = bytes(value)
+        # An item takes about 250 bytes of memory.
+        if len(text) > MAX_ANNOTATIONS and text.count(b"{") > len(text) // 32:
+            raise ConversionError(f"{where}: too many items")
+        try:
+            value = _decode_items(text) if text.startswith(b"[") else value
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ConversionError(f"{where}: {error}") from None
+    if not isinstance(value, list):
+        raise ConversionError(f"{where}: expected a list, got {_short_json(value)}")
+    return value
 
 
 def _to_hub(item: JsonObject, prefix: str) -> JsonObject:
@@ -263,7 +294,7 @@ def _withheld(
             continue
         if field.name in part:
             value = part.pop(field.name)
-            if value is not None and value != field.default:
+            if not _is_equal(value, None) and not _is_equal(value, field.default):
                 yield field, value
         if isinstance(omitted, list) and field.path in omitted:
             yield field, None
@@ -302,7 +333,23 @@ def _encode(converted: JsonObject, left: Mapping[_Field, Any]) -> str:
 def _bond(converted: JsonObject, field: _Field) -> object:
     if field.bound_to == "uid":
         return converted["metadata"].get("uid", "")
-    return converted.get("spec", {}).get("version", "")
+    version = converted.get("spec", {}).get("version", "")
+    return _decode_text(version) if isinstance(version, Raw) else version
+
+
+def _is_equal(value: object, scalar: str | int | None) -> bool:
+    """Return whether a value, which may be raw JSON, is this one."""
+    return msgspec.json.encode(value) == msgspec.json.encode(scalar)
+
+
+def _decode_text(raw: Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        return ""
+
+
+_decode_items: Final = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 
 
 def _size(annotations: JsonObject) -> int:

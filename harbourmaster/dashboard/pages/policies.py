@@ -317,7 +317,7 @@ def pod(
         return None
     metadata = msgspec.json.decode(sources.pod)["metadata"]
     candidates = [ExplainedPolicy(policy.compiled) for policy in visible_policies(sources, visible)]
-    options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.scheduling_gates))
+    options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.has_gates))
     labels = lookup(sources.namespaces, query.namespace) or {}
     known = explain(view, "/spec", query.namespace, labels, candidates, options)
     return PodPage(

@@ -149,7 +149,10 @@ def test_empty_field_is_not_absent(value):
 
 def test_gates_are_seen():
     gates = [{"name": "example.com/gate"}]
-    assert project(workload("Pod", schedulingGates=gates)).spec.scheduling_gates == gates
+    assert project(workload("Pod", schedulingGates=gates)).spec.has_gates
+    for none in ([], None):
+        assert not project(workload("Pod", schedulingGates=none)).spec.has_gates
+    assert not project(workload("Pod")).spec.has_gates
 
 
 # What no policy may change

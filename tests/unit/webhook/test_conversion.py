@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from harbourmaster.lifecycle.conversion import SPEC_FIELDS, STATUS_FIELDS
+from harbourmaster.serving.definitions import schemas
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.serving.site import Site
@@ -54,6 +56,17 @@ async def failure(question):
     return response["uid"], response["result"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("part", "fields"), [("spec", SPEC_FIELDS), ("status", STATUS_FIELDS)], ids=["spec", "status"]
+)
+def test_each_field_of_a_version_is_converted(part, fields):
+    names = set()
+    for kind in ("KeptnApp", "KeptnAppVersion"):
+        for schema in schemas(GROUP, kind).values():
+            names |= schema["properties"][part].get("properties", {}).keys()
+    assert names == set(fields.split())
+
+
 async def test_all_objects_come_back_in_order():
     answered_review = await asked(review(app(name="a"), app(name="b"), app("v1alpha1", name="c")))
     response = answered_review["response"]
@@ -88,7 +101,7 @@ async def test_c90_one_that_cannot_be_converted_fails_the_review():
     [
         (review({**app(), "kind": "Deployment"}), 'objects of kind "Deployment"'),
         (review(app(), wanted="apps/v1"), '"apps/v1" is not converted here'),
-        (review(5), "expected an object, got 5"),
+        (review(5), "cannot be decoded: expected object, got integer"),
         (review(api_version="v2"), "expected apiextensions.k8s.io/v1, Kind=ConversionReview, got"),
         ({**review(), "kind": "AdmissionReview"}, "Kind=AdmissionReview"),
         ({"apiVersion": V1, "kind": "ConversionReview"}, "holds no request"),

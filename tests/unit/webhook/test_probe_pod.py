@@ -93,4 +93,5 @@ def test_it_sets_nothing_but_what_policies_may_set():
 
 def test_a_review_may_say_anything_of_dry_runs():
     review = decode_review(body(canary(), dryRun="maybe"))
-    assert review.request.dry_run == "maybe"
+    assert not review.request.is_dry_run
+    assert decode_review(body(canary(), dryRun=True)).request.is_dry_run
