@@ -18,9 +18,9 @@ pytestmark = pytest.mark.gate
 MIB = 1024 * 1024
 SIZE = MIB
 LEAST = 4 * MIB
-"""What small fields may take in all, whatever the size of the body."""
+"""Bytes that small fields may take in all, whatever the size of the body."""
 OWNED = 16 * MIB
-"""The same for affinity and tolerations, which are decoded whole up to a megabyte."""
+"""Bytes for affinity and tolerations, which are decoded whole up to a megabyte."""
 HOLE = "hole"
 ITEMS = {
     "lists": b"[]",
