@@ -13,7 +13,7 @@ from harbourmaster.webhook.handlers import answer
 from helpers.admission import engine_of
 from helpers.objects import cluster_policy
 
-pytestmark = pytest.mark.gate
+pytestmark = [pytest.mark.gate, pytest.mark.claim("W4")]
 
 MIB = 1024 * 1024
 SIZE = MIB
