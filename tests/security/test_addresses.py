@@ -33,7 +33,9 @@ def families():
 def test_all_addresses_serve_reviews_and_health(tmp_path):
     with Server(tmp_path, "--host=::", policies=[cluster_policy("one")]) as server:
         context = ssl.create_default_context(cadata=server.bundle.decode())
-        for host in families():
+        hosts = families()
+        assert "127.0.0.1" in hosts
+        for host in hosts:
             name = f"[{host}]" if ":" in host else host
             health = f"http://{name}:{server.first['health'].rpartition(':')[2]}/readyz"
             with urllib.request.urlopen(health, timeout=PATIENCE) as answer:

@@ -157,7 +157,6 @@ async def prepared_for(
 ) -> Prepared:
     """The manifests as that cluster takes them. Raises ApiError where it does not say."""
     known = [manifest for manifest in (*manifests, *secrets) if isinstance(manifest, dict)]
-    brought = definitions(known)
     scopes: dict[tuple[str, str], bool] = {}
     for version, kind in sorted(kinds(known)):
         try:
@@ -165,13 +164,8 @@ async def prepared_for(
         except UnknownKindError:
             continue
         scopes[version, kind] = resource.namespaced
-    # What the manifests bring is what will be, whatever is there now.
-    return prepare(
-        manifests,
-        owner,
-        ManifestTarget({**scopes, **brought}, session.namespace, allow_cluster_scoped),
-        secrets,
-    )
+    target = ManifestTarget(scopes, session.namespace, allow_cluster_scoped)
+    return prepare(manifests, owner, target, secrets)
 
 
 async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOutcome:

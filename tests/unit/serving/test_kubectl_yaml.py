@@ -178,9 +178,9 @@ def test_text_is_written_as_every_reader_takes_it(tmp_path):
     texts = dict.fromkeys((*SCALARS, *TEXTS))
     values = [{"value": text, "key": {text: [text]}} for text in texts]
     written = [HEAD % index + dump(value) for index, value in enumerate(values)]
-    for text, value, by_kubectl in zip(
-        written, values, read_by_kubectl(written, tmp_path), strict=True
-    ):
+    read = read_by_kubectl(written, tmp_path)
+    assert len(read) == len(values) > len(SCALARS)
+    for text, value, by_kubectl in zip(written, values, read, strict=True):
         assert value.items() <= json.loads(by_kubectl or "{}").items(), text
         assert value.items() <= yaml.safe_load(text).items(), text
         assert by_kubectl == read_by_us(text)

@@ -142,10 +142,10 @@ async def test_without_any_family_the_error_is_one_line(families):
         await Site(Echo().app(), host="::", port=0).start()
 
 
-async def test_one_address_of_ipv6_is_listened_on(serve):
-    if has_ipv6():
-        site = await serve(host="::1")
-        assert await ask("::1", site.port)
+async def test_one_address_of_a_family_is_listened_on(serve):
+    address = "::1" if has_ipv6() else "127.0.0.1"
+    site = await serve(host=address)
+    assert await ask(address, site.port)
 
 
 async def test_one_address_of_ipv6_is_an_error_without_it(families):

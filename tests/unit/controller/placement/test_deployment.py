@@ -296,6 +296,32 @@ async def test_pods_that_cannot_be_listed_are_held_at_their_gate_still(env, memb
     assert sum("ObjectsNotReady" in patch for patch in patches) == 1
 
 
+async def test_definitions_among_the_manifests_change_no_scope_of_what_is_served(env, member):
+    extensions, rbac = "apiextensions.k8s.io", "rbac.authorization.k8s.io"
+
+    def definition(group, kind):
+        names = {"kind": kind, "plural": f"{kind.lower()}s"}
+        return {
+            "apiVersion": f"{extensions}/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{names['plural']}.{group}"},
+            "spec": {
+                "group": group,
+                "names": names,
+                "scope": "Namespaced",
+                "versions": [{"name": "v1"}],
+            },
+        }
+
+    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "all"}}
+    false = (definition(extensions, "CustomResourceDefinition"), definition(rbac, "ClusterRole"))
+    async with env.deploying():
+        await env.add_member(member)
+        await env.application(*false, role, to="one")
+        message = await env.until_fault("InvalidManifests")
+        assert "is cluster-scoped, which its Cluster does not allow" in message
+
+
 async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(env, member):
     async with env.deploying():
         await env.deploy(member, deployment("web"))
