@@ -14,10 +14,8 @@ from harbourmaster.telemetry.text import clean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_MESSAGE: Final = 256
-"""Characters of an error's message."""
-MAX_FORBIDDEN: Final = 512
-"""Characters of the message of a missing permission: verb, resource and user must be complete."""
+MAX_MESSAGE: Final = 512
+"""Characters of an error's message: those of permissions and of guards must be complete."""
 MAX_RETRY_AFTER: Final = 30.0
 """Maximum seconds to wait, whatever Retry-After says."""
 _FIRST_ERROR: Final = HTTPStatus.BAD_REQUEST
@@ -53,9 +51,7 @@ class ApiError(Exception):
         """
         self.status = status
         self.reason = one_line(reason)
-        self.message = one_line(
-            message, MAX_FORBIDDEN if status == HTTPStatus.FORBIDDEN else MAX_MESSAGE
-        )
+        self.message = one_line(message)
         self.call = call
         self.retry_after = retry_after
         self.causes = causes

@@ -43,7 +43,7 @@ async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics
                 changed = copy.deepcopy(configuration)
                 entry(changed)["failurePolicy"] = "Fail"
                 setting.put(MUTATING_WEBHOOKS, changed)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
 
     setting.background(other())
     assert "once a minute" in await events.until("FieldFight")
@@ -66,7 +66,7 @@ async def test_so_does_one_about_the_whole_configuration(setting, api, events):
         while True:
             if setting.get(MUTATING_WEBHOOKS):
                 api.remove(MUTATING_WEBHOOKS, NAME)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
 
     setting.background(other())
     assert "once a minute" in await events.until("FieldFight")
@@ -89,7 +89,7 @@ async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events
                 changed = copy.deepcopy(configuration)
                 changed["webhooks"].append({**entry(changed), "name": next(names)})
                 setting.put(MUTATING_WEBHOOKS, changed)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
 
     setting.background(other())
     await events.until("FieldFight")
@@ -174,7 +174,7 @@ async def test_additions_are_kept_without_a_fight(setting, api, events):
         while True:
             present = filter(setting.get, CONFIGURATIONS)
             writes.extend(resource for resource in present if add_as_aks(setting, resource))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
 
     setting.background(enforce())
     await setting.until(lambda: len(writes) == 2)
@@ -243,7 +243,7 @@ async def test_a_tool_that_writes_ever_new_selectors_without_ours_is_a_fight(set
                 changed = copy.deepcopy(configuration)
                 entry(changed)["namespaceSelector"] = {"matchLabels": {"a": next(values)}}
                 setting.put(MUTATING_WEBHOOKS, changed)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
 
     setting.background(other())
     await events.until("FieldFight")

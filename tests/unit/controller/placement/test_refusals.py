@@ -111,7 +111,7 @@ async def test_an_object_waits_until_its_definition_is_established(env, member):
         assert len(member.seen("patch", "/customresourcedefinitions/")) == 1
 
 
-@pytest.mark.parametrize("discover", [True, False])
+@pytest.mark.parametrize("discover", [True, pytest.param(False, marks=pytest.mark.full)])
 async def test_an_object_is_applied_when_another_one_has_brought_its_kind(env, member, discover):
     member.define(TEMPLATES)
     template, labels = object_of(TEMPLATES, "labels"), object_of(LABELS, "owner")
