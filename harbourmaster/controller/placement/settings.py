@@ -66,7 +66,7 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
         Meta(gt=0),
         "seconds within which the application must be ready on the new cluster (CreateFirst); "
         "each failed migration delays the next one by this much longer",
-    ] = 60.0
+    ] = 180.0
 
     def __post_init__(self) -> None:
         """Raise ValueError for an address that is none."""
