@@ -161,7 +161,7 @@ FAULTS = {
     "an opt-in after the Deployment": (
         opted_in_late,
         ("workloads", "warning", "Deployment late/cart: 1 pod (cart-"),
-        "kubectl -n late rollout restart deployment cart",
+        "kubectl -n late rollout restart deployment/cart",
     ),
     "a controller that ended": (
         lambda it: it.end_process("controller"),
