@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 from mutants.run import LEVELS, ROOT, Fault, read
 
+from helpers.compiler_faults import FAULTS as COMPILER_FAULTS
+
 FAULTS = read()
 
 
@@ -46,3 +48,8 @@ def test_there_are_faults_of_every_package_and_for_the_real_api_server():
 def test_cheap_faults_come_first():
     ranks = [LEVELS.index(fault.level) for fault in FAULTS]
     assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("name", COMPILER_FAULTS)
+def test_a_fault_of_the_compiler_has_its_place(name):
+    assert COMPILER_FAULTS[name].places == 1
