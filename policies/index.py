@@ -80,17 +80,18 @@ class PolicySet(Struct, frozen=True, gc=False):
             namespaces, pods = policy.namespaces, policy.pods
             if namespaces is None or pods is None:
                 continue
-            if namespaces.matches(namespace_labels) and pods.matches(pod_labels):
+            if (
+                namespaces.matches(namespace_labels)
+                and pods.matches(pod_labels)
+                and policy.excluded_kinds.isdisjoint(kinds)
+            ):
                 matching.append(policy)
         matching += [
             policy
             for policy in self._candidates(namespace, {}, pod_labels)
-            if policy.pods is not None and policy.pods.matches(pod_labels)
-        ]
-        matching = [
-            policy
-            for policy in matching
-            if not policy.excluded_kinds or policy.excluded_kinds.isdisjoint(kinds)
+            if policy.pods is not None
+            and policy.pods.matches(pod_labels)
+            and policy.excluded_kinds.isdisjoint(kinds)
         ]
         if len(matching) > 1:
             matching.sort(key=_rank)
