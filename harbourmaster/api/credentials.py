@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, quote_plus
 
@@ -17,8 +18,9 @@ REDACTED: Final = "***"
 
 def secret_forms(secrets: Iterable[str]) -> list[str]:
     """Return the secrets as they are, percent-encoded, in JSON and in base64, the longest first."""
-    forms = {form for secret in secrets for form in _forms(secret)}
-    return sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True)
+    long_enough = (secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+    forms = {form for secret in long_enough for form in _forms(secret)}
+    return sorted(forms, key=len, reverse=True)
 
 
 def redact(text: str, forms: Iterable[str]) -> str:
@@ -36,12 +38,10 @@ def redact_bytes(data: bytes, forms: Iterable[str]) -> bytes:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    if len(secret) < SHORTEST_SECRET:
-        return
     yield secret
-    for encoded in (quote(secret, errors="replace"), quote(secret, "", errors="replace")):
+    for encode in (quote, partial(quote, safe=""), quote_plus):
+        encoded = encode(secret, errors="replace")
         yield from (encoded, _with_lower_escapes(encoded))
-    yield quote_plus(secret, errors="replace")
     for escaped in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         yield from (escaped, escaped.replace("/", "\\/"))
     data = secret.encode("utf-8", "replace")
