@@ -109,7 +109,8 @@ class AppliedManifests:
         """Note of which objects the watches show our own change, or a later one."""
         watches = self.session.watches
         for key, obj in self._applied.items():
-            if watches.get(obj.resource, obj.ref) != obj.before or watches.was_removed(obj.ref.uid):
+            watched = watches.get(obj.resource, obj.ref)
+            if watched != obj.before or (watched is None and watches.was_removed(obj.ref.uid)):
                 self._settled.add(key)
             if obj.ref.uid and watches.has_finished(obj.ref.uid):
                 self._finished.add(key)
