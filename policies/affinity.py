@@ -70,6 +70,7 @@ class AffinityMerge:
         "_added",
         "_conflicting",
         "_keys",
+        "_labels",
         "_original",
         "_own_terms",
         "_present",
@@ -86,6 +87,7 @@ class AffinityMerge:
         self, pod: PodView, warnings: list[AdmissionWarning], *, skip_conflicts: bool
     ) -> None:
         self._spec = pod.spec or _NO_SPEC
+        self._labels = pod.node_selector or {}
         original = self._original = pod.affinity
         self._warnings = warnings
         self._skip_conflicts = skip_conflicts
@@ -200,7 +202,7 @@ class AffinityMerge:
             for term in self._own_terms
             for constraint in constraints_of(term, (conflict.key,)).get(conflict.key, ())
         }
-        value = (self._spec.node_selector or {}).get(key)
+        value = self._labels.get(key)
         if scope == EXPRESSIONS and value is not None:
             own.add(("In", frozenset((value,))))
         return own.issuperset(conflict.present)

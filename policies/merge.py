@@ -96,7 +96,7 @@ class _Merge:
         self._options = options
         self._warnings: list[AdmissionWarning] = []
         self._affinity: AffinityMerge | None = None
-        self._labels: dict[str, str] = spec.node_selector or {}
+        self._labels: dict[str, str] = pod.node_selector or {}
         if pod.class_labels:
             self._labels = {**pod.class_labels, **self._labels}
         self._added_labels: dict[str, str] = {}
@@ -164,7 +164,7 @@ class _Merge:
         """Warn of a label that the pod, or its RuntimeClass, has with another value."""
         sides = ((value,), (present,))
         asked, kept = (describe((EXPRESSIONS, key), [("In", frozenset(side))]) for side in sides)
-        own = (self._spec.node_selector or {}).get(key)
+        own = (self._pod.node_selector or {}).get(key)
         whose = f"by its node selector, {'the pod' if own == present else 'its RuntimeClass'}"
         text = f"{policy.reference} requires {asked} {whose} {kept}: {outcome}"
         self._warnings.append(AdmissionWarning("node-selector-conflict", text))
@@ -240,7 +240,7 @@ class _Merge:
             operations.append(add(f"{pointer}/{NODE_NAME}", self._node_name))
         if self._added_labels:
             path = f"{pointer}/{NODE_SELECTOR}"
-            if spec.node_selector:
+            if self._pod.node_selector:
                 operations.extend(
                     add(f"{path}/{escape(key)}", value) for key, value in self._added_labels.items()
                 )
@@ -295,7 +295,7 @@ def owned_fields(pod: PodView) -> Json:
     fields = {
         AFFINITY: pod.affinity,
         NODE_NAME: spec.node_name,
-        NODE_SELECTOR: spec.node_selector,
+        NODE_SELECTOR: pod.node_selector,
         SCHEDULER_NAME: spec.scheduler_name,
         TOLERATIONS: pod.tolerations,
     }

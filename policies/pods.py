@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import (
-    LONG_MAP,
     MalformedError,
-    check_map_of_texts,
     decode,
     decode_anything,
+    decode_short,
+    decode_texts,
 )
 from harbourmaster.policies.model import Affinity, Toleration
 
@@ -31,8 +31,8 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _MIRROR_BYTES: Final = MIRROR_ANNOTATION.encode()
 _ABSENT: Final = (b"", b"null")
 _EMPTY: Final = Raw(b"")
-_LABEL_BYTES: Final = 128
-"""The bytes of memory of a label besides its text."""
+_LABEL_BYTES: Final = 122
+"""The bytes of memory of a label besides its JSON."""
 MAX_OWNED_BYTES: Final = 1024 * 1024
 """The most bytes of a pod's affinity, and of its tolerations, as JSON, because they are walked
 several times. An API server stores a little more, because its own encoding is shorter."""
@@ -43,7 +43,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
 
     affinity: Raw = _EMPTY
     node_name: str | None = None
-    node_selector: dict[str, str] | None = None
+    node_selector: Raw = _EMPTY
     scheduler_name: str | None = None
     tolerations: Raw = _EMPTY
     scheduling_gates: Raw = _EMPTY
@@ -58,11 +58,10 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     @property
     def key(self) -> Hashable:
         """Equal for specs on which every policy has the same effect."""
-        selector = self.node_selector
         return (
             bytes(self.affinity),
             self.node_name,
-            tuple(selector.items()) if selector else None,
+            bytes(self.node_selector),
             self.scheduler_name,
             bytes(self.tolerations),
         )
@@ -70,18 +69,19 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     @property
     def key_size(self) -> int:
         """About the bytes that ``key`` takes."""
-        labels = self.node_selector or {}
+        selector = bytes(self.node_selector)
         return (
             len(bytes(self.affinity))
             + len(bytes(self.tolerations))
             + len(self.node_name or "")
             + len(self.scheduler_name or "")
-            + sum(len(key) + len(value) + _LABEL_BYTES for key, value in labels.items())
+            + len(selector)
+            + _LABEL_BYTES * selector.count(b":")
         )
 
 
 class _TemplateMeta(Struct, frozen=True, gc=False):
-    labels: dict[str, str] | None = None
+    labels: Raw = _EMPTY
     annotations: Raw = _EMPTY
 
 
@@ -128,10 +128,10 @@ class PodView(Struct, frozen=True, gc=False):
     """A pod, or the pod of a template, as policies see it.
 
     ``spec`` is None where the object has none yet. ``is_left_alone`` marks what no policy may
-    change: objects being deleted, and mirror pods, which the kubelet owns. ``affinity`` and
-    ``tolerations`` are those of the spec, decoded with all their unknown fields. ``annotations``
-    are those of a template, as they came. ``kinds`` are the object's kind and, for a pod that a
-    controller creates, PODS_OF with the kind that the controller creates it for.
+    change: objects being deleted, and mirror pods, which the kubelet owns. ``affinity``,
+    ``tolerations`` and ``node_selector`` are those of the spec, decoded with all their unknown
+    fields. ``annotations`` are those of a template, as they came. ``kinds`` are the object's kind
+    and, for a pod that a controller creates, PODS_OF with the kind that it is created for.
     ``class_labels`` is the nodeSelector that pods of a template get from their RuntimeClass.
     """
 
@@ -140,6 +140,7 @@ class PodView(Struct, frozen=True, gc=False):
     is_left_alone: bool = False
     affinity: Json | None = None
     tolerations: list[Json] | None = None
+    node_selector: dict[str, str] | None = None
     annotations: Raw = _EMPTY
     kinds: tuple[str, ...] = ("Pod",)
     class_labels: dict[str, str] = {}
@@ -195,15 +196,17 @@ class Kind(Struct, frozen=True, gc=False):
         meta, annotations = workload.metadata, _EMPTY
         is_deleted = meta is not None and meta.deletion_timestamp is not None
         if self.shape == "pod":
-            labels = _labels(meta.labels, "metadata.labels") if meta else {}
+            labels = _read_texts(meta.labels, "metadata.labels") if meta else {}
             spec: PodSpec | None = workload.spec
             is_left_alone = is_deleted or (meta is not None and _is_mirror(meta.annotations))
         else:
             template = self._template(workload.spec)
             if template is None:
                 return None
-            labels = (template.metadata.labels if template.metadata else None) or {}
-            annotations = template.metadata.annotations if template.metadata else _EMPTY
+            inner = template.metadata or _TemplateMeta()
+            at = self._path.removesuffix("spec")
+            labels = _read_texts(inner.labels, f"{at}metadata.labels")
+            annotations = inner.annotations
             spec = template.spec
             is_left_alone = is_deleted
         kinds = kinds or (self.name,)
@@ -216,13 +219,12 @@ class Kind(Struct, frozen=True, gc=False):
                 raise OversizedPodError(f"{self._path}.{name}: more than {limit} KiB", bare)
         gates = spec.scheduling_gates
         if gates is not _EMPTY and bytes(memoryview(gates)[:1]) not in {b"[", b"n"}:
-            decode(_lists, gates, f"{self._path}.schedulingGates")
+            read_gates(gates, f"{self._path}.schedulingGates")
         owned = self._decode_owned(spec)
         return PodView(labels, spec, is_left_alone, *owned, annotations, kinds)
 
     def read(self, data: bytes | Raw) -> PodView | None:
         """Decode an object and view it. Raises MalformedError."""
-        check_maps(data)
         return self.view(decode(_workload_decoder, data, ""))
 
     def _template(self, spec: WorkloadSpec | None) -> _Template | None:
@@ -242,7 +244,9 @@ class Kind(Struct, frozen=True, gc=False):
                     f"the object says {declared}, the request {version}/{self.name}"
                 )
 
-    def _decode_owned(self, spec: PodSpec) -> tuple[Json | None, list[Json] | None]:
+    def _decode_owned(
+        self, spec: PodSpec
+    ) -> tuple[Json | None, list[Json] | None, dict[str, str] | None]:
         """Refuse owned fields of wrong types at any depth, and what can't be read or written again.
 
         So nothing fails any more once it is decided which policies are merged.
@@ -257,65 +261,20 @@ class Kind(Struct, frozen=True, gc=False):
             at = f"{self._path}.tolerations"
             decode(_toleration_types, spec.tolerations, at)
             tolerations = decode_anything(spec.tolerations, at)
-        return affinity, tolerations
+        labels: dict[str, str] | None = None
+        if not is_absent(spec.node_selector):
+            labels = decode_texts(spec.node_selector, f"{self._path}.nodeSelector")
+        return affinity, tolerations, labels
 
     @property
     def _path(self) -> str:
         return self.pointer[1:].replace("/", ".")
 
 
-class _LongMeta(Struct, frozen=True, gc=False):
-    labels: Raw = _EMPTY
-
-
-class _LongPodSpec(Struct, frozen=True, gc=False, rename="camel"):
-    node_selector: Raw = _EMPTY
-
-
-class _LongTemplate(Struct, frozen=True, gc=False):
-    metadata: _LongMeta | None = None
-    spec: _LongPodSpec | None = None
-
-
-class _LongTemplateSpec(Struct, frozen=True, gc=False):
-    template: _LongTemplate | None = None
-
-
-class _LongJobTemplate(Struct, frozen=True, gc=False):
-    spec: _LongTemplateSpec | None = None
-
-
-class _LongSpec(_LongPodSpec, frozen=True, gc=False, rename="camel"):
-    template: _LongTemplate | None = None
-    job_template: _LongJobTemplate | None = None
-
-
-class _LongObject(Struct, frozen=True, gc=False):
-    spec: _LongSpec | None = None
-
-
-def check_maps(data: bytes | Raw) -> None:
-    """Raise MalformedError if labels or a selector in an object would fill memory."""
-    if memoryview(data).nbytes <= LONG_MAP:
-        return
-    spec = decode(_long_objects, data, "").spec
-    if spec is None:
-        return
-    check_map_of_texts(spec.node_selector, "spec.nodeSelector")
-    job = spec.job_template.spec if spec.job_template else None
-    for template in (spec.template, job.template if job else None):
-        if template is not None and template.metadata is not None:
-            check_map_of_texts(template.metadata.labels, "metadata.labels of the template")
-        if template is not None and template.spec is not None:
-            check_map_of_texts(template.spec.node_selector, "spec.nodeSelector of the template")
-
-
-_long_objects: Final = msgspec.json.Decoder(_LongObject)
 _workload_decoder: Final = msgspec.json.Decoder(Workload)
 _affinity_types: Final = msgspec.json.Decoder(Affinity)
 _toleration_types: Final = msgspec.json.Decoder(list[Toleration])
 _lists: Final = msgspec.json.Decoder(list[Any])
-_label_decoder: Final = msgspec.json.Decoder(dict[str, str])
 
 _POINTERS: Final = {
     "pod": "/spec",
@@ -329,11 +288,13 @@ def is_absent(value: Raw) -> bool:
     return memoryview(value).nbytes <= len(b"null") and bytes(value) in _ABSENT
 
 
-def _labels(raw: Raw, at: str) -> dict[str, str]:
-    if is_absent(raw):
-        return {}
-    check_map_of_texts(raw, at)
-    return decode(_label_decoder, raw, at)
+def read_gates(raw: Raw, at: str) -> list[Any] | None:
+    """Return the scheduling gates of a pod, None without the field. Raises MalformedError."""
+    return None if is_absent(raw) else decode_short(_lists, raw, at)
+
+
+def _read_texts(raw: Raw, at: str) -> dict[str, str]:
+    return {} if is_absent(raw) else decode_texts(raw, at)
 
 
 def _is_mirror(annotations: Raw) -> bool:
@@ -341,7 +302,7 @@ def _is_mirror(annotations: Raw) -> bool:
     data = bytes(annotations)
     if data.startswith(b"{") and _MIRROR_BYTES not in data:
         return False
-    return MIRROR_ANNOTATION in _labels(annotations, "metadata.annotations")
+    return MIRROR_ANNOTATION in _read_texts(annotations, "metadata.annotations")
 
 
 KINDS: Final[dict[tuple[str, str, str], Kind]] = {

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import MalformedError, check_map_of_texts, decode
+from harbourmaster.api.decoding import LONG, MalformedError, decode, decode_texts
 from harbourmaster.lifecycle.conversion import (
-    METADATA_FIELDS,
     SPEC_FIELDS,
     STATUS_FIELDS,
     ConversionError,
     convert,
 )
+from harbourmaster.policies.pods import is_absent
 from harbourmaster.serving.bodies import admit, read_in_time
+from harbourmaster.serving.definitions import METADATA
 from harbourmaster.serving.responses import json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import MAX_WARNING, cut
@@ -79,24 +80,22 @@ class Answer(Struct, frozen=True):
 _ABSENT: Final = Raw(b"")
 
 
-def _part_type(names: str) -> Any:  # noqa: ANN401 - a type that is made here
+def _part_type(names: Iterable[str]) -> Any:  # noqa: ANN401 - a type that is made here
     """Return a type with these fields as they came; others are left out, as by the API server."""
-    return msgspec.defstruct("Part", [(name, Raw, _ABSENT) for name in names.split()], frozen=True)
+    return msgspec.defstruct("Part", [(name, Raw, _ABSENT) for name in names], frozen=True)
 
 
 _decode: Final = msgspec.json.Decoder(_Review).decode
 _decode_broken: Final = msgspec.json.Decoder(_Broken).decode
 _parts: Final = {
-    "metadata": msgspec.json.Decoder(_part_type(METADATA_FIELDS)),
-    "spec": msgspec.json.Decoder(_part_type(SPEC_FIELDS)),
-    "status": msgspec.json.Decoder(_part_type(STATUS_FIELDS)),
+    "metadata": msgspec.json.Decoder(_part_type(METADATA["properties"])),
+    "spec": msgspec.json.Decoder(_part_type(SPEC_FIELDS.split())),
+    "status": msgspec.json.Decoder(_part_type(STATUS_FIELDS.split())),
 }
-_object: Final = msgspec.json.Decoder(_part_type("apiVersion kind metadata spec status"))
+_object: Final = msgspec.json.Decoder(_part_type(("apiVersion", "kind", *_parts)))
 _text: Final = msgspec.json.Decoder(str)
-_texts: Final = msgspec.json.Decoder(dict[str, str] | None)
 _MOST_COMMAS: Final = 8
 """Least bytes of a long review for each comma: objects are longer than empty items of a list."""
-_LONG: Final = 64 * 1024
 _encode: Final = msgspec.json.Encoder().encode
 _DECODING: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
@@ -130,7 +129,7 @@ class Conversions:
 
 async def answer(body: bytes) -> Answer:
     """Answer the ConversionReview in ``body``; long lists in several turns of the event loop."""
-    if len(body) > _LONG and body.count(b",") > len(body) // _MOST_COMMAS:
+    if len(body) > LONG and body.count(b",") > len(body) // _MOST_COMMAS:
         return _failure(body, f"the body is not a {KIND}: it has too many values")
     try:
         review = _decode(body)
@@ -175,10 +174,11 @@ def _read_object(raw: Raw) -> dict[str, Any]:
     metadata = fields.get("metadata")
     if isinstance(metadata, dict):
         _decode_texts(metadata, ("name", "namespace", "uid"), "metadata.")
-        if "annotations" in metadata:
-            at = "metadata.annotations"
-            check_map_of_texts(metadata["annotations"], at)
-            metadata["annotations"] = decode(_texts, metadata["annotations"], at)
+        raw = metadata.get("annotations", _ABSENT)
+        if not is_absent(raw):
+            metadata["annotations"] = decode_texts(raw, "metadata.annotations")
+        elif raw is not _ABSENT:
+            metadata["annotations"] = None
     return fields
 
 

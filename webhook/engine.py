@@ -196,7 +196,7 @@ def node_warnings(
 
     Taints count for pods only: to those of a template other admission plugins may add tolerations.
     """
-    asks = policies or (pod.spec and pod.spec.node_selector) or required_terms(pod.affinity)
+    asks = policies or pod.node_selector or required_terms(pod.affinity)
     if not asks and (kind.is_template or not nodes.are_tainted):
         return ()
     fields = merged_fields(pod, policies, options)
@@ -241,7 +241,7 @@ def _writer(
     requirement: NodeRequirement, kind: Kind, pod: PodView, policies: Sequence[CompiledPolicy]
 ) -> str:
     """Return the source of a requirement: the path of the pod spec, or the first policy with it."""
-    labels = (pod.spec and pod.spec.node_selector) or {}
+    labels = pod.node_selector or {}
     if _is_among(requirement, labels, required_terms(pod.affinity)):
         return kind.pointer[1:].replace("/", ".")
     for policy in policies:
@@ -270,7 +270,7 @@ def selector_warnings(
     ``selector`` is that of the namespace: the annotation, and its labels.
     """
     annotation, labels = selector
-    own = {**pod.class_labels, **((pod.spec and pod.spec.node_selector) or {})}
+    own = {**pod.class_labels, **(pod.node_selector or {})}
     warnings: list[AdmissionWarning] = []
     for policy in policies:
         for key, value in policy.node_selector:

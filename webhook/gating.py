@@ -23,7 +23,7 @@ from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.model import AdmissionWarning
-from harbourmaster.policies.pods import is_absent
+from harbourmaster.policies.pods import is_absent, read_gates
 from harbourmaster.webhook.parents import Lineage
 from harbourmaster.webhook.review import MAX_WARNING, cut
 from harbourmaster.webhook.reviewed_object import (
@@ -149,12 +149,10 @@ class _Skeleton(Struct, frozen=True, gc=False):
     spec: _RawSpec = _RawSpec()
 
 
-_MAX_GATES: Final = 64 * 1024
-"""The most bytes of a pod's scheduling gates, which are decoded with all their fields."""
+_GATES: Final = "spec.schedulingGates"
 _WAIT_FOR: Final = WAIT_FOR_KEY.encode()
 _encode: Final = msgspec.json.Encoder().encode
 _skeletons: Final = msgspec.json.Decoder(_Skeleton)
-_lists: Final = msgspec.json.Decoder(list[Any])
 _texts: Final = msgspec.json.Decoder(str)
 UNSUPPORTED: Final = Gating(reason="owner of pod is not supported by gates")
 _UNTRACKED: Final = Gating(reason="neither the pod nor its owner names a workload")
@@ -219,7 +217,7 @@ def _gate_for_objects(
         return _CRITICAL
     if spec.node_name:
         return _NAMES_NODE
-    gates = _read_gates(spec.scheduling_gates)
+    gates = read_gates(spec.scheduling_gates, _GATES)
     present = _Present(annotations, meta.annotations, gates, spec.scheduler_name or "")
     return _place(present, {CHECKS_KEY: NONE}, (), rules)
 
@@ -274,7 +272,7 @@ def _gate_for_checks(
         added, warnings = PROVISIONAL, (_TOO_LARGE,)
     if spec.node_name:
         return _NAMES_NODE
-    gates, named = _read_gates(spec.scheduling_gates), spec.scheduler_name or ""
+    gates, named = read_gates(spec.scheduling_gates, _GATES), spec.scheduler_name or ""
     present = _Present(annotations, meta.annotations, gates, named, forbids)
     gating = _place(present, added, warnings, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
@@ -338,7 +336,7 @@ def fixed_gating(
         return Gating()
     if not is_absent(raw) and not bytes(raw).startswith(b"{"):
         raise MalformedError("metadata.annotations: expected object")
-    gates = _read_gates(spec.scheduling_gates)
+    gates = read_gates(spec.scheduling_gates, _GATES)
     named = _read_or_none(_text, spec.scheduler_name) or ""
     told = AdmissionWarning(
         warning.code, f"{warning.text}; the pod waits until the controller has decided"
@@ -419,15 +417,6 @@ def _importance_fields(spec: _RawSpec) -> ReviewedSpec:
         priority_class_name=spec.priority_class_name,
         tolerations=spec.tolerations,
     )
-
-
-def _read_gates(raw: Raw) -> list[Any] | None:
-    """Return the scheduling gates of a pod, None without the field. Raises MalformedError."""
-    if is_absent(raw):
-        return None
-    if memoryview(raw).nbytes > _MAX_GATES:
-        raise MalformedError(f"spec.schedulingGates: more than {_MAX_GATES // 1024} KiB")
-    return decode(_lists, raw, "spec.schedulingGates")
 
 
 def _text(raw: Raw) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from harbourmaster.api.decoding import MalformedError, check_map_of_texts, decode
+from harbourmaster.api.decoding import MalformedError, decode_texts
 from harbourmaster.gates.known_keys import PREFIXES
 from harbourmaster.gates.mistakes import (
     key_mistakes,
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 _KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
 _NAME: Final = "app.kubernetes.io/name"
 _NONE: Final[dict[str, str]] = {}
-_texts: Final = msgspec.json.Decoder(dict[str, str])
 
 
 def pod_warnings(
@@ -106,7 +103,6 @@ def _keys(raw: Raw) -> dict[str, str]:
     if not _is_ours(raw):
         return _NONE
     try:
-        check_map_of_texts(raw, "")
-        return decode(_texts, raw, "")
+        return decode_texts(raw, "")
     except MalformedError:
         return _NONE

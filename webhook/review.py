@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import LONG_MAP, MalformedError, decode
+from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.policies.model import POLICY
-from harbourmaster.policies.pods import check_maps
 from harbourmaster.webhook.policy_objects import SMALL
 from harbourmaster.webhook.reviewed_object import ReviewedObject
 
@@ -206,8 +205,6 @@ class ReviewBody:
         """Return the review with the workload in it decoded; None where ``review`` is needed."""
         if self._workload is None and not self.may_be_lengthy:
             try:
-                if len(self.data) > LONG_MAP and (request := self.review().request) is not None:
-                    check_maps(request.object)
                 self._workload = _workload_decoder.decode(self.data)
             except (msgspec.MsgspecError, RecursionError, ValueError):
                 return None

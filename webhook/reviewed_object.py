@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from harbourmaster.api.decoding import MalformedError, check_map_of_texts, decode
+from harbourmaster.api.decoding import decode, decode_short, decode_texts
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.critical import Importance, Toleration
 from harbourmaster.gates.version import Container
@@ -19,7 +19,6 @@ from harbourmaster.policies.pods import (
     ObjectMeta,
     Workload,
     WorkloadSpec,
-    check_maps,
     is_absent,
 )
 from harbourmaster.policies.targets import ALL_CONTROLLERS, CREATORS
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from harbourmaster.policies.pods import Kind, PodView
 
 _EMPTY: Final = Raw(b"")
-_MAX_OWNERS: Final = 64 * 1024
 
 
 class ReviewedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
@@ -61,7 +59,6 @@ class ReviewedObject(Workload, frozen=True, gc=False, rename="camel"):
 _reviewed: Final = msgspec.json.Decoder(ReviewedObject)
 _KINDS: Final = {user: ("Pod", f"{PODS_OF}{kind}") for user, kind in CREATORS.items()}
 _owners: Final = msgspec.json.Decoder(tuple[OwnerReference, ...])
-_annotations: Final = msgspec.json.Decoder(dict[str, str])
 _containers: Final = msgspec.json.Decoder(tuple[Container, ...])
 _container_texts: Final = msgspec.json.Decoder(tuple[_ContainerText, ...])
 _tolerations: Final = msgspec.json.Decoder(tuple[Toleration, ...])
@@ -71,7 +68,6 @@ _name: Final = msgspec.json.Decoder(str)
 
 def read_object(data: bytes | Raw) -> ReviewedObject:
     """The object in ``data``. Raises MalformedError."""
-    check_maps(data)
     return decode(_reviewed, data, "")
 
 
@@ -92,18 +88,13 @@ def view_of(kind: Kind, workload: ReviewedObject, user: str) -> PodView | None:
 def owners_of(meta: ReviewedMeta) -> tuple[OwnerReference, ...]:
     """The owner references of a pod. Raises MalformedError."""
     raw = meta.owner_references
-    if memoryview(raw).nbytes > _MAX_OWNERS:
-        raise MalformedError(f"metadata.ownerReferences: more than {_MAX_OWNERS // 1024} KiB")
-    return () if is_absent(raw) else decode(_owners, raw, "metadata.ownerReferences")
+    return () if is_absent(raw) else decode_short(_owners, raw, "metadata.ownerReferences")
 
 
 def annotations_of(meta: ObjectMeta) -> dict[str, str]:
     """The annotations of a pod. Raises MalformedError."""
     raw = meta.annotations
-    if is_absent(raw):
-        return {}
-    check_map_of_texts(raw, "metadata.annotations")
-    return decode(_annotations, raw, "metadata.annotations")
+    return {} if is_absent(raw) else decode_texts(raw, "metadata.annotations")
 
 
 def containers_of(spec: ReviewedSpec) -> tuple[Container, ...]:

@@ -23,8 +23,8 @@ _SHALLOW: Final = 256
 _MARGIN: Final = 64
 
 
-LONG_MAP: Final = 64 * 1024
-"""Bytes of a map of texts up to which it may have any number of entries."""
+LONG: Final = 64 * 1024
+"""Bytes of a value up to which it may have any number of entries."""
 
 
 class MalformedError(ValueError):
@@ -46,14 +46,23 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at
         raise MalformedError(_with_path(at, f"not valid JSON: {error}")) from None
 
 
-def check_map_of_texts(data: bytes | msgspec.Raw, at: str) -> None:
-    """Raise MalformedError for a long map with so many short texts that they would fill memory."""
-    if memoryview(data).nbytes <= LONG_MAP:
-        return
-    text = bytes(data)
-    # Four quotes an entry; an entry takes about 200 bytes of memory.
-    if text.count(b'"') - text.count(b'\\"') > len(text) // 7:
-        raise MalformedError(_with_path(at, "too many entries"))
+def decode_texts(data: bytes | msgspec.Raw, at: str) -> dict[str, str]:
+    """Decode a map of texts. Raises MalformedError also where short ones would fill memory."""
+    if memoryview(data).nbytes > LONG:
+        text = bytes(data)
+        # Four quotes an entry; an entry takes about 200 bytes of memory.
+        if text.count(b'"') - text.count(b'\\"') > len(text) // 7:
+            raise MalformedError(_with_path(at, "too many entries"))
+    return decode(_texts, data, at)
+
+
+def decode_short(
+    decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, at: str
+) -> Decoded:
+    """Decode a value that is never longer than LONG bytes in practice. Raises MalformedError."""
+    if memoryview(data).nbytes > LONG:
+        raise MalformedError(_with_path(at, f"more than {LONG // 1024} KiB"))
+    return decode(decoder, data, at)
 
 
 def decode_anything(data: bytes | msgspec.Raw, at: str) -> Any:  # noqa: ANN401
@@ -63,7 +72,7 @@ def decode_anything(data: bytes | msgspec.Raw, at: str) -> Any:  # noqa: ANN401
     """
     text = bytes(data)
     # Values with few bytes take many times their size.
-    if len(text) > LONG_MAP and (
+    if len(text) > LONG and (
         text.count(b"{") > len(text) // 16 or text.count(b"[") > len(text) // 8
     ):
         raise MalformedError(_with_path(at, "too many values"))
@@ -98,6 +107,7 @@ def _with_path(at: str, text: str) -> str:
 
 
 _anything: Final = msgspec.json.Decoder()
+_texts: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class LineFailure(Struct, frozen=True, omit_defaults=True):

@@ -27,11 +27,6 @@ UNCONVERTED: Final = "lifecycle.harbourmaster.dev/unconverted"
 MAX_ANNOTATIONS: Final = 256 * 1024
 """Maximum bytes of an object's annotations, as in the API server."""
 
-METADATA_FIELDS: Final = (
-    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers"
-    " generateName generation labels managedFields name namespace ownerReferences resourceVersion"
-    " selfLink uid"
-)
 SPEC_FIELDS: Final = (
     "appName metadata postDeploymentEvaluations postDeploymentTasks preDeploymentEvaluations"
     " preDeploymentTasks previousVersion promotionTasks revision spanLinks traceId version"
