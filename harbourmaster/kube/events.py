@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import Counter, deque
+from collections import Counter
 from datetime import UTC, datetime
 from http import HTTPStatus
 from random import random
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import EVENTS
+from harbourmaster.api.turns import Turns, has_room
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from harbourmaster.kube.event_series import (
@@ -106,6 +107,8 @@ class EventRecorder:
         self._table = SeriesTable(series, _QUIET)
         self._by_object = Limiter(per_object, series)
         self._overall = Limiter(overall, 1)
+        share = Allowance(max(overall.burst * 3 // 4, 1), overall.period * 4 / 3)
+        self._by_namespace = Limiter(share, series)
         self._on_outcome = on_outcome or (lambda _outcome: None)
         self._clock = clock
         self._now = now
@@ -165,14 +168,21 @@ class EventRecorder:
                 self._lanes[0].wake.set()
             return
         who = what.key.regarding
-        if self._by_object.wait(who, now) or self._overall.wait(None, now):
+        limits = (
+            (self._by_object, who),
+            (self._by_namespace, who.namespace),
+            (self._overall, None),
+        )
+        if any(limiter.wait(key, now) for limiter, key in limits):
             self._drop("over_rate")
             return
-        if sum(len(lane.queue) for lane in self._lanes) >= self._queue_size:
+        waiting = sum(len(lane.queue) for lane in self._lanes)
+        own = sum(lane.queue.count(who.namespace) for lane in self._lanes)
+        if not has_room(self._queue_size, waiting, own):
             self._drop("queue_full")
             return
-        self._by_object.take(who, now)
-        self._overall.take(None, now)
+        for limiter, key in limits:
+            limiter.take(key, now)
         series = Series(what, self._new_name(), first=at, last=at, seen=now, details=details)
         if self._table.begin(series) is not None:
             self._drop("forgotten")
@@ -182,13 +192,13 @@ class EventRecorder:
         """Put a new event into the lane of its object."""
         regarding = series.occurrence.key.regarding
         lane = self._lanes[hash(regarding) % len(self._lanes)]
-        lane.queue.append(series)
+        lane.queue.put(regarding.namespace, series)
         lane.wake.set()
 
     def _next(self, lane: _Lane, now: float, *, everything: bool = False) -> Series | None:
         """Return the series to send: new events first, then due counts, which one lane sends."""
         if lane.queue:
-            return lane.queue[0]
+            return lane.queue.first
         for series in self._counts(lane):
             if everything or now - series.reported >= _PERIOD:
                 return series
@@ -273,9 +283,9 @@ class EventRecorder:
             async with asyncio.timeout(FLUSH_TIMEOUT):
                 await asyncio.gather(*(self._drain(lane) for lane in self._lanes))
         for lane in self._lanes:
-            for _ in lane.queue:
+            while lane.queue:
+                lane.queue.pop()
                 self._drop("shutdown")
-            lane.queue.clear()
 
     async def _drain(self, lane: _Lane) -> None:
         while series := self._next(lane, self._clock(), everything=True):
@@ -350,7 +360,7 @@ class _Lane:
     __slots__ = ("attempts", "failures", "queue", "wake")
 
     def __init__(self) -> None:
-        self.queue: deque[Series] = deque()
+        self.queue: Turns[Series] = Turns()
         self.wake = asyncio.Event()
         self.failures = 0
         """Number of consecutive failures."""
@@ -359,8 +369,8 @@ class _Lane:
 
     def settle(self, series: Series) -> None:
         """Take a series out of the queue."""
-        if self.queue and self.queue[0] is series:
-            self.queue.popleft()
+        if self.queue and self.queue.first is series:
+            self.queue.pop()
             self.attempts = 0
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from collections import Counter, OrderedDict, deque
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from harbourmaster.api.turns import Turns, namespace_of
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.telemetry.logging import get_logger
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 RETRIES: Final = Backoff(first=0.05, limit=60.0)
-_SHARE: Final = 3
-"""Workers of one namespace for each that is free: alone it gets three quarters of them."""
 
 
 class QueueMetrics(Protocol):
@@ -81,12 +78,8 @@ class WorkQueue:
         self._chance = chance
         # What waits, with the time since when: in _ready, or in _active until its worker is done.
         self._dirty: dict[str, float] = {}
-        # By namespace, in the order of their turns.
-        self._ready: OrderedDict[str, deque[str]] = OrderedDict()
+        self._ready: Turns[str] = Turns()
         self._active: dict[str, float] = {}
-        self._waiting: set[str] = set()
-        """The active keys that take no worker."""
-        self.workers = sys.maxsize
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._changed = asyncio.Event()
@@ -96,6 +89,10 @@ class WorkQueue:
         """Number of waiting keys, without delayed ones."""
         return len(self._dirty)
 
+    def limit(self, workers: int) -> None:
+        """Give out as many keys at a time, besides those that are ``waiting``."""
+        self._ready.places = workers
+
     def add(self, key: str) -> None:
         """Queue ``key`` unless it waits already or the queue is shut down."""
         if self._shut_down or key in self._dirty:
@@ -103,7 +100,7 @@ class WorkQueue:
         self._dirty[key] = _now()
         self._metrics.set_depth(self.name, len(self._dirty))
         if key not in self._active:
-            self._make_ready(key)
+            self._ready.put(namespace_of(key), key)
             self._changed.set()
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -129,15 +126,12 @@ class WorkQueue:
 
         Raises QueueShutDownError once the queue is shut down and nothing waits.
         """
-        while (namespace := self._next_namespace()) is None:
+        while (key := self._ready.pop()) is None:
             if self._shut_down and not self._dirty:
                 raise QueueShutDownError
             self._changed.clear()
             await self._changed.wait()
-        keys = self._ready.pop(namespace)
-        key = keys.popleft()
-        if keys:
-            self._ready[namespace] = keys
+        self._ready.take(namespace_of(key))
         now = _now()
         self._metrics.observe_wait(self.name, now - self._dirty.pop(key))
         self._metrics.set_depth(self.name, len(self._dirty))
@@ -149,19 +143,21 @@ class WorkQueue:
         if key not in self._active:
             raise ValueError(f"no worker has {key}")
         self._metrics.observe_work(self.name, _now() - self._active.pop(key))
+        self._ready.leave(namespace_of(key))
         if key in self._dirty:
-            self._make_ready(key)
+            self._ready.put(namespace_of(key), key)
         self._changed.set()
 
     @contextmanager
     def waiting(self, key: str) -> Iterator[None]:
         """Leave the worker of ``key`` to others meanwhile: another limit bounds this wait."""
-        self._waiting.add(key)
+        namespace = namespace_of(key)
+        self._ready.leave(namespace)
         self._changed.set()
         try:
             yield
         finally:
-            self._waiting.discard(key)
+            self._ready.take(namespace)
 
     def retry(self, key: str) -> None:
         """Queue ``key`` again after a delay that grows until ``forget``."""
@@ -182,16 +178,6 @@ class WorkQueue:
         self._timers.clear()
         self._changed.set()
 
-    def _make_ready(self, key: str) -> None:
-        self._ready.setdefault(_namespace(key), deque()).append(key)
-
-    def _next_namespace(self) -> str | None:
-        """Return the namespace whose turn it is; None if none may take another worker."""
-        working = self._active.keys() - self._waiting
-        limit = _SHARE * (self.workers - len(working))
-        busy = Counter(map(_namespace, working))
-        return next((namespace for namespace in self._ready if busy[namespace] < limit), None)
-
     def _due(self, key: str) -> None:
         del self._timers[key]
         self.add(key)
@@ -211,7 +197,7 @@ async def work(
     worker is cancelled goes back into the queue, for the next worker.
     """
     tell = on_error or partial(_log_error, queue.name)
-    queue.workers = workers
+    queue.limit(workers)
     async with asyncio.TaskGroup() as group:
         with suppress(QueueShutDownError):
             while True:
@@ -250,10 +236,6 @@ def _log_error(queue: str, key: str, error: Exception) -> None:
         log.warning("reconcile failed", queue=queue, key=key, error=str(error))
     else:
         log.error("reconcile failed", queue=queue, key=key, exc_info=error)
-
-
-def _namespace(key: str) -> str:
-    return key.partition("/")[0]
 
 
 def _now() -> float:

@@ -69,6 +69,8 @@ class Target(Struct, frozen=True, gc=False):
     skip_verify: bool = False
     table: Table | None = None
     static: Mapping[str, str | int | float] | None = None
+    namespace: str = ""
+    """The namespace of the provider; namespaces take turns at a server."""
 
     def __repr__(self) -> str:
         return f"Target({self.type!r}, {self.server!r})"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections import deque
+from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from harbourmaster.api.credentials import redact, redact_bytes, secret_forms
+from harbourmaster.api.turns import Turns
 from harbourmaster.providers.addresses import describe_server
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -22,7 +24,7 @@ from harbourmaster.providers.requests import one_line
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import AsyncIterator, Hashable, Mapping
 
     from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Provider, Question, Target
@@ -32,7 +34,7 @@ ANSWERED: Final = "Answered"
 UNKNOWN: Final = "unknown"
 """The label of all types that are not supported."""
 CROWD: Final = 512
-"""Running queries of all targets, from which on each target may run only one."""
+"""Running queries of a namespace, from which on it may run only one to each target."""
 
 
 class QueryObserver(Protocol):
@@ -42,65 +44,52 @@ class QueryObserver(Protocol):
         """Count a query; ``provider`` is a type or UNKNOWN, ``outcome`` ANSWERED or a reason."""
 
 
-class _TargetQueue:
-    __slots__ = ("running", "waiting")
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.waiting: deque[asyncio.Future[None]] = deque()
-
-
 class PerTargetLimit:
-    """Limits the concurrent queries of each target; callers get their turns in order.
+    """Limits the concurrent queries of each target, in which namespaces take turns.
 
-    While ``CROWD`` queries of all targets run, each target may run only one.
+    A namespace of which ``CROWD`` queries run may run only one to each target.
     """
 
     def __init__(self, per_target: int) -> None:
         self._per_target = per_target
-        self._queues: dict[Hashable, _TargetQueue] = {}
-        self._running = 0
+        self._targets: dict[Hashable, Turns[tuple[str, asyncio.Future[None]]]] = {}
+        self._running: Counter[str] = Counter()
 
-    async def acquire(self, target: Hashable) -> None:
-        """Wait for a turn of ``target``, which ends with ``release``."""
-        queue = self._queues.setdefault(target, _TargetQueue())
-        if not queue.waiting and self._has_room(queue):
-            self._start(queue)
-            return
+    @asynccontextmanager
+    async def turn(self, target: Hashable, namespace: str) -> AsyncIterator[None]:
+        """Wait for a turn of ``namespace`` at ``target``, and end it."""
+        turns = self._targets.setdefault(target, Turns(self._per_target))
         turn = asyncio.get_running_loop().create_future()
-        queue.waiting.append(turn)
+        turns.put(namespace, (namespace, turn))
         try:
+            self._start(turns)
             await turn
-        except asyncio.CancelledError:
-            # Cancelled waiters are skipped, but this one may have got its turn just now.
-            if not turn.cancelled():
-                self.release(target)
-            raise
-
-    def release(self, target: Hashable) -> None:
-        """End a turn of ``target``, and start the next ones."""
-        queue = self._queues[target]
-        queue.running -= 1
-        self._running -= 1
-        while queue.waiting and self._has_room(queue):
-            turn = queue.waiting.popleft()
-            if not turn.done():
-                self._start(queue)
-                turn.set_result(None)
-        if not queue.running:
-            del self._queues[target]
+            yield
+        finally:
+            # One that is cancelled may have got its turn just now.
+            if turn.done() and not turn.cancelled():
+                turns.leave(namespace)
+                self._running.subtract([namespace])
+                self._start(turns)
+                if not turns.taken:
+                    del self._targets[target]
 
     @property
     def is_idle(self) -> bool:
         """Whether no query runs or waits."""
-        return not self._queues and not self._running
+        return not self._targets and not self._running.total()
 
-    def _has_room(self, queue: _TargetQueue) -> bool:
-        return queue.running < (self._per_target if self._running < CROWD else 1)
+    def _start(self, turns: Turns[tuple[str, asyncio.Future[None]]]) -> None:
+        """Start the queries that have room; those that were cancelled are skipped."""
+        while (item := turns.pop(self._may_take)) is not None:
+            namespace, turn = item
+            if not turn.done():
+                turns.take(namespace)
+                self._running[namespace] += 1
+                turn.set_result(None)
 
-    def _start(self, queue: _TargetQueue) -> None:
-        queue.running += 1
-        self._running += 1
+    def _may_take(self, namespace: str, taken: int) -> bool:
+        return not taken or self._running[namespace] < CROWD
 
 
 class QueryClient:
@@ -152,13 +141,9 @@ class QueryClient:
         has_turn = False
         time_limit = asyncio.timeout(self._timeout)
         try:
-            async with time_limit:
-                await self._limit.acquire(key)
+            async with time_limit, self._limit.turn(key, target.namespace):
                 has_turn = True
-                try:
-                    return await provider.ask(self._http, target, question)
-                finally:
-                    self._limit.release(key)
+                return await provider.ask(self._http, target, question)
         except TimeoutError:
             if not time_limit.expired():
                 raise

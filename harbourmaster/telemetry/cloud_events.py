@@ -11,7 +11,6 @@ import contextlib
 import secrets
 import ssl
 import time
-from collections import deque
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -23,6 +22,7 @@ import msgspec
 from msgspec import Struct
 from yarl import URL
 
+from harbourmaster.api.turns import Turns, has_room
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import endpoint_url
 
@@ -118,8 +118,10 @@ class CloudEventSender:
         """Whether events are sent."""
         return self._target() is not None
 
-    def put(self, kind: str, data: Mapping[str, Any], about: object) -> None:
+    def put(self, kind: str, data: Mapping[str, Any], about: tuple[str, str, str]) -> None:
         """Queue an event of the type ``kind``; events with an equal ``about`` keep their order.
+
+        It is a kind, a namespace and a name. Namespaces take turns and leave room to each other.
 
         Never waits. Does nothing without an endpoint.
         """
@@ -129,12 +131,14 @@ class CloudEventSender:
         if len(body) > MAX_BODY:
             self._on_outcome(TOO_LARGE)
             return
-        if self._waiting >= self._capacity:
+        namespace = about[1]
+        own = sum(lane.queue.count(namespace) for lane in self._lanes)
+        if not has_room(self._capacity, self._waiting, own):
             self._on_outcome(QUEUE_FULL)
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         lane = self._lanes[hash(about) % LANES]
-        lane.queue.append(CloudEvent(secrets.token_hex(16), kind, now, body))
+        lane.queue.put(namespace, CloudEvent(secrets.token_hex(16), kind, now, body))
         lane.wake.set()
         self._waiting += 1
 
@@ -159,7 +163,7 @@ class CloudEventSender:
         """Send the first event of a lane, with retries as long as they may help."""
         attempt = 0
         while (target := self._target()) is not None:
-            answer = await self._post(session, target, lane.queue[0])
+            answer = await self._post(session, target, lane.queue.first)
             attempt += 1
             if answer.outcome == SENT:
                 self._note_success()
@@ -203,13 +207,13 @@ class CloudEventSender:
 
     async def _drain(self, session: aiohttp.ClientSession, lane: _Lane) -> None:
         while lane.queue and (target := self._target()) is not None:
-            answer = await self._post(session, target, lane.queue[0])
+            answer = await self._post(session, target, lane.queue.first)
             if answer.outcome == UNREACHABLE:
                 return
             self._settle(lane, answer.outcome)
 
     def _settle(self, lane: _Lane, outcome: str) -> None:
-        lane.queue.popleft()
+        lane.queue.pop()
         self._waiting -= 1
         self._on_outcome(outcome)
 
@@ -262,7 +266,7 @@ class _Lane:
     __slots__ = ("queue", "wake")
 
     def __init__(self) -> None:
-        self.queue: deque[CloudEvent] = deque()
+        self.queue: Turns[CloudEvent] = Turns()
         self.wake = asyncio.Event()
 
 

@@ -202,6 +202,7 @@ def target(provider: Provider, secret: Mapping[str, bytes] | None) -> Target:
         if kafka is None
         else Table(kafka.table, kafka.comparison_column, kafka.value_column),
         static=None if spec.static is None else spec.static.metrics,
+        namespace=provider.metadata.namespace,
     )
 
 

@@ -19,7 +19,9 @@ class MetricsSettings(DescribedSettings, frozen=True, kw_only=True):
         "time limit of one query in seconds, including the wait in the queue",
     ] = 20.0
     queries_per_provider: Annotated[
-        int, Meta(ge=1, le=1000), "concurrent queries to one provider"
+        int,
+        Meta(ge=1, le=1000),
+        "concurrent queries to one server; a namespace alone gets three quarters",
     ] = 16
     max_answer_bytes: Annotated[
         int, Meta(ge=1024), "maximum size of an answer in bytes; a larger one is an error"

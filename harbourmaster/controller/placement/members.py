@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from harbourmaster.api.turns import namespace_of
 from harbourmaster.controller.placement.secret_reads import READS, Kubeconfig
 from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
@@ -22,6 +23,7 @@ from harbourmaster.placement.rollout import Reach
 from harbourmaster.providers.addresses import AddressFilter
 from harbourmaster.providers.connector import make_connector
 from harbourmaster.providers.errors import ForbiddenAddressError
+from harbourmaster.providers.query_client import PerTargetLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,8 +92,8 @@ class Members:
         self._closed: set[str] = set()
         """The clusters that have no kubeconfig."""
         self._leaving: set[asyncio.Task[None]] = set()
-        self._turns = asyncio.Semaphore(READS)
-        self._parsing = asyncio.Semaphore(1)
+        self._turns = PerTargetLimit(READS)
+        self._parsing = PerTargetLimit(1)
         self._connector = partial(make_connector, _Addresses(settings.allowed_addresses))
 
     def follow(self, cluster: MemberCluster) -> None:
@@ -189,7 +191,7 @@ class Members:
             digest = sha256(kubeconfig.text).hexdigest()
             if connection.session is not None and connection.digest == digest:
                 return
-            async with self._parsing:
+            async with self._parsing.turn(None, namespace_of(key)):
                 # A large one takes its time.
                 access = await asyncio.to_thread(_access, kubeconfig.text, kubeconfig.source)
             access.check_end(self._now())

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.placement.deployed import DeployedApplication, SecretCopy
     from harbourmaster.placement.model import KubeconfigKey
+    from harbourmaster.providers.query_client import PerTargetLimit
 
 READS: Final = 8
 """Secrets that are read at the same time."""
@@ -56,7 +57,7 @@ class Kubeconfig:
         reference: KubeconfigKey,
         *,
         seconds: float,
-        turns: asyncio.Semaphore,
+        turns: PerTargetLimit,
         on_change: Callable[[], Awaitable[None]],
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -90,7 +91,7 @@ class Kubeconfig:
         loop = asyncio.get_running_loop()
         while True:
             self._asked.clear()
-            async with self._turns:
+            async with self._turns.turn(None, self._namespace):
                 await self._read()
             looked = loop.time()
             before = (self.text, self.fault)

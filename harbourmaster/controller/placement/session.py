@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEFINITIONS, NODES
+from harbourmaster.api.turns import Turns, namespace_of
 from harbourmaster.controller.placement.watches import MemberWatches
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
@@ -128,6 +129,7 @@ class Session:
         self._failures = 0
         self._doubted = asyncio.Event()
         self._users: set[asyncio.Timeout] = set()
+        self._turns: Turns[str] = Turns(settings.concurrency)
         self._waiting: dict[str, WorkQueue] = {}
         self._left = asyncio.Event()
         self._closing = False
@@ -205,11 +207,14 @@ class Session:
         Raises BusyError, and queues the key when it may come again; UnreachableError once the
         cluster is offline.
         """
-        if self._closing or len(self._users) >= self._settings.concurrency:
+        namespace = namespace_of(key)
+        if self._closing or not self._turns.has_room(namespace):
+            if key not in self._waiting:
+                self._turns.put(namespace, key)
             self._waiting[key] = queue
             raise BusyError(f"cluster {self.key} is busy")
-        self._waiting.pop(key, None)
         limit = asyncio.timeout(None)
+        self._turns.take(namespace)
         self._users.add(limit)
         try:
             with queue.waiting(key):
@@ -221,9 +226,11 @@ class Session:
             self._users.discard(limit)
             if not self._users:
                 self._left.set()
-            free = self._settings.concurrency - len(self._users)
-            for name in list(self._waiting)[:free]:
-                self._waiting.pop(name).add(name)
+            self._turns.leave(namespace)
+            for _ in range(self._turns.places - self._turns.taken):
+                name = self._turns.pop()
+                if name is not None and name in self._waiting:
+                    self._waiting.pop(name).add(name)
 
     def renew(self, access: Access) -> bool:
         """Go on with renewed credentials; False if they may be for another cluster."""

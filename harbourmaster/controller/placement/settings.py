@@ -47,7 +47,8 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     concurrency: Annotated[
         int,
         Meta(ge=1, le=64),
-        "applications that are reconciled concurrently in one member cluster",
+        "applications that are reconciled concurrently in one member cluster; a namespace alone "
+        "gets three quarters",
     ] = 8
     workers: Annotated[
         int,

@@ -91,8 +91,8 @@ def count_dropped(recorder):
     return sum(recorder.counts[outcome] for outcome in DROPS)
 
 
-def pod(number):
-    return ObjectReference("v1", "Pod", f"pod-{number}", "prod")
+def pod(number, namespace="prod"):
+    return ObjectReference("v1", "Pod", f"pod-{number}", namespace)
 
 
 def emit_each(recorder, numbers, note="done"):
@@ -348,10 +348,10 @@ async def test_an_object_has_25_events_and_one_more_each_5_minutes(api):
 async def test_all_objects_together_have_an_allowance_too(api):
     async with recording(api, overall=Allowance(5, 2.0)) as recorder:
         for number in range(9):
-            recorder.emit(pod(number), "Normal", "Done", "done")
+            recorder.emit(pod(number, f"team-{number}"), "Normal", "Done", "done")
         await asyncio.sleep(4)
         for number in range(9, 12):
-            recorder.emit(pod(number), "Normal", "Done", "done")
+            recorder.emit(pod(number, f"team-{number}"), "Normal", "Done", "done")
         await asyncio.sleep(1)
     assert len(api.sent) == 7
     assert recorder.counts["over_rate"] == 5
@@ -361,9 +361,26 @@ async def test_all_objects_together_have_an_allowance_too(api):
 async def test_a_full_queue_drops_and_counts(api):
     api.down = HANG
     async with recording(api, queue_size=3) as recorder:
-        emit_each(recorder, range(10))
+        for number in range(10):
+            recorder.emit(pod(number, f"team-{number}"), "Normal", "Done", "done")
         assert recorder.counts["queue_full"] == 7
         assert count_dropped(recorder) == 7
+
+
+@virtual
+@pytest.mark.claim("O25")
+async def test_a_namespace_leaves_events_to_others(api):
+    async with recording(api, queue_size=40) as recorder:
+        emit_each(recorder, range(100))
+        recorder.emit(pod(0, "quiet"), "Normal", "Done", "done")
+        await asyncio.sleep(1)
+    namespaces = [sent.body["metadata"]["namespace"] for sent in api.sent]
+    assert namespaces == ["prod", "quiet", *["prod"] * 29]
+    assert recorder.counts["queue_full"] == 70
+    async with recording(api, overall=Allowance(40, 10.0), queue_size=1000) as recorder:
+        emit_each(recorder, range(100))
+        recorder.emit(pod(0, "quiet"), "Normal", "Done", "done")
+        assert recorder.counts["over_rate"] == 70
 
 
 @virtual

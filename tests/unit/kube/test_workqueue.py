@@ -59,7 +59,7 @@ async def test_namespaces_take_turns():
 
 @virtual
 @pytest.mark.claim("O25")
-@pytest.mark.parametrize(("workers", "most"), [(1, 1), (2, 2), (4, 3), (8, 6), (32, 24)])
+@pytest.mark.parametrize(("workers", "most"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (32, 24)])
 async def test_a_namespace_whose_keys_take_long_leaves_workers_to_others(workers, most):
     queue = WorkQueue()
     busy, never = Counter(), asyncio.Event()
@@ -78,10 +78,42 @@ async def test_a_namespace_whose_keys_take_long_leaves_workers_to_others(workers
         for number in range(100):
             queue.add(f"quiet/{number}")
         await asyncio.sleep(1)
-        assert busy["quiet"] == (100 if workers > 2 else 0)
+        assert busy["quiet"] == (100 if workers > 1 else 0)
         never.set()
         await asyncio.sleep(1)
         assert busy == {"loud": 100, "quiet": 100}
+
+
+@virtual
+@pytest.mark.claim("O25")
+@pytest.mark.parametrize("workers", [2, 3, 8, 32])
+@pytest.mark.parametrize("seconds", [0.01, 1e6], ids=["quick", "hung"])
+async def test_at_most_one_key_of_a_flood_comes_before_each_step_of_a_release(workers, seconds):
+    queue, between, released = WorkQueue(), [], asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def reconcile(key):
+        namespace, _, step = key.partition("/")
+        between.append(namespace)
+        if namespace == "loud":
+            await asyncio.sleep(seconds)
+        elif step == "20":
+            released.set()
+        else:
+            queue.add(f"quiet/{int(step) + 1}")
+
+    for number in range(10_000):
+        queue.add(f"loud/{number}")
+    async with working(queue, reconcile, workers=workers):
+        await asyncio.sleep(1)
+        between.clear()
+        begun = loop.time()
+        queue.add("quiet/0")
+        await released.wait()
+        assert loop.time() == begun
+    gaps = "".join("q" if name == "quiet" else "l" for name in between).split("q")
+    assert len(gaps) == 22
+    assert max(map(len, gaps)) <= 1
 
 
 @virtual

@@ -68,7 +68,7 @@ class RecordedQueries:
 
 
 def make_client(provider, **options):
-    options = {"timeout": 20.0, "per_target": 2, **options}
+    options = {"timeout": 20.0, "per_target": 3, **options}
     return QueryClient(None, providers={"prom": provider}, **options)
 
 
@@ -159,6 +159,43 @@ async def test_a_hanging_target_does_not_delay_others():
         "no turn within 20 s: earlier queries to hung.example.com:443 are unanswered"
     )
     assert is_idle(client)
+
+
+@virtual
+@pytest.mark.claim("O25")
+async def test_queries_of_one_namespace_do_not_delay_those_of_another():
+    provider = Scripted(answer())
+    client = make_client(provider, per_target=10)
+    url = "https://hung.example.com"
+    loud, quiet = (Target("prom", url, namespace=name) for name in ("loud", "quiet"))
+    hung = start(client, 10_000, loud, "q{n}")
+    await settle()
+    assert provider.running == 8
+    (task,) = start(client, target=quiet)
+    await settle()
+    assert [target.namespace for target, _ in provider.asked].count("quiet") == 1
+    for waiting in [*hung, task]:
+        waiting.cancel()
+    await asyncio.gather(*hung, task, return_exceptions=True)
+    assert is_idle(client)
+
+
+@virtual
+@pytest.mark.claim("O25")
+async def test_a_crowd_of_one_namespace_is_none_of_another(monkeypatch):
+    monkeypatch.setattr(query_client, "CROWD", 4)
+    provider = Scripted()
+    client = make_client(provider)
+    for n in range(9):
+        start(client, 4, Target("prom", f"https://{n}.example.com", namespace="loud"))
+    await settle()
+    assert provider.running == 2 + 2 + 7
+    tasks = start(client, 2, Target("prom", "https://0.example.com", namespace="quiet"))
+    tasks += start(client, 2, Target("prom", "https://quiet.example.com", namespace="quiet"))
+    await settle()
+    assert provider.running == 11 + 3
+    provider.go.set()
+    await asyncio.gather(*tasks)
 
 
 @virtual

@@ -44,8 +44,9 @@ class Sending:
         self.sender = CloudEventSender(lambda: self.url, self._note, **options)
         self.task = asyncio.create_task(self.sender.run())
 
-    def put(self, kind="App Deployment.Started", about="one", **data):
-        self.sender.put(kind, {**DATA, **data}, about)
+    def put(self, kind="App Deployment.Started", about="one", namespace="", **data):
+        name = str(about)
+        self.sender.put(kind, {**DATA, **data}, ("Pod", namespace or f"team-{name}", name))
 
     async def until(self, **outcomes):
         while not all(self.outcomes[each] >= count for each, count in outcomes.items()):
@@ -342,6 +343,18 @@ async def test_what_is_no_url_is_off_and_told_once(url, log):
     assert log.getvalue().count(b"CloudEvents disabled") == 1
 
 
+@pytest.mark.claim("O25")
+async def test_a_namespace_leaves_events_to_others(listener, monkeypatch):
+    monkeypatch.setattr(cloud_events, "LANES", 1)
+    async with sending(listener.url, capacity=40) as sent:
+        for number in range(100):
+            sent.put(about=number, namespace="loud")
+        sent.put(namespace="quiet", number=1)
+        assert sent.outcomes == {"queue_full": 70}
+        await sent.until(sent=31)
+    assert ["number" in event.get_data() for event in listener.events[:3]] == [False, True, False]
+
+
 async def test_a_full_queue_drops_the_newest_and_counts(listener):
     release = asyncio.Event()
 
@@ -352,11 +365,12 @@ async def test_a_full_queue_drops_the_newest_and_counts(listener):
     listener.answer = holds
     async with sending(listener.url, capacity=5) as sent:
         for number in range(8):
-            sent.put(number=number)
+            sent.put(number=number, namespace=f"team-{number}")
         assert sent.outcomes == {"queue_full": 3}
         release.set()
         await sent.until(sent=5)
-    assert [event.get_data()["number"] for event in listener.events] == list(range(5))
+    numbers = sorted(event.get_data()["number"] for event in listener.events)
+    assert numbers == list(range(5))
 
 
 async def test_an_event_is_64_kib_at_most(listener):

@@ -12,6 +12,7 @@ from harbourmaster.api.resources import SECRETS
 from harbourmaster.controller.placement.secret_reads import READS, Kubeconfig
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError, UnreachableError
 from harbourmaster.placement.model import KubeconfigKey
+from harbourmaster.providers.query_client import PerTargetLimit
 from harbourmaster.serving.background import running
 from helpers.fake_store import encode, status
 from helpers.virtual_time import virtual
@@ -37,7 +38,7 @@ class Secrets:
         self.body = encode({"metadata": metadata, "data": data})
 
     async def get(self, resource, name, namespace, *, metadata_only=False):
-        assert (resource, name, namespace) == (SECRETS, "one", "team")
+        assert (resource, name, namespace[:4]) == (SECRETS, "one", "team")
         now = asyncio.get_running_loop().time()
         self.asked.append((round(now), "version" if metadata_only else "whole"))
         if self.error is not None:
@@ -54,7 +55,7 @@ class Read:
             "team",
             REFERENCE,
             seconds=60.0,
-            turns=asyncio.Semaphore(READS),
+            turns=PerTargetLimit(READS),
             on_change=self._record_change,
             chance=lambda: 1.0,
         )
@@ -191,12 +192,37 @@ async def test_only_so_many_are_read_at_once():
     async def nothing():
         pass
 
-    turns = asyncio.Semaphore(READS)
+    turns = PerTargetLimit(READS)
     read = [
-        Kubeconfig(Slow(), "team", REFERENCE, seconds=60, turns=turns, on_change=nothing)
-        for _ in range(30)
+        Kubeconfig(Slow(), f"team-{n}", REFERENCE, seconds=60, turns=turns, on_change=nothing)
+        for n in range(30)
     ]
     async with running(*(kubeconfig.run() for kubeconfig in read)):
         await asyncio.sleep(21)
     assert Slow.most == READS
     assert all(kubeconfig.text == b"first" for kubeconfig in read)
+
+
+@virtual
+@pytest.mark.claim("O25")
+async def test_reads_of_one_namespace_do_not_delay_those_of_another():
+    class Stuck(Secrets):
+        async def get(self, *where, **how):
+            if where[2] == "team-loud":
+                await asyncio.sleep(10)
+            return await super().get(*where, **how)
+
+    async def nothing():
+        pass
+
+    turns = PerTargetLimit(READS)
+
+    def reading(namespace):
+        options = {"seconds": 60, "turns": turns, "on_change": nothing}
+        return Kubeconfig(Stuck(), namespace, REFERENCE, **options)
+
+    quiet = reading("team-quiet")
+    loud = [reading("team-loud") for _ in range(10_000)]
+    async with running(*(kubeconfig.run() for kubeconfig in [*loud, quiet])):
+        await asyncio.sleep(0.1)
+        assert quiet.text == b"first"

@@ -210,6 +210,26 @@ async def test_so_many_are_let_in_and_the_others_are_woken(member):
         assert woken.keys == ["c", "d"]
 
 
+@pytest.mark.claim("O25")
+async def test_applications_of_one_namespace_leave_a_cluster_to_those_of_another(member):
+    session, woken = Watched(member).session, Woken()
+    assert session._turns.places == 2
+    session._turns.places = 8
+    async with contextlib.AsyncExitStack() as stack:
+        async with contextlib.AsyncExitStack() as loud:
+            for number in range(1000):
+                with contextlib.suppress(BusyError):
+                    await loud.enter_async_context(session.use(f"loud/{number}", woken))
+            assert session._turns.taken == 6
+            for name in ("quiet/a", "quiet/b"):
+                with contextlib.suppress(BusyError):
+                    await stack.enter_async_context(session.use(name, woken))
+            assert session._turns.taken == 7
+        # The second of the quiet ones is woken with the first that may come.
+        assert woken.keys[:2] == ["loud/6", "quiet/b"]
+    assert session._turns.taken == 0
+
+
 async def test_who_is_inside_may_finish_and_nobody_else_comes(member):
     session = Watched(member).session
     woken = Woken()
