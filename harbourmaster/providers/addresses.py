@@ -29,8 +29,11 @@ REFUSED: Final = {
         "100.100.100.200/32",
         "168.63.129.16/32",
         "192.0.0.192/32",
-        "fd00:ec2::254/128",
+        "fd00:ec2::/32",
         "fd00:42::42/128",
+        "fd00:100::100:200/128",
+        "fd00:a9fe:a9fe::1/128",
+        "fd00:c1::a9fe:a9fe/128",
         "fd20:ce::254/128",
     ),
     # The IPv4 address behind it depends on the translator.

@@ -75,10 +75,10 @@ class _Body(Struct, frozen=True, rename="camel"):
     """Whether data is missing, from VictoriaMetrics."""
 
 
-class _Series(Struct, frozen=True):
+class _Series(Struct, frozen=True, gc=False):
     """A series: ``value`` in a vector, ``values`` in a matrix, neither for native histograms."""
 
-    metric: dict[str, str] = {}
+    metric: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     value: tuple[float, str] | None = None
     values: tuple[tuple[float, str], ...] | None = None
 
@@ -202,7 +202,7 @@ def _by_label(series: tuple[_Series, ...], label: str) -> dict[str, float | str]
     """
     values: dict[str, float | str] = {}
     for item in series:
-        name = item.metric.get(label, "")
+        name = (item.metric or {}).get(label, "")
         if name in values:
             values[name] = f"several series have this {label}"
             continue

@@ -22,6 +22,8 @@ REFUSED = [
     *(METADATA, "169.254.0.1", "fe80::1", "febf::1", "fe80::1%eth0", "fec0::1"),
     *("100.100.100.200", "168.63.129.16", "192.0.0.192"),
     *("fd00:ec2::254", "fd00:42::42", "fd20:ce::254"),
+    # The agent of EKS Pod Identity, Oracle Cloud, Akamai and Alibaba Cloud.
+    *("fd00:ec2::23", "fd00:c1::a9fe:a9fe", "fd00:a9fe:a9fe::1", "fd00:100::100:200"),
     *("224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "ff02::1"),
     # Mapped, compatible, translated.
     *("::ffff:127.0.0.1", f"::ffff:{METADATA}", "::ffff:a9fe:a9fe"),
