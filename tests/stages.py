@@ -9,10 +9,12 @@ failed, or did not run exactly once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from harbourmaster.playground.processes import ATTACHED, interrupt_on
 from helpers.shards import Report, find_omissions, split_files
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +139,7 @@ def build_job(run, names):
     elif "browser" in names:
         suites.append(["build-browser"])
     script = " && ".join(shlex.join([*playground, *suite]) for suite in suites)
-    return Job("build", BUILD, ("sh", "-c", script))
+    return Job("build", BUILD, ("/bin/sh", "-c", script))
 
 
 def list_files(name):
@@ -198,17 +201,26 @@ def choose_jobs(pending, running, *, is_built, cores):
     return chosen
 
 
-def run_job(job, environment):
-    """Run a job to its end, and return its Result."""
+def start_job(job, environment):
+    """Start the process of a job, which ends with this process, however that ends."""
     job.report.unlink(missing_ok=True)
-    start = time.monotonic()
     with job.log.open("wb") as log:
         streams = {} if job.stage.shows else {"stdout": log, "stderr": subprocess.STDOUT}
-        process = subprocess.Popen(
-            job.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, **streams
+        return subprocess.Popen(
+            [sys.executable, "-IS", str(ATTACHED), str(os.getpid()), *job.command],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            # An interrupt from the terminal comes once, from here.
+            start_new_session=True,
+            **streams,
         )
-        # The usage includes children for which the process waited.
-        _, status, usage = os.wait4(process.pid, 0)
+
+
+def await_job(job, process, start):
+    """Wait for the end of a job, and return its Result."""
+    # The usage includes children for which the process waited.
+    _, status, usage = os.wait4(process.pid, 0)
     process.returncode = code = os.waitstatus_to_exitcode(status)
     content = job.report.read_bytes() if job.report.exists() else b"{}"
     report = msgspec.json.decode(content, type=Report)
@@ -217,16 +229,30 @@ def run_job(job, environment):
     return Result(job, code, start, time.monotonic(), usage.ru_utime + usage.ru_stime, report)
 
 
+@contextlib.contextmanager
+def interrupting(processes):
+    """Interrupt the processes that still run when this one is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for process in processes:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGINT)
+        raise
+
+
 def run_jobs(jobs, environment, say):
     """Run all jobs, and return their Results; print progress, and the output of failed jobs."""
-    pending, futures, results = list(jobs), {}, []
+    pending, futures, results, processes = list(jobs), {}, [], []
     cores = len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    with ThreadPoolExecutor(len(jobs)) as pool, interrupting(processes):
         while pending or futures:
             is_built = all(job.stage is not BUILD for job in (*pending, *futures.values()))
             for job in choose_jobs(pending, futures.values(), is_built=is_built, cores=cores):
                 pending.remove(job)
-                futures[pool.submit(run_job, job, environment)] = job
+                start = time.monotonic()
+                processes.append(start_job(job, environment))
+                futures[pool.submit(await_job, job, processes[-1], start)] = job
             done, _ = wait(futures, PROGRESS_SECONDS, FIRST_COMPLETED)
             for future in done:
                 del futures[future]
@@ -334,5 +360,14 @@ def main():
     return code
 
 
+def command():
+    """Do what ``main`` does, until a signal interrupts it."""
+    interrupt_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    try:
+        return main()
+    except KeyboardInterrupt:
+        return "interrupted: the processes of all stages have ended"
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import virtual_time
+from helpers.patience import PATIENCE
 from helpers.shards import Recorder, Report, divide, find_omissions, split_files
 from helpers.stubs import write_program
 
@@ -168,7 +172,7 @@ def run_stages(monkeypatch, capsys):
     It returns the exit code and the lines that are printed.
     """
 
-    def run_stages(*names, command="true"):
+    def run_stages(*names, command="/bin/true"):
         monkeypatch.setattr(stages, "why_not", lambda name: REASON if name == "node" else "")
         monkeypatch.setattr(
             stages, "jobs_of", lambda name, *_: [stages.Job(name, stages.STAGES[name], (command,))]
@@ -186,12 +190,35 @@ def test_a_stage_that_this_machine_cannot_run_is_named_first_and_last(run_stages
     assert lines[0] == lines[-1] == f"node: not run: {REASON}"
 
 
-@pytest.mark.parametrize("command", ["true", "false"])
+@pytest.mark.parametrize("command", ["/bin/true", "/bin/false"])
 def test_a_stage_that_ran_no_test_fails_however_its_process_ended(run_stages, command):
     code, lines = run_stages("security", command=command)
     assert code == 1
     assert any(line.startswith("security") and line.endswith("FAILED") for line in lines)
     assert lines[-1] == "0 passed, 0 failed, 0 skipped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_of_a_stage_outlives_the_run(tmp_path, number):
+    waiting = "import time; print('waits', flush=True); time.sleep(1000)"
+    script = f"""
+import stages, sys
+stage = stages.STAGES["security"]._replace(shows=True)
+stages.LOGS = stages.Path({str(tmp_path)!r})
+stages.STAGES["security"] = stage
+stages.jobs_of = lambda *_: [stages.Job("a", stage, (sys.executable, "-c", {waiting!r}))]
+sys.argv[1:] = ["gate", "security"]
+sys.exit(stages.command())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as run:
+        while run.stdout.readline() != b"waits\n":
+            pass
+        run.send_signal(number)
+        # The output ends with the last process that could write to it.
+        rest, _ = run.communicate(timeout=PATIENCE)
+    assert (b"KeyboardInterrupt" in rest and b"interrupted" in rest) == (number == signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
