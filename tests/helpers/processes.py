@@ -129,9 +129,14 @@ class Observed:
         while True:
             line = await self._process.stderr.readline()
             assert line, f"no line {name} in {self.lines}"
-            self.lines.append(json.loads(line))
+            self._note(line)
             if self.lines[-1]["event"] == name:
                 return self.lines[-1]
+
+    def _note(self, line):
+        # A process that cannot start, or ends badly, says why in plain text.
+        assert line.startswith(b"{"), f"{line.decode()} after {self.lines}"
+        self.lines.append(json.loads(line))
 
     async def metric(self, health, sample):
         """Wait for a sample of its metrics; return its value."""
@@ -148,7 +153,7 @@ class Observed:
         """Ask it to stop; return its exit code."""
         self._process.terminate()
         async for line in self._process.stderr:
-            self.lines.append(json.loads(line))
+            self._note(line)
         return await self._process.wait()
 
 
