@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from harbourmaster.certs.bundle import BundleFiles, is_issued_by, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide
 from harbourmaster.certs.rotation import Keep
@@ -22,6 +25,21 @@ from helpers.properties import TIMEOUT, cases
 START = datetime(2026, 3, 1, tzinfo=UTC)
 NAME = "hm.harbourmaster-system.svc"
 STRANGER = create_authority(START).certificate
+
+
+@pytest.fixture(autouse=True, scope="module")
+def results_are_kept():
+    """The same bytes are parsed and compared thousands of times, always with the same result."""
+    certificates = cache(x509.load_pem_x509_certificates)
+    key = cache(serialization.load_pem_private_key)
+    issued = cache(is_issued_by)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(x509, "load_pem_x509_certificates", lambda pem: [*certificates(pem)])
+        patch.setattr(serialization, "load_pem_private_key", key)
+        patch.setattr("harbourmaster.certs.bundle.is_issued_by", issued)
+        patch.setattr("harbourmaster.certs.overlap.is_issued_by", issued)
+        patch.setitem(globals(), "accepts", cache(accepts))
+        yield
 
 
 @dataclass(kw_only=True)
