@@ -48,13 +48,13 @@ demo: .venv/installed ## start a local cluster; gate, evaluate and place an appl
 demo-evaluation: .venv/installed ## gate a Deployment by a real Prometheus; KEEP=1 keeps it running
 	@exec $(BIN)/python -m harbourmaster.playground demo-evaluation $(if $(KEEP),--keep)
 
-test: .venv/installed ## run the tests for every change, about seven minutes; STAGE=unit runs one stage
+test: .venv/installed ## run the tests for every change, about ten minutes; STAGE=unit runs one stage
 	@$(BIN)/python tests/stages.py gate $(STAGE)
 
 test-all: .venv/installed ## run all tests at full depth, more than an hour; STAGE=cluster runs one stage
 	@$(BIN)/python tests/stages.py full $(STAGE)
 
-test-unit: .venv/installed ## run only the fast tests, about two minutes
+test-unit: .venv/installed ## run only the fast tests, about three minutes
 	@$(BIN)/python tests/stages.py gate unit
 
 SOAK_SECONDS ?= 3600

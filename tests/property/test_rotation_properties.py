@@ -29,7 +29,7 @@ STRANGER = create_authority(START).certificate
 
 @pytest.fixture(autouse=True, scope="module")
 def results_are_kept():
-    """The same bytes are parsed and compared thousands of times, always with the same result."""
+    """Keep results: the same bytes are parsed and compared thousands of times."""
     certificates = cache(x509.load_pem_x509_certificates)
     key = cache(serialization.load_pem_private_key)
     issued = cache(is_issued_by)
