@@ -7,6 +7,7 @@ review with a message, for the API server has no other way to show one, and neve
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -40,8 +41,6 @@ V1: Final = "apiextensions.k8s.io/v1"
 _VERSIONS: Final = frozenset((V1, "apiextensions.k8s.io/v1beta1"))
 MAX_BODY_BYTES: Final = 24 * 1024 * 1024
 """The most bytes of a review with all objects of a list; less than all bytes in flight."""
-SLICE: Final = 64
-"""Objects converted in one turn of the event loop, so that no pod waits for a long list."""
 CONVERTED: Final = "converted"
 FAILED: Final = "failed"
 MAX_MESSAGE: Final = 1024
@@ -127,8 +126,18 @@ class Conversions:
             return _failure(body, "an internal error; the server's log says more")
 
 
+# One thread, so that reviews of pods keep most of the processor.
+_thread: Final = ThreadPoolExecutor(1, "conversions")
+
+
 async def answer(body: bytes) -> Answer:
-    """Answer the ConversionReview in ``body``; long lists in several turns of the event loop."""
+    """Answer the ConversionReview in ``body``; a long one in a thread, so that no pod waits."""
+    if len(body) <= LONG:
+        return _answer(body)
+    return await asyncio.get_running_loop().run_in_executor(_thread, _answer, body)
+
+
+def _answer(body: bytes) -> Answer:
     if len(body) > LONG and body.count(b",") > len(body) // _MOST_COMMAS:
         return _failure(body, f"the body is not a {KIND}: it has too many values")
     try:
@@ -143,8 +152,6 @@ async def answer(body: bytes) -> Answer:
         return _failure(body, "the review holds no request")
     converted: list[Raw] = []
     for index, raw in enumerate(request.objects or ()):
-        if index and index % SLICE == 0:
-            await asyncio.sleep(0)
         try:
             converted.append(Raw(_encode(convert(_read_object(raw), request.desired))))
         except ConversionError as error:

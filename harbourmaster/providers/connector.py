@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
+from harbourmaster.api.turns import Turns
 from harbourmaster.providers.errors import ForbiddenAddressError
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ NAME_SECONDS: Final = 10
 MAX_LOOKUPS: Final = 64
 """Concurrent lookups: the resolver of the system may block, and cannot be interrupted."""
 
+NAMESPACE: Final = ContextVar("namespace", default="")
+"""The namespace for which a request is sent: one leaves lookups to others."""
+
 Lookup: TypeAlias = "Callable[[str, int, int], list[Any]]"
 """A function of host, port and family with the result of ``socket.getaddrinfo``."""
 
@@ -41,6 +46,7 @@ class CheckedResolver(AbstractResolver):
         self._addresses = addresses
         self._lookup = lookup
         self._running: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
+        self._turns: Turns[None] = Turns(MAX_LOOKUPS)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -73,14 +79,19 @@ class CheckedResolver(AbstractResolver):
         key = (host, family)
         running = self._running.get(key)
         if running is None:
-            if len(self._running) >= MAX_LOOKUPS:
+            namespace = NAMESPACE.get()
+            if not self._turns.has_room(namespace):
                 raise OSError(None, "too many other names are being looked up")
+            self._turns.take(namespace)
             running = self._running[key] = self._start_lookup(host, port, family)
-            running.add_done_callback(lambda done: self._end(key, done))
+            running.add_done_callback(lambda done: self._end(key, namespace, done))
         return await asyncio.shield(running)
 
-    def _end(self, key: tuple[str, int], done: asyncio.Future[list[Any]]) -> None:
+    def _end(
+        self, key: tuple[str, int], namespace: str, done: asyncio.Future[list[Any]]
+    ) -> None:
         self._running.pop(key, None)
+        self._turns.leave(namespace)
         if not done.cancelled():
             # All callers may be cancelled; asyncio logs exceptions that are not retrieved.
             done.exception()

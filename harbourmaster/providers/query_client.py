@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from harbourmaster.api.credentials import redact, redact_bytes, secret_forms
 from harbourmaster.api.turns import Turns
 from harbourmaster.providers.addresses import describe_server
+from harbourmaster.providers.connector import NAMESPACE
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
@@ -143,6 +144,7 @@ class QueryClient:
         try:
             async with time_limit, self._limit.turn(key, target.namespace):
                 has_turn = True
+                NAMESPACE.set(target.namespace)
                 return await provider.ask(self._http, target, question)
         except TimeoutError:
             if not time_limit.expired():

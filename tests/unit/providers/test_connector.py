@@ -52,7 +52,7 @@ async def test_a_name_without_an_address_is_an_error_of_the_system(names):
 
 
 async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch):
-    monkeypatch.setattr(connector, "MAX_LOOKUPS", 3)
+    monkeypatch.setattr(connector, "MAX_LOOKUPS", 4)
     go = threading.Event()
 
     asked = []
@@ -83,6 +83,28 @@ async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch)
     assert [answer[0]["port"] for answer in answers[1:3]] == [2, 3]
     assert asked.count("slow-1") == 1
     assert (await checked.resolve("quick", 80))[0]["host"] == "10.0.0.2"
+
+
+@pytest.mark.claim("O25")
+async def test_lookups_of_one_namespace_do_not_delay_those_of_another():
+    go = threading.Event()
+
+    def hanging(host, port, _family):
+        if host.startswith("slow"):
+            go.wait(PATIENCE)
+        return Names(quick="10.0.0.2")(host if host == "quick" else "quick", port, 0)
+
+    checked = resolver(hanging)
+    connector.NAMESPACE.set("loud")
+    slow = [asyncio.create_task(checked.resolve(f"slow-{n}", 80)) for n in range(100)]
+    await asyncio.sleep(0)
+    connector.NAMESPACE.set("quiet")
+    async with asyncio.timeout(PATIENCE):
+        assert (await checked.resolve("quick", 80))[0]["host"] == "10.0.0.2"
+    go.set()
+    outcomes = await asyncio.gather(*slow, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [list] * 48 + [OSError] * 52
+    assert checked._turns.taken == 0
 
 
 def test_a_lookup_may_outlive_the_loop():
