@@ -87,9 +87,7 @@ class CheckedResolver(AbstractResolver):
             running.add_done_callback(lambda done: self._end(key, namespace, done))
         return await asyncio.shield(running)
 
-    def _end(
-        self, key: tuple[str, int], namespace: str, done: asyncio.Future[list[Any]]
-    ) -> None:
+    def _end(self, key: tuple[str, int], namespace: str, done: asyncio.Future[list[Any]]) -> None:
         self._running.pop(key, None)
         self._turns.leave(namespace)
         if not done.cancelled():

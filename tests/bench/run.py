@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 
+import blocking  # noqa: E402
 import enforcing  # noqa: E402
 import engine  # noqa: E402
 import extending  # noqa: E402
@@ -273,6 +274,7 @@ def report(figures):
     rows = [(name, f"{value:.2f}") for name, value in figures["extender"].items()]
     yield from table([("case", "CPU ms (asked: 1)"), *rows])
     yield from report_policy_events(figures["policy_events"])
+    yield from report_blocking(figures["blocking"])
     yield from report_planning(figures["planning"])
     yield from report_placing(figures["placing"])
     if "cluster" in figures:
@@ -287,6 +289,14 @@ def report_policy_events(figures):
         (name, f"{run['median_ms']:.2f}", f"{run['max_ms']:.2f}") for name, run in figures.items()
     ]
     yield from table([("policies", "CPU ms, median", "max (asked: 2)"), *rows])
+
+
+def report_blocking(figures):
+    yield ""
+    yield "## Longest block of an event loop by one body, as large as is read"
+    yield ""
+    rows = [(where, f"{figure['ms']:.0f}", figure["body"]) for where, figure in figures.items()]
+    yield from table([("where", "ms (aim: 250)", "the worst body"), *rows])
 
 
 def report_planning(figures):
@@ -412,6 +422,8 @@ def main():
         figures["server"] = compare_with_constant(folder)
         figures["gates"] = compare_gates(folder)
         figures["recording"] = compare_recording(folder)
+        print("longest blocks ...", flush=True)  # noqa: T201
+        figures["blocking"] = blocking.measure(folder)
         print("process ...", flush=True)  # noqa: T201
         figures["process"] = memory_and_start(folder)
         if options.cluster:
