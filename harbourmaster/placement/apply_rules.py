@@ -78,7 +78,12 @@ def mark_manifest(item: Item, body: dict[str, Any]) -> dict[str, Any]:
     """Return the body with the digest of its manifest if it may be replaced."""
     if not may_replace(item):
         return body
-    annotations = {**_annotations(body), _MANIFEST: digest(item.body)}
+    return annotate(body, _MANIFEST, digest(item.body))
+
+
+def annotate(body: dict[str, Any], name: str, value: str) -> dict[str, Any]:
+    """Return the body with an annotation."""
+    annotations = {**_annotations(body), name: value}
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 

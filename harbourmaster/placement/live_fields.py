@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RUN_AGAIN: Final = f"{DOMAIN}/run-again"
 """The annotation of a Job's manifest with the value ``Move``: it runs on each new cluster."""
 _REPLICAS: Final = "/spec/replicas"
+_TTL: Final = "/spec/ttlSecondsAfterFinished"
 
 
 class IgnoredFields(ObjectSelector, frozen=True, gc=False, kw_only=True):
@@ -53,6 +54,12 @@ def is_done(item: Item, observation: Observation | None, cluster: str) -> bool:
     return not runs_again or observation.cluster == cluster
 
 
+def without_ttl(item: Item) -> dict[str, Any]:
+    """Return the body without the TTL of a Job, which must not go before its end is recorded."""
+    is_job = (item.ref.group, item.ref.kind) == ("batch", "Job")
+    return _without(item.body, _path(_TTL)) if is_job else item.body
+
+
 def pointers_for(item: Item, ignored: Iterable[IgnoredFields]) -> tuple[str, ...]:
     """Return the pointers to fields of an object that others may own."""
     covering = (entry.pointers for entry in ignored if entry.covers(item.ref))
@@ -75,7 +82,7 @@ def leave_fields(
     replicas that were observed.
     """
     for pointer in pointers:
-        path = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        path = _path(pointer)
         if pointer == _REPLICAS:
             wanted = wanted_replicas(body)
             is_changed = observation is not None and observation.replicas not in {None, wanted}
@@ -88,6 +95,16 @@ def leave_fields(
         if owners and not any(map(is_applied_by_us, owners)):
             body = _without(body, path)
     return body
+
+
+def relies_on_owners(
+    body: dict[str, Any], pointers: Iterable[str], managed_fields: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a body has fields of these pointers because no other client owned them."""
+    kept = [
+        pointer for pointer in pointers if pointer != _REPLICAS or not is_scaled(managed_fields)
+    ]
+    return any(_without(body, _path(pointer)) != body for pointer in kept)
 
 
 def is_applied_by_us(entry: Mapping[str, Any]) -> bool:
@@ -136,6 +153,10 @@ def observe(
         if observation.finished or observation.scaled is not None:
             observations[key] = observation
     return observations
+
+
+def _path(pointer: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def _owns(fields: object, value: object, path: list[str]) -> bool:

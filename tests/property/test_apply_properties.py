@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.placement.applying import Claim, apply
+from harbourmaster.controller.placement.applying import apply
+from harbourmaster.controller.placement.sending import Claim
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.placement.manifests import ManifestOwner, ManifestTarget, prepare
 from harbourmaster.placement.rollout import Done

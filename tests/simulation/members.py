@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from functools import partial
 from types import SimpleNamespace
 
 from harbourmaster.api import resources as kinds
 from harbourmaster.api.resources import Resource
-from helpers.api_rules import copy_json
-from helpers.fake_store import Objects, StatusError
+from helpers.field_owners import PLACE, REPLICAS, AppliedObjects, at
 from simulation.connection import WRITES, Network, SimulatedClient
 from simulation.server import SimulatedServer, digest
 
 BOATS = Resource("example.com", "v1", "boats", "Boat")
-PLACE = "default"
-_IDENTITY = {("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")}
-_SCALE = {"manager": "kube-controller-manager", "operation": "Update", "subresource": "scale"}
-_REPLICAS = ("spec", "replicas")
-
-
-class MemberObjects(Objects):
-    """Objects with owners of fields. Lists and empty maps are values; each field is one path."""
-
-    def patch(self, resource, namespace, name, body, content_type, query, *, subresource=None):  # noqa: PLR0913 - what HTTP gives
-        if content_type != "application/apply-patch+yaml":
-            return super().patch(
-                resource, namespace, name, body, content_type, query, subresource=subresource
-            )
-        value, manager = json.loads(body), query["fieldManager"]
-        current = self.all(resource).get((namespace, name))
-        entries = current["metadata"].get("managedFields", ()) if current else ()
-        is_ours = {"manager": manager, "operation": "Apply"}
-        former = next((_owned(entry) for entry in entries if _is(entry, is_ours)), set())
-        others = [entry for entry in entries if not _is(entry, is_ours)]
-        wanted = dict(_leaves(value))
-        fields = set(wanted) - _IDENTITY
-        taken = {path for path in fields if current and _at(current, path) != wanted[path]}
-        if query.get("force") != "true" and any(_owned(entry) & taken for entry in others):
-            raise StatusError(409, "Apply failed with 1 conflict", "Conflict")
-        others = [_entry(entry, _owned(entry) - taken) for entry in others]
-        kept = set().union(*map(_owned, others))
-        new = copy_json(current or {"metadata": {}})
-        for path in former - fields - kept:
-            _set(new, path, None)
-        for path, field in wanted.items():
-            _set(new, path, field)
-        new["metadata"]["managedFields"] = [*filter(_owned, others), _entry(is_ours, fields)]
-        if current is None:
-            return self.create(resource, namespace, new)
-        return self._update(resource, (namespace, name), current, new)
-
-    def scale(self, resource, name, replicas):
-        """Set the replicas through the subresource ``scale``, as an autoscaler does."""
-        current = self.get(resource, PLACE, name)
-        new = copy_json(current)
-        if _at(new, _REPLICAS) == replicas:
-            return
-        _set(new, _REPLICAS, replicas)
-        entries = [entry for entry in new["metadata"]["managedFields"] if not _is(entry, _SCALE)]
-        others = [_entry(entry, _owned(entry) - {_REPLICAS}) for entry in entries]
-        new["metadata"]["managedFields"] = [*others, _entry(_SCALE, {_REPLICAS})]
-        self._update(resource, (PLACE, name), current, new)
+TTL = ("spec", "ttlSecondsAfterFinished")
 
 
 class Member(SimulatedServer):
@@ -72,7 +24,7 @@ class Member(SimulatedServer):
 
     def __init__(self, simulation, name):
         super().__init__()
-        self.objects = MemberObjects(
+        self.objects = AppliedObjects(
             self._notify_watches, now=simulation.now, uid=simulation.uid, rules=True
         )
         self.name = name
@@ -80,7 +32,9 @@ class Member(SimulatedServer):
         self.targets = {}
         """The replicas that autoscalers want, by Deployment."""
         self.finished = set()
-        """The name and manifest of each Job that finished."""
+        """The work of each Job that finished."""
+        self._ends = {}
+        """The times at which Jobs finished, by UID."""
         self.requests = 0
         """Writes that were asked for, whether or not they changed anything."""
         self._simulation = simulation
@@ -127,15 +81,18 @@ class Member(SimulatedServer):
         soon = partial(self._simulation.later, self._chance.uniform(0.5, 20))
         if resource == kinds.DEPLOYMENTS:
             soon(self._report, obj)
-            if self.targets.get(obj["metadata"]["name"], _at(obj, _REPLICAS)) != _at(
-                obj, _REPLICAS
-            ):
+            if self.targets.get(obj["metadata"]["name"], at(obj, REPLICAS)) != at(obj, REPLICAS):
                 soon(self.autoscale, obj["metadata"]["name"])
         elif resource == BOATS and not obj.get("status"):
             soon(self._set_status, BOATS, obj, {"health": "launching"})
             self._simulation.later(30, self._set_status, BOATS, obj, {"health": "green"})
-        elif resource == kinds.JOBS and change.before is None:
-            soon(self._finish, obj)
+        elif resource == kinds.JOBS:
+            if change.before is None:
+                soon(self._finish, obj)
+            ttl, end = at(obj, TTL), self._ends.get(obj["metadata"]["uid"])
+            if ttl is not None and end is not None:
+                now = asyncio.get_running_loop().time()
+                self._simulation.later(max(end + ttl - now, 0), self._expire, obj)
 
     def autoscale(self, name):
         """Set a Deployment to the target of its autoscaler, if both are there."""
@@ -145,7 +102,7 @@ class Member(SimulatedServer):
     def _report(self, obj):
         current = self.find_object(kinds.DEPLOYMENTS, (PLACE, obj["metadata"]["name"]))
         if current is not None:
-            count = _at(current, _REPLICAS)
+            count = at(current, REPLICAS)
             fields = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), count)
             self.set_status(kinds.DEPLOYMENTS, current, **fields)
 
@@ -153,17 +110,22 @@ class Member(SimulatedServer):
         self.change(resource, obj, lambda current: current.update(status=status), "status")
 
     def _finish(self, obj):
+        self._ends[obj["metadata"]["uid"]] = asyncio.get_running_loop().time()
         done = {"conditions": [{"type": "Complete", "status": "True"}]}
         self._set_status(kinds.JOBS, obj, done)
-        name, spec = obj["metadata"]["name"], obj["spec"]
-        self.finished.add((name, digest(spec)))
-        self._simulation.later(spec["ttlSecondsAfterFinished"], self._expire, obj)
+        self.finished.add(work_of(obj))
 
     def _expire(self, obj):
         key = (PLACE, obj["metadata"]["name"])
         current = self.find_object(kinds.JOBS, key)
         if current is not None and current["metadata"]["uid"] == obj["metadata"]["uid"]:
             self.objects.delete(kinds.JOBS, *key)
+
+
+def work_of(job):
+    """Return the name of a Job and what it does, whenever it is removed."""
+    spec = {field: value for field, value in job["spec"].items() if field != TTL[-1]}
+    return job["metadata"]["name"], digest(spec)
 
 
 async def _wait(waiting):
@@ -178,49 +140,3 @@ def _new(resource, name, **fields):
         "metadata": metadata,
         **fields,
     }
-
-
-def _is(entry, wanted):
-    return all(entry.get(field) == wanted.get(field) for field in _SCALE)
-
-
-def _leaves(value, path=()):
-    if isinstance(value, dict) and value:
-        for field, part in value.items():
-            yield from _leaves(part, (*path, field))
-    else:
-        yield path, value
-
-
-def _owned(entry):
-    return {
-        tuple(part.removeprefix("f:") for part in path)
-        for path, _ in _leaves(entry["fieldsV1"])
-        if path
-    }
-
-
-def _entry(entry, paths):
-    """An entry of ``managedFields`` with these fields."""
-    fields = {}
-    for path in sorted(paths):
-        below = fields
-        for part in path:
-            below = below.setdefault(f"f:{part}", {})
-    return {**{field: entry[field] for field in _SCALE if field in entry}, "fieldsV1": fields}
-
-
-def _at(obj, path):
-    for part in path:
-        obj = obj.get(part) if isinstance(obj, dict) else None
-    return obj
-
-
-def _set(obj, path, value):
-    *parents, last = path
-    for part in parents:
-        obj = obj.setdefault(part, {})
-    if value is None:
-        obj.pop(last, None)
-    else:
-        obj[last] = value

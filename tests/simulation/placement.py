@@ -32,8 +32,8 @@ from helpers.placement_flow import config_map, deployment
 from helpers.placing import NOW
 from simulation import clock
 from simulation.connection import WRITES, Network, SimulatedClient
-from simulation.members import BOATS, Member
-from simulation.server import SimulatedServer, digest
+from simulation.members import BOATS, Member, work_of
+from simulation.server import SimulatedServer
 
 TEAM = "team"
 QUIET = 700.0
@@ -290,8 +290,8 @@ class PlacementSimulation:
 
     def _check_job(self, key, change):
         if change.resource == kinds.JOBS and change.before is None:
-            job = (change.after["metadata"]["name"], digest(change.after["spec"]))
-            if any(job in member.finished for member in self.members.values()):
+            work = work_of(change.after)
+            if any(work in member.finished for member in self.members.values()):
                 self.faults.append(f"{key} runs again")
 
     def _check_replicas(self, member, key, change):
@@ -388,8 +388,15 @@ def _cause(application):
 
 
 def _spec(obj):
-    metadata = obj["metadata"]
-    return obj.get("spec"), obj.get("data"), metadata.get("labels"), metadata.get("managedFields")
+    """Return the parts of an object whose changes cause writes; a Job that ends gets its TTL."""
+    metadata, end = obj["metadata"], obj["kind"] == "Job" and obj.get("status")
+    return (
+        obj.get("spec"),
+        obj.get("data"),
+        metadata.get("labels"),
+        metadata.get("managedFields"),
+        end,
+    )
 
 
 def _job(name, ttl):

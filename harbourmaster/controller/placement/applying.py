@@ -7,54 +7,37 @@ reported with that object.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.patches import ApplyPatch, MergePatch
-from harbourmaster.api.resources import Resource
+from harbourmaster.api.patches import MergePatch
 from harbourmaster.controller.placement import refusals
 from harbourmaster.controller.placement.refusals import RefusedObject, refusal_of
-from harbourmaster.controller.placement.watches import Seen, decode_observed
+from harbourmaster.controller.placement.sending import (
+    Applied,
+    decode,
+    read_present,
+    refuse_foreign,
+    send,
+)
 from harbourmaster.kube.discovery import UnknownKindError
 from harbourmaster.kube.errors import (
     ApiError,
-    InvalidError,
     NotFoundError,
     ServerError,
     TooManyRequestsError,
     UnreachableError,
 )
-from harbourmaster.placement.apply_rules import find_missing, mark_manifest
-from harbourmaster.placement.inventory import (
-    ADOPTED,
-    MADE,
-    Inventory,
-    Key,
-    ObjectRef,
-    Observation,
-)
-from harbourmaster.placement.live_fields import (
-    IgnoredFields,
-    is_done,
-    leave_fields,
-    pointers_for,
-)
+from harbourmaster.placement.apply_rules import find_missing
+from harbourmaster.placement.inventory import ADOPTED, Inventory, ObjectRef
 from harbourmaster.placement.manifests import (
-    ADOPTED_ANNOTATION,
     DEFINITIONS,
-    FIELD_MANAGER,
     NAMESPACES,
-    UID_LABEL,
-    Item,
-    ManifestOwner,
     ManifestTarget,
-    Present,
     definitions,
     for_deletion,
     is_of_others,
@@ -64,16 +47,23 @@ from harbourmaster.placement.manifests import (
     prepare,
     rank,
     release_patch,
-    stranger,
 )
-from harbourmaster.placement.readiness import FINISHED
 from harbourmaster.placement.rollout import ActionOutcome, Done
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.controller.placement.sending import (
+        Claim,
+    )
     from harbourmaster.controller.placement.session import Session
-    from harbourmaster.placement.manifests import Prepared
+    from harbourmaster.placement.manifests import (
+        Item,
+        ManifestOwner,
+        Prepared,
+        Present,
+    )
 
 ENOUGH: Final = 10
 """Number of other owners' objects after which the search for more ends."""
@@ -84,39 +74,6 @@ RELEASED: Final = "Released"
 _CONTAINERS: Final = {NAMESPACES: "NamespaceKept", DEFINITIONS: "DefinitionKept"}
 """Why what takes its contents along is left, by rank."""
 _LEFT: Final = frozenset((RELEASED, *_CONTAINERS.values()))
-
-
-class Applied(Struct, frozen=True):
-    """An object after it was applied; ``before`` is what the watch had of it until then."""
-
-    ref: ObjectRef
-    resource: Resource
-    state: Seen
-    before: Seen | None
-
-
-_FINISHED: Final = Seen("", "", "", FINISHED)
-"""A Job that finished, and is not created again."""
-
-
-class Claim(Struct, frozen=True):
-    """The owner of objects, and what is recorded of those on the cluster.
-
-    ``force`` takes over existing objects, and fields of others but ``ignored`` ones.
-    """
-
-    owner: ManifestOwner
-    recorded: Mapping[Key, ObjectRef] = {}
-    force: bool = True
-    cluster: str = ""
-    observations: Mapping[Key, Observation] = {}
-    ignored: tuple[IgnoredFields, ...] = ()
-    intact: Mapping[Key, Applied] = {}
-    """The objects that are as they were applied, and are not applied again."""
-    stateless: tuple[str, ...] | None = ()
-    """Custom resources without data, beside the known ones; None if data may be lost."""
-    report: Callable[[str, str], None] = lambda _reason, _text: None
-    """Announces what is replaced."""
 
 
 class ApplyReport(Struct, frozen=True):
@@ -138,13 +95,6 @@ class DeleteReport(Struct, frozen=True):
     outcome: ActionOutcome
     gone: Inventory = ()
     left: tuple[RefusedObject, ...] = ()
-
-
-class _Partial(Struct, frozen=True):
-    metadata: Present
-
-
-_decode: Final = msgspec.json.Decoder(_Partial).decode
 
 
 async def prepared_for(
@@ -176,7 +126,7 @@ async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOut
             resource = await session.discovery.resource(ref.api_version, ref.kind)
         except UnknownKindError:
             return None
-        return _foreign(ref, await _present(session, resource, ref), claim)
+        return refuse_foreign(ref, await read_present(session, resource, ref), claim)
 
     refused = await _run_all(find_refusal, prepared.refs)
     return refusals.outcome_of([refusal for refusal in refused if refusal is not None])
@@ -194,7 +144,7 @@ async def apply(
     missing: list[Item] = []
     for level, items in groupby(prepared.items, key=lambda item: rank(item.ref)):
         batch = list(items)
-        apply_one = partial(_apply_one, session, claim, tuple(missing))
+        apply_one = partial(_apply_one, session, replace(claim, missing=tuple(missing)))
         results = await _run_all(apply_one, batch)
         for item, result in zip(batch, results, strict=True):
             if isinstance(result, RefusedObject):
@@ -245,17 +195,15 @@ async def delete(
     return DeleteReport(ActionOutcome(Done.YES), gone, left)
 
 
-async def _apply_one(
-    session: Session, claim: Claim, missing: Sequence[Item], item: Item
-) -> Applied | RefusedObject:
+async def _apply_one(session: Session, claim: Claim, item: Item) -> Applied | RefusedObject:
     ref = item.ref
     if ref.key in claim.intact:
         return claim.intact[ref.key]
-    if needed := find_missing(item, missing, is_new=False):
+    if needed := find_missing(item, claim.missing, is_new=False):
         return RefusedObject(ref, refusals.WAITING, f"waits for {needed.text}")
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
-        return await _send(session, resource, item, claim, missing)
+        return await send(session, resource, item, claim)
     except UnknownKindError as error:
         return RefusedObject(ref, "UnknownKind", str(error))
     except UnreachableError:
@@ -271,62 +219,12 @@ async def _apply_one(
         return RefusedObject(ref, "Invalid", str(error))
 
 
-async def _send(
-    session: Session, resource: Resource, item: Item, claim: Claim, missing: Sequence[Item]
-) -> Applied | RefusedObject:
-    ref, body, recorded = item.ref, item.body, claim.recorded.get(item.ref.key)
-    session.watches.follow(resource)
-    before = session.watches.get(resource, ref)
-    made = recorded.origin if recorded is not None and _is_known(before, recorded, claim) else ""
-    observation, pointers = claim.observations.get(ref.key), pointers_for(item, claim.ignored)
-    may_be_done = is_done(item, observation, claim.cluster)
-    if pointers or may_be_done or not made:
-        there = await _present(session, resource, ref)
-        if there is None and may_be_done:
-            return Applied(ref, resource, _FINISHED, before)
-        if there is None and (needed := find_missing(item, missing, is_new=True)):
-            return RefusedObject(ref, refusals.WAITING, f"waits for {needed.text}")
-        fields = (there.managed_fields if there is not None else None) or ()
-        body = leave_fields(body, pointers, fields, observation, force=claim.force)
-        if not made:
-            refused = _foreign(ref, there, claim)
-            if refused is not None:
-                return refused
-            made = origin(there, recorded, claim.owner)
-    body = mark_manifest(item, body) if made == MADE else _mark_adopted(body)
-    patch = ApplyPatch(body, FIELD_MANAGER, claim.force)
-    try:
-        raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
-    except InvalidError as error:
-        client, marked = session.client, Item(ref, body)
-        refused = await refusals.resolve_invalid(client, resource, marked, made, error, claim)
-        if refused is not None:
-            return refused
-        raw = await session.client.patch(resource, ref.name, patch, ref.namespace or None)
-    state = decode_observed(raw, resource, session.watches.tests_by_owner)
-    return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
-
-
-def _is_known(before: Seen | None, recorded: ObjectRef, claim: Claim) -> bool:
-    """Whether the watch shows the very object that is recorded, as ours."""
-    return before is not None and (before.uid, before.owner_uid) == (recorded.uid, claim.owner.uid)
-
-
-def _mark_adopted(body: dict[str, Any]) -> dict[str, Any]:
-    """The object with a mark that it was there before."""
-    metadata = body["metadata"]
-    given = metadata.get("annotations")
-    annotations = given if isinstance(given, dict) else {}
-    marked = {**annotations, ADOPTED_ANNOTATION: "true"}
-    return {**body, "metadata": {**metadata, "annotations": marked}}
-
-
 async def _delete_one(
     session: Session, ref: ObjectRef, owner: ManifestOwner, kept: frozenset[str]
 ) -> ObjectRef | RefusedObject:
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
-        there = await _present(session, resource, ref)
+        there = await read_present(session, resource, ref)
         if there is None or not is_ours(there, owner) or there.uid in kept:
             return ref
         left = await _find_obstacle(session, ref, there, owner)
@@ -345,7 +243,7 @@ async def _delete_one(
                 propagation="Background",
                 missing_ok=True,
             )
-            if not is_ours(await _present(session, resource, ref), owner):
+            if not is_ours(await read_present(session, resource, ref), owner):
                 return ref
     except UnknownKindError:
         # The kind is gone, and its objects with it.
@@ -418,39 +316,10 @@ async def _list_objects(
             resource, namespace, continue_token=token, metadata_only=True
         )
         for item in page.items:
-            yield _decode(item).metadata
+            yield decode(item).metadata
         token = page.continue_token
         if not token:
             return
-
-
-async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Present | None:
-    """The object's metadata as the API server has it now; None where there is none."""
-    try:
-        raw = await session.client.get(
-            resource, ref.name, ref.namespace or None, metadata_only=True
-        )
-    except NotFoundError:
-        return None
-    return _decode(raw).metadata
-
-
-def _foreign(ref: ObjectRef, present: Present | None, claim: Claim) -> RefusedObject | None:
-    owner = claim.owner
-    whose = stranger(present.labels, owner.uid) if present is not None else ""
-    if whose:
-        text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
-        return RefusedObject(ref, refusals.FOREIGN_OBJECT, text)
-    if claim.force or present is None or is_ours(present, owner):
-        return None
-    if origin(present, claim.recorded.get(ref.key), owner) == MADE:
-        # Somebody has taken our label off.
-        return None
-    text = (
-        "exists and is not of this application: delete it, remove it from the manifests, or "
-        "adopt it with spec.conflictPolicy: Force"
-    )
-    return RefusedObject(ref, "ObjectExists", text)
 
 
 async def _run_all(do: Callable[[Any], Awaitable[Any]], items: Sequence[Any]) -> list[Any]:

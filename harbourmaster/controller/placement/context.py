@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
-    from harbourmaster.controller.placement.applying import Applied
     from harbourmaster.controller.placement.members import Members
+    from harbourmaster.controller.placement.sending import Applied
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
@@ -158,6 +158,8 @@ class AppliedManifests:
         watched = self.session.watches.get(obj.resource, obj.ref)
         if obj.ref.key not in self._settled:
             return ""
+        if obj.is_kept and obj.ref.key in self._finished:
+            return f"{obj.ref.text} has finished"
         if watched is None:
             return "" if obj.ref.key in self._finished else f"{obj.ref.text} was deleted"
         if watched.uid != obj.ref.uid:

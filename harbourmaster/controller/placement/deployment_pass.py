@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from harbourmaster.controller.placement.applying import (
     RELEASED,
-    Claim,
     apply,
     check,
     delete,
@@ -21,6 +20,7 @@ from harbourmaster.controller.placement.context import (
     AppliedManifests,
 )
 from harbourmaster.controller.placement.secret_reads import read_copies
+from harbourmaster.controller.placement.sending import Claim
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import (
@@ -336,6 +336,8 @@ class DeploymentPass:
             claim, since = replace(claim, intact=before.intact), before.at
         known = AppliedManifests(target, self._prepared, since)
         target.watches.set_tests(self._owner.uid, self._application.spec.readiness)
+        # A TTL may remove what finished as soon as it is applied.
+        await self.writer.write(self._record)
         report = await apply(target, self._prepared, claim, action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(obj.ref for obj in report.applied)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.placement.applying import Claim
+    from harbourmaster.controller.placement.sending import Claim
     from harbourmaster.kube.client import Client
     from harbourmaster.placement.manifests import Item
 

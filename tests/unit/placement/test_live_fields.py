@@ -17,6 +17,8 @@ from harbourmaster.placement.live_fields import (
     leave_fields,
     observe,
     pointers_for,
+    relies_on_owners,
+    without_ttl,
 )
 from harbourmaster.placement.manifests import FIELD_MANAGER, Item
 
@@ -70,6 +72,20 @@ def test_only_the_subresource_of_somebody_else_scales():
     assert not is_scaled([owned(REPLICAS)])
     assert not is_scaled([owned(REPLICAS, FIELD_MANAGER, subresource="scale")])
     assert not is_scaled([owned({"f:spec": {"f:paused": {}}}, subresource="scale")])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fields", "relies"),
+    [
+        pytest.param(2, [], True, id="free"),
+        pytest.param(2, [ours(REPLICAS)], True, id="ours"),
+        pytest.param(2, [SCALED], False, id="taken from its owner"),
+        pytest.param(None, [SCALED], False, id="left to its owner"),
+    ],
+)
+def test_a_body_relies_on_the_owners_of_the_fields_that_others_may_take(replicas, fields, relies):
+    assert relies_on_owners(body(replicas), [POINTER], fields) == relies
+    assert relies_on_owners(body(replicas, paused=True), [POINTER, "/spec/paused"], fields)
 
 
 CONTAINER = {"f:resources": {"f:limits": {"f:memory": {}}}}
@@ -136,6 +152,15 @@ JOB = Item(
     ObjectRef(api_version="batch/v1", kind="Job", namespace="shop", name="migrate"),
     {"kind": "Job", "metadata": {"name": "migrate"}, "spec": {"template": {}}},
 )
+
+
+def test_only_a_job_is_applied_without_its_ttl():
+    spec = {"template": {}, "ttlSecondsAfterFinished": 0}
+    assert without_ttl(Item(JOB.ref, {**JOB.body, "spec": spec})) == JOB.body
+    assert without_ttl(JOB) == JOB.body
+    assert without_ttl(Item(JOB.ref, {**JOB.body, "spec": None}))["spec"] is None
+    web = Item(REF, body(ttlSecondsAfterFinished=0))
+    assert without_ttl(web) == web.body
 
 
 def finished_on(cluster, item=JOB):

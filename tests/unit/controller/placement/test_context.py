@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS
-from harbourmaster.controller.placement.applying import Applied
 from harbourmaster.controller.placement.context import AppliedManifests
+from harbourmaster.controller.placement.sending import Applied
 from harbourmaster.controller.placement.watches import MemberWatches, Seen
 from harbourmaster.kube.streams import WatchEvent
 from harbourmaster.placement.inventory import ObjectRef
