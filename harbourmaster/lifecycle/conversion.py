@@ -234,8 +234,10 @@ def unconverted_checks(annotations: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _decode_kept(annotations: Mapping[str, str]) -> JsonObject:
+    text = annotations.get(UNCONVERTED, "")
     try:
-        kept = msgspec.json.decode(annotations.get(UNCONVERTED, ""))
+        # No object is stored with more, and empty lists take many times their text.
+        kept = msgspec.json.decode(text) if len(text) <= MAX_ANNOTATIONS else None
     except (msgspec.DecodeError, RecursionError, TypeError):
         return {}
     return kept if isinstance(kept, dict) else {}

@@ -167,3 +167,11 @@ def test_hostile_objects_of_a_conversion_take_few_times_their_bytes(items):
     body = head + b'"objects": ' + filling(items) + b"}}"
     assert rest
     assert peak_of(lambda: asyncio.run(conversion.answer(body))) <= 8 * len(body) + LEAST
+
+
+@pytest.mark.parametrize("items", [*ITEMS, "keys"])
+def test_hostile_json_in_an_annotation_takes_few_times_its_bytes(items):
+    text = f'{{"spec": {{"promotionTasks": {filling(items).decode()}}}}}'
+    annotations = {"lifecycle.harbourmaster.dev/unconverted": text}
+    body = json.dumps(conversion_of(metadata={"name": "a", "annotations": annotations})).encode()
+    assert peak_of(lambda: asyncio.run(conversion.answer(body))) <= 8 * len(body) + LEAST
