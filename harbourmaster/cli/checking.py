@@ -288,7 +288,8 @@ def test(arguments: Arguments) -> int:
     matches: Counter[str] = Counter()
     files: list[Path] = []
     for path in arguments.files or [Path()]:
-        files += sorted(path.rglob(FILE)) if path.is_dir() else [path]
+        inner = sorted(file for file in path.rglob(FILE) if file.is_file())
+        files += inner if path.is_dir() else [path]
     for item in read_paths(files):
         problems = (
             [item] if isinstance(item, Problem) else _run_test(item, arguments, results, matches)
@@ -302,6 +303,13 @@ def test(arguments: Arguments) -> int:
     return conclude(arguments, results, matches, "harbourmaster test")
 
 
+def _is_device(path: Path) -> bool:
+    """Return whether a path leads to a device or a pipe, which may have no end."""
+    with suppress(OSError):
+        return path.exists() and not (path.is_file() or path.is_dir())
+    return False
+
+
 def _run_test(
     test: Document, arguments: Arguments, results: Results, matches: Counter[str]
 ) -> list[Problem]:
@@ -311,6 +319,8 @@ def _run_test(
     except msgspec.ValidationError as error:
         return [test.problem(describe(error))]
     paths = [Path(test.file).parent / path for path in declared.policies + declared.objects]
+    if device := next(filter(_is_device, paths), None):
+        return [test.problem(f"{device}: not a file or a folder: name manifests")]
     given = _manifests_to_create(read_paths(paths, recursive=arguments.recursive))
     objects = [(subject_of(item.value), item) for item in given if isinstance(item, Document)]
     first: dict[object, Document] = {}

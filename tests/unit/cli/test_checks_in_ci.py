@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -127,6 +128,18 @@ def test_a_test_reads_globs_and_with_r_all_folders(folder, run, declare):
     assert run("test", "-R", ".")[0] == 0
     declare(["apps/**/*.yaml"], expect)
     assert run("test", ".")[0] == 0
+
+
+def test_a_test_names_no_device_and_no_pipe(folder, run, declare):
+    os.mkfifo(folder() / "endless.yaml")
+    declare(["endless.yaml"], policies=[])
+    code, [line, *_] = run("test", ".")
+    assert (code, "endless.yaml: not a file or a folder: name manifests" in line) == (1, True)
+
+
+def test_a_link_to_a_device_is_not_taken_for_a_test(folder, run):
+    (folder() / FILE).symlink_to("/dev/null")
+    assert run("test", ".") == (2, ["harbourmaster: no harbourmaster-test.yaml found: give files or folders"])
 
 
 def test_the_same_object_in_two_folders_is_refused(folder, run, declare):
