@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from urllib.parse import quote, quote_plus
@@ -14,6 +15,7 @@ from harbourmaster.api.credentials import REDACTED, SHORTEST_SECRET, redact_byte
 from helpers.properties import cases
 
 ESCAPE = re.compile("%..")
+GO = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 ENCODINGS = {
     "as it is": str,
     "percent": quote,
@@ -22,6 +24,10 @@ ENCODINGS = {
     "form": quote_plus,
     "JSON": json.dumps,
     "JSON in Unicode": lambda text: json.dumps(text, ensure_ascii=False),
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text)),
+    "JSON of Go": lambda text: json.dumps(text).translate(GO),
+    "HTML": html.escape,
+    "HTML in JSON": lambda text: json.dumps(html.escape(text)),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "URL-safe base64": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
 }
