@@ -125,7 +125,8 @@ class Kubeconfig:
             if self.text is None:
                 todo = f"run harbourmaster grant secrets -n {self._namespace}"
                 self._set(None, f"missing permission to read it: {todo}")
-        except (ApiError, msgspec.DecodeError) as error:
+        except (ApiError, ValueError) as error:
+            # A ValueError is of the answer, or of a name such as "..".
             # What was read counts until it is known to be another.
             if self.text is None:
                 self._set(None, f"cannot be read: {error}")

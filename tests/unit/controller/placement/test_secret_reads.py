@@ -108,6 +108,15 @@ async def test_what_is_of_no_use_is_looked_at_sooner_and_ever_more_seldom():
         assert [at for at, _ in read.secrets.asked] == [0, 1, 3, 8, 18, 48, 108, 168]
 
 
+@virtual
+async def test_a_name_that_no_secret_can_have_is_a_fault():
+    secrets = Secrets()
+    secrets.error = ValueError('".." cannot be part of a path')
+    async with Read(secrets).running() as read:
+        await asyncio.sleep(1)
+        assert read.changes == [f'{SOURCE}: cannot be read: ".." cannot be part of a path']
+
+
 @pytest.mark.parametrize("text", [None, b""])
 @virtual
 async def test_a_secret_without_the_key_is_told_until_it_has_it(text):
