@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 NO_STORE: Final = "no-store"
-_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_LOOPBACK: Final = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 _SAME: Final = "same-origin"
 
 
@@ -44,7 +45,7 @@ def is_host_of_loopback(request: web.BaseRequest) -> bool:
 
     Another site can have its own name resolved to our address (DNS rebinding).
     """
-    return _name(request.headers.get(hdrs.HOST, "")) in _LOOPBACK
+    return _LOOPBACK.fullmatch(request.headers.get(hdrs.HOST, "")) is not None
 
 
 def client_of(request: web.BaseRequest, proxies: Sequence[IPv4Network | IPv6Network]) -> str:
@@ -95,9 +96,3 @@ def local_path(text: str) -> str:
     """Return ``text`` if it is a path of the dashboard, else the path of the first page."""
     is_ours = text.startswith("/") and not text.startswith(("//", "/\\", "/login", "/logout"))
     return text if is_ours and text.isascii() and text.isprintable() else "/"
-
-
-def _name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()

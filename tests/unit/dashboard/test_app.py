@@ -314,9 +314,19 @@ async def test_nothing_can_be_changed(place):
 
 
 @pytest.mark.claim("D7")
-async def test_a_plain_port_answers_to_the_names_of_this_machine_only(place):
-    async with place.ask("/login", headers={"Host": "attacker.example.com"}) as answer:
+@pytest.mark.parametrize(
+    "host",
+    ["attacker.example.com", "localhost:80@example.com", "[::1].example.com", "localhost:x", "::1"],
+)
+async def test_a_plain_port_answers_to_the_names_of_this_machine_only(place, host):
+    async with place.ask("/login", headers={"Host": host}) as answer:
         assert answer.status == 421
+
+
+@pytest.mark.parametrize("host", ["LOCALHOST", "localhost:8088", "127.0.0.1:1", "[::1]:8088"])
+async def test_every_name_of_this_machine_is_answered(place, host):
+    async with place.ask("/login", headers={"Host": host}) as answer:
+        assert answer.status == 200
 
 
 async def log_in(place, token, **headers):
