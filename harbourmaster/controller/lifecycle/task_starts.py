@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import NO_OVERRIDE
 from harbourmaster.api.resources import CORE_EVENTS, JOBS, TASK_DEFINITIONS
 from harbourmaster.controller.lifecycle.function_maps import (
     DEFINITION,
@@ -90,11 +91,11 @@ class TaskStarter:
             is_restricted=settings.runner_security_context == "Restricted",
         )
 
-    def definition(self, task: Task, name: str) -> TaskDefinition | None:
-        """Return a definition by name; the task's own namespace comes first."""
+    def definition(self, user: Task | TaskDefinition, name: str) -> TaskDefinition | None:
+        """Return a definition by name; the namespace of the object that names it comes first."""
         mirror = self._caches.task_definitions
         return self._caches.definition(
-            mirror, name, self._context.definition_namespaces(task.metadata.namespace)
+            mirror, name, self._context.definition_namespaces(user.metadata.namespace)
         )
 
     async def fetch_job(self, name: str, namespace: str) -> TaskJob | None:
@@ -138,7 +139,9 @@ class TaskStarter:
             namespaces = ", ".join(self._context.definition_namespaces(task.metadata.namespace))
             text = f"KeptnTaskDefinition {wanted} is not found in {namespaces}"
             return await self._wait_for_definition(task, Missing(wanted, text))
-        program = resolve(task, definition, partial(self.definition, task))
+        # What a shared definition refers to cannot be overridden either, if the annotation says so.
+        user = definition if definition.metadata.annotations.get(NO_OVERRIDE) else task
+        program = resolve(task, definition, partial(self.definition, user))
         if isinstance(program, Missing):
             return await self._wait_for_definition(task, program)
         if isinstance(program, Unusable):

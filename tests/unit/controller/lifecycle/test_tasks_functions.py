@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harbourmaster.api.metadata import NO_OVERRIDE
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS, TASKS
 from helpers.tasks import (
     HOME,
@@ -106,6 +107,20 @@ async def test_a_referenced_definition_is_waited_for(api, controllers):
     api.put(TASK_DEFINITIONS, definition("parent"))
     await controllers.until_status(KEY, "Progressing")
     await controllers.until_told("CreateTaskNotFound")
+
+
+async def test_what_a_definition_without_override_refers_to_is_not_overridden(api, controllers):
+    checking = definition(namespace=HOME, deno={"functionRef": {"name": "base"}})
+    checking["metadata"]["annotations"] = {NO_OVERRIDE: "true"}
+    api.put(TASK_DEFINITIONS, checking)
+    for namespace in (HOME, "prod"):
+        url = f"https://example.com/{namespace}"
+        referred = definition("base", namespace, deno={"httpRef": {"url": url}})
+        api.put(TASK_DEFINITIONS, referred)
+    api.put(TASKS, task())
+    await controllers.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    assert environment(job)[-1]["value"] == f"https://example.com/{HOME}"
 
 
 async def test_a_config_map_of_somebody_else_is_in_the_way(api, controllers):
