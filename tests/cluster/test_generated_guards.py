@@ -219,6 +219,22 @@ async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, 
     await flow.stay_gated("ledger")
 
 
+@pytest.mark.claim("O18")
+async def test_a_job_of_a_tenant_makes_no_pods_for_the_job_of_a_task(flow, tenant, targets):
+    # Orphaned, such a pod would be adopted, and count as the result.
+    labels = {"mine": "yes", UID_LABEL: targets["job"]["metadata"]["uid"]}
+    template = {"metadata": {"labels": labels}, "spec": pod("x")["spec"]}
+    selector = {"matchLabels": {"mine": "yes"}}
+    job = {"manualSelector": True, "selector": selector, "template": template}
+    assert not tenant.create(of_kind("Job", "mine", job))
+    told = await flow.until_told("FailedCreate", "mine")
+    assert "harbourmaster-job-pod-guard" in told["note"]
+    del template["metadata"]["labels"][UID_LABEL]
+    assert not tenant.create(of_kind("Job", "other", job))
+    await flow.until(lambda: flow.all(PODS, {"metadata": {"labels": {"mine": "yes"}}}))
+    await flow.stay_gated("ledger")
+
+
 @pytest.mark.claim("O19")
 async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flow, tenant, targets):
     foreign = of_kind("ConfigMap", "foreign", data={})
