@@ -21,6 +21,7 @@ from harbourmaster.controller.placement.context import (
 )
 from harbourmaster.controller.placement.secret_reads import read_copies
 from harbourmaster.controller.placement.sending import Claim
+from harbourmaster.controller.placement.session import BusyError
 from harbourmaster.controller.placement.status_writer import StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import (
@@ -437,8 +438,10 @@ class DeploymentPass:
             return unready, known.unready_reason
         text: str | None = None
         try:
-            gate = await known.find_gate()
-        except ApiError:
+            # A cluster that hangs delays no other.
+            async with known.session.use(self._application.metadata.key, self._queue):
+                gate = await known.find_gate()
+        except (ApiError, BusyError):
             before = condition(self._application.status.conditions, READY)
             if before is None or before.reason != AT_GATE:
                 return unready, NOT_READY

@@ -296,6 +296,21 @@ async def test_pods_that_cannot_be_listed_are_held_at_their_gate_still(env, memb
     assert sum("ObjectsNotReady" in patch for patch in patches) == 1
 
 
+async def test_pods_that_a_hung_cluster_does_not_list_delay_no_other(env, member, second_member):
+    async with env.deploying(workers=1, request_timeout_seconds=1000.0):
+        await env.add_member(member)
+        await env.add_member(second_member, "good")
+        await env.until_online("one", "good")
+        member.fail_next("list", "pods", None, kind="hang")
+        await env.application(deployment("web"), to="one")
+        await member.until_seen("list", "pods")
+        await env.application(config_map("a"), name="fine", to="good")
+        await env.until_running("good", "fine")
+        assert len(member.seen("list", "pods")) == 1
+        member.heal()
+        await env.until_running("one")
+
+
 async def test_definitions_among_the_manifests_change_no_scope_of_what_is_served(env, member):
     extensions, rbac = "apiextensions.k8s.io", "rbac.authorization.k8s.io"
 
