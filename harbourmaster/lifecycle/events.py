@@ -100,6 +100,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "ReadWorkloadFailed": ("ReadWorkloadErrored",),
     "UpdateWorkloadFailed": ("UpdateWorkloadErrored",),
     "UpdateWorkloadOwnersShared": ("UpdateWorkloadOwnersShared",),
+    "UpdateWorkloadOwnerUnknown": ("UpdateWorkloadOwnerUnknown",),
     "CreateWorkloadVersionFailed": ("CreateWorkloadVersionErrored",),
     "EvaluationTargetInvalid": ("EvaluationTargetInvalid",),
     "RepeatChecksStarted": ("RepeatChecksStarted",),

@@ -61,6 +61,13 @@ class CurrentVersion(_Wire, frozen=True, kw_only=True):
     current_version: str = ""
 
 
+class WorkloadStatus(CurrentVersion, frozen=True, kw_only=True):
+    """The status of a workload, which users cannot set when they create one."""
+
+    owners: tuple[str, ...] | None = None
+    """Uids of the owners of pods that the controller gave it; None before it recorded any."""
+
+
 class App(_Wire, frozen=True, kw_only=True):
     """A KeptnApp."""
 
@@ -196,7 +203,7 @@ class Workload(_Wire, frozen=True, kw_only=True):
 
     metadata: Metadata
     spec: WorkloadSpec
-    status: CurrentVersion = CurrentVersion()
+    status: WorkloadStatus = WorkloadStatus()
 
 
 class WorkloadVersionSpec(WorkloadSpec, frozen=True, kw_only=True):

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, annotation
-from harbourmaster.lifecycle.model import CurrentVersion
-from harbourmaster.lifecycle.workloads import SINCE_KEY, annotation_operations, copy_operations
+from harbourmaster.lifecycle.model import WorkloadStatus
+from harbourmaster.lifecycle.workloads import (
+    SINCE_KEY,
+    annotation_operations,
+    copy_operations,
+    is_of_pods,
+    owners_of_pods,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +80,7 @@ def describe_owners(workload: Workload | None) -> str:
 
 def owner_uids(workload: Workload) -> list[str]:
     """Return the uids of the owners of pods that keep the workload from being deleted."""
-    references = workload.metadata.owner_references
-    return [reference.uid for reference in references if reference.kind in SUPPORTED]
+    return [reference.uid for reference in owners_of_pods(workload)]
 
 
 def is_to_follow(
@@ -106,17 +110,16 @@ def follow_operations(
     metadata, followed = workload.metadata, workload.spec.resource_reference.uid
     references = [
         reference
-        for reference in metadata.owner_references
-        if reference.kind in SUPPORTED
-        and reference.uid != wish.owner.uid
-        and replaced.get(reference.uid, True)
+        for reference in owners_of_pods(workload)
+        if reference.uid != wish.owner.uid and replaced.get(reference.uid, True)
     ]
     others = {uid: owned for uid, owned in other_owners(workload).items() if uid not in replaced}
     operations: list[dict[str, Any]] = [
         {"op": "add", "path": "/metadata/ownerReferences", "value": [*references, wish.owner]}
     ]
     if followed in replaced or followed not in owner_uids(workload):
-        since = max(wish.since, metadata.annotations.get(SINCE_KEY, ""))
+        before = metadata.annotations.get(SINCE_KEY, "") if is_of_pods(workload) else ""
+        since = max(wish.since, before)
         operations += [
             {"op": "add", "path": "/spec", "value": wish.spec},
             *annotation_operations(metadata, SINCE_KEY, since),
@@ -142,4 +145,5 @@ def beside(workload: Workload, wish: DesiredWorkload) -> Workload | None:
     ):
         return None
     metadata = structs.replace(workload.metadata, annotations=wish.annotations)
-    return structs.replace(workload, metadata=metadata, spec=wish.spec, status=CurrentVersion())
+    status = WorkloadStatus(owners=tuple(owner_uids(workload)))
+    return structs.replace(workload, metadata=metadata, spec=wish.spec, status=status)

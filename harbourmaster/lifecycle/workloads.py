@@ -132,9 +132,29 @@ def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
     )
 
 
+def owners_of_pods(workload: Workload) -> list[OwnerReference]:
+    """Return the owners of pods that the controller gave the workload, as its status records.
+
+    Former releases and Keptn record none: an owner counts if the status is from one of them.
+    """
+    recorded, has_status = workload.status.owners, bool(workload.status.current_version)
+    return [
+        reference
+        for reference in workload.metadata.owner_references
+        if reference.kind in SUPPORTED
+        and (has_status if recorded is None else reference.uid in recorded)
+    ]
+
+
 def is_of_pods(workload: Workload) -> bool:
     """Whether the workload was created for pods; otherwise by hand, or it lost its owner."""
-    return any(reference.kind in SUPPORTED for reference in workload.metadata.owner_references)
+    return bool(owners_of_pods(workload))
+
+
+def has_unrecorded_owner(workload: Workload) -> bool:
+    """Whether a user created it with an owner of pods, or its owner is recorded in a moment."""
+    references = workload.metadata.owner_references
+    return not is_of_pods(workload) and any(owner.kind in SUPPORTED for owner in references)
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

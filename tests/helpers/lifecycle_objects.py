@@ -22,6 +22,7 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadEntry,
     WorkloadSpec,
+    WorkloadStatus,
     WorkloadVersion,
     WorkloadVersionSpec,
     WorkloadVersionStatus,
@@ -92,6 +93,7 @@ def workload(**more):
     return Workload(
         metadata=metadata("shop-front", **{"owner": REPLICA_SET, **more}),
         spec=WorkloadSpec(app="shop", version="7", resource_reference=OWNER),
+        status=WorkloadStatus(owners=(REPLICA_SET.uid,)),
     )
 
 

@@ -8,14 +8,14 @@ import jsonpatch
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.controller.lifecycle.owners import decode_owner, replaced_owners
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.gated_pods import decode_whole
-from harbourmaster.lifecycle.model import Workload
+from harbourmaster.lifecycle.model import Workload, WorkloadStatus
 from harbourmaster.lifecycle.workload_owners import (
     current_versions,
     follow_operations,
@@ -23,7 +23,12 @@ from harbourmaster.lifecycle.workload_owners import (
     owned_versions,
     owner_uids,
 )
-from harbourmaster.lifecycle.workloads import desired_workload, new_version, new_workload
+from harbourmaster.lifecycle.workloads import (
+    desired_workload,
+    new_version,
+    new_workload,
+    owners_of_pods,
+)
 from helpers.properties import cases
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -108,6 +113,12 @@ class Cluster:
         return decode_owner(msgspec.json.encode(obj)) if obj and uid in self._cached else None
 
 
+def recorded(workload):
+    """The workload after the controller recorded its owners in the status."""
+    owners = tuple(reference.uid for reference in workload.metadata.owner_references)
+    return structs.replace(workload, status=WorkloadStatus(owners=owners))
+
+
 class World:
     """The workload and its versions; ``writes`` counts the changes of the workload."""
 
@@ -125,7 +136,7 @@ class World:
         described = workload_of({f"keptn.sh/{key}": value for key, value in keys.items()}, {})
         wish = desired_workload(described, reference, f"2026-01-01T00:00:0{event.second}Z")
         if self.workload is None:
-            self.workload = new_workload(wish, "prod")
+            self.workload = recorded(new_workload(wish, "prod"))
         version = self.versions.get(event.version)
         if not is_to_follow(self.workload, version, wish):
             return
@@ -135,7 +146,7 @@ class World:
                 self.cluster,
                 pod,
                 reference,
-                self.workload.metadata.owner_references,
+                owners_of_pods(self.workload),
                 self.cluster.find,
                 has_version=version is not None,
             )
@@ -144,7 +155,7 @@ class World:
             return
         operations = msgspec.to_builtins(follow_operations(self.workload, wish, replaced))
         document = jsonpatch.apply_patch(msgspec.to_builtins(self.workload), operations)
-        self.workload = msgspec.convert(document, Workload)
+        self.workload = recorded(msgspec.convert(document, Workload))
         self.writes += 1
         for text in current_versions(self.workload):
             self.versions.setdefault(text, new_version(self.workload))

@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
@@ -25,6 +25,7 @@ from harbourmaster.controller.lifecycle.writes import (
     fetch,
     is_end_of_namespace,
     patch_object,
+    write_status,
 )
 from harbourmaster.gates.owners import is_parent
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
@@ -44,10 +45,12 @@ from harbourmaster.lifecycle.workload_owners import (
     follow_operations,
     is_to_follow,
     owned_versions,
+    owner_uids,
 )
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
     desired_workload,
+    has_unrecorded_owner,
     is_by_hand,
     is_version_of,
     is_written_otherwise,
@@ -55,6 +58,7 @@ from harbourmaster.lifecycle.workloads import (
     new_version,
     new_workload,
     owner_operations,
+    owners_of_pods,
     recorded_owners,
     sync_operations,
     version_of_pod,
@@ -168,12 +172,12 @@ class PodWorkloads:
                 self._client,
                 pod,
                 owner,
-                workload.metadata.owner_references,
+                owners_of_pods(workload),
                 self._find_owner,
                 has_version=version is not None,
             )
             if replaced is not None:
-                workload = await self._follow(workload, wish, replaced)
+                workload = await self._follow(pod, workload, wish, replaced)
                 # Not before: a write that fails is tried again at once.
                 self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
                 return workload
@@ -184,7 +188,7 @@ class PodWorkloads:
                 )
                 raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
         elif version is not None and await self._is_rolled_back(pod, workload, wish):
-            return await self._follow(workload, wish, {owner.uid: True})
+            return await self._follow(pod, workload, wish, {owner.uid: True})
         return workload
 
     async def _is_rolled_back(self, pod: Pod, workload: Workload, wish: DesiredWorkload) -> bool:
@@ -223,8 +227,25 @@ class PodWorkloads:
                 raise
         else:
             self._signals.report_created(workload)
+            self._workloads.put(key, workload)
+            return await self._record_owner(workload, wish.owner)
         self._workloads.put(key, workload)
         return workload
+
+    async def _record_owner(self, workload: Workload, owner: OwnerReference) -> Workload:
+        """Record in the status that the controller gives the workload this owner.
+
+        A workload that a user creates in its place, with whatever owner, has no such status.
+        """
+        uids = owner_uids(workload)
+        if owner.uid in uids:
+            return workload
+        status = structs.replace(workload.status, owners=(*uids, owner.uid))
+        writing = write_status(self._client, WORKLOADS, workload.metadata, status)
+        answer = await _attempt(UPDATE_WORKLOAD, writing, again=True)
+        recorded = msgspec.json.decode(answer, type=Workload)
+        self._workloads.put(workload.metadata.key, recorded)
+        return recorded
 
     def _is_turn(self, pod: Pod, wish: DesiredWorkload) -> bool:
         """Whether the workload may be given to a version that was not created yet.
@@ -236,16 +257,24 @@ class PodWorkloads:
         return _turn(pod, wish) not in self._turns
 
     async def _follow(
-        self, workload: Workload, wish: DesiredWorkload, replaced: Mapping[str, bool]
+        self, pod: Pod, workload: Workload, wish: DesiredWorkload, replaced: Mapping[str, bool]
     ) -> Workload:
         operations = follow_operations(workload, wish, replaced)
         answer = await self._patch(WORKLOADS, workload.metadata, operations)
         followed = msgspec.json.decode(answer, type=Workload)
+        self._workloads.put(workload.metadata.key, followed)
+        # Not before: until then the owner does not count, and a user may have written the spec.
+        followed = await self._record_owner(followed, wish.owner)
+        if has_unrecorded_owner(workload) and workload.spec != wish.spec:
+            text = (
+                "its owner was not set by harbourmaster, so its spec was replaced by that of pod "
+                f"{pod.name}: unless it was restored from a backup, find out who created it"
+            )
+            self._signals.emit(followed, UPDATE_WORKLOAD, "OwnerUnknown", text)
         owners = describe_owners(followed)
         if owners and replaced.keys().isdisjoint(owned_versions(workload)):
             text = f"{owners}: {SHARING_ADVICE}"
             self._signals.emit(followed, UPDATE_WORKLOAD, "OwnersShared", text)
-        self._workloads.put(workload.metadata.key, followed)
         return followed
 
     async def _record(

@@ -23,18 +23,20 @@ from harbourmaster.kube.errors import (
 from harbourmaster.lifecycle.machine import resume
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
-    CurrentVersion,
+    WorkloadStatus,
     WorkloadVersion,
     is_generated,
 )
 from harbourmaster.lifecycle.workload_owners import current_versions
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
+    has_unrecorded_owner,
     is_by_hand,
     is_of_former,
     is_of_pods,
     is_version_of,
     new_version,
+    owners_of_pods,
     sync_operations,
     version_of,
 )
@@ -67,6 +69,9 @@ class WorkloadReconciler:
         """Bring the version of one workload up to date. Raises ApiError."""
         workload = self._workloads.get(key)
         if workload is None or workload.metadata.deletion_timestamp:
+            return None
+        if has_unrecorded_owner(workload):
+            # The next pod replaces its spec.
             return None
         try:
             return await self._reconcile_workload(workload, version_of(workload))
@@ -114,7 +119,10 @@ class WorkloadReconciler:
             await patch_object(self._client, WORKLOAD_VERSIONS, version.metadata, operations)
         await self._resume_versions(workload)
         if workload.status.current_version != spec.version:
-            status = CurrentVersion(current_version=spec.version)
+            owners = workload.status.owners
+            if owners is None:
+                owners = tuple(reference.uid for reference in owners_of_pods(workload))
+            status = WorkloadStatus(current_version=spec.version, owners=owners)
             await write_status(self._client, WORKLOADS, workload.metadata, status)
         return None
 

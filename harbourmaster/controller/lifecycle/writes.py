@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from harbourmaster.api.metadata import D
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, ServerError
 
 if TYPE_CHECKING:
-    from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.metadata import HasMetadata, Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.errors import ApiError
@@ -110,32 +111,41 @@ async def fetch(
     return msgspec.json.decode(answer, type=kind)
 
 
-class WrittenObjects(Generic[T]):
+class WrittenObjects(Generic[D]):
     """A store together with our own writes that its watch has not brought yet.
 
     Otherwise each of a thousand pods would create what the first one has just created.
     """
 
-    def __init__(self, store: Store[T]) -> None:
+    def __init__(self, store: Store[D]) -> None:
         self._store = store
-        # By key: the stored object at the time, what was written, and until when that counts.
-        self._ahead: dict[str, tuple[T | None, T, float]] = {}
+        # By key: the resource versions that were replaced ("" for none), what was written, and
+        # until when that counts.
+        self._ahead: dict[str, tuple[frozenset[str], D, float]] = {}
 
-    def get(self, key: str) -> T | None:
+    def get(self, key: str) -> D | None:
         """Return the newest known object, or None."""
         held = self._store.get(key)
         ahead = self._ahead.get(key)
         if ahead is None:
             return held
-        before, after, until = ahead
-        if held is before and asyncio.get_running_loop().time() < until:
+        replaced, after, until = ahead
+        if _revision(held) in replaced and asyncio.get_running_loop().time() < until:
             return after
         del self._ahead[key]
         return held
 
-    def put(self, key: str, obj: T) -> None:
+    def put(self, key: str, obj: D) -> None:
         """Record the object in an answer of the API server."""
+        replaced = frozenset((_revision(self._store.get(key)),))
+        if key in self._ahead:
+            former, after, _ = self._ahead[key]
+            replaced |= former | {_revision(after)}
         now = asyncio.get_running_loop().time()
         # Nobody may ask again for what was deleted soon.
         self._ahead = {name: held for name, held in self._ahead.items() if held[2] > now}
-        self._ahead[key] = (self._store.get(key), obj, now + _PATIENCE)
+        self._ahead[key] = (replaced, obj, now + _PATIENCE)
+
+
+def _revision(obj: HasMetadata | None) -> str:
+    return obj.metadata.resource_version if obj is not None else ""

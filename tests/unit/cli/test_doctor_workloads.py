@@ -272,7 +272,9 @@ async def test_a_workload_of_two_deployments_is_told_with_both(cluster, assert_g
     ]
     others = {"gates.harbourmaster.dev/other-owners": f'{{"p":["{second}","{LATER}"]}}'}
     metadata = {"name": "cart-cart", "namespace": "shop", "ownerReferences": owned}
-    cluster.put(WORKLOADS, {"metadata": {**metadata, "annotations": others}, "spec": spec})
+    metadata["annotations"] = others
+    status = {"owners": [owner["uid"] for owner in owned]}
+    cluster.put(WORKLOADS, {"metadata": metadata, "spec": spec, "status": status})
     version(cluster, second, **FAILED)
     assert_golden([*await warned(cluster, "waits"), *await warned(cluster, "workloads")])
 

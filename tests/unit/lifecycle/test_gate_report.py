@@ -374,7 +374,8 @@ def test_a_version_that_its_app_does_not_list_names_the_other_owners_of_its_work
     uid = version().metadata.controller.uid
     metadata = {"name": "shop-waiter", "uid": uid, "annotations": others, "ownerReferences": owners}
     spec = {"app": "shop", "version": "1.0", "resourceReference": msgspec.to_builtins(RS)}
-    workload = msgspec.convert({"metadata": metadata, "spec": spec}, Workload)
+    status = {"owners": ["rs-1", "rs-2"]}
+    workload = msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Workload)
     report = report_on(pod(), version(), workload=workload)
     reason, _, named = report.text.partition("; ")
     assert reason.endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")

@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.model import WorkloadVersionStatus
+from harbourmaster.lifecycle.model import Workload, WorkloadStatus, WorkloadVersionStatus
 from harbourmaster.lifecycle.workload_owners import (
     OTHERS_KEY,
     beside,
@@ -61,8 +61,14 @@ def as_stored(obj, **metadata):
     )
 
 
+def recorded(obj):
+    """A workload after the controller recorded its owners in the status."""
+    owners = tuple(reference.uid for reference in obj.metadata.owner_references)
+    return msgspec.structs.replace(obj, status=WorkloadStatus(owners=owners))
+
+
 def workload(*arguments, **options):
-    return as_stored(new_workload(wish(*arguments, **options), "prod"))
+    return recorded(as_stored(new_workload(wish(*arguments, **options), "prod")))
 
 
 def version(of_workload, **metadata):
@@ -72,7 +78,8 @@ def version(of_workload, **metadata):
 def patch(obj, operations):
     """The object by its operations."""
     document = jsonpatch.apply_patch(plain(obj), plain(operations))
-    return msgspec.convert(document, type(obj))
+    patched = msgspec.convert(document, type(obj))
+    return recorded(patched) if isinstance(obj, Workload) else patched
 
 
 @pytest.mark.parametrize(
@@ -223,7 +230,7 @@ def test_after_the_end_of_its_owner_a_workload_follows_another_one():
 
 
 def test_a_workload_of_keptn_has_no_annotation():
-    bare = as_stored(new_workload(wish(), "prod"), annotations={})
+    bare = as_stored(workload(), annotations={})
     assert is_to_follow(bare, version(bare), wish(uid="rs-2"))
     after = patch(bare, follow_operations(bare, wish(uid="rs-2"), {"rs-1": False}))
     assert after.metadata.annotations == {SINCE_KEY: EARLY, WRITTEN_KEY: "1.0"}
@@ -378,7 +385,7 @@ def test_a_time_out_of_the_deployment_goes_from_the_pod_to_the_version_and_away_
         annotations |= {"keptn.sh/version": "1.0", key: timeout}
         return desired_workload(workload_of(annotations, {}), owner(uid), EARLY)
 
-    followed = as_stored(new_workload(timed("10m", "rs-1"), "prod"))
+    followed = recorded(as_stored(new_workload(timed("10m", "rs-1"), "prod")))
     current = version(followed)
     assert deployment_timeout(current) == 600
     for uid, timeout, seconds in (("rs-2", "1h", 3600), ("rs-3", "", None)):

@@ -244,7 +244,7 @@ def owned_workload(name):
     metadata = {"name": f"shop-{name}", "namespace": PROD, "ownerReferences": [reference]}
     followed = {key: reference[key] for key in ("kind", "name", "uid")}
     spec = {"app": "shop", "version": "1", "resourceReference": followed}
-    return {"metadata": metadata, "spec": spec}
+    return {"metadata": metadata, "spec": spec, "status": {"owners": ["rs"]}}
 
 
 def managed(*listed, **labels):

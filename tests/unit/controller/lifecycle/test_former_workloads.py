@@ -72,7 +72,8 @@ def put_version(server, version, *owners, workload="cart", kind="ReplicaSet"):
     metadata = {"name": f"{name}-{version}", "annotations": {OWNERS: uids}}
     server.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": {**spec, "workloadName": name}})
     own = {"name": name, "ownerReferences": [owner_ref(kind, owners[-1], f"uid-{owners[-1]}")]}
-    server.put(WORKLOADS, {"metadata": own, "spec": spec})
+    status = {"owners": [f"uid-{owners[-1]}"]}
+    server.put(WORKLOADS, {"metadata": own, "spec": spec, "status": status})
 
 
 async def is_gone(server, name="shop-cart", gated=None):

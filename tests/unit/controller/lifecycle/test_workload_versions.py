@@ -592,7 +592,7 @@ async def test_a_version_whose_deployment_names_another_workload_is_deprecated_u
     stored = server.get(WORKLOADS, "shop-cart")
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-1", "uid": "rs-1"}
     metadata = {**stored["metadata"], "uid": "w", "ownerReferences": [reference]}
-    server.put(WORKLOADS, {**stored, "metadata": metadata})
+    server.put(WORKLOADS, {**stored, "metadata": metadata, "status": {"owners": ["rs-1"]}})
     life = begin(owned_by("ReplicaSet", "cart-1", "rs-1"))
     await life.sweep()
     second = numbered("cart-2", "rs-2", 2)

@@ -16,7 +16,7 @@ from harbourmaster.controller.lifecycle.writes import (
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod
-from harbourmaster.lifecycle.model import CurrentVersion, ResourceReference, Workload, WorkloadSpec
+from harbourmaster.lifecycle.model import ResourceReference, Workload, WorkloadSpec, WorkloadStatus
 from helpers.gated import PROD, pod, put
 from helpers.lifecycle import context_of
 
@@ -39,7 +39,7 @@ async def test_an_object_of_the_model_is_made_and_read(api, client):
     assert await fetch(client, WORKLOADS, Workload, "none", PROD) is None
     stored = api.get(WORKLOADS, "shop-a", PROD)
     assert (stored["apiVersion"], stored["kind"]) == (WORKLOADS.api_version, WORKLOADS.kind)
-    assert made.status == CurrentVersion()
+    assert made.status == WorkloadStatus()
 
 
 def test_a_namespace_that_ends():
@@ -53,20 +53,31 @@ async def test_what_was_written_counts_until_the_watch_brings_something():
     store = Store()
     written = WrittenObjects(store)
     assert written.get("a") is None
-    written.put("a", 1)
-    assert written.get("a") == 1
-    store.put("a", 0)
-    assert written.get("a") == 0
-    written.put("a", 2)
-    assert written.get("a") == 2
+    first, second, third, foreign = (stored_workload(revision) for revision in "1239")
+    written.put("a", first)
+    assert written.get("a") == first
+    store.put("a", foreign)
+    assert written.get("a") == foreign
+    written.put("a", second)
+    written.put("a", third)
+    assert written.get("a") == third
+    # The watch brings one write after the other.
+    store.put("a", second)
+    assert written.get("a") == third
     store.remove("a")
     assert written.get("a") is None
+
+
+def stored_workload(revision):
+    reference = ResourceReference(uid="rs-1", kind="ReplicaSet", name="a")
+    spec = WorkloadSpec(app="a", version="1", resource_reference=reference)
+    return Workload(metadata=Metadata(name="a", resource_version=revision), spec=spec)
 
 
 async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
     """The object was perhaps deleted before the watch delivered it."""
     written = WrittenObjects(Store())
-    written.put("a", 1)
+    written.put("a", stored_workload("1"))
     loop = asyncio.get_running_loop()
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now + 6)
@@ -75,11 +86,11 @@ async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
 
 async def test_nobody_need_ask_for_it_to_be_forgotten(monkeypatch):
     written = WrittenObjects(Store())
-    written.put("a", 1)
+    written.put("a", stored_workload("1"))
     loop = asyncio.get_running_loop()
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now + 6)
-    written.put("b", 2)
+    written.put("b", stored_workload("2"))
     assert set(written._ahead) == {"b"}
 
 
