@@ -26,6 +26,8 @@ TOKEN_SECONDS: Final = 60.0
 """Seconds for which a token from a file is used before the file is read again."""
 _MAX_BYTES: Final = 1024 * 1024
 _JWT_PARTS: Final = 3
+_LONGEST: Final = 1024
+"""Characters of the URL of a server."""
 
 
 class Connection(Struct, frozen=True, kw_only=True):
@@ -55,13 +57,18 @@ def server_url(text: str, schemes: Collection[str], source: str) -> URL:
     """Parse the URL of a ``server`` field. Raises ConnectionSettingsError."""
     try:
         url = URL(text)
-        is_valid = url.scheme in schemes and bool(url.host and url.port)
+        is_valid = url.scheme in schemes and bool(url.host and url.port) and len(text) <= _LONGEST
     except ValueError:
         url, is_valid = URL(), False
     if not is_valid or url.query_string or url.fragment or url.user or url.password:
         shown = one_line(text, 100)
         raise ConnectionSettingsError(f'{source}: server "{shown}" is not like https://host:port')
     return url
+
+
+def canonical_server(text: str, source: str) -> str:
+    """Return the URL of an HTTPS server as it is compared. Raises ConnectionSettingsError."""
+    return str(server_url(text, {"https"}, source)).rstrip("/")
 
 
 class Claims(Struct, frozen=True, gc=False):

@@ -8,22 +8,31 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
+from warnings import catch_warnings
 
 import yaml
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.utils import CryptographyDeprecationWarning
 from msgspec import Struct
 
 from harbourmaster.certs.bundle import parse_certificates
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.kube.connection import Connection, claims_of, fixed_token, server_url
+from harbourmaster.kube.connection import Connection, canonical_server, claims_of, fixed_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.trust import load_pair, verifying_context
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Collection, Iterator
 
 MAX_BYTES: Final = 64 * 1024
 """Maximum bytes of YAML, because reading it blocks the event loop."""
+_LONGEST: Final = 253
+"""Characters of the name of a host."""
+SYSTEM: Final = "system"
+"""Stands for the authorities of the system, which a kubeconfig without any trusts."""
 _OF_CLUSTERS: Final = {
     "certificate-authority": "names a file: give certificate-authority-data",
     "insecure-skip-tls-verify": "is refused: give certificate-authority-data",
@@ -60,6 +69,8 @@ class Access(Struct, frozen=True):
     namespace: str
     """The namespace of objects without one; empty if the kubeconfig has none."""
     expires: datetime | None
+    authorities: tuple[str, ...] = (SYSTEM,)
+    """The digests of the public keys of all authorities in the kubeconfig, or SYSTEM."""
 
     def check_end(self, now: datetime) -> None:
         """Raise ConnectionSettingsError if the credentials have ended."""
@@ -70,10 +81,11 @@ class Access(Struct, frozen=True):
             )
 
 
-def access_from(text: bytes, source: str) -> Access:
+def access_from(text: bytes, source: str, trusted: Collection[str] = ()) -> Access:
     """Return the access of a kubeconfig. Raises ConnectionSettingsError, one line with ``source``.
 
-    It must have exactly one context, one user and one cluster. Nothing is sent.
+    It must have exactly one context, one user and one cluster. Nothing is sent. If it has any of
+    the authorities ``trusted``, others of it are not trusted.
     """
     if len(text) > MAX_BYTES:
         raise _fault(source, f"is larger than {MAX_BYTES} bytes")
@@ -89,10 +101,14 @@ def access_from(text: bytes, source: str) -> Access:
         for field, why in refused.items():
             if section.get(field):
                 raise _fault(source, f"{field} of its {name} {why}")
-    server = _text(cluster[1], "server", source)
-    server_url(server, {"https"}, source)
-    authorities = _data(cluster[1], "certificate-authority-data", source)
-    tls = verifying_context(authorities, f"{source}: certificate-authority-data")
+    server = canonical_server(_text(cluster[1], "server", source), source)
+    server_name = _text(cluster[1], "tls-server-name", source)
+    if len(server_name) > _LONGEST or not server_name.isprintable():
+        raise _fault(source, "tls-server-name is not a host name")
+    pem = _data(cluster[1], "certificate-authority-data", source)
+    authorities = list(_authorities(pem)) if pem is not None else []
+    kept = b"".join(part for key, part in authorities if key in trusted)
+    tls = verifying_context(kept or pem, f"{source}: certificate-authority-data")
     ends = [_load_pair(tls, user[1], source)]
     token = None
     if user[1].get("token"):
@@ -103,16 +119,32 @@ def access_from(text: bytes, source: str) -> Access:
         raise _fault(source, "its user has neither a token nor client-certificate-data")
     return Access(
         connection=Connection(
-            server=server.rstrip("/"),
+            server=server,
             ssl=tls,
             token=token,
             user=user[0],
             source=source,
-            server_name=_text(cluster[1], "tls-server-name", source) or None,
+            server_name=server_name or None,
         ),
         namespace=_text(context[1], "namespace", source),
         expires=min((end for end in ends if end is not None), default=None),
+        authorities=tuple(sorted({key for key, _ in authorities})) or (SYSTEM,),
     )
+
+
+def _authorities(pem: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield each certificate behind the digest of its public key, as kubeadm writes it."""
+    try:
+        # The serial number of K3s' authorities is 0.
+        with catch_warnings(action="ignore", category=CryptographyDeprecationWarning):
+            certificates = parse_certificates(pem, "")
+    except CertificateError:
+        # OpenSSL may read it nevertheless; then it counts as a whole.
+        yield f"sha256:{sha256(pem).hexdigest()}", pem
+        return
+    for certificate in certificates:
+        key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        yield f"sha256:{sha256(key).hexdigest()}", certificate.public_bytes(Encoding.PEM)
 
 
 def parse_kubeconfig(text: bytes, source: str) -> dict[str, Any]:

@@ -93,6 +93,7 @@ class MemberSpec(Part, frozen=True, kw_only=True):
     """The credentials of a member cluster, and what it allows."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
+    server: str = ""
     allow_cluster_scoped: bool = False
     discover_custom_resources: bool = True
 

@@ -222,6 +222,7 @@ class ClusterSpec(Part, frozen=True, kw_only=True):
     """A member cluster; without a kubeconfig, one that is to be created in a cloud."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
+    server: str = ""
     custom_resources: tuple[str, ...] | None = None
     discover_custom_resources: bool = True
     metrics: tuple[MetricReference, ...] | None = None
@@ -233,10 +234,23 @@ class ClusterSpec(Part, frozen=True, kw_only=True):
     backoff: RetryPolicy = RetryPolicy()
 
 
+class BoundServer(Part, frozen=True, kw_only=True):
+    """The server of a kubeconfig as it was first seen, or accepted, at ``time``.
+
+    ``authorities`` are digests of public keys as kubeadm writes them, or ``system``.
+    """
+
+    url: str
+    tls_server_name: str = ""
+    authorities: tuple[str, ...] = ()
+    time: str = ""
+
+
 class MemberStatus(Part, frozen=True, kw_only=True):
-    """The observations of the monitor."""
+    """The observations of the monitor, and the server to which the Cluster is bound."""
 
     state: str = ""
+    server: BoundServer | None = None
     custom_resources: tuple[str, ...] = ()
     served_kinds: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()

@@ -21,6 +21,7 @@ from harbourmaster.api.field_errors import (
     unsupported,
 )
 from harbourmaster.api.names import dns_label
+from harbourmaster.api.urls import http_url
 from harbourmaster.placement.cluster_queries import parse_query
 from harbourmaster.placement.constraints import PARSERS
 from harbourmaster.placement.data_holders import read_manifest
@@ -106,6 +107,10 @@ def _cluster(cluster: Cluster) -> Iterator[FieldError]:
         yield from check_name(f"{at}.name", secret.name)
         if not secret.key:
             yield required(f"{at}.key", "name a key of the Secret")
+    url = http_url(spec.server)
+    if spec.server and (url is None or url.scheme != "https" or set(spec.server) & set("?#@")):
+        # Without the value, which may contain a password.
+        yield FieldError("spec.server", "Invalid value", None, "must be like https://host:6443")
     yield from _custom_resources("spec.customResources", spec.custom_resources or ())
     yield from _metrics(spec.metrics)
     if spec.cloud_ref is not None:

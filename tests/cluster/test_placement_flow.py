@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import shlex
 import uuid
 
 import pytest
+import yaml
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
@@ -21,6 +24,9 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import moment
 from harbourmaster.cli import main as cli
+from helpers.cluster import create, role_binding, role_of, why_refused
+from helpers.manifests import DEPLOY
+from helpers.patience import PATIENCE
 from helpers.placement_flow import (
     FLAGS,
     Flow,
@@ -31,10 +37,13 @@ from helpers.placement_flow import (
     is_true,
     reason_of,
 )
+from helpers.placement_members import listening
 from helpers.processes import Controller, client_of
 from helpers.schemas import apply_definitions
 
 pytestmark = pytest.mark.gate
+
+CLUSTER_GUARD = DEPLOY / "components/guards/cluster-guard.yaml"
 
 
 @pytest.fixture
@@ -276,6 +285,63 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         await flow.delete()
         await flow.until_gone()
         assert await two.get(CONFIG_MAPS, name, "default") is None
+
+
+@pytest.mark.claim("P8")
+async def test_a_secret_leads_nowhere_else_and_users_do_not_write_the_binding(
+    flow, planes, control_plane
+):
+    """The user may edit the namespace and the status of Clusters (krake-spec 7.10)."""
+    kubectl, user = control_plane.kubectl, f"tenant-of-{flow.namespace}"
+    rule = {"apiGroups": [CLUSTERS.group], "resources": ["clusters/status"], "verbs": ["patch"]}
+    role = role_of("Role", {"name": "status", "namespace": flow.namespace}, rule)
+    create(
+        kubectl,
+        role,
+        role_binding("status", flow.namespace, user, "status", "Role"),
+        role_binding("edit", flow.namespace, user, "edit"),
+    )
+
+    def patch(resource, name, value, subresource=None):
+        path = resource.path(flow.namespace, name, subresource)
+        return why_refused(kubectl, user, "PATCH", path, value, "merge-patch+json")
+
+    try:
+        kubectl("apply", f"--filename={CLUSTER_GUARD}")
+        async with (
+            listening() as listener,
+            flow.placing("--placement-members-kubeconfig-interval-seconds=0.5"),
+        ):
+            await flow.cluster("one", planes[0])
+            await flow.until_online("one")
+            bound = (await flow.get(CLUSTERS, "one"))["status"]["server"]
+            forged = {"status": {"server": {"url": listener.url}}}
+            async with asyncio.timeout(PATIENCE):
+                # A new policy takes a moment.
+                while not (refused := patch(CLUSTERS, "one", forged, "status")):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            assert "only harbourmaster changes status.server of Clusters" in refused
+            assert not patch(CLUSTERS, "one", {"status": {"servedKinds": ["a/v1/B"]}}, "status")
+            config = yaml.safe_load(planes[0].kubeconfig.read_text())
+            config["clusters"][0]["cluster"]["server"] = listener.url
+            text = yaml.safe_dump(config)
+            data = {"kubeconfig": base64.b64encode(text.encode()).decode()}
+            assert not patch(SECRETS, "one", {"data": data})
+            status = await flow.until_cluster(
+                lambda status: reason_of(status, "ServerBound") == "ServerChanged", "one"
+            )
+            assert "forbidden" in patch(CLUSTERS, "one", {"spec": {"server": listener.url}})
+            assert reason_of(status, "Reachable") == "InvalidCredentials"
+            assert (await flow.get(CLUSTERS, "one"))["status"]["server"] == bound
+            assert listener.connections == 0
+            message = next(
+                state.message for state in status.conditions if state.type == "ServerBound"
+            )
+            command = shlex.split(message.partition("to accept it: ")[2])
+            await asyncio.to_thread(kubectl, *command[1:])
+            await flow.until_found(lambda: listener.connections)
+    finally:
+        kubectl("delete", "--ignore-not-found", f"--filename={CLUSTER_GUARD}")
 
 
 async def test_a_cluster_in_use_goes_when_its_applications_have_left(flow, planes, members):

@@ -24,6 +24,8 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.connection import Connection
 from harbourmaster.kube.untrusted_kubeconfig import Access
 from harbourmaster.placement.manifests import UID_LABEL
+from harbourmaster.placement.model import BoundServer
+from harbourmaster.placement.server_binding import judge_server
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.logging import configure_logging
@@ -97,8 +99,10 @@ class PlacementSimulation:
         """Let users act until the end, wait for rest, and disturb it without a change."""
         self._prepare()
 
-        def access(text, source):
-            return Access(Connection(server=text.decode(), source=source), "", None)
+        def access(kubeconfig, cluster, bound, now):
+            server = kubeconfig.text.decode()
+            verdict = judge_server(cluster.metadata, "", bound, BoundServer(url=server, time=now))
+            return Access(Connection(server=server, source=kubeconfig.source), "", None), verdict
 
         def client(connection, *, user_agent, **options):
             assert user_agent

@@ -263,7 +263,7 @@ def _cluster(converter: _Converter, metadata: Fields) -> Fields:
         reference = {"name": secret["metadata"]["name"]}
         converter.note(f"its kubeconfig is in Secret {metadata['namespace']}/{reference['name']}")
         try:
-            for note in check_kubeconfig(text.encode(), "the kubeconfig"):
+            for note in check_kubeconfig(text.encode(), "the kubeconfig")[1]:
                 converter.note(note)
         except ConnectionSettingsError as error:
             converter.note(f"the controller will refuse it: {error}")

@@ -43,8 +43,8 @@ def read_context(path: Path, name: str | None) -> bytes:
     return yaml.safe_dump({**head, **sections}, sort_keys=False).encode()
 
 
-def check_kubeconfig(kubeconfig: bytes, source: str) -> list[str]:
-    """Return what is to be done for it to work and to go on working.
+def check_kubeconfig(kubeconfig: bytes, source: str) -> tuple[str, list[str]]:
+    """Return its server, and what is to be done for it to work and to go on working.
 
     Raises ConnectionSettingsError where the controller refuses it.
     """
@@ -59,7 +59,7 @@ def check_kubeconfig(kubeconfig: bytes, source: str) -> list[str]:
         if why := AddressFilter().refusal(address):
             text = f"the controller refuses server {host}, {why}: give another one, or list it in"
             notes.append(f"{text} placement.members.allowedAddresses")
-    return notes
+    return access.connection.server, notes
 
 
 def _find(config: dict[str, Any], kind: str, name: object, path: Path) -> dict[str, Any]:

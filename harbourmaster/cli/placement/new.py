@@ -101,19 +101,20 @@ def application(arguments: Arguments) -> int:
 def cluster(arguments: Arguments) -> int:
     """Print a Cluster, with the Secret for its kubeconfig where that is given."""
     new = _New(arguments, "Cluster")
-    secret, before = arguments.kubeconfig_secret, []
+    secret, before, server = arguments.kubeconfig_secret, [], ""
     if arguments.context and arguments.kubeconfig is None:
         raise StartError("--context is for a kubeconfig: give --kubeconfig too")
     if arguments.kubeconfig is not None:
         try:
             content = read_context(arguments.kubeconfig, arguments.context)
-            new.notes += check_kubeconfig(content, str(arguments.kubeconfig))
+            server, new.notes = check_kubeconfig(content, str(arguments.kubeconfig))
         except ConnectionSettingsError as error:
             raise StartError(str(error)) from None
         made = kubeconfig_secret(arguments.name, arguments.namespace, content)
         secret, before = made["metadata"]["name"], [made]
     spec = without_empty(
         kubeconfigSecretRef=without_empty(name=secret),
+        server=server,
         customResources=arguments.custom_resources,
         metrics=new.metrics(),
         inheritMetrics=arguments.inherit_metrics or None,

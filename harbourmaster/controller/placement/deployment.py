@@ -6,6 +6,8 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.api.resources import CLUSTERS
 from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.controller.controller import Controller
@@ -20,7 +22,7 @@ from harbourmaster.controller.placement.context import (
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.session import BusyError
-from harbourmaster.controller.placement.writes import write
+from harbourmaster.controller.placement.writes import changes, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.cluster_state import (
     CONNECTING,
@@ -30,6 +32,7 @@ from harbourmaster.placement.cluster_state import (
 )
 from harbourmaster.placement.confirmation import is_waiting
 from harbourmaster.placement.deployed import FINALIZER
+from harbourmaster.placement.model import with_conditions
 from harbourmaster.placement.rollout import Reach
 
 if TYPE_CHECKING:
@@ -120,16 +123,14 @@ class ClusterReconciler:
         now, generation = format_rfc3339(self._context.now()), cluster.metadata.generation
         percent = self._context.settings.min_ready_nodes_percent
         verdict = observe(status.state, status.conditions, observation, now, generation, percent)
-        before = (status.state, status.conditions, status.custom_resources, status.served_kinds)
-        if before == (verdict.state, verdict.conditions, resources, kinds):
-            return
-        fields = {
-            "state": verdict.state,
-            "conditions": verdict.conditions,
-            "customResources": resources or None,
-            "servedKinds": kinds or None,
-        }
-        await write(self._context.client, CLUSTERS, cluster.metadata, {"status": fields})
+        after = replace(status, custom_resources=resources, served_kinds=kinds)
+        after = replace(after, state=verdict.state, conditions=verdict.conditions)
+        if (judged := members.verdict(key)) and judged.reason:
+            conditions = with_conditions(after.conditions, now, judged.condition(generation))
+            after = replace(after, server=judged.bound, conditions=conditions)
+        if after != status:
+            value = {"status": changes(status, after)}
+            await write(self._context.client, CLUSTERS, cluster.metadata, value)
 
     async def _keep_finalizer(self, key: str, cluster: MemberCluster) -> bool:
         """Hold the object while it is in use, and let it go then; whether that took a write."""

@@ -1,6 +1,7 @@
 """The member clusters by the kubeconfigs in their Secrets: one session for each, and no stranger's.
 
-A kubeconfig that is not allowed is reported and opens nothing. Renewed credentials of the same
+A kubeconfig that is not allowed, or names another server than the Cluster is bound to, is reported
+and opens nothing. Renewed credentials of the same
 server are used by the same session; any other change ends it. A Secret that goes does so too, but
 not while its Cluster is going: what is left there has yet to be deleted.
 """
@@ -14,12 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.api.turns import namespace_of
 from harbourmaster.controller.placement.secret_reads import READS, Kubeconfig
 from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
+from harbourmaster.kube.connection import canonical_server
 from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.placement.model import BoundServer
 from harbourmaster.placement.rollout import Reach
+from harbourmaster.placement.server_binding import ACCEPT_SERVER, ServerVerdict, judge_server
 from harbourmaster.providers.addresses import AddressFilter
 from harbourmaster.providers.connector import make_connector
 from harbourmaster.providers.errors import ForbiddenAddressError
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.untrusted_kubeconfig import Access
-    from harbourmaster.placement.deployed import MemberCluster, MemberSpec
+    from harbourmaster.placement.deployed import MemberCluster
 
 _LONGEST_TIMER: Final = 86400.0
 _EARLY_SECONDS: Final = 10.0
@@ -53,14 +58,16 @@ class _Addresses(AddressFilter):
 class MemberConnection:
     """The kubeconfig of one cluster, and the session that it opened or why it did not."""
 
-    def __init__(self, spec: MemberSpec, generation: int, kubeconfig: Kubeconfig) -> None:
-        self.spec = spec
-        self.generation = generation
+    def __init__(self, cluster: MemberCluster, kubeconfig: Kubeconfig) -> None:
+        self.cluster = cluster
         self.kubeconfig = kubeconfig
         self.reading: asyncio.Task[None] | None = None
         self.session: Session | None = None
         self.running: asyncio.Task[None] | None = None
-        self.digest = ""
+        self.settled: tuple[object, ...] = ()
+        """The text and the bindings for which the session was opened."""
+        self.verdict = ServerVerdict(None, "")
+        """On the server of the kubeconfig; without a reason before it was read."""
         self.fault = ""
         self.expiry: asyncio.TimerHandle | None = None
 
@@ -98,15 +105,15 @@ class Members:
 
     def follow(self, cluster: MemberCluster) -> None:
         """Reach the cluster as its spec says now; nothing where that is done already."""
-        key, spec, metadata = cluster.metadata.key, cluster.spec, cluster.metadata
+        key, metadata = cluster.metadata.key, cluster.metadata
         connection = self._connections.get(key)
-        if connection is None or connection.spec != spec:
+        if connection is None or _identity(connection.cluster) != _identity(cluster):
             connection = self._open_session(key, cluster)
-        elif connection.generation != metadata.generation:
+        elif _bindings(connection.cluster) != _bindings(cluster):
             # Perhaps its Secret was written with it.
-            connection.kubeconfig.look()
+            connection.kubeconfig.look(again=True)
         if connection is not None:
-            connection.generation = metadata.generation
+            connection.cluster = cluster
             connection.kubeconfig.is_kept = bool(metadata.deletion_timestamp)
 
     def _open_session(self, key: str, cluster: MemberCluster) -> MemberConnection | None:
@@ -124,9 +131,7 @@ class Members:
             turns=self._turns,
             on_change=partial(self._look, key),
         )
-        connection = self._connections[key] = MemberConnection(
-            cluster.spec, cluster.metadata.generation, kubeconfig
-        )
+        connection = self._connections[key] = MemberConnection(cluster, kubeconfig)
         name = f"kubeconfig of {key}"
         connection.reading = asyncio.create_task(supervise(name, kubeconfig.run, self._on_crash))
         return connection
@@ -172,6 +177,11 @@ class Members:
             return connection.session.reach
         return Reach.NO if connection.fault else Reach.UNKNOWN
 
+    def verdict(self, key: str) -> ServerVerdict | None:
+        """Return the verdict on the server of a kubeconfig; None for an unknown cluster."""
+        connection = self._connections.get(key)
+        return connection.verdict if connection is not None else None
+
     def fault(self, key: str) -> str:
         """Return why a cluster cannot be reached, in one line; empty if it can, or if unknown."""
         connection = self._connections.get(key)
@@ -188,13 +198,20 @@ class Members:
         try:
             if kubeconfig.text is None:
                 raise ConnectionSettingsError(kubeconfig.fault)  # noqa: TRY301 - one of several
-            digest = sha256(kubeconfig.text).hexdigest()
-            if connection.session is not None and connection.digest == digest:
+            cluster = connection.cluster
+            settled = (sha256(kubeconfig.text).digest(), *_bindings(cluster))
+            if connection.session is not None and connection.settled == settled:
                 return
+            bound = cluster.status.server or connection.verdict.bound
+            now = self._now()
             async with self._parsing.turn(None, namespace_of(key)):
                 # A large one takes its time.
-                access = await asyncio.to_thread(_access, kubeconfig.text, kubeconfig.source)
-            access.check_end(self._now())
+                access, connection.verdict = await asyncio.to_thread(
+                    _access, kubeconfig, cluster, bound, format_rfc3339(now)
+                )
+            access.check_end(now)
+            if (verdict := connection.verdict).is_refused:
+                raise ConnectionSettingsError(f"{kubeconfig.source}: {verdict.fault}")  # noqa: TRY301 - one of several
         except ConnectionSettingsError as error:
             self._shut(connection)
             connection.fault = str(error)
@@ -204,7 +221,7 @@ class Members:
             if connection.session is None or not connection.session.renew(access):
                 self._shut(connection)
                 self._open(key, connection, access)
-            connection.fault, connection.digest = "", digest
+            connection.fault, connection.settled = "", settled
             self._set_timer(key, connection, access)
         kubeconfig.is_of_use = not connection.fault
         self._on_change(key)
@@ -214,7 +231,7 @@ class Members:
             key,
             access,
             self._settings,
-            discover=connection.spec.discover_custom_resources,
+            discover=connection.cluster.spec.discover_custom_resources,
             on_change=partial(self._on_change, key),
             on_objects=self._on_objects,
             on_crash=self._on_crash,
@@ -257,7 +274,7 @@ class Members:
         """End a session, and let those who are at work there finish."""
         session, running = connection.session, connection.running
         connection.session = connection.running = None
-        connection.digest = ""
+        connection.settled = ()
         if connection.expiry is not None:
             connection.expiry.cancel()
             connection.expiry = None
@@ -276,8 +293,31 @@ class Members:
         task.add_done_callback(self._leaving.discard)
 
 
-def _access(text: bytes, source: str) -> Access:
+def _identity(cluster: MemberCluster) -> tuple[object, ...]:
+    return cluster.spec, cluster.metadata.uid
+
+
+def _bindings(cluster: MemberCluster) -> tuple[object, ...]:
+    """Return what the verdict on the server depends on, and the generation."""
+    accepted = cluster.metadata.annotations.get(ACCEPT_SERVER)
+    return cluster.status.server, accepted, cluster.metadata.generation
+
+
+def _access(
+    kubeconfig: Kubeconfig, cluster: MemberCluster, bound: BoundServer | None, now: str
+) -> tuple[Access, ServerVerdict]:
+    """Read a kubeconfig and judge its server. Raises ConnectionSettingsError; nothing is sent."""
     # Reading YAML and certificates is of no use to who has no clusters.
     from harbourmaster.kube.untrusted_kubeconfig import access_from  # noqa: PLC0415
 
-    return access_from(text, source)
+    server, where = cluster.spec.server, f"Cluster {cluster.metadata.key}, spec.server"
+    wanted = server and canonical_server(server, where)
+    trusted = bound.authorities if bound is not None else ()
+    access = access_from(kubeconfig.text or b"", kubeconfig.source, trusted)
+    offered = BoundServer(
+        url=access.connection.server,
+        tls_server_name=access.connection.server_name or "",
+        authorities=access.authorities,
+        time=now,
+    )
+    return access, judge_server(cluster.metadata, wanted, bound, offered)

@@ -79,11 +79,13 @@ class Kubeconfig:
         self._chance = chance
         self._version = ""
         self._told: tuple[bytes | None, str] = (None, "")
+        self._is_due = False
         self._failures = 0
         self._asked = asyncio.Event()
 
-    def look(self) -> None:
-        """Find out soon whether it has changed."""
+    def look(self, *, again: bool = False) -> None:
+        """Find out soon whether it has changed; ``again`` reports it even if it has not."""
+        self._is_due = self._is_due or again
         self._asked.set()
 
     async def run(self) -> None:
@@ -95,8 +97,8 @@ class Kubeconfig:
                 await self._read()
             looked = loop.time()
             before = (self.text, self.fault)
-            if before != self._told:
-                self._failures = 0
+            if before != self._told or self._is_due:
+                self._failures, self._is_due = 0, False
                 await self._on_change()
                 self._told = before
             with contextlib.suppress(TimeoutError):

@@ -61,6 +61,17 @@ async def test_a_member_that_gets_no_applications_is_told(cluster, assert_golden
     assert_golden(await found(cluster))
 
 
+@pytest.mark.parametrize("reason", ["ServerChanged", "AuthoritiesAdded"])
+async def test_a_server_that_is_not_accepted_is_told_with_the_command(
+    cluster, assert_golden, reason
+):
+    switch_on(cluster)
+    message = "server is https://b, not https://a; to accept it: kubectl annotate"
+    faults = [condition("Reachable", "False", "InvalidCredentials", message)]
+    member(cluster, condition("ServerBound", "False", reason, message), *faults)
+    assert_golden(await found(cluster))
+
+
 async def test_an_application_without_a_cluster_or_with_two_is_told(cluster, assert_golden):
     switch_on(cluster)
     application(

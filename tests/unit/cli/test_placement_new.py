@@ -134,8 +134,10 @@ def test_a_kubeconfig_becomes_a_secret_beside_the_cluster(new, tmp_path):
     assert (code, told) == (0, [])
     assert secret["metadata"] == {"name": "a-kubeconfig", "namespace": "shop"}
     assert obj["spec"]["kubeconfigSecretRef"] == {"name": "a-kubeconfig"}
+    assert obj["spec"]["server"] == "https://a.example.com"
     _, (obj,), _ = new("cluster", "a", "--kubeconfig-secret", "mine")
     assert obj["spec"]["kubeconfigSecretRef"] == {"name": "mine"}
+    assert "server" not in obj["spec"]
 
 
 @pytest.mark.parametrize(("options", "chosen"), [((), "a"), (("--context", "b"), "b")])

@@ -7,9 +7,15 @@ import copy
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 import pytest
+import trustme
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +28,20 @@ from helpers.properties import cases
 
 SOURCE = "Secret team/one, key kubeconfig"
 HIDDEN = "hidden-c2VjcmV0"
+K3S = (
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJlRENDQVIyZ0F3SUJBZ0lCQURBS0JnZ3Foa2pPUFFRREFq"
+    "QWpNU0V3SHdZRFZRUUREQmhyTTNNdGMyVnkKZG1WeUxXTmhRREUzTURZNE16VXhNVGN3SGhjTk1qUXdNakF5TURB"
+    "MU1UVTNXaGNOTXpRd01UTXdNREExTVRVMwpXakFqTVNFd0h3WURWUVFEREJock0zTXRjMlZ5ZG1WeUxXTmhRREUz"
+    "TURZNE16VXhNVGN3V1RBVEJnY3Foa2pPClBRSUJCZ2dxaGtqT1BRTUJCd05DQUFSTHJGS0NDVmhUek9mTGxuNTJ3"
+    "OXNzTVhHMUZvOXlCM0ZnRDNMZEpSeTIKaUhsRHhVY0NtNU9Md1lWZVY4Z1orbkZ3emhhNC9yOVNHQUNQWkVjY2JS"
+    "N3BvMEl3UURBT0JnTlZIUThCQWY4RQpCQU1DQXFRd0R3WURWUjBUQVFIL0JBVXdBd0VCL3pBZEJnTlZIUTRFRmdR"
+    "VVNnc0IzSnFaREFtMGh2K3h6cEJDCmJxcVhXMFl3Q2dZSUtvWkl6ajBFQXdJRFNRQXdSZ0loQU9PVUFOeDFqQ3hk"
+    "b203dmhqbG5saWQxRTYyQmdMN2kKbUY2dXA1SDZKZVVoQWlFQW5namdPRGx4MVEzYXBSZkVxbTlpeDNWakVkUEZR"
+    "UXpJbTB5TkdtREYxa1k9Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
+)
+"""The authority of a K3s cluster as K3s itself writes it into kubeconfigs."""
+K3S_PIN = "sha256:ed9a28a20e91b6ae30b82379f4b8fe2f5dc4ea76b4d0373331f87f8b5a152c63"
+"""The digest that openssl computes for it, as in kubeadm's documentation."""
 HERE = "config-that-must-not-be-read"
 
 
@@ -84,6 +104,78 @@ async def test_token_certificate_and_authority_are_used(authority, person):
     assert access.namespace == ""
     left = access.expires - datetime.now(UTC)
     assert timedelta(hours=23) < left < timedelta(hours=25)
+
+
+def pin(authority):
+    """The digest of the authority's public key, as kubeadm computes it."""
+    key = x509.load_pem_x509_certificate(authority.cert_pem.bytes()).public_key()
+    spki = serialization.PublicFormat.SubjectPublicKeyInfo
+    return f"sha256:{sha256(key.public_bytes(serialization.Encoding.DER, spki)).hexdigest()}"
+
+
+def bundled(*pems):
+    return config(**{"certificate-authority-data": data(b"".join(pems))})
+
+
+def trusted_by(access):
+    return len(access.connection.ssl.get_ca_certs())
+
+
+def test_authorities_are_told_by_their_keys_and_only_trusted_where_asked(authority):
+    second = trustme.CA()
+    pems = [issuer.cert_pem.bytes() for issuer in (authority, second)]
+    content = bundled(b"# a comment\n", *pems, pems[0], b"rest")
+    access = read(content)
+    assert access.authorities == tuple(sorted((pin(authority), pin(second))))
+    assert trusted_by(access) == 2
+    text = yaml.safe_dump(content).encode()
+    assert trusted_by(access_from(text, SOURCE, (pin(second), "sha256:gone"))) == 1
+    assert trusted_by(access_from(text, SOURCE, ("sha256:gone",))) == 2
+    assert read(config()).authorities == ("system",)
+
+
+def test_a_bundle_that_only_openssl_reads_counts_as_a_whole(authority):
+    """So that an authority that one of two readers skips is never trusted unnoticed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    broken = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"broken")
+    pem = authority.cert_pem.bytes() + self_signed(key, 1, broken)
+    access = read(bundled(pem))
+    assert access.authorities == (f"sha256:{sha256(pem).hexdigest()}",)
+
+
+def test_an_authority_that_was_renewed_with_its_key_is_the_same():
+    key = ec.generate_private_key(ec.SECP256R1())
+    first, second = (read(bundled(self_signed(key, days))).authorities for days in (1, 2))
+    assert first == second
+
+
+def test_the_authority_of_k3s_is_read_without_a_warning():
+    """The serial number is 0, which RFC 5280 forbids."""
+    access = read(config(**{"certificate-authority-data": K3S}))
+    assert access.authorities == (K3S_PIN,)
+
+
+def self_signed(key, days, *extensions):
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name)
+    builder = builder.public_key(key.public_key()).serial_number(days)
+    builder = builder.not_valid_before(now).not_valid_after(now + timedelta(days=days))
+    for extension in (x509.BasicConstraints(True, None), *extensions):
+        builder = builder.add_extension(extension, False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("https://A.example.com:443/", "https://a.example.com"),
+        ("https://a.example.com/k8s/clusters/c-1/", "https://a.example.com/k8s/clusters/c-1"),
+        ("https://a.example.com/x/../y", "https://a.example.com/y"),
+    ],
+)
+def test_a_server_is_one_however_it_is_written(written, same):
+    assert read(config(written)).connection.server == same
 
 
 def test_the_namespace_of_the_context():

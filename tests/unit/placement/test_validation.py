@@ -287,6 +287,32 @@ def test_a_password_in_a_url_is_refused_and_not_shown():
     assert "s3cret" not in text
 
 
+@pytest.mark.parametrize(
+    "server", ["https://a", "https://a:6443/k8s/clusters/c-1", "https://[2001:db8::1]:6443/"]
+)
+def test_a_server_is_a_url(server):
+    assert fault_texts("Cluster", {"server": server}) == []
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "a:6443",
+        "http://a",
+        "https://",
+        "https://a:0",
+        "https://me:s3cret@a",
+        "https://a?x=y",
+        "https://a#b",
+        "https://a b",
+        "https://a\\b",
+    ],
+)
+def test_what_is_no_server_is_refused_in_a_line(server):
+    text = "must be like https://host:6443"
+    assert fault_texts("Cluster", {"server": server}) == [f"spec.server: Invalid value: {text}"]
+
+
 def test_a_kubeconfig_and_a_cloud_are_named():
     assert fault_texts("Cluster", {"kubeconfigSecretRef": {"name": ""}}) == [
         "spec.kubeconfigSecretRef.name: Required value: name a Secret of the same namespace"

@@ -97,7 +97,7 @@ class Guard(Struct, frozen=True):
 GUARDS: Final = (
     Guard(
         "guards",
-        ("harbourmaster-generated-guard", "harbourmaster-job-pod-guard"),
+        tuple(f"harbourmaster-{name}-guard" for name in ("generated", "job-pod", "cluster")),
         "users that can edit in a namespace can change generated checks and open gates (add it "
         "once Keptn's operators have stopped)",
     ),

@@ -29,6 +29,7 @@ from harbourmaster.evaluation.model import Metric, Provider
 from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS
 from harbourmaster.placement.deployed import READY, DeployedApplication, MemberCluster
 from harbourmaster.placement.model import NODES_READY, REACHABLE, SCHEDULED, TRUE, condition
+from harbourmaster.placement.server_binding import SERVER_BOUND, TO_ACCEPT
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.enforcement import (
     ENFORCEMENT_KEY,
@@ -300,12 +301,16 @@ async def check_placement(live: Installation) -> AsyncIterator[Finding]:
 
 def _cluster_finding(cluster: MemberCluster) -> Finding | None:
     own, secret = cluster.metadata, cluster.spec.kubeconfig_secret_ref
-    conditions = (condition(cluster.status.conditions, kind) for kind in (REACHABLE, NODES_READY))
+    kinds = (SERVER_BOUND, REACHABLE, NODES_READY)
+    conditions = (condition(cluster.status.conditions, kind) for kind in kinds)
     fault = next(
         (state for state in conditions if state is not None and state.status != TRUE), None
     )
     if fault is None:
         return None
+    if fault.type == SERVER_BOUND:
+        text, _, command = fault.message.partition(TO_ACCEPT)
+        return warning(f"Cluster {own.key}", f"{fault.reason}: {text}", f"to accept it: {command}")
     text = f"gets no applications: {fault.message or fault.reason}"
     remedy = "check its nodes"
     if fault.reason == INVALID_CREDENTIALS and secret is not None:

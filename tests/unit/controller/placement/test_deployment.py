@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
-import yaml
 
 from harbourmaster.api.resources import (
     CLUSTERS,
@@ -101,11 +100,8 @@ async def test_a_certificate_that_is_trusted_no_more_has_the_kubeconfig_read_ane
         member.tls = server_context(authority)
         await member.start()
         await env.until_offline()
-        trust = base64.b64encode(authority.cert_pem.bytes()).decode()
-        text = env.kubeconfig_of(member)
-        config = yaml.safe_load(text)
-        config["clusters"][0]["cluster"]["certificate-authority-data"] = trust
-        await env.kubeconfig("one", yaml.safe_dump(config))
+        await env.kubeconfig("one", env.kubeconfig_of(member, authorities=(authority,)))
+        await env.accept(await env.until_bound("ServerChanged"))
         await env.until_online("one")
 
 
