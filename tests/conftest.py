@@ -91,6 +91,8 @@ def pytest_collection():
     finally:
         gc.enable()
         gc.freeze()
+        # A twelfth of the time of tests would be collections that find little.
+        gc.set_threshold(20_000, 20, 100)
 
 
 def pytest_collection_modifyitems(config, items):
