@@ -10,16 +10,24 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.api.resources import MAGNUM_CLUSTERS, METRICS_PROVIDERS, PROJECTS, Resource
+from harbourmaster.api.resources import (
+    KEPTN_METRICS,
+    MAGNUM_CLUSTERS,
+    METRICS_PROVIDERS,
+    PROJECTS,
+    Resource,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 ALLOW_FROM: Final = "harbourmaster.dev/allow-from"
 """Annotation of the object pointed to: namespaces, separated by commas, or ``*`` for all."""
 ALL: Final = "*"
 ReferenceMode: TypeAlias = Literal["Open", "ProvidersNeedConsent", "AllNeedConsent"]
 DEFAULT_MODE: Final[ReferenceMode] = "ProvidersNeedConsent"
+"""Where the setting is absent; the manifests of new installations have STRICT."""
+STRICT: Final[ReferenceMode] = "AllNeedConsent"
 _GUARDED: Final = frozenset((METRICS_PROVIDERS, PROJECTS, MAGNUM_CLUSTERS))
 """Kinds that expose credentials or a cloud; the others expose only values."""
 
@@ -32,15 +40,25 @@ class Reference(Struct, frozen=True):
     name: str
     origin: str
 
-    def needs_consent(self, mode: ReferenceMode) -> bool:
-        """Whether the object pointed to has to allow it."""
+    def needs_consent(self, mode: ReferenceMode, shared: Collection[str] = ()) -> bool:
+        """Whether the object pointed to has to allow it.
+
+        ``shared`` are namespaces where metrics are looked up anyway, without a namespace.
+        """
         if self.namespace == self.origin or mode == "Open":
             return False
-        return mode == "AllNeedConsent" or self.resource in _GUARDED
+        if self.resource == KEPTN_METRICS and self.namespace in shared:
+            return False
+        return mode == STRICT or self.resource in _GUARDED
 
-    def is_allowed(self, mode: ReferenceMode, annotations: Mapping[str, str] | None) -> bool:
+    def is_allowed(
+        self,
+        mode: ReferenceMode,
+        annotations: Mapping[str, str] | None,
+        shared: Collection[str] = (),
+    ) -> bool:
         """Whether it may be followed; ``annotations`` are None if the object does not exist."""
-        if not self.needs_consent(mode):
+        if not self.needs_consent(mode, shared):
             return True
         return bool({self.origin, ALL} & consenting(annotations))
 

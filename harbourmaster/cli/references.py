@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api import resources
-from harbourmaster.api.references import DEFAULT_MODE, Reference, consent, consenting
+from harbourmaster.api.references import STRICT, Reference, consent, consenting
+from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate
@@ -23,9 +24,9 @@ from harbourmaster.placement.model import MagnumCluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from harbourmaster.api.references import ReferenceMode
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.controller.settings import ControllerSettings
 
     Named = Iterable[tuple[Resource, Any]]
     from collections.abc import AsyncIterator
@@ -98,20 +99,27 @@ def references_in(raw: msgspec.Raw | bytes, resource: Resource) -> tuple[Referen
     return (*references, *back)
 
 
+def shared_namespaces(live: Installation, settings: ControllerSettings) -> tuple[str, ...]:
+    """Return the namespaces in which definitions and metrics of all namespaces are looked up."""
+    return live.namespace, *settings.lifecycle.definition_namespaces
+
+
 async def list_unconsented(
-    live: Installation, mode: ReferenceMode, versions: Mapping[str, Resource] | None = None
+    live: Installation,
+    settings: ControllerSettings,
+    versions: Mapping[str, Resource] | None = None,
 ) -> list[Unconsented]:
-    """Return objects without consent to a reference. Raises an ApiError.
+    """Return objects without consent to a reference, where all need it. Raises an ApiError.
 
     ``versions`` are kinds by plural, where a cluster has other versions of them.
     """
-    mode, known = (DEFAULT_MODE if mode == "Open" else mode), versions or {}
+    known, shared = versions or {}, shared_namespaces(live, settings)
     origins: defaultdict[Reference, set[str]] = defaultdict(set)
     for resource in KINDS:
         pick = partial(references_in, resource=resource)
         listed = await live.items(known.get(resource.plural, resource), pick)
         for to in chain.from_iterable(listed):
-            if to.needs_consent(mode):
+            if to.needs_consent(STRICT, shared):
                 origins[replace(to, origin="")].add(to.origin)
     lacking = []
     for to, namespaces in origins.items():
@@ -122,7 +130,7 @@ async def list_unconsented(
         refused = [
             origin
             for origin in sorted(namespaces)
-            if not replace(to, origin=origin).is_allowed(mode, metadata.annotations)
+            if not replace(to, origin=origin).is_allowed(STRICT, metadata.annotations)
         ]
         if refused:
             allowed = tuple(sorted(consenting(metadata.annotations)))
@@ -133,20 +141,24 @@ async def list_unconsented(
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
-    """Each reference without consent; where all are open, what would be refused by default."""
-    mode = (await live.known_settings()).cross_namespace_references
-    is_open = mode == "Open"
-    lacking = await list_unconsented(live, mode)
-    for obj in lacking:
+    """Each reference without consent, and how many more would be refused if all needed it."""
+    settings = await live.known_settings()
+    mode = settings.cross_namespace_references
+    followed: list[Unconsented] = []
+    for obj in await list_unconsented(live, settings):
         subject = f"{obj.to.resource.kind} {obj.to.namespace}/{obj.to.name}"
         origins = ", ".join(obj.origins)
         remedy = f"to consent: kubectl {shlex.join(obj.command)}"
         text = f"references from {origins} have no consent: crossNamespaceReferences is {mode}, so"
-        if is_open:
-            yield note(subject, f"{text} they are followed", remedy)
-        else:
+        if obj.to.needs_consent(mode):
             yield warning(subject, f"{text} they are refused", remedy)
-    if is_open and not lacking:
-        text = "it is Open, and every reference to a provider or project has consent"
-        remedy = f"set it to {DEFAULT_MODE}: docs/reference/metrics.md#references-across-namespaces"
-        yield note("crossNamespaceReferences", text, remedy)
+        else:
+            followed.append(obj)
+            yield note(subject, f"{text} they are followed", remedy)
+    if mode != STRICT:
+        origins = shorten(sorted({origin for obj in followed for origin in obj.origins}))
+        objects = plural(len(followed), "object")
+        refused = f"references from {origins} to {objects}" if followed else "no reference"
+        text = f"it is {mode}: {STRICT}, as in new installations, would refuse {refused}"
+        step = f"set it to {STRICT}: docs/reference/metrics.md#references-across-namespaces"
+        yield note("crossNamespaceReferences", text, f"consent, then {step}" if followed else step)

@@ -54,7 +54,7 @@ class ControllerSettings(DescribedSettings, frozen=True, kw_only=True):
         ReferenceMode,
         "which references across namespaces need the consent of the object pointed to, by its "
         "annotation harbourmaster.dev/allow-from: those to providers and projects, all, or none "
-        "(Open)",
+        "(Open); the manifests of a new installation set AllNeedConsent",
     ] = DEFAULT_MODE
     webhook: RegistrationSettings = RegistrationSettings()
     certificates: CertificateSettings = CertificateSettings()

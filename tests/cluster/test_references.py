@@ -214,7 +214,8 @@ def evaluation(tenant, platform):
     )
 
 
-async def test_a_metric_of_another_is_read_by_default(tenant, platform):
+@mode("ProvidersNeedConsent")
+async def test_a_metric_of_another_is_read_where_only_providers_need_consent(tenant, platform):
     await platform.flow.measure("cpus", "4242.5")
     await tenant.flow.create(*evaluation(tenant, platform))
     finished = await tenant.flow.until_like(

@@ -57,10 +57,23 @@
 {{- include "harbourmaster.flags" (mergeOverwrite $named .Values.webhook.settings) -}}
 {{- end }}
 
+{{/* The mode of the values, or else of the live controller: an upgrade keeps it; empty without one. */}}
+{{- define "harbourmaster.references" -}}
+{{- $mode := .Values.crossNamespaceReferences | default "" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace "harbourmaster-controller" -}}
+{{- if and $live (not $mode) (not .Values.hardened.enabled) -}}
+{{- $mode = "Open" -}}
+{{- range (first $live.spec.template.spec.containers).args -}}
+{{- if hasPrefix "--cross-namespace-references=" . }}{{ $mode = trimPrefix "--cross-namespace-references=" . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $mode -}}
+{{- end }}
+
 {{- define "harbourmaster.controllerFlags" -}}
 {{- $named := dict
   "controllers" .Values.controllers
-  "cross-namespace-references" .Values.crossNamespaceReferences
+  "cross-namespace-references" (include "harbourmaster.references" . | default nil)
   "webhook-excluded-namespaces" .Values.admission.excludedNamespaces
   "webhook-failure-policy" .Values.admission.failurePolicy
   "webhook-gated-failure-policy" .Values.admission.gatedFailurePolicy -}}

@@ -83,7 +83,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "authentication: to read values there, also under the old name, add "
         "deploy/components/keptn-metrics-address",
         "reference": "objects of {origins} use it: unless it consents, such references are refused "
-        "where crossNamespaceReferences is ProvidersNeedConsent, the default",
+        "where crossNamespaceReferences is AllNeedConsent, as in new installations",
         "setting": "Keptn has {value} by {source}, and here it is {ours}: set {flag}",
         "config-elsewhere": "Keptn reads it there, and here only a KeptnConfig in {places} counts"
         "{why}",

@@ -291,8 +291,8 @@ class _Reader:
     async def _references(
         self, settings: ControllerSettings | None, kinds: list[Resource]
     ) -> list[Unconsented]:
-        mode = (settings or ControllerSettings()).cross_namespace_references
-        return await list_unconsented(self._live, mode, {kind.plural: kind for kind in kinds})
+        settings = settings or ControllerSettings()
+        return await list_unconsented(self._live, settings, {kind.plural: kind for kind in kinds})
 
     async def _ours(
         self, mutating: list[Configuration], settings: ControllerSettings | None

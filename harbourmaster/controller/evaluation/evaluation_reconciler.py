@@ -193,13 +193,14 @@ class EvaluationReconciler:
         self, definition: EvaluationDefinition, objectives: Iterable[Objective]
     ) -> dict[Objective, str]:
         """Return the refusals of metrics in other namespaces, which lack consent."""
-        refusals = {}
+        refusals, origin = {}, definition.metadata.namespace
+        shared = self._context.definition_namespaces(origin)
         for objective in objectives:
-            where, origin = objective.namespace, definition.metadata.namespace
+            where = objective.namespace
             to = Reference(KEPTN_METRICS, where or origin, objective.metric, origin)
             metric = self._metrics.store.get(f"{where}/{objective.metric}")
             annotations = None if metric is None else metric.metadata.annotations
-            if not to.is_allowed(self._context.references, annotations):
+            if not to.is_allowed(self._context.references, annotations, shared):
                 refusals[objective] = to.refusal
         return refusals
 

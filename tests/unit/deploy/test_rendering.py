@@ -287,6 +287,15 @@ def test_with_cert_manager_the_controller_has_no_say_in_registration():
     }
 
 
+@pytest.mark.parametrize(
+    ("base", "mode"),
+    [*((base, "AllNeedConsent") for base in (*BASES, "before-1.30")), ("beside-keptn", "Open")],
+)
+@pytest.mark.claim("O14")
+def test_in_a_new_installation_all_references_across_namespaces_need_consent(base, mode):
+    assert settings_of(deployment_of(objects(base))).cross_namespace_references == mode
+
+
 def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
     beside, usual = (
         {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects(base)}

@@ -10,7 +10,7 @@ from harbourmaster.api.resources import ANALYSES, MAGNUM_CLUSTERS
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import read_error
-from harbourmaster.cli.references import KINDS, references_in
+from harbourmaster.cli.references import KINDS, references_in, shared_namespaces
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.model import Analysis
@@ -29,7 +29,7 @@ async def section(context: WhyContext) -> Section | None:
     """Explain the references of an object, and those of the objects to which it refers."""
     subject, live = context.subject, context.live
     settings, doubt = await live.assumed_settings(CONTROLLER, ControllerSettings)
-    mode = settings.cross_namespace_references
+    mode, shared = settings.cross_namespace_references, shared_namespaces(live, settings)
     resource = _KINDS[subject.kind]
     told = [Line(text, label="status", tone="bad") for text in _reported_refusals(subject)]
     refused, unknown = [], [doubt] if doubt else []
@@ -40,11 +40,12 @@ async def section(context: WhyContext) -> Section | None:
             raw = await live.find(to.resource, to.name, to.namespace)
         except ApiError as error:
             what = f"{to.resource.kind} {to.namespace}/{to.name}"
-            if to.needs_consent(mode):
+            if to.needs_consent(mode, shared):
                 what = f"whether there is consent ({to.command}): {what}"
             unknown.append(read_error(error, what))
             continue
-        if not to.is_allowed(mode, None if raw is None else metadata_in(raw).annotations):
+        annotations = None if raw is None else metadata_in(raw).annotations
+        if not to.is_allowed(mode, annotations, shared):
             refused.append(Line(to.refusal, label="refused", tone="bad"))
         elif raw is not None and to.resource in KINDS and to.resource != resource:
             waiting += references_in(raw, to.resource)

@@ -503,11 +503,13 @@ async def test_the_definition_refers_to_a_metric_and_not_who_uses_it(env):
     assert env.status["overallStatus"] == "Succeeded"
 
 
-async def test_shared_metrics_that_are_looked_up_need_no_consent(env):
+@pytest.mark.parametrize("named", [(), ("harbour",)], ids=["looked-up", "named"])
+async def test_shared_metrics_need_no_consent(env, named):
+    """To name the namespace gives no more than to leave it out."""
     env.references = "AllNeedConsent"
     env.restart()
     env.put_evaluation()
-    env.put_definition(("cpus", ">5"))
+    env.put_definition(("cpus", ">5", *named))
     env.put_metric("cpus", "10", namespace="harbour")
     await env.reconcile()
     assert env.status["overallStatus"] == "Succeeded"
