@@ -15,11 +15,18 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES, is_critical
-from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, hold_operations, is_gated
+from harbourmaster.gates.gate import (
+    PROVISIONAL,
+    SCHEDULER_NAME,
+    hold_operations,
+    is_gated,
+    removals,
+)
 from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
+from harbourmaster.gates.known_keys import STATE_KEYS
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
-from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
+from harbourmaster.gates.release import CHECKS_KEY, NONE, OURS
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.model import AdmissionWarning
@@ -59,7 +66,7 @@ WITH_SCHEDULER: Final = "scheduler"
 
 
 class Gating(Struct, frozen=True):
-    """The decision of gates on one pod; a pod that does not wait has no patch."""
+    """The decision of gates on one pod."""
 
     waits: str = ""
     """AT_GATE, WITH_SCHEDULER, or empty for a pod that does not wait."""
@@ -150,6 +157,8 @@ class _Skeleton(Struct, frozen=True, gc=False):
 
 
 _GATES: Final = "spec.schedulingGates"
+_OURS: Final = OURS.encode()
+_STATE_KEYS: Final = tuple(key.encode() for key in STATE_KEYS)
 _WAIT_FOR: Final = WAIT_FOR_KEY.encode()
 _encode: Final = msgspec.json.Encoder().encode
 _skeletons: Final = msgspec.json.Decoder(_Skeleton)
@@ -179,7 +188,26 @@ def gate(
     rules: GateRules,
     waits_for: WaitsFor = FOR_CHECKS,
 ) -> Gating:
-    """Decide on a pod. Raises MalformedError where a field that counts has a wrong type."""
+    """Decide on a pod. Raises MalformedError where a field that counts has a wrong type.
+
+    It starts without annotations that record how a pod waits, whether or not it waits.
+    """
+    gating, meta = _gate(pod, labels, namespace, parents, rules, waits_for), pod.metadata
+    if gating.waits or not rules.is_on or meta is None or not find_keys(meta)[1]:
+        return gating
+    operations = removals(STATE_KEYS & annotations_of(meta).keys())
+    patch = _encode(operations) if operations else b""
+    return replace(gating, operations=len(operations), patch=patch)
+
+
+def _gate(
+    pod: ReviewedObject,
+    labels: dict[str, str],
+    namespace: str,
+    parents: Parents,
+    rules: GateRules,
+    waits_for: WaitsFor,
+) -> Gating:
     checked = UNSUPPORTED
     if waits_for.checks:
         checked = _gate_for_checks(
@@ -194,6 +222,14 @@ def gate(
         return checked
     waits = _gate_for_objects(annotations_of(meta), meta, spec, namespace, rules)
     return replace(waits, lineage=checked.lineage) if waits is not None else checked
+
+
+def find_keys(of: Raw | ReviewedMeta | None) -> tuple[bool, bool]:
+    """Whether annotations may name objects to wait for, and may record how a pod waits."""
+    data = bytes(of.annotations if isinstance(of, ReviewedMeta) else of or b"")
+    if _OURS not in data:
+        return False, False
+    return _WAIT_FOR in data, any(key in data for key in _STATE_KEYS)
 
 
 def names_objects(annotations: Raw) -> bool:
@@ -369,9 +405,6 @@ def _place(
                 return _foreign_scheduler(named, rules)
             waits, scheduler_name = WITH_SCHEDULER, ours
     held = present.annotations
-    if held.get(CHECKS_KEY) == NONE:
-        # It has some, whatever its template says.
-        added = {CHECKS_KEY: WAITING, **added}
     if present.forbids_waits and WAIT_FOR_KEY in held:
         added = {WAITED_KEY: MET, **added}
     missing = {key: value for key, value in added.items() if held.get(key) != value}
@@ -380,6 +413,7 @@ def _place(
         has_annotations=not is_absent(present.raw),
         gates=present.gates,
         scheduler_name=scheduler_name,
+        removed=STATE_KEYS & held.keys() - added.keys(),
     )
     return Gating(waits, len(operations), _encode(operations) if operations else b"", warnings)
 

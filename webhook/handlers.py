@@ -36,7 +36,13 @@ from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import validate
 from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object
 from harbourmaster.webhook.engine import selector_warnings
-from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed_gating, names_objects
+from harbourmaster.webhook.gating import (
+    NOTHING,
+    WaitsFor,
+    find_keys,
+    fixed_gating,
+    names_objects,
+)
 from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.probe_pod import is_probe_pod, probe_pod_policy
@@ -221,10 +227,8 @@ def _decide(
         return skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
     has_gates = engine.has_gates(name, namespace)
     decided = None
-    waits = workload.metadata is not None and names_objects(
-        pod.annotations if kind.is_template else workload.metadata.annotations
-    )
-    if (has_gates or waits) and not kind.is_template:
+    waits, is_marked = find_keys(pod.annotations if kind.is_template else workload.metadata)
+    if not kind.is_template and (has_gates or waits or is_marked):
         decided = engine.gates.decide(
             workload,
             pod.labels,

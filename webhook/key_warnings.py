@@ -10,6 +10,7 @@ from harbourmaster.gates.mistakes import (
     key_mistakes,
     kind_mistakes,
     owner_mistakes,
+    state_mistakes,
 )
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.policies.model import AdmissionWarning
@@ -41,6 +42,7 @@ def pod_warnings(
     annotations = _keys(meta.annotations)
     labelled = labels if _is_ours(meta.labels) else _NONE
     mistakes = key_mistakes(annotations, labelled) if annotations or labelled else ()
+    mistakes += state_mistakes(annotations)
     # A pod with an owner asks by our keys alone.
     is_bare = _NAME in labels and is_absent(meta.owner_references)
     if is_foreign and (annotations or labelled or is_bare):
@@ -71,6 +73,7 @@ def object_warnings(
     if annotations or any(key.startswith(PREFIXES) for key in labels):
         at = f"{kind.pointer[1:].replace('/', '.').removesuffix('spec')}metadata"
         mistakes += key_mistakes(annotations, labels, f"{at}.{{}}")
+        mistakes += state_mistakes(annotations, f"{at}.annotations")
         if kind.name not in SUPPORTED:
             mistakes += kind_mistakes(annotations, labels, kind.name, at)
     return warnings_of(mistakes)

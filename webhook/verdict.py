@@ -117,8 +117,9 @@ def combine(gating: Gating, merged: Verdict | None) -> Verdict:
     patch = _join_patches(merged.response.patch, gating.patch)
     if patch is None:
         return Verdict(SKIPPED, allow(warnings=warnings), merged.policies, warnings=warnings)
+    changed = GATED if gating.waits else MUTATED
     return Verdict(
-        GATED if gating.patch else merged.outcome,
+        changed if gating.patch else merged.outcome,
         patch_with(patch, warnings),
         merged.policies,
         merged.operations + gating.operations,

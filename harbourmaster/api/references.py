@@ -26,7 +26,7 @@ ALLOW_FROM: Final = "harbourmaster.dev/allow-from"
 ALL: Final = "*"
 ReferenceMode: TypeAlias = Literal["Open", "ProvidersNeedConsent", "AllNeedConsent"]
 DEFAULT_MODE: Final[ReferenceMode] = "ProvidersNeedConsent"
-"""Where the setting is absent; the manifests of new installations have STRICT."""
+"""The mode without the setting; the manifests of new installations set STRICT."""
 STRICT: Final[ReferenceMode] = "AllNeedConsent"
 _GUARDED: Final = frozenset((METRICS_PROVIDERS, PROJECTS, MAGNUM_CLUSTERS))
 """Kinds that expose credentials or a cloud; the others expose only values."""

@@ -11,7 +11,7 @@ from harbourmaster.api.patches import escape
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 GATE: Final = "keptn-prechecks-gate"
 PROVISIONAL: Final[Mapping[str, str]] = {PARENT_KEY: UNRESOLVED}
@@ -30,8 +30,11 @@ def hold_operations(
     has_annotations: bool,
     gates: list[Any] | None,
     scheduler_name: str | None = None,
+    removed: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the operations that make a pod wait: set ``annotations`` and append our gate.
+
+    Annotations in ``removed`` are removed.
 
     ``has_annotations``: the pod has a map of them, be it empty. ``gates`` are those it has, ours
     perhaps among them, and stay as they are. With ``scheduler_name`` the pod gets that instead of
@@ -51,7 +54,12 @@ def hold_operations(
         operations += [
             _add(f"{_ANNOTATIONS}/{escape(key)}", value) for key, value in annotations.items()
         ]
-    return operations
+    return operations + removals(removed)
+
+
+def removals(keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the operations that remove annotations of a pod."""
+    return [{"op": "remove", "path": f"{_ANNOTATIONS}/{escape(key)}"} for key in sorted(keys)]
 
 
 def is_gated(gates: list[Any]) -> bool:

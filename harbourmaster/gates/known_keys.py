@@ -70,6 +70,17 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}termination-message-policy",
     f"{OURS}written-version",
 }
+STATE_KEYS: Final = frozenset(
+    (
+        release.CHECKS_KEY,
+        release.HELD_BY_KEY,
+        release.RELEASED_KEY,
+        release.RELEASED_BY_KEY,
+        release.RELEASED_REASON_KEY,
+        WAITED_KEY,
+    )
+)
+"""Annotations that record how a pod waits: a new pod has only those that admission sets."""
 MAX_MEANT: Final = 63
 """Longest name of a key, in characters, as in the API."""
 

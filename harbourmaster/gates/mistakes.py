@@ -15,6 +15,7 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.gates import metadata as keys
 from harbourmaster.gates.known_keys import (
     IS_OFF,
+    STATE_KEYS,
     TASK_NAME_KEY,
     WRITTEN_KEYS,
     mistaken_opt_in,
@@ -75,6 +76,15 @@ def key_mistakes(
         ),
         *waits,
     )
+
+
+def state_mistakes(
+    annotations: Mapping[str, str], at: str = "metadata.annotations"
+) -> tuple[Mistake, ...]:
+    """On annotations of a new pod or a template that only we set."""
+    keys = ", ".join(sorted(STATE_KEYS & annotations.keys()))
+    text = f"only Harbourmaster sets {keys}, and removes it from new pods: {at}: remove it"
+    return (Mistake("gate-state-key", text),) if keys else ()
 
 
 def owner_mistakes(

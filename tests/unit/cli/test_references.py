@@ -47,7 +47,7 @@ def cluster():
     put(cluster, ANALYSIS_DEFINITIONS, "use", "tenant", objectives=[objective], totalScore=score)
     objectives = [
         {"keptnMetricRef": ref, "evaluationTarget": ">1"}
-        # Without a namespace, this one is found in keptn-system too.
+        # Without a namespace, this one is lines in keptn-system too.
         for ref in (to("revenue"), to("shared", "keptn-system"))
     ]
     put(cluster, KEPTN_METRICS, "shared", "keptn-system", provider={"name": "prom"}, query="q")
@@ -81,10 +81,10 @@ async def report(cluster, mode):
 )
 @pytest.mark.claim("O16")
 async def test_doctor_counts_what_would_be_refused(cluster, mode, refused):
-    found = await report(cluster, mode)
-    summary = found.pop("crossNamespaceReferences", None)
-    assert found.keys() == OBJECTS
-    assert {name for name, line in found.items() if line.severity == "warning"} == refused
+    lines = await report(cluster, mode)
+    summary = lines.pop("crossNamespaceReferences", None)
+    assert lines.keys() == OBJECTS
+    assert {name for name, line in lines.items() if line.severity == "warning"} == refused
     if mode == "AllNeedConsent":
         assert summary is None
         return

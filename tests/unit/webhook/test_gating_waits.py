@@ -50,7 +50,7 @@ def test_checks_and_objects_share_one_gate():
     answer = admit(pod({**tracked, CHECKS: "none"}))
     assert answer.gates == [GATE]
     # No template can say that there are no checks.
-    assert answer.annotations == {**tracked, CHECKS: "waiting"}
+    assert answer.annotations == tracked
 
 
 def test_recommended_labels_name_no_workload_where_there_are_no_gates_for_checks():
@@ -104,10 +104,7 @@ def test_where_it_is_forbidden_checks_still_count():
 
 def test_a_template_can_not_say_that_there_are_no_checks_while_its_owner_is_unknown():
     answer = admit(pod({CHECKS: "none"}))
-    assert answer.annotations == {
-        CHECKS: "waiting",
-        "gates.harbourmaster.dev/parent": "unresolved",
-    }
+    assert answer.annotations == {"gates.harbourmaster.dev/parent": "unresolved"}
 
 
 def test_a_released_pod_is_not_gated_again():
