@@ -103,6 +103,15 @@ class Release:
         """The number of ready pods of a process."""
         return self.read("deployment", f"harbourmaster-{role}")["status"]["readyReplicas"]
 
+    @property
+    def references(self):
+        """The mode of references across namespaces that counts: the last flag."""
+        (container,) = self.read("deployment", "harbourmaster-controller")["spec"]["template"][
+            "spec"
+        ]["containers"]
+        modes = [flag for flag in container["args"] if flag.startswith("--cross-namespace")]
+        return modes[-1].partition("=")[2]
+
     def owner(self, definition):
         """The release that a definition names."""
         return self.read("crd", definition)["metadata"]["annotations"][OWNER]
@@ -111,6 +120,7 @@ class Release:
 def test_values_are_changed_by_upgrades_and_definitions_outlive_the_release(release):
     said = release.install().stdout
     assert f"kubectl label namespace {NAMESPACE} pod-security" in said
+    assert release.references == "AllNeedConsent"
     uids = release.store()
     for role, replicas in (("webhook", 3), ("controller", 2)):
         assert release.ready(role) == replicas
@@ -185,7 +195,8 @@ def test_definitions_of_other_releases_are_taken_over_with_their_objects(release
 
 
 def test_an_installation_by_make_deploy_becomes_a_release(release):
-    text = render("default")
+    new, old = (f"references={mode}" for mode in ("AllNeedConsent", "ProvidersNeedConsent"))
+    text = render("default").replace(new, old)
     (namespace,) = of_kind(list(parse(text)), "Namespace")
     for document in (json.dumps(namespace), text):
         release.plane.kubectl(
@@ -200,8 +211,12 @@ def test_an_installation_by_make_deploy_becomes_a_release(release):
     assert release.uids() == uids
     assert release.read("service", "harbourmaster-webhook")["metadata"]["uid"] == service
     assert release.owner(POLICIES) == "harbourmaster"
+    assert release.references == "ProvidersNeedConsent"
     release.upgrade("--set=webhook.replicas=2", *force)
     assert release.ready("webhook") == 2
+    assert release.references == "ProvidersNeedConsent"
+    release.upgrade("--set=crossNamespaceReferences=AllNeedConsent", *force)
+    assert release.references == "AllNeedConsent"
 
 
 def test_after_our_own_uninstall_helm_forgets_the_release(release):

@@ -28,5 +28,5 @@ def test_every_component_every_pair_and_all_render_on_every_base():
             assert kinds["kind: Deployment"] == 2 + ("scheduler" in combination), combination
             own = kinds["kind: MutatingWebhookConfiguration"]
             assert own == ("with-certmanager" in combination), combination
-            assert kinds["kind: NetworkPolicy"] == 3 * ("network-policy" in combination)
+            assert kinds["kind: NetworkPolicy"] == 1 + 3 * ("network-policy" in combination)
             assert kinds["kind: PrometheusRule"] == ("monitoring" in combination)

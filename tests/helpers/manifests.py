@@ -28,7 +28,7 @@ from harbourmaster.serving.options import settings_from
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BASES = ("default", "with-certmanager")
-INCLUDED = ("account-guard", "guards", "hardened")
+INCLUDED = ("account-guard", "guards", "hardened", "ingress-rules")
 """Components that are in a base, or include others."""
 # The last component renames what the others bring.
 COMPONENTS = tuple(

@@ -292,7 +292,7 @@ def test_an_api_server_takes_the_manifests_and_none_of_the_hardened_ones_without
         hardened = apply(command)
         assert hardened.returncode == 0, hardened.stderr
         policies = apply("kubectl -n harbourmaster-system get networkpolicies --output=name").stdout
-        assert len(policies.splitlines()) == 3
+        assert len(policies.splitlines()) == 4
         usual = apply(upgrade)
         assert usual.returncode == 0, usual.stderr
         read = "kubectl -n harbourmaster-system get deployment harbourmaster-controller -o yaml"

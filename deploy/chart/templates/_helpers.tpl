@@ -4,7 +4,7 @@
 {{- $_ := set $with "certManager" (eq .Values.certificates "certManager") -}}
 {{- $_ := set $with "hardened" .Values.hardened.enabled -}}
 {{- $_ := set $with "besideKeptn" .Values.besideKeptn -}}
-{{- if .Values.besideKeptn }}{{ $_ := set $with "guards" false }}{{ end -}}
+{{- if .Values.besideKeptn }}{{ $_ := set $with "guards" false }}{{ $_ := set $with "ingressRules" false }}{{ end -}}
 {{- range $name, $parts := include "harbourmaster.parts" . | fromJson }}
 {{- if get $with $name }}{{ range $parts }}{{ $_ := set $with . true }}{{ end }}{{ end }}
 {{- end -}}

@@ -163,11 +163,6 @@ async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(cluster):
     assert cluster.created == ["Pod", "Pod"]
 
 
-async def test_a_client_authority_is_said_to_be_in_force(cluster):
-    flags(cluster, "--client-ca=/etc/ca.crt", name=WEBHOOK)
-    assert findings(await examine(cluster), "transport") == []
-
-
 async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
     cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
     cluster.entry(POD)["failurePolicy"] = "Fail"

@@ -9,6 +9,13 @@ from harbourmaster.cli.doctor.checks.environment import GUARDS
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CLUSTER_WIDE, NETWORK_POLICIES
 from helpers.broken_installations import flags
 from helpers.examined import HOME, WEBHOOK, ExaminedCluster, examine, findings
+from helpers.manifests import (
+    deploy_without_schemas,
+    hardened_overlay,
+    objects,
+    objects_of,
+    of_kind,
+)
 
 BINDINGS = CLUSTER_WIDE[0]
 
@@ -76,3 +83,43 @@ async def test_client_certificates_and_access_to_all_secrets_are_said(cluster, a
     cluster.container(WEBHOOK)["args"].pop()
     cluster.put(CLUSTER_ROLE_BINDINGS, {"metadata": {"name": "harbourmaster-secrets"}})
     assert_golden(await told(cluster))
+
+
+PORTS = "who connects to which port of our pods"
+WEBHOOKS = "who connects to the webhooks, which ask for no certificate"
+EGRESS = "where the controller connects to"
+
+
+@pytest.mark.parametrize("has_client_ca", [False, True], ids=["no-ca", "ca"])
+@pytest.mark.parametrize(
+    ("rendering", "limited"),
+    [
+        (("base",), set()),
+        (("default",), {PORTS}),
+        (("default", "network-policy"), {PORTS, EGRESS}),
+        (None, {PORTS, EGRESS, WEBHOOKS}),
+    ],
+    ids=["nothing", "default", "network-policy", "hardened"],
+)
+async def test_doctor_says_what_no_network_policy_limits(
+    tmp_path, rendering, limited, has_client_ca
+):
+    cluster = ExaminedCluster()
+    if has_client_ca:
+        flags(cluster, "--client-ca=/etc/ca.crt", name=WEBHOOK)
+    manifests = (
+        objects(*rendering)
+        if rendering
+        else objects_of(hardened_overlay(tmp_path, "192.0.2.1/32", deploy=deploy_without_schemas()))
+    )
+    for policy in of_kind(manifests, "NetworkPolicy"):
+        if policy["metadata"].get("namespace") == HOME:
+            cluster.put(NETWORK_POLICIES, policy)
+    report = await examine(cluster)
+    text = " ".join(findings(report, "transport"))
+    # Without limits, the webhooks are among all ports.
+    hidden = {WEBHOOKS} if has_client_ca or PORTS not in limited else set()
+    expected = {PORTS, WEBHOOKS, EGRESS} - limited - hidden
+    assert {part for part in (PORTS, WEBHOOKS, EGRESS) if part in text} == expected
+    lines = [line for line in report.findings if line.check == "transport"]
+    assert {line.severity for line in lines} == ({"note"} if expected else {"ok"})

@@ -13,6 +13,7 @@ from harbourmaster.controller.evaluation.collectors import create_lateness
 from harbourmaster.controller.extender.extender import PATH, VERBS
 from harbourmaster.controller.names import METRICS
 from harbourmaster.controller.registration.controller import names_of
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.validation import validate
 from harbourmaster.telemetry.metrics import create_metrics
@@ -137,6 +138,73 @@ def test_the_network_policies_cover_all_our_pods_and_name_their_ports():
                     reached |= {port["port"] for port in rule["ports"]}
         assert directions == {"Ingress", "Egress"}
         assert ports == reached, deployment["metadata"]["name"]
+
+
+def open_ports(manifests):
+    """The ports of our pods that any address reaches by NetworkPolicies, by Deployment."""
+    policies = [policy["spec"] for policy in of_kind(manifests, "NetworkPolicy")]
+    reached = {}
+    for deployment in of_kind(manifests, "Deployment"):
+        labels = pod_labels(deployment)
+        selecting = [policy for policy in policies if selects(policy["podSelector"], labels)]
+        assert any("Ingress" in policy["policyTypes"] for policy in selecting)
+        reached[deployment["metadata"]["name"]] = {
+            port["port"]
+            for policy in selecting
+            for rule in policy["ingress"]
+            if "from" not in rule
+            for port in rule["ports"]
+        }
+    return reached
+
+
+OTHERS = ("dashboard", "keptn-metrics-address", "scheduler")
+
+
+@pytest.mark.parametrize("base", [*BASES, "before-1.30"])
+@pytest.mark.parametrize("components", [(), *((name,) for name in OTHERS), OTHERS], ids=str)
+def test_the_ingress_rules_leave_open_what_pods_probes_scrapes_and_services_use(base, components):
+    """By number: Amazon's network plugin does not resolve the names of ports."""
+    manifests = objects(base, *components)
+    policies = of_kind(manifests, "NetworkPolicy")
+    assert [policy["spec"]["policyTypes"] for policy in policies] == [["Ingress"]]
+    reached = open_ports(manifests)
+    for deployment in of_kind(manifests, "Deployment"):
+        ports = {port["containerPort"] for port in container(deployment)["ports"]}
+        assert ports <= reached[deployment["metadata"]["name"]]
+        named = {port["name"] for port in container(deployment)["ports"]}
+        probes = [value for key, value in container(deployment).items() if key.endswith("Probe")]
+        assert {probe["httpGet"]["port"] for probe in probes} <= named
+        for service in of_kind(manifests, "Service"):
+            if not is_elsewhere(service) and selects(
+                {"matchLabels": service["spec"]["selector"]}, pod_labels(deployment)
+            ):
+                assert {port["targetPort"] for port in service["spec"]["ports"]} <= named
+
+
+def test_the_ingress_rules_close_every_port_that_no_component_has():
+    manifests = objects("default", *OTHERS)
+    known = {
+        port["containerPort"]
+        for deployment in of_kind(manifests, "Deployment")
+        for port in container(deployment)["ports"]
+    }
+    assert set.union(*open_ports(manifests).values()) == known
+
+
+def test_ports_that_settings_alone_turn_on_stay_open():
+    """An overlay without our components may have them, and worked before."""
+    reached = open_ports(objects("default"))["harbourmaster-controller"]
+    settings = ControllerSettings()
+    ports = settings.dashboard.port, settings.metrics.expose_port, settings.scheduler.extender_port
+    assert reached >= set(ports)
+
+
+@pytest.mark.parametrize("base", ["default", "before-1.30"])
+def test_network_policy_leaves_nothing_to_the_ingress_rules(base):
+    """NetworkPolicies add up, and an object that an overlay leaves out stays in the cluster."""
+    manifests = objects(base, "network-policy")
+    assert one(manifests, "NetworkPolicy", "harbourmaster-ingress")["spec"]["ingress"] == []
 
 
 def test_only_the_ports_that_the_api_server_calls_are_open_to_everybody():

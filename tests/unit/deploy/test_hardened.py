@@ -62,7 +62,7 @@ def test_only_the_api_server_and_prometheus_reach_our_pods(manifests):
     }
     assert one(manifests, "NetworkPolicy", "harbourmaster")["spec"]["egress"][0]["to"] == peers
     # The list of ranges itself is not applied.
-    assert len(of_kind(manifests, "NetworkPolicy")) == 3
+    assert len(of_kind(manifests, "NetworkPolicy")) == 4
 
 
 @pytest.mark.claim("R12")

@@ -56,6 +56,7 @@ SINCE_1_25 = {
     "apiextensions.k8s.io/v1",
     "apiregistration.k8s.io/v1",
     "apps/v1",
+    "networking.k8s.io/v1",
     "policy/v1",
     "rbac.authorization.k8s.io/v1",
     "v1",

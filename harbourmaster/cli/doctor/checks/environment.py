@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import SLICES
+from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.cli import installed
 from harbourmaster.cli.diagnosis import fault, note, unknown, warning
-from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CONTROLLER, NETWORK_POLICIES, WEBHOOK
+from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.cluster import SKIPPED
-from harbourmaster.cli.live.kinds import decode_anything, metadata_in
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import read_observed
 from harbourmaster.kube.server_version import ServerVersion, server_version
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
 
+    Json = dict[str, Any]
+
 OLDEST: Final = ServerVersion(1, 25)
 GATES: Final = ServerVersion(1, 27)
 _SKEW: Final = 30.0
@@ -33,18 +37,36 @@ _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits", "refer
 
 
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
-    """Whether any pod in the cluster may call the webhooks."""
-    policies = await live.items(NETWORK_POLICIES, metadata_in, live.namespace)
+    """What no NetworkPolicy limits: who connects to our pods, and what the controller reaches."""
+    stored = await live.items(NETWORK_POLICIES, decode_anything, live.namespace)
+    policies = [policy["spec"] for policy in stored]
     settings = await live.none_if_unreadable(live.webhook_settings())
-    if settings is not None and settings.server.client_ca:
-        return
-    if {WEBHOOK, CONTROLLER}.intersection(policy.name for policy in policies):
-        text = "a NetworkPolicy limits who reaches the webhooks; callers need no certificate"
-        yield note("webhooks", text)
-        return
-    text = "every pod that reaches the webhooks' port is answered: no NetworkPolicy, no client CA"
-    remedy = "add deploy/components/network-policy; where you run the control plane, clientCa"
-    yield note("webhooks", text, remedy)
+    has_client_ca = settings is not None and settings.server.client_ca
+    ingress = [policy for policy in policies if _limits(policy, "Ingress", "webhook")]
+    rules = [rule for policy in ingress for rule in policy.get("ingress") or ()]
+    unlimited = []
+    if not ingress:
+        unlimited.append("who connects to which port of our pods")
+    elif not has_client_ca and any(map(_opens_webhook, rules)):
+        unlimited.append("who connects to the webhooks, which ask for no certificate")
+    if not any(_limits(policy, "Egress", "controller") for policy in policies):
+        unlimited.append("where the controller connects to")
+    if unlimited:
+        text = f"no NetworkPolicy limits {' and '.join(unlimited)}"
+        yield note("network", text, "see docs/howto/deploying.md#network")
+
+
+def _limits(policy: Json, direction: str, component: str) -> bool:
+    """Whether a NetworkPolicy selects pods of ours for one direction."""
+    labels = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": component}
+    matcher = compile_selector(msgspec.convert(policy.get("podSelector") or {}, LabelSelector))
+    is_selected = matcher is not None and matcher.matches(labels)
+    return is_selected and direction in (policy.get("policyTypes") or ("Ingress",))
+
+
+def _opens_webhook(rule: Json) -> bool:
+    ports = [port.get("port") for port in rule.get("ports") or ()]
+    return not rule.get("from") and (not ports or not {"webhook", 9443}.isdisjoint(ports))
 
 
 async def check_versions(live: Installation) -> AsyncIterator[Finding]:
