@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -147,6 +148,61 @@ def test_kubectl_of_the_environment_serves_where_there_is_no_other(tmp_path):
         ".venv/bin/kubectl kustomize deploy/default"
         in make("--dry-run", "deploy", path=tmp_path).stdout
     )
+
+
+UPGRADE = re.search(
+    r"^mode=\$\(kubectl .+?(?=^```)",
+    (ROOT / "docs/howto/installing.md").read_text(),
+    re.MULTILINE | re.DOTALL,
+)[0]
+FLAG = "--cross-namespace-references="
+KEPT = (
+    ([], "Open"),
+    (["Open"], "Open"),
+    (["ProvidersNeedConsent"], "ProvidersNeedConsent"),
+    (["ProvidersNeedConsent", "AllNeedConsent"], "AllNeedConsent"),
+    (["AllNeedConsent", "Open"], "Open"),
+)
+"""The flags of an installation, and the mode that it has."""
+
+
+@pytest.mark.parametrize(
+    ("by", "live", "mode"),
+    [
+        ("make", None, "AllNeedConsent"),
+        *((by, *case) for case in KEPT for by in ("make", "manual")),
+    ],
+    ids=str,
+)
+@pytest.mark.claim("O14")
+def test_an_upgrade_keeps_the_mode_of_references_that_an_installation_has(tmp_path, by, live, mode):
+    # As make asks, and as the manual does.
+    flags = ["controller", *(f"{FLAG}{value}" for value in live or ())]
+    answer = "" if live is None else f"{FLAG}Open {' '.join(flags)}"
+    (tmp_path / "answer").write_text(answer if by == "make" else str(flags).replace("'", '"'))
+    rendered = ROOT / "deploy/controller/deployment.yaml"
+    shutil.copyfile(rendered, tmp_path / "install.yaml")
+    kubectl = write_program(
+        tmp_path / "kubectl",
+        f"""case "$*" in
+            *"get deployment"*) cat {tmp_path}/answer;;
+            kustomize*) cat {rendered};;
+            apply*) cat > {tmp_path}/applied;;
+        esac""",
+    )
+    if by == "make":
+        result = make("deploy", f"KUBECTL={kubectl}")
+    else:
+        result = subprocess.run(
+            ["bash", "-c", UPGRADE],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 0, result.stderr
+    assert re.findall(f"{FLAG}(.*)", (tmp_path / "applied").read_text()) == [mode]
 
 
 @pytest.mark.parametrize("verb", ["deploy", "undeploy"])
