@@ -73,9 +73,9 @@
 {{- define "harbourmaster.controllerFlags" -}}
 {{- $named := dict
   "controllers" .Values.controllers
-  "cross-namespace-references" (include "harbourmaster.references" . | default nil)
   "webhook-excluded-namespaces" .Values.admission.excludedNamespaces
   "webhook-failure-policy" .Values.admission.failurePolicy
   "webhook-gated-failure-policy" .Values.admission.gatedFailurePolicy -}}
+{{- with include "harbourmaster.references" . }}{{ $_ := set $named "cross-namespace-references" . }}{{ end -}}
 {{- include "harbourmaster.flags" (mergeOverwrite $named .Values.controller.settings) -}}
 {{- end }}

@@ -164,7 +164,7 @@ OTHERS = ("dashboard", "keptn-metrics-address", "scheduler")
 @pytest.mark.parametrize("base", [*BASES, "before-1.30"])
 @pytest.mark.parametrize("components", [(), *((name,) for name in OTHERS), OTHERS], ids=str)
 def test_the_ingress_rules_leave_open_what_pods_probes_scrapes_and_services_use(base, components):
-    """By number: Amazon's network plugin does not resolve the names of ports."""
+    """The ports are numbers, because Amazon's network plugin does not resolve names."""
     manifests = objects(base, *components)
     policies = of_kind(manifests, "NetworkPolicy")
     assert [policy["spec"]["policyTypes"] for policy in policies] == [["Ingress"]]

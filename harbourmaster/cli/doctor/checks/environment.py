@@ -37,7 +37,7 @@ _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits", "refer
 
 
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
-    """What no NetworkPolicy limits: who connects to our pods, and what the controller reaches."""
+    """Report connections that no NetworkPolicy limits."""
     stored = await live.items(NETWORK_POLICIES, decode_anything, live.namespace)
     policies = [policy["spec"] for policy in stored]
     settings = await live.none_if_unreadable(live.webhook_settings())
