@@ -28,7 +28,7 @@ ALONE: Final = "shadow"
 """An overlay that has no component."""
 LAYERS: Final = {"with-certmanager": "certManager", "beside-keptn": "besideKeptn", ALONE: ALONE}
 """Overlays that become components here, with their names in values."""
-FIRST: Final = ("ingress-rules", *LAYERS, "hardened")
+FIRST: Final = ("ingress-rules", *LAYERS, "hardened", "network-policy")
 """Components that add what other components patch."""
 LAST: Final = "gardener"
 """The component that renames what the others add."""

@@ -40,20 +40,26 @@ _MEANT: Final = (
     TIMEOUT_KEY,
     ON_TIMEOUT_KEY,
 )
+STATE_KEYS: Final = frozenset(
+    (
+        release.CHECKS_KEY,
+        release.HELD_BY_KEY,
+        release.RELEASED_KEY,
+        release.RELEASED_BY_KEY,
+        release.RELEASED_REASON_KEY,
+        WAITED_KEY,
+    )
+)
+"""Annotations that record how a pod waits: a new pod has only those that admission sets."""
 KNOWN_KEYS: Final = WRITTEN_KEYS | {
     *_MEANT,
     OPT_IN_KEY,
     metadata.REMOVED_KEY,
     metadata.PARENT_KEY,
     metadata.APP_TYPE_KEY,
-    release.CHECKS_KEY,
-    release.HELD_BY_KEY,
-    release.RELEASED_KEY,
-    release.RELEASED_BY_KEY,
-    release.RELEASED_REASON_KEY,
+    *STATE_KEYS,
     release.RERUN_KEY,
     *release.RERUN_NOTES,
-    WAITED_KEY,
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
     "keptn.sh/app-type",
     "keptn.sh/inject-cert",
@@ -70,17 +76,6 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}termination-message-policy",
     f"{OURS}written-version",
 }
-STATE_KEYS: Final = frozenset(
-    (
-        release.CHECKS_KEY,
-        release.HELD_BY_KEY,
-        release.RELEASED_KEY,
-        release.RELEASED_BY_KEY,
-        release.RELEASED_REASON_KEY,
-        WAITED_KEY,
-    )
-)
-"""Annotations that record how a pod waits: a new pod has only those that admission sets."""
 MAX_MEANT: Final = 63
 """Longest name of a key, in characters, as in the API."""
 
