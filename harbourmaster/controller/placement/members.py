@@ -1,9 +1,9 @@
 """The member clusters by the kubeconfigs in their Secrets: one session for each, and no stranger's.
 
 A kubeconfig that is not allowed, or names another server than the Cluster is bound to, is reported
-and opens nothing. Renewed credentials of the same
-server are used by the same session; any other change ends it. A Secret that goes does so too, but
-not while its Cluster is going: what is left there has yet to be deleted.
+and opens nothing. Renewed credentials of the same server are used by the same session; any other
+change ends it. A Secret that goes does so too, but not while its Cluster is going: what is left
+there has yet to be deleted.
 """
 
 from __future__ import annotations
