@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -390,8 +390,8 @@ def _stamp_rerun(
         version, former = map(
             msgspec.json.Decoder(kind).decode, (request.object, request.old_object)
         )
-        user = msgspec.json.decode(request.user_info, type=dict[str, Any]).get("username", "")
-    except (msgspec.MsgspecError, RecursionError) as error:
+        user = request.username
+    except (ValueError, RecursionError) as error:
         # The controller cannot read such a version either.
         return skip("object-malformed", str(error))
     operations = stamp_operations(version, former, user)

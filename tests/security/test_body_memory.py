@@ -79,6 +79,13 @@ TERMS = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
 REVIEWS = {
     "dryRun": review({"metadata": {}, "spec": {}}, dryRun=HOLE),
     "userInfo": review({"metadata": {}, "spec": {}}, userInfo={"groups": HOLE}),
+    "userInfo of a version": review(
+        {"metadata": {}},
+        ("lifecycle.keptn.sh", "v1", "KeptnAppVersion"),
+        operation="UPDATE",
+        oldObject={"metadata": {}},
+        userInfo={"groups": HOLE},
+    ),
     "unknown field": pod(futureField=HOLE),
     "labels": pod({"labels": HOLE}),
     "annotations": pod({"annotations": HOLE}),
