@@ -128,6 +128,11 @@ class HttpConnection(RequestHandler):
         return not self.share.held and self._current_request is None and not self._messages
 
     @property
+    def has_more(self) -> bool:
+        """Whether further requests are here besides the one that is being answered."""
+        return bool(self._messages)
+
+    @property
     def is_answering(self) -> bool:
         """Whether a request is whole and the client takes its answer."""
         if self._current_request is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiohttp import hdrs, web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from harbourmaster.serving.http_connection import HttpConnection
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
@@ -165,7 +166,13 @@ def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Applica
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=await page.get(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE_LATEST})
 
+    async def close(request: web.Request, response: web.StreamResponse) -> None:
+        # Of a client that sends thousands of requests at once, the first is answered.
+        if isinstance(request.protocol, HttpConnection) and request.protocol.has_more:
+            response.force_close()
+
     app = web.Application()
+    app.on_response_prepare.append(close)
     app.router.add_get("/healthz", alive, allow_head=False)
     app.router.add_get("/healthz/webhook", alive, allow_head=False)
     app.router.add_get("/startupz", started, allow_head=False)

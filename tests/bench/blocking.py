@@ -88,7 +88,7 @@ class Pings:
         connection = http.client.HTTPConnection(self._address)
         while not self._stop.wait(0.002):
             began = self._server.cpu_seconds()
-            connection.request("GET", "/livez")
+            connection.request("GET", "/healthz")
             connection.getresponse().read()
             self.longest = max(self.longest, self._server.cpu_seconds() - began)
 

@@ -88,6 +88,14 @@ async def test_other_methods_are_not_allowed(health, method, path):
     assert head.startswith(b"HTTP/1.1 405 ")
 
 
+@pytest.mark.claim("W14")
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/"])
+async def test_of_requests_that_come_at_once_the_first_is_answered(health, path):
+    assert (await health.ask(get("/healthz"))).status == 200
+    health.send(get(path) * 1000)
+    assert (await health.rest()).count(b"HTTP/1.1 ") == 1
+
+
 async def test_health_names_no_software(health):
     assert "server" not in (await health.ask(get("/healthz"))).headers
 
