@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,8 @@ from msgspec import Struct
 from harbourmaster.certs.errors import UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harbourmaster.certs.bundle import Bundle
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -38,6 +40,19 @@ class TlsOptions(Struct, frozen=True):
 _DEFAULTS: Final = TlsOptions()
 
 
+class _ListeningContext(ssl.SSLContext):
+    """Gives each connection a context of its own: OpenSSL keeps sessions of TLS 1.2 in it.
+
+    A resumed session would have a client certificate that is no longer accepted.
+    """
+
+    create: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:  # noqa: ANN401 - as its base
+        """Wrap a connection in a new context."""
+        return self.create().wrap_bio(*args, **options)
+
+
 class CertificateHolder:
     """The bundle served now. ``context`` is the one to listen with; it stays the same."""
 
@@ -48,8 +63,8 @@ class CertificateHolder:
         self.bundle = bundle
         # The base holds no certificate, but OpenSSL takes versions, options and the demand for a
         # client certificate from it and not from the context that is swapped in.
-        self.context = _context(options)
-        self.context.sni_callback = self._choose
+        self.context = _ListeningContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.create = self._create_base
 
     def offer(self, bundle: Bundle) -> bool:
         """Serve another bundle from the next handshake on; False if it is the same pair.
@@ -71,6 +86,11 @@ class CertificateHolder:
         options = msgspec.structs.replace(self._options, client_ca=client_ca)
         self._current = _serving_context(self.bundle, options)
         self._options = options
+
+    def _create_base(self) -> ssl.SSLContext:
+        context = _context(self._options)
+        context.sni_callback = self._choose
+        return context
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _base: ssl.SSLContext) -> None:
         # Called for every handshake, with or without a server name.

@@ -88,7 +88,7 @@ def test_a_client_authority_without_a_certificate_is_an_error(first):
 def test_s2_there_is_no_compression_no_renegotiation_and_no_ticket(first):
     holder = CertificateHolder(first)
     wanted = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    for context in (holder.context, holder._current):
+    for context in (holder._create_base(), holder._current):
         assert context.options & wanted == wanted
         assert context.num_tickets == 0
 

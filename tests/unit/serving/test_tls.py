@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import warnings
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -193,6 +195,30 @@ async def test_s2_the_scan_finds_only_ephemeral_keys_and_authenticated_ciphers(
         "ECDHE-ECDSA-CHACHA20-POLY1305",
     }
     assert len(refused) == 2
+
+
+@pytest.mark.claim("W2")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_s2_a_session_that_is_offered_again_is_not_resumed(serve, bundle, holder, version):
+    site = await serve(tls=holder.context)
+    context = strict_client(bundle.files.ca_crt)
+    context.minimum_version = context.maximum_version = version
+
+    def handshake(session):
+        raw = socket.create_connection((site.host, site.port))
+        options = {"server_hostname": "localhost", "session": session}
+        with context.wrap_socket(raw, **options) as connection:
+            connection.sendall(post())
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+            # OpenSSL forgets a session that does not end in order.
+            session, is_resumed = connection.session, connection.session_reused
+            with suppress(OSError):
+                connection.unwrap()
+            return session, is_resumed
+
+    session, _ = await asyncio.to_thread(handshake, None)
+    _, is_resumed = await asyncio.to_thread(handshake, session)
+    assert not is_resumed
 
 
 async def test_s2_nothing_is_compressed_and_no_session_is_resumed(serve, connect, bundle, holder):
