@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -157,3 +161,94 @@ def test_make_chart_writes_it_with_the_image_where_releases_expect_it():
     }
     assert images == {image}
     assert json.dumps(rendered).count(NAMESPACE) == 0
+
+
+class LiveController(BaseHTTPRequestHandler):
+    """An API server that has only a Deployment of our controller, with these flags; or none."""
+
+    flags: ClassVar = None
+
+    def do_GET(self):
+        """Answer discovery, and the read of the Deployment."""
+        args = [f"--cross-namespace-references={mode}" for mode in self.flags or ()]
+        pod = {"spec": {"containers": [{"name": "controller", "args": ["controller", *args]}]}}
+        apps = {"groupVersion": "apps/v1", "version": "v1"}
+        groups = [{"name": "apps", "versions": [apps], "preferredVersion": apps}]
+        answers = {
+            "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+            "/api/v1": resources("v1", "configmaps", "ConfigMap"),
+            "/apis/apps/v1": resources("apps/v1", "deployments", "Deployment"),
+        }
+        answer = answers.get(self.path.partition("?")[0])
+        if self.path.endswith("/deployments/harbourmaster-controller") and self.flags is not None:
+            metadata = {"name": "harbourmaster-controller", "namespace": NAMESPACE}
+            answer = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
+            answer["spec"] = {"template": pod}
+        self.send_response(200 if answer else 404)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        missing = {"kind": "Status", "apiVersion": "v1", "code": 404, "reason": "NotFound"}
+        self.wfile.write(json.dumps(answer or missing).encode())
+
+    def log_message(self, *arguments):
+        """Log nothing."""
+
+
+def resources(version, plural, kind):
+    names = {"name": plural, "singularName": kind.lower(), "kind": kind}
+    resource = {**names, "namespaced": True, "verbs": ["create", "get", "list", "patch"]}
+    return {"kind": "APIResourceList", "groupVersion": version, "resources": [resource]}
+
+
+@pytest.fixture
+def chart_of_the_mode(tmp_path):
+    """A chart that has our helpers, and one object with what they say of references."""
+    folder = tmp_path / "chart"
+    (folder / "templates").mkdir(parents=True)
+    (folder / "Chart.yaml").write_text("{apiVersion: v2, name: mode, version: 1.0.0}")
+    (folder / "values.yaml").write_text("{crossNamespaceReferences: null, hardened: {}}")
+    helpers = "templates/_helpers.tpl"
+    (folder / helpers).write_text((CHART / helpers).read_text())
+    content = '{apiVersion: v1, kind: ConfigMap, metadata: {name: mode}, data: {mode: "%s"}}'
+    call = '{{ include "harbourmaster.references" . }}'
+    (folder / "templates/mode.yaml").write_text(content % call)
+    return folder
+
+
+@pytest.mark.parametrize("program", HELMS)
+@pytest.mark.parametrize(
+    ("live", "value", "mode"),
+    [
+        # The flag of the manifests counts.
+        (None, "", ""),
+        ([], "", "Open"),
+        (["ProvidersNeedConsent"], "", "ProvidersNeedConsent"),
+        (["AllNeedConsent", "Open"], "", "Open"),
+        (["Open"], "crossNamespaceReferences=AllNeedConsent", "AllNeedConsent"),
+        (["ProvidersNeedConsent"], "hardened.enabled=true", ""),
+    ],
+    ids=str,
+)
+def test_an_upgrade_keeps_the_mode_of_references(
+    program, live, value, mode, chart_of_the_mode, tmp_path
+):
+    handler = type("Handler", (LiveController,), {"flags": live})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+        content = {"clusters": [cluster], "contexts": [context], "current-context": "c"}
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
+        result = helm(
+            *("template", "harbourmaster", chart_of_the_mode, "--dry-run=server"),
+            *("--disable-openapi-validation", f"--namespace={NAMESPACE}", f"--set={value}"),
+            program=program,
+            kubeconfig=kubeconfig,
+        )
+        server.shutdown()
+    assert result.returncode == 0, result.stderr
+    (obj,) = parse(result.stdout)
+    assert obj["data"]["mode"] == mode
