@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -204,7 +203,7 @@ def resources(version, plural, kind):
 
 @pytest.fixture
 def chart_of_the_mode(tmp_path):
-    """A chart that has our helpers, and one object with what they say of references."""
+    """A chart that has our helpers, and one object with the mode that they choose."""
     folder = tmp_path / "chart"
     (folder / "templates").mkdir(parents=True)
     (folder / "Chart.yaml").write_text("{apiVersion: v2, name: mode, version: 1.0.0}")
