@@ -17,6 +17,7 @@ from aiohttp.abc import AbstractResolver
 
 from harbourmaster.api.turns import Turns
 from harbourmaster.providers.errors import ForbiddenAddressError
+from harbourmaster.telemetry.peer_protocol import limit_peers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,8 +132,9 @@ def look_up(host: str, port: int, family: int) -> list[Any]:
 
 
 def make_connector(addresses: AddressFilter, lookup: Lookup | None = None) -> aiohttp.TCPConnector:
-    """Return a connector for allowed addresses only. Needs a running loop.
+    """Return a connector for allowed addresses only, which limits what is received.
 
+    Needs a running loop.
     It does not limit connections: a server that hangs would delay queries to others. QueryClient
     limits them for each target.
     """
@@ -146,10 +148,12 @@ def make_connector(addresses: AddressFilter, lookup: Lookup | None = None) -> ai
             raise PermissionError(str(error)) from None
         return socket.socket(family=family, type=kind, proto=proto)
 
-    return aiohttp.TCPConnector(
+    connector = aiohttp.TCPConnector(
         resolver=CheckedResolver(addresses, lookup or look_up),
         socket_factory=checked_socket,
         limit=0,
         ttl_dns_cache=NAME_SECONDS,
         keepalive_timeout=KEEP_SECONDS,
     )
+    limit_peers(connector, asyncio.get_running_loop())
+    return connector

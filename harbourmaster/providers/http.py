@@ -13,6 +13,7 @@ import aiohttp
 from yarl import URL
 
 from harbourmaster.api.credentials import redact, redact_bytes, secret_forms
+from harbourmaster.api.peer_limits import Budget, Share
 from harbourmaster.providers.addresses import (
     AddressFilter,
     host_and_port,
@@ -29,6 +30,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.requests import Reply, one_line
+from harbourmaster.telemetry.peer_protocol import PIECE, PeerLimitError
 from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1024 * 1024
 """The default limit of bytes in a response body."""
+MAX_TOGETHER: Final = 48 * 1024 * 1024
+"""The limit of bytes of all bodies that are received at the same time."""
+_SMALL: Final = 64 * 1024
+"""Bytes of a body that are received also beyond that limit."""
 CONNECT_SECONDS: Final = 5.0
 _MAX_HEADER: Final = 8190
 """Bytes of the status line and of each header."""
@@ -67,6 +73,7 @@ class HttpClient:
         """Take addresses and networks as ``allowed`` and ``denied``. Raises ValueError."""
         self._addresses = AddressFilter(allowed, denied)
         self._max_bytes = max_bytes
+        self._budget = Budget(MAX_TOGETHER)
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | bool = True
@@ -86,6 +93,7 @@ class HttpClient:
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
             max_headers=_MAX_HEADERS,
+            read_bufsize=PIECE,
         )
         # ``repeatable`` decides what is repeated, not the method.
         self._session._retry_connection = False  # noqa: SLF001 - there is no other switch
@@ -186,22 +194,25 @@ class HttpClient:
     async def _read_body(self, response: aiohttp.ClientResponse, url: URL) -> bytes:
         length = response.content_length
         if length is not None and length > self._max_bytes:
-            raise self._too_large(url)
-        chunks, size = [], 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > self._max_bytes:
-                raise self._too_large(url)
-            chunks.append(chunk)
+            raise _too_large(url, f"more than {self._max_bytes} bytes")
+        chunks, share = [], Share(self._budget, limit=self._max_bytes, floor=_SMALL)
+        try:
+            async for chunk in response.content.iter_any():
+                if limit := share.take(len(chunk)):
+                    raise _too_large(url, limit)
+                chunks.append(chunk)
+        finally:
+            share.give(share.size)
         return b"".join(chunks)
 
-    def _too_large(self, url: URL) -> TooLargeError:
-        return TooLargeError(
-            f"the answer of {host_and_port(url)} has more than {self._max_bytes} bytes"
-        )
+
+def _too_large(url: URL, limit: str) -> TooLargeError:
+    return TooLargeError(f"the answer of {host_and_port(url)} has {limit}")
 
 
 def _transport_error(error: Exception, server: str) -> ProviderError:
+    if isinstance(error, PeerLimitError):
+        return TooLargeError(f"{explain(error, server)}: correct the server or spec.targetServer")
     kind = TimedOutError if isinstance(error, TimeoutError) else UnreachableError
     to_do = ": check spec.targetServer" if isinstance(error, aiohttp.ClientConnectorError) else ""
     return kind(one_line(explain(error, server)) + to_do)

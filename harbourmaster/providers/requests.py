@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.decoding import LONG
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -198,6 +199,9 @@ def basic_auth(target: Target) -> str:
 
 def error_message(reply: Reply) -> str | None:
     """Return the message of an error document of any of the APIs; None without one."""
+    if len(reply.body) > LONG:
+        # Values of a few bytes take many times their size.
+        return None
     try:
         return _first_message(msgspec.json.decode(reply.body), _LEVELS)
     except UNREADABLE:

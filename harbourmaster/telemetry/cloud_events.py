@@ -24,6 +24,7 @@ from yarl import URL
 
 from harbourmaster.api.turns import Turns, has_room
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.peer_protocol import limit_peers
 from harbourmaster.telemetry.text import endpoint_url
 
 if TYPE_CHECKING:
@@ -218,8 +219,10 @@ class CloudEventSender:
         self._on_outcome(outcome)
 
     def _session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=LANES, ssl=self._tls or True)
+        limit_peers(connector, asyncio.get_running_loop())
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=LANES, ssl=self._tls or True),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             # No proxies, and no credentials from ~/.netrc.
             trust_env=False,

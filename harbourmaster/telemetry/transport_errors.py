@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import aiohttp
 
+from harbourmaster.telemetry.peer_protocol import PeerLimitError
 from harbourmaster.telemetry.text import reason
 
 T = TypeVar("T")
@@ -37,6 +38,8 @@ def explain(error: Exception, where: str) -> str:
         return f"the host of {where} has no address"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"cannot connect to {where}: {_reason(cause)}"
+    if isinstance(error, PeerLimitError):
+        return f"{where} sent {error}"
     for kind, text in _TEXTS:
         if isinstance(error, kind):
             return f"{where} {text}"
