@@ -15,7 +15,13 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
-from harbourmaster.kube.streams import LineSplitter, LineTooLongError, WatchEvent, shallow
+from harbourmaster.kube.peer_bounds import MAX_ANSWER, MAX_BRACKETS
+from harbourmaster.kube.streams import (
+    LineSplitter,
+    LineTooLongError,
+    WatchEvent,
+    shallow,
+)
 from harbourmaster.kube.transport import JSON, Request, Transport
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.patches import Patch
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.connection import Connection
+    from harbourmaster.kube.peer_bounds import PeerBounds
     from harbourmaster.kube.transport import Observer
 
 T = TypeVar("T")
@@ -78,13 +85,16 @@ class Client:
         retries: int = 3,
         observer: Observer | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        bounds: PeerBounds | None = None,
     ) -> None:
         """``timeout`` is for one request and its whole answer, in seconds; repetitions add to it.
 
         ``write_timeout`` replaces it for requests that change something.
         A request is repeated, up to ``retries`` times, where the server says when (429 or 5xx with
         Retry-After); a GET also once if the connection is lost.
+        ``bounds`` limit what a server that is not trusted sends.
         """
+        self.bounds = bounds
         self.connection = connection
         self.listing = asyncio.Lock()
         """Held by a cache while it reads a page, so that there is one in memory at a time."""
@@ -96,6 +106,7 @@ class Client:
             retries=retries,
             observer=observer,
             sleep=sleep,
+            bounds=bounds,
         )
 
     async def __aenter__(self) -> Self:
@@ -199,21 +210,24 @@ class Client:
         request = Request(
             "watch", "GET", resource.path(namespace), _without_empty(query), accept=accept
         )
-        lines = LineSplitter()
+        lines = LineSplitter() if self.bounds is None else LineSplitter(MAX_ANSWER)
+        held = 0
         # After that, the connection to a server that never ends its answer is closed.
         chunks = self._transport.chunks(
             request, total=timeout_seconds + idle_timeout, idle=idle_timeout
         )
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                try:
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
                     whole = lines.feed(chunk)
-                except LineTooLongError as error:
-                    raise BadAnswerError(
-                        str(error), status=HTTPStatus.OK, call=request.call
-                    ) from error
-                for line in whole:
-                    yield self._event(line, request)
+                    self._transport.hold(lines.size - held, request)
+                    held = lines.size
+                    for line in whole:
+                        yield self._event(line, request)
+        except LineTooLongError as error:
+            raise self._too_large(str(error), request) from error
+        finally:
+            self._transport.hold(-held, request)
         if lines.pending:
             raise UnreachableError("the stream ended within a line", call=request.call)
 
@@ -330,6 +344,8 @@ class Client:
             try:
                 return decode(body)
             except RecursionError:
+                if self.bounds and body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
+                    raise self._too_large("it is nested too deeply", request) from None
                 return decode(shallow(body, level))
         except _UNREADABLE as error:
             raise self._misunderstood(body, request, error) from error
@@ -339,6 +355,11 @@ class Client:
         if event.type == "ERROR":
             raise error_from(0, self._transport.redact(bytes(event.object)), call=request.call)
         return event
+
+    def _too_large(self, text: str, request: Request) -> BadAnswerError:
+        if self.bounds is not None:
+            return self.bounds.exceed(text, request.call)
+        return BadAnswerError(text, status=HTTPStatus.OK, call=request.call)
 
     def _misunderstood(self, body: bytes, request: Request, error: Exception) -> BadAnswerError:
         """Return the error of an answer with a good status and a body of another form."""

@@ -15,14 +15,18 @@ from harbourmaster.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
+from harbourmaster.kube.peer_bounds import OBJECT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harbourmaster.kube.client import Client
+    from harbourmaster.kube.peer_bounds import PeerBounds
 
 T = TypeVar("T")
 
+MAX_VERSIONS: Final = 1000
+"""Versions of API groups of a server that is not trusted; large ones have about 200."""
 KNOWN_SECONDS: Final = 600.0
 """Seconds for which an answer is cached; a kind that it lacks is looked up again at once."""
 MISSING_SECONDS: Final = 5.0
@@ -59,6 +63,8 @@ class _GroupList(Struct, frozen=True, gc=False):
 class _Answer(Struct, frozen=True):
     at: float
     resources: dict[str, Resource]
+    held: int = 0
+    """Bytes that count for the limits of a server that is not trusted."""
 
 
 _decode: Final = msgspec.json.Decoder(_ResourceList).decode
@@ -68,8 +74,9 @@ _decode_groups: Final = msgspec.json.Decoder(_GroupList).decode
 class Discovery:
     """The kinds of one API server, by the versions of their groups."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, bounds: PeerBounds | None = None) -> None:
         self._client = client
+        self._bounds = bounds
         self._answers: dict[str, _Answer] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -118,16 +125,19 @@ class Discovery:
 
     def forget(self, api_version: str = "") -> None:
         """Remove the cached answers of a version, by default of all."""
-        if api_version:
-            self._answers.pop(api_version, None)
-        else:
-            self._answers.clear()
+        for version in [api_version] if api_version else list(self._answers):
+            if answer := self._answers.pop(version, None):
+                self._hold(-answer.held)
 
     async def _versions(self) -> list[str]:
         """Return the versions of all groups except the core."""
         body = await self._client.request("GET", "/apis")
         groups = _read(_decode_groups, body, "/apis").groups or ()
-        return [version.group_version for group in groups for version in group.versions]
+        versions = [version.group_version for group in groups for version in group.versions]
+        if self._bounds is not None and len(versions) > MAX_VERSIONS:
+            text = f"more than {MAX_VERSIONS} versions of API groups"
+            raise self._bounds.exceed(text, "get /apis")
+        return versions
 
     async def _answer(self, api_version: str, kind: str | None = None) -> dict[str, Resource]:
         """Return the kinds of a version, requested again if they are old or lack ``kind``."""
@@ -135,7 +145,10 @@ class Discovery:
         async with self._turns.setdefault(api_version, asyncio.Lock()):
             answer = self._answers.get(api_version)
             if answer is None or self._is_old(answer, kind):
-                answer = self._answers[api_version] = await self._ask(api_version)
+                answer = await self._ask(api_version)
+                self.forget(api_version)
+                self._hold(answer.held)
+                self._answers[api_version] = answer
         return answer.resources
 
     def _is_old(self, answer: _Answer, kind: str | None) -> bool:
@@ -145,13 +158,16 @@ class Discovery:
 
     async def _ask(self, api_version: str) -> _Answer:
         group, _, version = api_version.rpartition("/")
-        return _Answer(
-            _now(),
-            {
-                served.kind: Resource(group, version, served.name, served.kind, served.namespaced)
-                for served in await self._list(api_version)
-            },
-        )
+        resources = {
+            served.kind: Resource(group, version, served.name, served.kind, served.namespaced)
+            for served in await self._list(api_version)
+        }
+        texts = sum(len(resource.plural + kind) for kind, resource in resources.items())
+        return _Answer(_now(), resources, OBJECT_BYTES * len(resources) + texts)
+
+    def _hold(self, change: int) -> None:
+        if self._bounds is not None:
+            self._bounds.hold(change, "get /apis")
 
     async def _list(self, api_version: str) -> list[_Served]:
         group, _, version = api_version.rpartition("/")

@@ -109,6 +109,10 @@ class TooLargeError(BadAnswerError):
     """An answer that exceeds the size limit."""
 
 
+class ExcessError(BadAnswerError):
+    """An API server that is not trusted sends more than it may."""
+
+
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {
     HTTPStatus.UNAUTHORIZED: UnauthorizedError,
     HTTPStatus.FORBIDDEN: ForbiddenError,

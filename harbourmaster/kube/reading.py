@@ -41,6 +41,10 @@ class _Object(Struct, gc=False):
     metadata: Metadata
 
 
+_MAX_TEXT: Final = 1024
+"""Characters of a key or a resource version; names have at most 253."""
+_MAX_FAULTS: Final = 1000
+"""Objects whose faults are remembered and logged."""
 _decode_object: Final = msgspec.json.Decoder(_Object).decode
 
 
@@ -123,10 +127,14 @@ class Reader(Generic[T]):
     def metadata(self, raw: msgspec.Raw) -> Metadata | None:
         """Return the metadata of any object, or None."""
         try:
-            return _decode_object(raw).metadata
+            metadata = _decode_object(raw).metadata
         except (msgspec.DecodeError, RecursionError) as error:
             self._reject("", error)
             return None
+        if max(len(metadata.key), len(metadata.resource_version)) > _MAX_TEXT:
+            self._reject("", ValueError(f"a name or version is longer than {_MAX_TEXT}"))
+            return None
+        return metadata
 
     def read(self, key: str, raw: msgspec.Raw) -> T | None:
         """Return the object, or None if it cannot be decoded."""
@@ -157,8 +165,10 @@ class Reader(Generic[T]):
             return None
 
     def _reject(self, key: str, error: Exception) -> None:
+        self._metrics.count_undecodable(self._name)
         text = reason(error)
+        if key not in self._faults and len(self._faults) >= _MAX_FAULTS:
+            return
         if self._faults.get(key) != text:
             self._log.error("object dropped, decoding failed", key=key, error=text)
         self._faults[key] = self._faults_of_list[key] = text
-        self._metrics.count_undecodable(self._name)

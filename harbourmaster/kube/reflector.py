@@ -14,6 +14,7 @@ import math
 import random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from harbourmaster.kube import peer_bounds
 from harbourmaster.kube.backoff import Backoff, Pace
 from harbourmaster.kube.errors import (
     ApiError,
@@ -24,6 +25,7 @@ from harbourmaster.kube.errors import (
     UnreachableError,
 )
 from harbourmaster.kube.faults import NoWatchMetrics, after_fault
+from harbourmaster.kube.peer_bounds import HeldObjects
 from harbourmaster.kube.reading import Reader
 from harbourmaster.kube.store import Store
 from harbourmaster.telemetry.logging import get_logger
@@ -36,15 +38,16 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client, ListPage
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.kube.peer_bounds import PeerBounds
     from harbourmaster.kube.streams import WatchEvent
 
 T = TypeVar("T")
 
 ABSENT_BACKOFF: Final = Backoff(first=1.0, limit=60.0)
-STEADY: Final = 12.0
-"""Seconds after which a silent watch is sound: a client waits less for its head."""
 MAX_PAGE: Final = 8 * 1024 * 1024
 """Bytes of a page of several objects; it is in memory up to three times."""
+STEADY: Final = 12.0
+"""Seconds after which a silent watch is sound: a client waits less for its head."""
 _MAX_STARTS: Final = 2
 """Maximum number of requests in any second, except for further pages of a list."""
 _SHORTEST_WATCH: Final = 300
@@ -60,7 +63,7 @@ class Reflector(Generic[T]):
     one line. ``indexes`` are those of the store, unless it is given. ``on_change`` is the first
     listener: it gets the keys that changed, all of a list or of a received chunk at once.
     ``on_state`` is called when ``error``, ``absent`` or ``synced`` changed. ``name`` is in logs and
-    metrics, by default the plural of the resource.
+    metrics, by default the plural of the resource. ``bounds`` are those of the client.
     """
 
     def __init__(  # noqa: PLR0913 - what to watch, whom to tell, and how patient to be
@@ -86,6 +89,7 @@ class Reflector(Generic[T]):
         metrics: WatchMetrics | None = None,
         metadata_only: bool = False,
         name: str = "",
+        bounds: PeerBounds | None = None,
     ) -> None:
         self.store: Store[T] = Store(indexes) if store is None else store
         self.resource = resource
@@ -102,6 +106,8 @@ class Reflector(Generic[T]):
         self.last_contact = -math.inf
         """Time of the last page, event or bookmark, by the loop's clock."""
         self._client = client
+        self._max_page = MAX_PAGE if bounds is None else peer_bounds.MAX_PAGE
+        self._held = HeldObjects(bounds, f"list {resource.path(namespace)}")
         self._namespace = namespace
         self._label_selector = label_selector
         self._field_selector = field_selector
@@ -168,6 +174,12 @@ class Reflector(Generic[T]):
             await self._recover(error, listing=True)
 
     async def _list(self) -> None:
+        try:
+            await self._read_list()
+        finally:
+            self._held.end_list(self.store.values())
+
+    async def _read_list(self) -> None:
         started = self._clock()
         objects: dict[str, T] = {}
         version = token = ""
@@ -183,6 +195,7 @@ class Reflector(Generic[T]):
                     self._page_size = max(self._page_size // _SMALLER, 1)
                     continue
                 self.last_contact = self._clock()
+                await self._held.count_page(page.items)
                 self._collect(page.items, objects)
                 # The first page's version: what happens while others come is then watched too.
                 version = version or page.resource_version
@@ -221,7 +234,7 @@ class Reflector(Generic[T]):
             # The waits are ours; within a list the client's save the pages that came.
             retries=None if token else 0,
             # A single object may take more than a page.
-            max_bytes=MAX_PAGE if self._page_size > 1 else None,
+            max_bytes=self._max_page if self._page_size > 1 else None,
         )
 
     def _collect(self, items: Iterable[msgspec.Raw], objects: dict[str, T]) -> None:
@@ -234,7 +247,11 @@ class Reflector(Generic[T]):
             if obj is not None:
                 # A list that changes nothing must not double what is held meanwhile.
                 held = self.store.get(key)
-                objects[key] = held if held is not None and held == obj else obj
+                if held is not None and held == obj:
+                    obj = held
+                else:
+                    self._held.replace(None, obj)
+                objects[key] = obj
 
     async def _watch_once(self) -> None:
         started = self._clock()
@@ -268,6 +285,7 @@ class Reflector(Generic[T]):
             async with contextlib.aclosing(stream):
                 async for event in stream:
                     self._apply(event)
+                    await self._held.count_event(event.object)
                     if self._flushing is None:
                         # The loop runs again when all of the chunk is applied.
                         self._flushing = loop.call_soon(self._flush)
@@ -287,15 +305,21 @@ class Reflector(Generic[T]):
             # An object that cannot be decoded is removed: the cached version is outdated.
             if obj is None:
                 self._remove(metadata.key)
-            elif self.store.put(metadata.key, obj):
-                self._changed.add(metadata.key)
+            else:
+                self._put(metadata.key, obj)
         elif event.type == "DELETED":
             self._reader.forget(metadata.key)
             self._remove(metadata.key)
         if metadata.resource_version:
             self._version = metadata.resource_version
 
+    def _put(self, key: str, obj: T) -> None:
+        self._held.replace(self.store.get(key), obj)
+        if self.store.put(key, obj):
+            self._changed.add(key)
+
     def _remove(self, key: str) -> None:
+        self._held.replace(self.store.get(key), None)
         if self.store.remove(key):
             self._changed.add(key)
 
@@ -341,6 +365,7 @@ class Reflector(Generic[T]):
         self._reader.start_list()
         self._reader.end_list()
         self.notify(frozenset(self.store.replace_all({})))
+        self._held.end_list(())
         self.synced.set()
         self._notify_state()
 

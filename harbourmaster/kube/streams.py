@@ -36,6 +36,11 @@ class LineSplitter:
         """Whether a line has begun and not ended."""
         return bool(self._rest)
 
+    @property
+    def size(self) -> int:
+        """The bytes of that line."""
+        return len(self._rest)
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that end in ``chunk``. Raises LineTooLongError."""
         *ends, rest = chunk.split(b"\n")

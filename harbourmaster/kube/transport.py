@@ -17,6 +17,7 @@ from msgspec import Struct
 from yarl import URL
 
 from harbourmaster.api.credentials import redact_bytes, secret_forms
+from harbourmaster.kube import peer_bounds
 from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,
@@ -25,12 +26,14 @@ from harbourmaster.kube.errors import (
     UnreachableError,
     error_from,
 )
+from harbourmaster.telemetry.peer_protocol import PIECE, PeerLimitError
 from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
 
     from harbourmaster.kube.connection import Connection
+    from harbourmaster.kube.peer_bounds import PeerBounds
 
 Observer: TypeAlias = Callable[[str, int, float], None]
 """Called for each answer: verb, status (0 for none), seconds until its head."""
@@ -41,6 +44,9 @@ CONNECT_SECONDS: Final = 5.0
 MIN_WAIT: Final = 1.0
 """Seconds before a repetition, also where the server says 0."""
 JSON: Final = "application/json"
+MAX_ERROR: Final = 1024 * 1024
+"""Bytes of an answer that is an error."""
+_BUFFER: Final = 64 * 1024
 _PIECE: Final = 1024 * 1024
 """Bytes that are sent at once."""
 
@@ -75,7 +81,9 @@ class Transport:
         observer: Observer | None,
         sleep: Callable[[float], Awaitable[None]],
         write_timeout: float | None = None,
+        bounds: PeerBounds | None = None,
     ) -> None:
+        self.bounds = bounds
         self.connection = connection
         self._user_agent = f"{user_agent}/{_version()}"
         self._timeout = timeout
@@ -96,6 +104,8 @@ class Transport:
             timeout=_timeouts(self._timeout),
             # Compression costs both sides more than a cluster's network does.
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            auto_decompress=self.bounds is None,
+            read_bufsize=_BUFFER if self.bounds is None else PIECE,
         )
         # aiohttp repeats PUT and DELETE where a used connection breaks, though they may be done.
         self._session._retry_connection = False  # noqa: SLF001 - there is no other switch
@@ -195,7 +205,7 @@ class Transport:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         async with response:
-            body = self.redact(await self._read(response, request))
+            body = self.redact(await self._read(response, request, MAX_ERROR))
         raise error_from(status, body, response.headers, call=request.call)
 
     async def _headers(self, request: Request) -> dict[str, str]:
@@ -216,20 +226,28 @@ class Transport:
         self, response: aiohttp.ClientResponse, request: Request, max_bytes: int | None = None
     ) -> bytes:
         chunks, size = [], 0
-        most = MAX_ANSWER if max_bytes is None else min(max_bytes, MAX_ANSWER)
+        limit = MAX_ANSWER if self.bounds is None else peer_bounds.MAX_ANSWER
+        most = limit if max_bytes is None else min(max_bytes, limit)
         try:
             async for chunk in response.content.iter_any():
+                if size + len(chunk) > most:
+                    text = f"an answer of more than {most} bytes"
+                    if self.bounds is not None and most == limit:
+                        raise self.bounds.exceed(text, request.call)
+                    raise TooLargeError(text, status=response.status, call=request.call)
+                self.hold(len(chunk), request)
                 size += len(chunk)
-                if size > most:
-                    raise TooLargeError(
-                        f"an answer of more than {most} bytes",
-                        status=response.status,
-                        call=request.call,
-                    )
                 chunks.append(chunk)
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(error, request) from error
+        finally:
+            self.hold(-size, request)
         return b"".join(chunks)
+
+    def hold(self, change: int, request: Request) -> None:
+        """Hold so many bytes more or less of an answer. Raises ExcessError."""
+        if self.bounds is not None:
+            self.bounds.hold(change, request.call)
 
     def redact(self, body: bytes) -> bytes:
         """Remove our credentials from an answer that is quoted: some servers repeat the request."""
@@ -239,9 +257,11 @@ class Transport:
         query = f"?{urlencode(request.query)}" if request.query else ""
         return URL(f"{self.connection.server}{request.path}{query}", encoded=True)
 
-    def _unreachable(self, error: Exception, request: Request) -> UnreachableError:
+    def _unreachable(self, error: Exception, request: Request) -> ApiError:
         server, source = self.connection.server, self.connection.source
         text = explain(error, f"{server} ({source})" if source else server)
+        if self.bounds is not None and isinstance(error, PeerLimitError):
+            return self.bounds.exceed(text, request.call)
         return UnreachableError(text, call=request.call)
 
 

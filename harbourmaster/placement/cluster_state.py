@@ -38,6 +38,8 @@ UNHEALTHY: Final = "Unhealthy"
 NOT_READY: Final = "NotReady"
 FAILING_METRICS: Final = "FailingMetrics"
 
+WITHIN_LIMITS: Final = "WithinLimits"
+"""False if the cluster sends more than it may; missing unless that has happened."""
 _PRESSURE: Final = "pressure"
 _MAX_TEXT: Final = 1024
 _MAX_RESOURCES: Final = 256 * 1024
@@ -71,6 +73,8 @@ class ClusterObservation(Struct, frozen=True):
     nodes: tuple[ObservedNode, ...] = ()
     nodes_fault: str = ""
     is_denied: bool = False
+    excess: str = ""
+    """The limit on what the cluster sends that it exceeds."""
 
 
 class ClusterStatusUpdate(Struct, frozen=True):
@@ -93,6 +97,10 @@ def observe(
     A cluster that was offline is Connecting for one look before anything else is said. How long it
     has not answered does not include the time for which it refused credentials.
     """
+    limits = _limits(conditions, seen.excess)
+    if limits is not None:
+        limits = replace(limits, observed_generation=generation)
+        conditions = with_conditions(conditions, now, limits)
     if seen.answers is None:
         return ClusterStatusUpdate(state or PENDING, conditions)
     if not seen.answers:
@@ -131,6 +139,15 @@ def limit_names(resources: Iterable[str]) -> tuple[str, ...]:
             break
         names.append(resource)
     return tuple(names)
+
+
+def _limits(conditions: tuple[Condition, ...], excess: str) -> Condition | None:
+    if excess:
+        text = f"{excess}: correct its API server, or reduce its objects"
+        return Condition(type=WITHIN_LIMITS, status=FALSE, reason="LimitExceeded", message=text)
+    if condition(conditions, WITHIN_LIMITS) is None:
+        return None
+    return Condition(type=WITHIN_LIMITS, status=TRUE, reason="WithinLimits")
 
 
 def _nodes(seen: ClusterObservation, min_ready_percent: int) -> tuple[str, Condition]:

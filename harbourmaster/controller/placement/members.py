@@ -9,6 +9,7 @@ there has yet to be deleted.
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.connection import canonical_server
 from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.peer_bounds import PeerBudget
 from harbourmaster.placement.model import BoundServer
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.placement.server_binding import ACCEPT_SERVER, ServerVerdict, judge_server
@@ -101,6 +103,7 @@ class Members:
         self._leaving: set[asyncio.Task[None]] = set()
         self._turns = PerTargetLimit(READS)
         self._parsing = PerTargetLimit(1)
+        self._budget = PeerBudget(time.monotonic)
         self._connector = partial(make_connector, _Addresses(settings.allowed_addresses))
 
     def follow(self, cluster: MemberCluster) -> None:
@@ -236,6 +239,7 @@ class Members:
             on_objects=self._on_objects,
             on_crash=self._on_crash,
             on_failure=connection.kubeconfig.look,
+            budget=self._budget,
         )
         connection.session = session
         connection.running = asyncio.create_task(
@@ -287,6 +291,7 @@ class Members:
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
+                session.bounds.close()
 
         task = asyncio.create_task(leave())
         self._leaving.add(task)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 import random
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,7 @@ from harbourmaster.kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from harbourmaster.kube.peer_bounds import PeerBounds, PeerBudget
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.placement.cluster_state import ClusterObservation, NodeCondition, ObservedNode
 from harbourmaster.placement.rollout import Reach
@@ -53,6 +55,10 @@ _SETTLED_SECONDS: Final = 10.0
 """After a change of definitions, until what the API server lists includes it."""
 _LEAVE_SECONDS: Final = 30.0
 """Added to the time limit of a write: for so long, users may finish when the session ends."""
+
+
+_MAX_CONDITIONS: Final = 32
+"""Conditions of a node that are read; Kubernetes has five."""
 
 
 class BusyError(Exception):
@@ -83,7 +89,7 @@ def _version(raw: msgspec.Raw) -> str:
 
 def _node(raw: msgspec.Raw) -> ObservedNode:
     node = _decode_node(raw)
-    return ObservedNode(node.metadata.name, node.status.conditions or ())
+    return ObservedNode(node.metadata.name, (node.status.conditions or ())[:_MAX_CONDITIONS])
 
 
 class Session:
@@ -100,21 +106,24 @@ class Session:
         on_objects: Callable[[frozenset[str]], None],
         on_crash: Callable[[str], None],
         on_failure: Callable[[], None] = lambda: None,
+        budget: PeerBudget | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """``on_failure`` is called whenever it was asked for itself and did not answer well."""
         self.key = key
         self.namespace = access.namespace or "default"
         """The namespace of objects whose manifests name none."""
+        self.bounds = PeerBounds(budget or PeerBudget(time.monotonic), on_change)
         self.client = Client(
             access.connection,
             user_agent="harbourmaster-placement",
             timeout=settings.request_timeout_seconds,
             write_timeout=settings.write_timeout_seconds,
             retries=1,
+            bounds=self.bounds,
         )
-        self.discovery = Discovery(self.client)
-        self.watches = MemberWatches(self.client, self._start, on_objects)
+        self.discovery = Discovery(self.client, self.bounds)
+        self.watches = MemberWatches(self.client, self._start, on_objects, self.bounds)
         self.reach = Reach.UNKNOWN
         self.fault = ""
         """Why it does not answer."""
@@ -142,6 +151,7 @@ class Session:
             on_change=lambda _keys: on_change(),
             on_state=self._node_state,
             name=f"nodes of {key}",
+            bounds=self.bounds,
         )
         self.kinds: tuple[str, ...] | None = None
         """The served ``apiVersion/kind``; empty if unknown, None before the cluster was asked."""
@@ -156,6 +166,7 @@ class Session:
                 on_change=lambda _keys: self._definitions_changed(),
                 metadata_only=True,
                 name=f"definitions of {key}",
+                bounds=self.bounds,
             )
         self._log = get_logger("members").bind(cluster=key)
 
@@ -181,17 +192,18 @@ class Session:
     @property
     def observation(self) -> ClusterObservation:
         """The current observation of the cluster."""
+        excess = self.bounds.excess
         if self.reach is Reach.NO:
-            return ClusterObservation(False, self.fault, is_denied=self.is_denied)
+            return ClusterObservation(False, self.fault, is_denied=self.is_denied, excess=excess)
         nodes_fault = self._nodes.error or ""
         is_asked = self._definitions is None or self.kinds is not None
         is_known = is_asked and self.reach is not Reach.UNKNOWN
         if not (is_known and (self._nodes.synced.is_set() or nodes_fault)):
-            return ClusterObservation()
+            return ClusterObservation(excess=excess)
         # A watch that broke off says nothing about the nodes: what is cached stays in force.
         fault = nodes_fault if not self._nodes.synced.is_set() else ""
         nodes = sorted(self._nodes.store.values(), key=lambda node: node.name)
-        return ClusterObservation(True, "", tuple(nodes), fault)
+        return ClusterObservation(True, "", tuple(nodes), fault, excess=excess)
 
     @property
     def custom_resources(self) -> tuple[str, ...] | None:
@@ -259,6 +271,7 @@ class Session:
 
     async def _probe(self) -> None:
         """Ask again and again; sooner where it is not clear how things stand."""
+        excess = ""
         while True:
             changed = await self._ask()
             is_settled = self._definitions is None or self.reach is not Reach.YES
@@ -267,7 +280,8 @@ class Session:
                 changed = changed or self.kinds != before
             is_clear = (self.is_steady and is_settled) or self.reach is Reach.NO
             seconds = self._settings.probe_interval_seconds * (0.8 + 0.4 * self._chance())
-            if changed:
+            if changed or self.bounds.excess != excess:
+                excess = self.bounds.excess
                 self._on_change()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds if is_clear else min(QUICK, seconds)):

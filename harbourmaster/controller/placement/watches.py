@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
+    from harbourmaster.kube.peer_bounds import PeerBounds
     from harbourmaster.placement.inventory import ObjectRef
     from harbourmaster.placement.readiness import ReadinessTest
 
@@ -75,8 +76,15 @@ def decode_observed(
 
     ``tests_by_owner`` are those of applications, by UID.
     """
+    if memoryview(raw).nbytes > _LONG:
+        text = bytes(raw)
+        # Values of a few bytes take many times their size.
+        if text.count(b"[") + text.count(b"{") > len(text) // 8:
+            raise msgspec.DecodeError("too many values")
     obj = _decode(raw)
     metadata = obj.metadata
+    if len(metadata.uid) > _LONGEST_UID:
+        raise msgspec.DecodeError("metadata.uid is too long")
     managed_fields = metadata.managed_fields or ()
     owner_uid = (metadata.labels or {}).get(UID_LABEL, "")
     name = ObjectName(api_version=resource.api_version, kind=resource.kind, name=metadata.name)
@@ -110,6 +118,8 @@ def _digest(managed_fields: Iterable[dict[str, Any]]) -> str:
     return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
 
 
+_LONG: Final = 256 * 1024
+_LONGEST_UID: Final = 253
 _MAX_REMEMBERED: Final = 4096
 """Objects of a cluster that are remembered until their applications have recorded their end."""
 
@@ -122,9 +132,11 @@ class MemberWatches:
         client: Client,
         start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         on_change: Callable[[frozenset[str]], None],
+        bounds: PeerBounds | None = None,
     ) -> None:
         """``on_change`` gets the uids of the applications whose objects changed."""
         self._client = client
+        self._bounds = bounds
         self._start = start
         self._on_change = on_change
         self._mirrors: dict[Resource, Reflector[Seen]] = {}
@@ -158,7 +170,8 @@ class MemberWatches:
         observed = decode_observed(raw, resource, self.tests_by_owner)
         if observed.readiness.is_finished and observed.uid not in self._finished:
             self._finished.append(observed.uid)
-        if self._mirrors[resource].store.get(observed.key) is None:
+        is_new = self._mirrors[resource].store.get(observed.key) is None
+        if is_new and len(self._added) < _MAX_REMEMBERED:
             self._added[resource, observed.key] = observed
         return observed
 
@@ -173,6 +186,7 @@ class MemberWatches:
             label_selector=UID_LABEL,
             metadata_only=not has_state(resource.group, resource.kind),
             on_change=partial(self._forward_change, resource),
+            bounds=self._bounds,
         )
         self._mirrors[resource] = mirror
         self._start(mirror.run)

@@ -15,6 +15,7 @@ from harbourmaster.placement.cluster_state import (
     ONLINE,
     PENDING,
     UNHEALTHY,
+    WITHIN_LIMITS,
     ClusterObservation,
     NodeCondition,
     ObservedNode,
@@ -48,6 +49,21 @@ def is_ready(observed):
 
 def observe_after(state="", conditions=(), now=NOW, **seen):
     return observe(state, conditions, ClusterObservation(**seen), now)
+
+
+def test_an_excess_is_a_condition_until_it_has_ended():
+    seen = observe_after(ONLINE, answers=True, excess="list /nodes: a list of more than 2 pages")
+    limits = condition(seen.conditions, WITHIN_LIMITS)
+    assert (seen.state, limits.status, limits.reason) == (ONLINE, "False", "LimitExceeded")
+    assert limits.message == (
+        "list /nodes: a list of more than 2 pages: correct its API server, or reduce its objects"
+    )
+    later = observe_after(ONLINE, seen.conditions, LATER, answers=False, excess="still")
+    assert condition(later.conditions, WITHIN_LIMITS).status == "False"
+    ended = observe_after(ONLINE, seen.conditions, LATER, answers=True)
+    assert condition(ended.conditions, WITHIN_LIMITS).status == "True"
+    assert condition(observe_after(ONLINE, answers=True).conditions, WITHIN_LIMITS) is None
+    assert condition(observe_after(excess="list").conditions, WITHIN_LIMITS).status == "False"
 
 
 def test_nothing_is_said_before_it_was_asked():
