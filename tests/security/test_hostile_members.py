@@ -1,4 +1,4 @@
-"""Member clusters that send too much get a condition, and others are not affected (krake-spec 7.11)."""
+"""Member clusters that send too much get a condition; others keep working (krake-spec 7.11)."""
 
 from __future__ import annotations
 
