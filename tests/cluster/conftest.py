@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from harbourmaster.playground.installation import Installation
 from helpers.cluster import plane_for
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
+from helpers.manifests import DEPLOY, hardened_overlay, overlay
 from helpers.patience import TEST_SECONDS
 from helpers.placement_flow import flow_in, members_of, two_planes
 from helpers.processes import client_of
@@ -56,6 +58,23 @@ def harbour(request, tmp_path_factory, namespaces_stay):
             plane.restart("kube-controller-manager")
             plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
             yield Harbour(plane, installation, stays=namespaces_stay)
+
+
+@pytest.fixture(scope="session")
+def guarded(request, tmp_path_factory):
+    """An installation with all guards; of its Deployments only the flags are taken."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "hardened").mkdir()
+    hardened_overlay(folder / "hardened", "127.0.0.1/32")
+    base = os.path.relpath(folder / "hardened", DEPLOY)
+    guards = ("api-server-gate", "final-state-check")
+    arguments = {"controller": (*FLAGS, "--metrics-allowed-addresses=127.0.0.0/8")}
+    with plane_for(request, tmp_path_factory, "hardened", audit=True) as plane:
+        plane.add_nodes(2)
+        folder = overlay(folder / "overlay", *guards, base=base)
+        with Installation(plane, arguments=arguments, folder=folder) as installation:
+            plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
+            yield Harbour(plane, installation)
 
 
 @pytest.fixture(scope="session")

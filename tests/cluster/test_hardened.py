@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import base64
-import json
 
 import pytest
 
 from harbourmaster.api.resources import JOBS, KEPTN_METRICS
 from harbourmaster.cli.doctor.checks.environment import GUARDS
-from harbourmaster.playground.installation import Installation
-from helpers.cluster import plane_for
 from helpers.command import harbourmaster
-from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.flow.manifests import container_task, deployment, keptn, of_kind
-from helpers.manifests import hardened_overlay
 from helpers.rights import kubeconfig
 from helpers.scripted_prometheus import ScriptedPrometheus, vector
 
 pytestmark = pytest.mark.gate
 
-LOOPBACK = "--metrics-allowed-addresses=127.0.0.0/8"
 CONTROLLER = "ServiceAccount harbourmaster-system/harbourmaster-controller"
 ROLE = "harbourmaster-secrets"
 
 
 @pytest.fixture(scope="module")
-def harbour(request, tmp_path_factory):
-    """An installation of the hardened overlay; of its Deployments only the flags are taken."""
-    overlay = hardened_overlay(tmp_path_factory.mktemp("overlay"), "127.0.0.1/32")
-    arguments = {"controller": (*FLAGS, LOOPBACK)}
-    with plane_for(request, tmp_path_factory, "hardened") as plane:
-        plane.add_nodes(2)
-        with Installation(plane, arguments=arguments, folder=overlay) as installation:
-            plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
-            yield Harbour(plane, installation)
+def harbour(guarded):
+    """The installation of ``flow``."""
+    return guarded
 
 
 async def test_a_gated_flow_runs_with_every_guard_in_force(flow, harbour):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 SHARED = {
+    "the installation with all guards": ("test_hardened", "test_webhook_outage"),
     "the installation": (
         "test_flow_",
         "test_gates_security",
