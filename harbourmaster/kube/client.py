@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
-from harbourmaster.kube.peer_bounds import MAX_ANSWER, MAX_BRACKETS
+from harbourmaster.kube.peer_bounds import MAX_ANSWER, MAX_BRACKETS, MIN_VALUE
 from harbourmaster.kube.streams import (
     LineSplitter,
     LineTooLongError,
@@ -168,6 +168,8 @@ class Client:
             "list", "GET", resource.path(namespace), _without_empty(query), accept=accept
         )
         body = await self._transport.answer(request, retries=retries, max_bytes=max_bytes)
+        if self.bounds is not None and body.count(b",") > len(body) // MIN_VALUE:
+            raise self.bounds.exceed("a page of too many values", request.call)
         page = self._read(_decode_list, body, _PART_OF_LISTED, request)
         return ListPage(
             items=page.items or (),

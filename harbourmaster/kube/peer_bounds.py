@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 MIB: Final = 1024 * 1024
-MAX_ANSWER: Final = 3 * MIB
-"""Bytes of an answer or event: etcd stores up to 1.5 MiB, which may be longer as JSON."""
+MAX_ANSWER: Final = 8 * MIB
+"""Bytes of an answer or event: some servers ignore the limit of a page."""
 MAX_PAGE: Final = 2 * MIB
 """Bytes of a page of several objects."""
-MAX_PAGE_ITEMS: Final = 2000
-"""Objects of a page: servers of extensions may ignore that 500 are asked for."""
+MAX_PAGE_ITEMS: Final = 5000
+"""Objects of a page, for the same reason."""
+MIN_VALUE: Final = 8
+"""Bytes of an average value of a page; tiny ones take many times their size in memory."""
 MAX_LIST: Final = 256 * MIB
 """Bytes of all pages of a list: 5,000 nodes with 16 KiB each have a third of it."""
 MAX_PAGES: Final = 2000

@@ -129,13 +129,17 @@ HOSTILE = {
     ),
     "empty pages without end": ({"nodes": empty_pages}, "a list of more than 30 pages"),
     "unreadable objects without end": ({"nodes": broken_pages}, "a list of more than 30 pages"),
-    "a million tiny objects": (
+    "a million tiny values": (
         {"nodes": http_answer(START + b"0," * 900_000 + b"0]}")},
+        "a page of too many values",
+    ),
+    "many tiny objects": (
+        {"nodes": http_answer(START + b'{"name":0},' * 6000 + b"0]}")},
         f"a list of more than {MAX_PAGE_ITEMS} objects in a page",
     ),
     "a huge answer": (
-        {"nodes": http_answer(START + b" " * 4_000_000 + b"]}")},
-        "an answer of more than 3145728 bytes",
+        {"nodes": http_answer(START + b" " * 9_000_000 + b"]}")},
+        "an answer of more than 8388608 bytes",
     ),
     "deep objects": (
         {"nodes": http_answer(START + b"[" * 400_000 + b"]" * 400_000 + b"]}")},
@@ -145,7 +149,7 @@ HOSTILE = {
         {"events": flood},
         "its answers and objects take more than 400000 bytes",
     ),
-    "an event without end": ({"events": endless_line}, "a line is longer than 3145728 bytes"),
+    "an event without end": ({"events": endless_line}, "a line is longer than 8388608 bytes"),
     "tiny chunks without end": ({"events": interim}, "headers, interim responses or chunks"),
     "interim responses without end": (
         {"nodes": b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000},
@@ -282,6 +286,13 @@ def test_five_thousand_nodes_of_16_kib_are_within_the_limits():
     weights = [peer_bounds._weigh(ObservedNode(name, CONDITIONS)) for name in names]
     assert sum(weights) < MAX_HELD / 3
     assert MAX_LIST / 3 > 5000 * 16 * 1024
+
+
+async def test_a_server_that_ignores_the_limit_of_a_page_is_read():
+    nodes = http_answer(page(map(node, range(4000))))
+    async with ProviderServer(Member(nodes=nodes)) as server, observed(server) as (_, until):
+        seen = await until(lambda seen: len(seen.nodes) == 4000)
+        assert seen.excess == ""
 
 
 @pytest.mark.full
