@@ -16,6 +16,7 @@ from harbourmaster.api.resources import (
     DEFINITIONS,
     DEPLOYMENTS,
     JOBS,
+    LIFECYCLE_GROUP,
     TASK_DEFINITIONS,
     TASKS,
     WORKLOADS,
@@ -53,6 +54,13 @@ RULES = [
     for rule in webhook["rules"]
 ]
 """All that our webhooks can be registered for."""
+CONVERTED_OR_OLD = {
+    spec["names"]["plural"]
+    for path in (DEPLOY / "crds").glob("keptn*.yaml")
+    if (spec := yaml.safe_load(path.read_text())["spec"])["group"] == LIFECYCLE_GROUP
+    and ("conversion" in spec or "v1" not in [version["name"] for version in spec["versions"]])
+}
+"""Kinds of which an update in an old version loses nothing, or that have no v1."""
 TABLES = {
     "account-guard-configmaps": [{TASKS.kind, TASK_DEFINITIONS.kind}],
     "account-guard-jobs": [{*EXCLUDED_NAMESPACES}],
@@ -61,7 +69,7 @@ TABLES = {
         {name for rule in RULES if rule["apiGroups"] == [""] for name in rule["resources"]},
     ],
     "gate-guard": [{key for key in READ_KEYS if not key.startswith(PREFIXES)}],
-    "generated-guard": [{*SUPPORTED}, {CLEAR_KEY, *RERUN_NOTES}],
+    "generated-guard": [{*SUPPORTED}, {CLEAR_KEY, *RERUN_NOTES}, CONVERTED_OR_OLD],
     "opt-in-warning": [{*IS_OFF}],
     "rerun-guard": [{key.removeprefix(f"{RERUN_KEY}-") for key in RERUN_NOTES}],
 }
@@ -72,7 +80,7 @@ NAMES = {
     *(f"{resource.group}/" for resource in (TASKS, JOBS)),
     *(resource.plural for resource in (CONFIG_MAPS, WORKLOADS, DEPLOYMENTS, DEFINITIONS)),
     API_SERVICES.plural,
-    TASKS.kind,
+    *(TASKS.kind, TASKS.version),
     *(copy_name(""), f"^({function_name('').rstrip('-')}|{copy_name('').rstrip('-')})-"),
     *(GATE, SCHEDULER_NAME, OPT_IN, UNCONVERTED),
     *(OURS.rstrip("/"), f"{RERUN_KEY}-", desired.GATES_LABEL, desired.ENABLED, desired.NAME),
