@@ -10,6 +10,7 @@ import pytest
 
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import plane_for
+from helpers.command import local
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.manifests import DEPLOY, hardened_overlay, overlay
@@ -75,6 +76,14 @@ def guarded(request, tmp_path_factory):
         with Installation(plane, arguments=arguments, folder=folder) as installation:
             plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
             yield Harbour(plane, installation)
+
+
+@pytest.fixture(scope="session")
+def local_up(tmp_path_factory):
+    """The folder in which ``local up`` started everything, and its result."""
+    folder = tmp_path_factory.mktemp("local") / "harbour"
+    yield folder, local("up", folder, "--audit")
+    local("down", folder)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.processes import Process, read_records
 from harbourmaster.playground.workloads import CERTIFICATE_KEYS
 from helpers.cluster import eventually
-from helpers.command import harbourmaster, kubectl_of
-from helpers.patience import PATIENCE, WAIT
+from helpers.command import kubectl_of, local
+from helpers.patience import WAIT
 
 pytestmark = pytest.mark.gate
 
@@ -23,10 +23,6 @@ ACCOUNTS = {
     for role in ("controller", "webhook")
 }
 SECRET = ("get", "secret/harbourmaster-webhook-cert", "--namespace=harbourmaster-system", "-o=json")
-
-
-def local(action, directory, *flags):
-    return harbourmaster("local", action, f"--dir={directory}", *flags, seconds=2 * PATIENCE)
 
 
 def records(directory):
@@ -40,27 +36,18 @@ def end(directory, name):
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    """A folder in which everything runs."""
-    path = tmp_path_factory.mktemp("local") / "harbour"
-    up = local("up", path, "--audit")
-    yield path, up
-    local("down", path)
-
-
-@pytest.fixture(scope="module")
-def up(directory):
+def up(local_up):
     """The result of ``up``."""
-    _, said = directory
+    _, said = local_up
     assert said.returncode == 0, said.stderr
     return said
 
 
 @pytest.fixture(scope="module")
-def kubectl(directory, up):
+def kubectl(local_up, up):
     """Return ``kubectl(*arguments, stdin=None, check=True)`` for what ``up`` started."""
     kubeconfig = up.stdout.strip().removeprefix("export KUBECONFIG=")
-    assert kubeconfig == str(directory[0] / "kubeconfig")
+    assert kubeconfig == str(local_up[0] / "kubeconfig")
     return kubectl_of(kubeconfig)
 
 
@@ -97,8 +84,8 @@ def test_what_up_suggests_works(up, kubectl):
     assert len(added) == 1
 
 
-def test_all_run_and_are_ready(directory, up):
-    status = local("status", directory[0])
+def test_all_run_and_are_ready(local_up, up):
+    status = local("status", local_up[0])
     lines = [line.split(maxsplit=1) for line in status.stdout.splitlines()]
     assert [name for name, _ in lines] == [*COMPONENTS, *OURS]
     assert {what.partition(";")[0].strip() for name, what in lines if name != "kubelet"} == {
@@ -128,8 +115,8 @@ def test_the_api_server_calls_the_service_by_its_name(kubectl):
             assert "url" not in webhook["clientConfig"]
 
 
-def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(directory, kubectl):
-    log = directory[0] / "logs" / "audit.log"
+def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(local_up, kubectl):
+    log = local_up[0] / "logs" / "audit.log"
     events = [json.loads(line) for line in log.read_text().splitlines()]
     ours = [event for event in events if event["user"]["username"] in ACCOUNTS]
     assert {event["user"]["username"] for event in ours} == ACCOUNTS
@@ -141,17 +128,17 @@ def test_both_work_as_their_own_service_accounts_and_nothing_is_refused(director
     assert refused == set()
 
 
-def test_the_webhook_has_no_admin_s_way_to_the_api_server(directory, up):
+def test_the_webhook_has_no_admin_s_way_to_the_api_server(local_up, up):
     for name in ("controller", "webhook"):
-        (record,) = [process for process in records(directory[0]) if process.name == name]
+        (record,) = [process for process in records(local_up[0]) if process.name == name]
         environment = Path(f"/proc/{record.pid}/environ").read_text().split("\0")
         assert not [line for line in environment if line.startswith("KUBECONFIG=")]
         command = Path(f"/proc/{record.pid}/cmdline").read_text()
         assert "kubeconfig" not in command
 
 
-def test_the_certificate_is_mounted_as_the_secret_has_it(directory, kubectl):
-    volume = directory[0] / "pods" / "webhook" / "certs"
+def test_the_certificate_is_mounted_as_the_secret_has_it(local_up, kubectl):
+    volume = local_up[0] / "pods" / "webhook" / "certs"
     data = json.loads(kubectl(*SECRET).stdout)["data"]
     mounted = {path.name: path.read_bytes() for path in (volume / "..data").iterdir()}
     assert mounted == {key: base64.b64decode(data[key]) for key in CERTIFICATE_KEYS}

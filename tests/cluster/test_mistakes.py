@@ -37,7 +37,8 @@ import yaml
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.capabilities import overlay
-from helpers.cluster import delete_namespace, plane_for
+from helpers.cluster import plane_for
+from helpers.command import kubectl_of
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.patience import PATIENCE, WAIT
 
@@ -61,26 +62,34 @@ def cases():
 
 
 @pytest.fixture(scope="module")
-def full_installation(request, tmp_path_factory):
-    """An installation with every capability that a user can get wrong."""
+def cluster(request, tmp_path_factory):
+    """The kubeconfig of an installation with every capability that a user can get wrong.
+
+    The mistakes of the gate need none but those of ``local up``.
+    """
+    if request.config.option.gate:
+        folder, up = request.getfixturevalue("local_up")
+        assert up.returncode == 0, up.stderr
+        yield folder / "kubeconfig"
+        return
     with plane_for(request, tmp_path_factory, "mistakes") as plane:
         plane.add_nodes(2)
         folder = overlay(tmp_path_factory.mktemp("overlay"), ("placement", "rescheduling"))
-        with DeployedInstallation(plane, folder) as installation:
-            yield installation
+        with DeployedInstallation(plane, folder):
+            yield plane.kubeconfig
 
 
 class User:
     """Runs commands in a shell: the user's own in the namespace of the mistake."""
 
-    def __init__(self, plane, folder, namespace, patience):
-        self._plane, self._folder = plane, folder
+    def __init__(self, kubeconfig, folder, namespace, patience):
+        self._kubeconfig, self._folder = kubeconfig, folder
         self._namespace, self._patience = namespace, patience
         self.printed = self.applied = ""
 
     def run(self, command, *, namespace="", stdin="", editor="false"):
         """Return the exit code, and what was printed to both streams."""
-        config = yaml.safe_load(self._plane.kubeconfig.read_text())
+        config = yaml.safe_load(self._kubeconfig.read_text())
         for context in config["contexts"]:
             context["context"]["namespace"] = namespace or self._namespace
         kubeconfig = self._folder / "kubeconfig"
@@ -144,16 +153,16 @@ def namespace(user, kubectl, name, *, has_gates):
         yield
     finally:
         user.run("kubectl delete --wait=false --ignore-not-found -f -", stdin=user.applied)
-        delete_namespace(kubectl, name)
+        kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
 @pytest.mark.parametrize("file", list(cases()))
-def test_a_mistake_is_reported_and_its_printed_step_ends_it(full_installation, tmp_path, file):
+def test_a_mistake_is_reported_and_its_printed_step_ends_it(cluster, tmp_path, file):
     mistake, objects = read(file)
     patience = PATIENCE / 9 if "fault" in mistake else PATIENCE
-    user = User(full_installation.plane, tmp_path, file.stem, patience)
+    user = User(cluster, tmp_path, file.stem, patience)
     has_gates = mistake.get("gates", True)
-    with namespace(user, full_installation.kubectl, file.stem, has_gates=has_gates):
+    with namespace(user, kubectl_of(cluster), file.stem, has_gates=has_gates):
         user.apply(objects)
         user.printed += user.run(mistake.get("after", ":"))[1]
         user.until_told(mistake["first"])

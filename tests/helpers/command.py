@@ -29,6 +29,11 @@ def harbourmaster(*words, kubeconfig=None, seconds=PATIENCE):
     )
 
 
+def local(action, directory, *flags):
+    """Run ``harbourmaster local`` in a folder."""
+    return harbourmaster("local", action, f"--dir={directory}", *flags, seconds=2 * PATIENCE)
+
+
 def parsers(parser=None):
     """Yield the parser of each command, and of all."""
     parser = parser or create_parser()

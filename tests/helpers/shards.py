@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 SHARED = {
+    "what local up started": ("test_local", "test_mistakes"),
     "the installation with all guards": ("test_hardened", "test_webhook_outage"),
     "the installation": (
         "test_flow_",
