@@ -30,7 +30,7 @@ from harbourmaster.controller.extender.extender import FILTER, PREEMPT, Answers
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.kube.transport import MAX_ANSWER
+from harbourmaster.kube.peer_bounds import MAX_ANSWER, PeerBounds, PeerBudget
 from harbourmaster.providers.errors import ProviderError
 from harbourmaster.providers.http import MAX_BYTES, HttpClient
 from harbourmaster.providers.model import Question, Target
@@ -208,7 +208,9 @@ async def of_member(body):
     """The block by the list of a member cluster."""
     peer = Peer(body)
     try:
-        async with Client(Connection(server=peer.url), timeout=60.0, retries=0) as client:
+        bounds = PeerBounds(PeerBudget(time.monotonic), lambda: None)
+        connection = Connection(server=peer.url)
+        async with Client(connection, timeout=60.0, retries=0, bounds=bounds) as client:
 
             async def read():
                 with contextlib.suppress(ApiError):
