@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.kube.event_series import Limiter
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from harbourmaster.kube.event_series import Allowance
 
 _MAX_EXPONENT: Final = 60
 """Limits are reached long before; it prevents overflows."""
@@ -53,6 +56,30 @@ class Pace:
     def start(self) -> None:
         """Note a start."""
         self._starts.append(self._clock())
+
+
+class PacedCall:
+    """Calls ``act`` at once, or when ``allowance`` permits it again; requests until then merge."""
+
+    def __init__(self, act: Callable[[], None], allowance: Allowance) -> None:
+        self._act = act
+        self._limiter = Limiter(allowance, 1)
+        self.is_due = False
+        """Whether a call is to come."""
+
+    def __call__(self) -> None:
+        """Call now or later."""
+        if not self.is_due:
+            self._run()
+
+    def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self._limiter.turn(None, loop.time())
+        self.is_due = wait > 0
+        if self.is_due:
+            loop.call_later(wait, self._run)
+        else:
+            self._act()
 
 
 RESTARTS: Final = Backoff(first=1.0, limit=60.0)

@@ -129,6 +129,12 @@ class Limiter:
         if len(self._buckets) > self._size:
             self._buckets.popitem(last=False)
 
+    def turn(self, key: object, now: float) -> float:
+        """Take a token and return 0, or return the seconds until there is one."""
+        if not (wait := round(self.wait(key, now), 6)):
+            self.take(key, now)
+        return wait
+
     def _bucket_of(self, key: object, now: float) -> Bucket:
         full = Bucket(float(self._allowance.burst), now)
         return self._buckets.get(key, full).refill(self._allowance, now)

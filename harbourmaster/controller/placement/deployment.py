@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,9 +22,10 @@ from harbourmaster.controller.placement.context import (
 )
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.controller.placement.members import Members
-from harbourmaster.controller.placement.session import BusyError
+from harbourmaster.controller.placement.session import PACE, BusyError
 from harbourmaster.controller.placement.writes import changes, write
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.event_series import Allowance, Limiter
 from harbourmaster.placement.cluster_state import (
     CONNECTING,
     ClusterObservation,
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 
+_PASSES: Final = Allowance(burst=30, period=2.0)
+"""Passes of one Application, whose objects may do so."""
+_LIMITED: Final = 10_000
+"""Clusters or applications whose allowances are remembered."""
 _SHOWN: Final = 5
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds until the next attempt at what has failed or is not done yet."""
@@ -67,6 +73,7 @@ class ClusterReconciler:
         self._clusters = context.caches.clusters.store
         self._applications = context.caches.applications.store
         self._ending: set[str] = set()
+        self._writes = Limiter(PACE, _LIMITED)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All: each has a session to be kept."""
@@ -93,14 +100,14 @@ class ClusterReconciler:
         with contextlib.suppress(NotFoundError):
             # A write is an event, which brings the version to go on with.
             if not await self._keep_finalizer(key, cluster):
-                await self._write(key, cluster)
+                return await self._write(key, cluster)
         return None
 
-    async def _write(self, key: str, cluster: MemberCluster) -> None:
-        """Write the status where something else is seen."""
+    async def _write(self, key: str, cluster: MemberCluster) -> float | None:
+        """Write the status where something else is seen; returns the seconds to wait for that."""
         if cluster.spec.kubeconfig_secret_ref is None:
             # The scheduler writes the status of a cluster that is not created yet.
-            return
+            return None
         members = self._context.members
         session, status = members.session(key), cluster.status
         observation, resources = ClusterObservation(), status.custom_resources
@@ -108,7 +115,7 @@ class ClusterReconciler:
         if session is not None:
             observation = session.observation
             if status.state == CONNECTING and observation.answers and not session.is_steady:
-                return
+                return None
             known = session.custom_resources
             resources = resources if known is None else limit_names(known)
             if observation.answers:
@@ -129,8 +136,12 @@ class ClusterReconciler:
             conditions = with_conditions(after.conditions, now, judged.condition(generation))
             after = replace(after, server=judged.bound, conditions=conditions)
         if after != status:
+            # Our own write has us look again, so a pace of changes alone would not limit writes.
+            if wait := self._writes.turn(key, asyncio.get_running_loop().time()):
+                return wait
             value = {"status": changes(status, after)}
             await write(self._context.client, CLUSTERS, cluster.metadata, value)
+        return None
 
     async def _keep_finalizer(self, key: str, cluster: MemberCluster) -> bool:
         """Hold the object while it is in use, and let it go then; whether that took a write."""
@@ -194,6 +205,7 @@ class ApplicationReconciler:
         self._replaced: dict[str, frozenset[str]] = {}
         """The versions that our writes have replaced, until the watch shows a later one."""
         self._memories: dict[str, DeploymentMemory] = {}
+        self._passes = Limiter(_PASSES, _LIMITED)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """Return all keys: no single field says what is to be done."""
@@ -222,6 +234,8 @@ class ApplicationReconciler:
             return None
         if is_waiting(application.metadata, application.status, self._context.since()):
             return None
+        if wait := self._passes.turn(key, asyncio.get_running_loop().time()):
+            return wait
         memory = self._memories.get(key)
         if memory is None or memory.uid != application.metadata.uid:
             memory = self._memories[key] = DeploymentMemory(application.metadata.uid)

@@ -21,7 +21,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.api.turns import Turns, namespace_of
 from harbourmaster.controller.placement.watches import MemberWatches
-from harbourmaster.kube.backoff import supervise
+from harbourmaster.kube.backoff import PacedCall, supervise
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import (
@@ -30,6 +30,7 @@ from harbourmaster.kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.peer_bounds import PeerBounds, PeerBudget
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.placement.cluster_state import ClusterObservation, NodeCondition, ObservedNode
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from harbourmaster.kube.untrusted_kubeconfig import Access
     from harbourmaster.kube.workqueue import WorkQueue
 
+PACE: Final = Allowance(burst=10, period=5.0)
+"""Changes, and probes that are requested, of one cluster: more of them are merged."""
 QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""
 _STEADY: Final = 2
@@ -113,7 +116,8 @@ class Session:
         self.key = key
         self.namespace = access.namespace or "default"
         """The namespace of objects whose manifests name none."""
-        self.bounds = PeerBounds(budget or PeerBudget(time.monotonic), on_change)
+        self._on_change = PacedCall(on_change, PACE)
+        self.bounds = PeerBounds(budget or PeerBudget(time.monotonic), self._on_change)
         self.client = Client(
             access.connection,
             user_agent="harbourmaster-placement",
@@ -130,13 +134,14 @@ class Session:
         self.is_denied = False
         """Whether it is our credentials, a certificate or a setting that keeps us out."""
         self._settings = settings
-        self._on_change = on_change
         self._on_crash = on_crash
         self._on_failure = on_failure
         self._chance = chance
         self._answers = 0
         self._failures = 0
         self._doubted = asyncio.Event()
+        self.doubt = PacedCall(self._doubted.set, PACE)
+        """Requests a probe, because a request got no answer."""
         self._users: set[asyncio.Timeout] = set()
         self._turns: Turns[str] = Turns(settings.concurrency)
         self._waiting: dict[str, WorkQueue] = {}
@@ -148,7 +153,7 @@ class Session:
             self.client,
             NODES,
             _node,
-            on_change=lambda _keys: on_change(),
+            on_change=lambda _keys: self._on_change(),
             on_state=self._node_state,
             name=f"nodes of {key}",
             bounds=self.bounds,
@@ -157,13 +162,14 @@ class Session:
         """The served ``apiVersion/kind``; empty if unknown, None before the cluster was asked."""
         self._kinds_due = self._defined = -math.inf
         """The time to ask for kinds again, and the time of the last change of definitions."""
+        self._redefine = PacedCall(self._definitions_changed, PACE)
         self._definitions: Reflector[str] | None = None
         if discover:
             self._definitions = Reflector(
                 self.client,
                 DEFINITIONS,
                 _version,
-                on_change=lambda _keys: self._definitions_changed(),
+                on_change=lambda _keys: self._redefine(),
                 metadata_only=True,
                 name=f"definitions of {key}",
                 bounds=self.bounds,
@@ -253,10 +259,6 @@ class Session:
         self.doubt()
         return True
 
-    def doubt(self) -> None:
-        """Probe the cluster now, because a request got no answer."""
-        self._doubted.set()
-
     async def leave(self) -> None:
         """Admit no further user, and wait a while for the present ones."""
         self._closing = True
@@ -319,7 +321,8 @@ class Session:
             self.kinds = self.kinds or ()
             self._log.warning("kinds not listed", error=error.message)
         self._kinds_due = now + _KINDS_SECONDS
-        return is_settled
+        # Definitions that are due request a probe themselves.
+        return is_settled or self._redefine.is_due
 
     def _definitions_changed(self) -> None:
         self.discovery.forget()

@@ -21,6 +21,7 @@ IN_VIRTUAL_TIME = (
     "test_controller",
     "test_deployment",
     "test_failed_nodes",
+    "test_flapping_members",
     "test_manager",
     "test_placement_controller",
     "test_pods",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.kube.backoff import Backoff, Pace
+from harbourmaster.kube.backoff import Backoff, Pace, PacedCall
+from harbourmaster.kube.event_series import Allowance
+from helpers.virtual_time import run_virtually
 
 
 def test_waits_double_up_to_the_limit():
@@ -45,3 +49,40 @@ def test_a_pace_lets_the_first_starts_pass_at_once():
     for wait in (0.0, 0.0, 1.0):
         assert pace.wait() == wait
         pace.start()
+
+
+@given(st.lists(st.floats(0, 8), max_size=60), st.integers(1, 4), st.floats(0.1, 7))
+def test_paced_calls_have_a_pace_and_none_is_lost(pauses, burst, period):
+    async def call_again_and_again():
+        loop = asyncio.get_running_loop()
+        calls, requests = [], []
+        call = PacedCall(lambda: calls.append(loop.time()), Allowance(burst, period))
+        for pause in pauses:
+            await asyncio.sleep(pause)
+            requests.append(loop.time())
+            call()
+            assert call.is_due or calls[-1] == loop.time()
+        await asyncio.sleep(period + 0.01)
+        return requests, calls
+
+    requests, calls = run_virtually(call_again_and_again())
+    # So many pass at once, and the last call is not before the last request.
+    assert calls[:burst] == requests[:burst]
+    assert calls[-1:] >= requests[-1:]
+    for first, start in enumerate(calls):
+        for number, later in enumerate(calls[first:]):
+            assert number <= burst + (later - start) / period + 1e-3
+
+
+def test_a_paced_call_after_a_quiet_time_is_at_once():
+    async def call_twice():
+        calls, loop = [], asyncio.get_running_loop()
+        call = PacedCall(lambda: calls.append(loop.time()), Allowance(1, 5.0))
+        for _ in range(3):
+            call()
+        assert calls == [0.0]
+        await asyncio.sleep(20)
+        call()
+        return calls
+
+    assert run_virtually(call_twice()) == [0.0, 5.0, 20.0]
