@@ -226,6 +226,9 @@ class Client:
                     held = lines.size
                     for line in whole:
                         yield self._event(line, request)
+                    if self.bounds is not None:
+                        # Lines without an event take time, too.
+                        await self.bounds.pause(chunk.count(b"\n") - len(whole), 0)
         except LineTooLongError as error:
             raise self._too_large(str(error), request) from error
         finally:

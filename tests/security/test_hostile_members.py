@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from harbourmaster.api.resources import NODES
 from harbourmaster.controller.placement.session import Session
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube import client, peer_bounds
@@ -30,6 +31,7 @@ from harbourmaster.providers.connector import make_connector
 from harbourmaster.serving.background import running
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, ProviderServer, http_answer
+from helpers.virtual_time import virtual
 
 CONDITIONS = (NodeCondition("NetworkUnavailable", "False"),) * 5
 SETTINGS = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=PATIENCE)
@@ -279,6 +281,28 @@ async def test_work_beyond_the_rate_has_to_wait(monkeypatch):
     now = 1.0
     await bounds.pause(1000, 0)
     assert waits == [0.5]
+
+
+@virtual
+async def test_empty_lines_of_a_watch_are_work(monkeypatch):
+    chunks = []
+
+    async def answer(*_args, **_options):
+        while True:
+            await asyncio.sleep(0.01)
+            chunks.append(b"\r\n" * 40_000)
+            yield chunks[-1]
+
+    bounds = PeerBounds(PeerBudget(asyncio.get_running_loop().time), lambda: None)
+    member = client.Client(Connection(server="http://127.0.0.1:1"), bounds=bounds)
+    monkeypatch.setattr(member._transport, "chunks", answer)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            async for _ in member.watch(
+                NODES, resource_version="1", timeout_seconds=300, idle_timeout=150.0
+            ):
+                pass
+    assert len(chunks) * 40_000 <= 30_000 + 60 * 2000 + 40_000
 
 
 def test_five_thousand_nodes_of_16_kib_are_within_the_limits():
