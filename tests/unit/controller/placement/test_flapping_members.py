@@ -130,6 +130,35 @@ async def test_a_change_after_a_quiet_time_is_handled_at_once():
             assert reports[-1][0] - before < 0.5
 
 
+async def test_a_node_that_flaps_with_its_lease_is_never_delayed_and_heartbeats_are_no_changes():
+    async with FakeApi() as api:
+        set_ready(api, ready=True)
+        async with session_with(api) as (_, reports):
+            changes = []
+            for number in range(60):
+                await asyncio.sleep(10)
+                changes.append(asyncio.get_running_loop().time())
+                set_ready(api, ready=number % 2 == 1)
+                for beat in range(20):
+                    status = "True" if number % 2 else "False"
+                    api.put(NODES, node({"status": status, "lastHeartbeatTime": f"{beat}"}))
+            await asyncio.sleep(1)
+            assert [report[0] for report in reports] == pytest.approx(changes, abs=0.1)
+
+
+async def test_an_operator_with_many_definitions_can_be_used_seconds_after_the_last_one():
+    async with FakeApi() as api:
+        set_ready(api, ready=True)
+        async with session_with(api) as (_, reports):
+            for number in range(170):
+                api.put(DEFINITIONS, {"metadata": {"name": f"n{number}.g{number}.example.com"}})
+                await asyncio.sleep(0.1)
+            define(api)
+            await asyncio.sleep(2 * 5.1)
+            assert len(reports[-1][2]) == 171
+            assert "example.com/v1/Boat" in reports[-1][3]
+
+
 async def test_doubts_have_a_pace():
     async with FakeApi() as api, session_with(api) as (session, _):
         await flap(lambda _: session.doubt())
