@@ -55,7 +55,8 @@ def main(version: str, image: str, folder: Path, *settings: str) -> None:
                 if component.parts
             }
         )
-        + "\n{{- end }}\n",
+        + "\n{{- end }}\n"
+        + f'{{{{- define "harbourmaster.chartDigest" -}}}}{digest}{{{{- end }}}}\n',
         **templates(renderings),
     }
     for path in (HERE / "values.schema.json", *(HERE / "templates").iterdir()):

@@ -19,6 +19,9 @@
 {{- end }}
 
 {{- define "harbourmaster.image" -}}
+{{- if and .Values.image.tag .Values.image.digest (eq .Values.image.digest (include "harbourmaster.chartDigest" .)) }}
+{{- fail (printf "image.tag=%s selects no other image, because the chart fixes the digest of its own: image.digest: set it to the digest of that tag, or to an empty text" .Values.image.tag) }}
+{{- end -}}
 {{- .Values.image.repository -}}
 {{- with .Values.image.tag }}:{{ . }}{{ end -}}
 {{- with .Values.image.digest }}@{{ . }}{{ end -}}
