@@ -60,9 +60,10 @@ def parse_target(text: str) -> tuple[Comparison, ...]:
     try:
         return _parse_comparisons(text)
     except ValueError as error:
-        suggestion = _suggest(text)
-        hint = f": did you mean '{suggestion}'?" if suggestion else ""
-        raise ValueError(f"{error}{hint}") from None
+        fault, remedy = error.args
+        if suggestion := _suggest(text):
+            remedy = f"did you mean '{suggestion}'?"
+        raise ValueError(f"{fault}: {remedy}") from None
 
 
 def parse_number(text: str) -> float:
@@ -113,6 +114,8 @@ def _suggest(text: str) -> str:
         wrong = "" if part.startswith("==") else next(filter(part.startswith, _MEANT), "")
         if wrong:
             parts[index] = _MEANT[wrong] + part.removeprefix(wrong)
+        # The unit is the one of the metric.
+        parts[index] = parts[index].removesuffix("%")
     try:
         _parse_comparisons(",".join(parts))
     except ValueError:
@@ -126,8 +129,9 @@ def _parse_comparison(part: str, whole: str) -> Comparison:
             try:
                 return Comparison(sign, parse_number(part.removeprefix(sign)))
             except ValueError as error:
-                raise ValueError(f"objective '{shorten(whole)}': {error}") from None
+                fault = f"objective '{shorten(whole)}': {error}"
+                raise ValueError(fault, "write a number without a unit") from None
     raise ValueError(
-        f"invalid operator in objective '{shorten(whole)}': "
-        f"write one of {', '.join(sorted(_COMPARISONS))} before a number"
+        f"invalid operator in objective '{shorten(whole)}'",
+        f"write one of {', '.join(sorted(_COMPARISONS))} before a number",
     )

@@ -103,7 +103,7 @@ def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
 
 
 def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
-    """Return the target errors, and an interval that cannot be used, such as 0.5, as warnings."""
+    """Return the target errors, and a warning of an interval that cannot be used, such as 0.5."""
     errors = target_errors(definition)
     text = definition.spec.retry_interval or INTERVAL
     why = ""
@@ -113,8 +113,8 @@ def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
     except ValueError:
         why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
     if why:
-        errors.append(invalid("spec.retryInterval", shorten(text), why))
-    return [error.as_warning() for error in errors]
+        errors.append(invalid("spec.retryInterval", shorten(text), why).as_warning())
+    return errors
 
 
 def failure_text(evaluation: Evaluation) -> str:

@@ -101,21 +101,21 @@ def test_what_is_not_finite_never_meets_anything(sign, value, bound):
 
 @pytest.mark.parametrize("target", ["=5", "5", "", " >5", "=>5", "!5", "~5", ">5,", ",>5", ">5,10"])
 def test_an_operator_is_needed(target):
-    with pytest.raises(ValueError, match=r"^invalid operator in objective '.*': write one of"):
+    with pytest.raises(ValueError, match=r"^invalid operator in objective '.*': (write|did)"):
         parse_target(target)
 
 
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        (">", "'' is not a number"),
+        (">", "'' is not a number: write a number without a unit"),
         ("> 5", "' 5' is not a number: did you mean '>5'?"),
-        (">==5", "'=5' is not a number"),
+        (">==5", "'=5' is not a number: write a number without a unit"),
         ("<>5", "'>5' is not a number: did you mean '!=5'?"),
-        (">5%", "'5%' is not a number"),
-        (">500m", "'500m' is not a number"),
-        (">1e999", "'1e999' is out of range"),
-        (">5,<x", "'x' is not a number"),
+        (">5%", "'5%' is not a number: did you mean '>5'?"),
+        (">500m", "'500m' is not a number: write a number without a unit"),
+        (">1e999", "'1e999' is out of range: write a number without a unit"),
+        (">5,<x", "'x' is not a number: write a number without a unit"),
     ],
 )
 def test_a_number_is_needed_after_it(target, problem):
@@ -140,9 +140,9 @@ def test_a_target_that_was_probably_meant_is_proposed(target, near):
     assert parse_target(near)
 
 
-@pytest.mark.parametrize("target", ["about 5", "5", "", ">5%", ">5,", "=" * 200 + "5"])
+@pytest.mark.parametrize("target", ["about 5", "5", "", ">5m", ">5,", "=" * 200 + "5"])
 def test_no_target_is_proposed_where_none_is_near(target):
-    with pytest.raises(ValueError, match=r"is not a number$|before a number$"):
+    with pytest.raises(ValueError, match=r"without a unit$|before a number$"):
         parse_target(target)
 
 

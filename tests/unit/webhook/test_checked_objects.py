@@ -253,31 +253,45 @@ def test_a_refusal_of_a_placement_object_is_of_a_bounded_size():
     assert len(json.dumps(response)) < 300_000
 
 
-def asked_about_targets(*targets, spec=None, **request):
+def definition_with(*targets, **spec):
     objectives = [
         {"keptnMetricRef": {"name": f"metric-{index}"}, "evaluationTarget": target}
         for index, target in enumerate(targets)
     ]
-    document = {
+    return {
         "apiVersion": f"{LIFECYCLE}/v1",
         "kind": "KeptnEvaluationDefinition",
         "metadata": {"name": "ready", "namespace": "shop"},
-        "spec": {"objectives": objectives, **(spec or {})},
+        "spec": {"objectives": objectives, **spec},
     }
-    return ask(review(document, namespace="shop", **request), policy_engine()).response
 
 
-def test_a_target_that_cannot_be_parsed_is_told_and_not_refused():
+def asked_about_targets(*targets, spec=None, former=None, **request):
+    document = review(definition_with(*targets, **(spec or {})), namespace="shop", **request)
+    if former is not None:
+        document["request"]["oldObject"] = definition_with(former)
+    return ask(document, policy_engine()).response
+
+
+def test_a_target_that_cannot_be_parsed_is_refused():
     response = asked_about_targets(">5", "about 5")
-    assert response["allowed"]
-    (text,) = response["warnings"]
-    assert text == (
-        'harbourmaster: spec.objectives[1].evaluationTarget: Invalid value: "about 5": invalid '
-        "operator in objective 'about 5': write one of !=, <, <=, ==, >, >= before a number"
+    assert not response["allowed"]
+    text = (
+        'spec.objectives[1].evaluationTarget: Invalid value: "about 5": invalid operator in '
+        "objective 'about 5': write one of !=, <, <=, ==, >, >= before a number"
     )
-    assert list(response["auditAnnotations"]) == ["object-invalid"]
-    (text,) = asked_about_targets("=> 5")["warnings"]
-    assert text.endswith("did you mean '>=5'?")
+    assert response["status"]["message"].endswith(text)
+    for wrong, meant in (("=> 5", ">=5"), (">95%", ">95"), ("<= 5 %,>1%", "<=5,>1")):
+        message = asked_about_targets(wrong)["status"]["message"]
+        assert message.endswith(f"did you mean '{meant}'?")
+
+
+def test_a_stored_target_that_cannot_be_parsed_may_stay_and_not_come():
+    response = asked_about_targets(">95%", former=">95%", operation="UPDATE")
+    assert response["allowed"]
+    assert "did you mean '>95'?" in response["warnings"][0]
+    assert not asked_about_targets(">95%", former=">95", operation="UPDATE")["allowed"]
+    assert not asked_about_targets(">96%", former=">95%", operation="UPDATE")["allowed"]
 
 
 def test_an_interval_that_cannot_be_used_is_told_with_what_is_used():
