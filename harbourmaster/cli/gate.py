@@ -117,6 +117,8 @@ async def _show(arguments: Arguments, client: Client) -> int:
         return LEFT
     pods = [report for _, report in waiting]
     unread += dict.fromkeys(live.faults)
+    if pods and (unled := await live.why_unled()):
+        complain(f"{unled}: run harbourmaster doctor")
     for line in unread:
         complain(line)
     lines: list[str | tuple[str, Tone]]

@@ -168,6 +168,18 @@ class Installation(ClusterReader):
         lease = await self.lease()
         return lease is not None and bool(lease.holder) and await self.overdue(lease) is None
 
+    async def why_unled(self) -> str:
+        """Say that no controller leads; empty if one does, or if that cannot be known."""
+        try:
+            lease = await self.lease()
+            age = await self.overdue(lease) if lease is not None else None
+        except ApiError:
+            return ""
+        if age is None:
+            return ""
+        ago = f"its Lease was renewed {int(age.total_seconds())} s ago"
+        return f"no controller of Harbourmaster leads, so nothing is released: {ago}"
+
     async def overdue(self, lease: Lease) -> timedelta | None:
         """Return the age of an expired Lease, or None if it is valid or its age is unknown."""
         renewed = moment(lease.spec.renew_time)

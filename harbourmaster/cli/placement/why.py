@@ -153,7 +153,7 @@ def _where(shown: ShownApplication) -> str:
     since = f" since {shown.scheduled_time}" if shown.scheduled_time else ""
     text = f"it is placed on '{shown.scheduled_to}'{since}"
     if shown.running_on == shown.scheduled_to:
-        is_there = shown.deployed is None or shown.deployed.status != FALSE
+        is_there = shown.deployed is not None and shown.deployed.status == TRUE
         return f"{text}, and runs there" if is_there else text
     return f"{text}, and runs on '{shown.running_on}'" if shown.running_on else text
 

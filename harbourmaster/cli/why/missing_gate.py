@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import (
+    CORE_EVENTS,
     EVALUATION_DEFINITIONS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -44,7 +45,9 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.lifecycle.model import WorkloadVersion
+from harbourmaster.lifecycle.task_pods import FAILED_CREATE
 from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
+from harbourmaster.placement.gated_pods import pod_selector
 from harbourmaster.policies.unmatched import first_mismatch
 from harbourmaster.registration.break_glass import ANNOTATION, OPEN
 from harbourmaster.webhook.engine import Engine
@@ -52,6 +55,7 @@ from harbourmaster.webhook.engine import Engine
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from harbourmaster.api.metadata import Metadata as ObjectMetadata
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Webhook
     from harbourmaster.cli.why.admission import AdmissionInputs
@@ -63,6 +67,7 @@ Reason: TypeAlias = tuple[str, State, str]
 _OURS: Final = f".{OUR_DOMAIN}"
 _NO_WEBHOOK: Final = "no webhook of ours is registered"
 _EVERYTHING: Final = LabelSelector()
+_REPLICA_FAILURE: Final = "ReplicaFailure"
 _OPT_IN: Final = ("f:metadata", "f:annotations", f"f:{OPT_IN_KEY}")
 
 
@@ -192,10 +197,19 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     if not context.is_pod and not (is_checked and space is not None and space.has_gates):
         # Without checks, the section of the gate lists the objects for which its pods wait.
         return reason if is_checked else None
+    created = metadata_in(subject.raw).creation_timestamp
+    if not context.is_pod:
+        if (unmade := await _why_not_made(context)) is not None:
+            return unmade
+        pods = await _pods_of(context)
+        if pods == []:
+            return "no-pods", "waits", "its controller has made no pod of it yet"
+        created = max((pod.creation_timestamp for pod in pods or ()), default=created)
     since = next(iter(written_at(raw, *_OPT_IN)), "")
-    # Times are whole seconds.
-    if is_checked and since and metadata_in(subject.raw).creation_timestamp <= since:
-        text = f"admitted before namespace {subject.namespace} opted in ({since})"
+    if is_checked and since and created <= since:
+        # Times are whole seconds, and within one the order is unknown.
+        when = "in the second in which" if created == since else "before"
+        text = f"admitted {when} namespace {subject.namespace} opted in ({since})"
         return "admitted-before", "fault", text
     configurations = await live.configurations(MUTATING_WEBHOOKS)
     if any(ANNOTATION in configuration.metadata.annotations for configuration in configurations):
@@ -213,6 +227,43 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     how = "failurePolicy is Ignore" if is_open else "or break-glass mode was on"
     text = f"the webhook did not review it when it was created: it was not available, {how}"
     return "not-reviewed", "fault", text
+
+
+async def _why_not_made(context: WhyContext) -> Reason | None:
+    """Return why the controller of a workload makes no pods of its template; None if it does."""
+    subject, live = context.subject, context.live
+    workload = decode_anything(subject.raw)
+    if object_in(workload, "spec").get("replicas") == 0:
+        return "scaled-to-zero", "note", "it has no pods, because spec.replicas is 0"
+    messages = [
+        condition.get("message") or condition.get("reason") or ""
+        for condition in object_in(workload, "status").get("conditions") or ()
+        if condition["type"] == _REPLICA_FAILURE and condition["status"] == "True"
+    ]
+    # StatefulSets and DaemonSets have no such condition.
+    if not messages and subject.kind in {STATEFUL_SET, DAEMON_SET}:
+        uid = metadata_in(subject.raw).uid
+        selector = f"involvedObject.uid={uid},reason={FAILED_CREATE}"
+        reading = live.list_all(
+            CORE_EVENTS, decode_anything, subject.namespace, field_selector=selector
+        )
+        messages = [event.get("message") or "" for event in await live.attempt(reading, [])][-1:]
+        # An event is kept for an hour, also where the pods came since.
+        if messages and await _pods_of(context):
+            return None
+    if messages:
+        return "pods-refused", "fault", f"its pods are not created: {messages[0]}"
+    return None
+
+
+async def _pods_of(context: WhyContext) -> list[ObjectMetadata] | None:
+    """Return the pods that a workload selects; None if they are unknown."""
+    selector = pod_selector(decode_anything(context.subject.raw))
+    if not selector:
+        return None
+    live = context.live
+    reading = live.metadata(PODS, context.subject.namespace, label_selector=selector)
+    return await live.attempt(reading, None)
 
 
 async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:

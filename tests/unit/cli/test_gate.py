@@ -15,11 +15,14 @@ from harbourmaster.api.resources import (
     APP_VERSIONS,
     DEPLOYMENTS,
     EVENTS,
+    LEASES,
     PODS,
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.cli import gate as gate_module
 from harbourmaster.cli.gate import reports_on, short_age
+from harbourmaster.cli.live import reader
+from harbourmaster.cli.live.reader import Caller
 from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
@@ -115,6 +118,21 @@ def run(api, monkeypatch, tmp_path, capsys):
         return code, *capsys.readouterr()
 
     return start
+
+
+async def test_the_list_says_that_no_controller_leads(api, run, monkeypatch):
+    async def known(_):
+        return Caller("ada", NOW, is_known=True)
+
+    monkeypatch.setattr(reader, "caller", known)
+    put(api, PODS, pod())
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15}
+    spec["renewTime"] = "2026-03-01T10:00:00.000000Z"
+    metadata = {"name": "harbourmaster-controller", "namespace": "harbourmaster-system"}
+    api.put(LEASES, {"metadata": metadata, "spec": spec})
+    code, out, err = await run("list")
+    assert (code, out.startswith("POD ")) == (0, True)
+    assert "no controller of Harbourmaster leads, so nothing is released: " in err
 
 
 async def test_the_list(api, run):

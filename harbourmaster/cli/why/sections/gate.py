@@ -273,6 +273,8 @@ async def section(context: WhyContext) -> Section | None:
         written = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
         # Events that send users here say what the report says.
         events = tuple(event for event in written if event.reason not in REASONS)
+    if report.is_waiting and reason is None and (unled := await live.why_unled()):
+        reason = ("not-led", "fault", f"{unled}; the pod {report.sentence}")
     detail = GateDetail(
         report=report,
         deadline_unknown=unknown if report.is_waiting else "",

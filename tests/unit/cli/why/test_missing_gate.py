@@ -8,11 +8,13 @@ import pytest
 import yaml
 
 from harbourmaster.api.resources import (
+    CORE_EVENTS,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     REPLICA_SETS,
+    STATEFUL_SETS,
     TASK_DEFINITIONS,
     WORKLOAD_VERSIONS,
 )
@@ -272,3 +274,71 @@ def test_without_a_cluster_the_files_count(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "Gate: its pods will wait for their checks\n" in out
     assert "task migrate of the workload: Pending" in out
+
+
+# Workloads whose pods are not there.
+
+QUOTA = (
+    'pods "cart-1" is forbidden: exceeded quota: small, requested: pods=1, used: pods=0, '
+    "limited: pods=0"
+)
+
+
+def put_workload(api, resource, status, **spec):
+    made = template()
+    made["metadata"]["annotations"] = keptn("cart", pre_deployment_tasks="migrate")
+    put_owner(api, resource, made, creationTimestamp=CREATED)
+    stored = api.get(resource, "cart", NAMESPACE)
+    stored["metadata"]["creationTimestamp"] = CREATED
+    stored["spec"] |= {"selector": {"matchLabels": {"app": "cart"}}, **spec}
+    stored["status"] = status
+
+
+async def test_a_quota_that_keeps_pods_away_is_the_reason(api, gate, assert_golden):
+    api.put(NAMESPACES, space(since="2026-03-01T11:00:00Z"))
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+    put_workload(api, DEPLOYMENTS, {"conditions": [{**failure, "message": QUOTA}]})
+    assert_golden(essence(await gate("deployment", f"{NAMESPACE}/cart")))
+
+
+async def test_an_event_tells_why_a_stateful_set_has_no_pods(api, gate):
+    api.put(NAMESPACES, space(since="2026-03-01T11:00:00Z"))
+    put_workload(api, STATEFUL_SETS, {})
+    event = {
+        "metadata": {"name": "cart.1", "namespace": NAMESPACE},
+        "involvedObject": {"uid": "uid-cart"},
+        "reason": "FailedCreate",
+        "message": QUOTA,
+    }
+    api.put(CORE_EVENTS, event)
+    section = await gate("statefulset", f"{NAMESPACE}/cart")
+    assert (section["code"], section["state"]) == ("pods-refused", "fault")
+    assert section["summary"] == f"its pods are not created: {QUOTA}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"), [({"replicas": 0}, "scaled-to-zero"), ({"replicas": 2}, "no-pods")]
+)
+async def test_a_workload_without_pods_missed_no_gate(api, gate, assert_golden, spec, code):
+    api.put(NAMESPACES, space(since="2026-03-01T11:00:00Z"))
+    put_workload(api, DEPLOYMENTS, {}, **spec)
+    section = await gate("deployment", f"{NAMESPACE}/cart")
+    assert section["code"] == code
+    assert_golden(essence(section))
+
+
+async def test_the_age_of_the_pods_counts_and_not_that_of_their_workload(api, gate):
+    api.put(NAMESPACES, space(since=LATER))
+    put_workload(api, DEPLOYMENTS, {}, replicas=1)
+    api.put(PODS, running())
+    stored = api.get(PODS, "cart-1", NAMESPACE)["metadata"]
+    codes = []
+    for created in (CREATED, LATER, "2026-03-01T14:00:00Z"):
+        stored["creationTimestamp"] = created
+        section = await gate("deployment", f"{NAMESPACE}/cart")
+        codes.append((section["code"], section["summary"].split(" namespace ")[0]))
+    assert codes[:2] == [
+        ("admitted-before", "admitted before"),
+        ("admitted-before", "admitted in the second in which"),
+    ]
+    assert codes[2][0] == "not-reviewed"

@@ -15,12 +15,15 @@ from harbourmaster.api.resources import (
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
     KEPTN_METRICS,
+    LEASES,
     NODES,
     PODS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.cli.live import reader
 from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.reader import Caller
 from harbourmaster.cli.why.model import Report, Subject, WhyContext
 from harbourmaster.cli.why.render import step_of
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
@@ -165,6 +168,24 @@ async def test_the_state_is_that_of_the_code(api, ask, status, code, state):
     put(api, WORKLOAD_VERSIONS, version(status))
     section = await ask(gate, pod())
     assert (section.code, section.state) == (code, state)
+
+
+async def test_a_pod_that_waits_while_no_controller_leads_is_told(api, ask, monkeypatch):
+    async def known(_):
+        return Caller("ada", NOW, is_known=True)
+
+    monkeypatch.setattr(reader, "caller", known)
+    put(api, WORKLOAD_VERSIONS, version(CHECKED))
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15}
+    lease = {"metadata": {"name": "harbourmaster-controller", "namespace": HOME}}
+    lease["spec"] = {**spec, "renewTime": "2026-03-01T10:00:00.000000Z"}
+    api.put(LEASES, lease)
+    section = await ask(gate, pod())
+    assert (section.code, section.state) == ("not-led", "fault")
+    assert section.summary.endswith("renewed 30 s ago; the pod waits for its release, which is due")
+    lease["spec"]["renewTime"] = "2026-03-01T10:00:20.000000Z"
+    api.put(LEASES, lease)
+    assert (await ask(gate, pod())).code == "released"
 
 
 async def test_an_app_is_chosen_as_the_controller_does(api, ask):
