@@ -31,6 +31,11 @@ class Resource(Struct, frozen=True, gc=False):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def command_name(self) -> str:
+        """The shortest name for kubectl; others have applications, clusters and metrics as well."""
+        return self.name if self.group == PLACEMENT_GROUP else self.plural
+
+    @property
     def is_built_in(self) -> bool:
         """Whether every API server has it, because it does not come from a definition."""
         return not self.optional and ("." not in self.group or self.group.endswith(".k8s.io"))

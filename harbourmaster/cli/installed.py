@@ -64,10 +64,11 @@ IN_NAMESPACE: Final = (
     resources.SERVICE_ACCOUNTS,
     resources.LEASES,
 )
+VALIDATING_POLICY_BINDINGS: Final = cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding")
 GUARDS: Final = (
     resources.MUTATING_POLICY_BINDINGS,
     resources.MUTATING_POLICIES,
-    cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding"),
+    VALIDATING_POLICY_BINDINGS,
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy"),
 )
 CLUSTER_WIDE: Final = (

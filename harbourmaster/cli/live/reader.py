@@ -231,7 +231,7 @@ class ClusterReader:
             known = [metadata.name for metadata in await self.metadata(resource, namespace)]
         except ApiError:
             known = []
-        look = f"kubectl -n {namespace} get {resource.plural} lists those that exist"
+        look = f"kubectl -n {namespace} get {resource.command_name} lists those that exist"
         return f"{resource.kind} {namespace}/{name} not found: {did_you_mean(name, known) or look}"
 
     async def count(self, resource: Resource, namespace: str | None = None) -> int:

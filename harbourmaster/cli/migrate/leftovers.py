@@ -101,12 +101,17 @@ class Leftovers:
             and not metadata.deletion_timestamp
         ]
 
-    async def releases(self, definitions: list[ReplacedDefinition]) -> list[Release]:
-        """Return the Helm releases that made their definitions, if Helm still has their records."""
+    async def releases(
+        self, definitions: list[ReplacedDefinition], own_release: str
+    ) -> list[Release]:
+        """Return the Helm releases that made their definitions, if Helm still has their records.
+
+        ``own_release`` is the one of Harbourmaster, which is not replaced.
+        """
         systems = {
             definition.release: definition.system
             for definition in definitions
-            if definition.release
+            if definition.release not in {"", own_release}
         }
         releases = []
         for release, system in sorted(systems.items()):

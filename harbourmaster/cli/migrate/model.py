@@ -248,6 +248,8 @@ class Ours(Struct, frozen=True):
     """Whether it is installed in shadow mode, and only compares."""
     is_led: bool = False
     """Whether its controller leads, in the cluster or outside."""
+    release: str = ""
+    """The Helm release of its webhook, as ``namespace/name``."""
 
     @property
     def is_at_work(self) -> bool:

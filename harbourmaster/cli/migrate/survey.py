@@ -32,6 +32,7 @@ from harbourmaster.cli.migrate.leftovers import Leftovers
 from harbourmaster.cli.migrate.legacy import (
     SCHEDULER,
     is_of_gardener,
+    release_of,
     role_of,
     system_of_group,
     system_of_namespace,
@@ -120,7 +121,7 @@ class _Reader:
         }
         systems = _systems_of_namespaces(registrations, workloads) | made_for
         systems.pop(live.namespace, None)
-        releases = await leftovers.releases(definitions)
+        releases = await leftovers.releases(definitions, ours.release)
         gardener = await self._gardener_objects()
         leftover_objects = await leftovers.objects(systems, made_for)
         old_namespaces = [
@@ -315,6 +316,7 @@ class _Reader:
             and LIFECYCLE not in (settings or ControllerSettings()).controllers,
             # If this is unknown, no pod is released that a controller may still check.
             is_led=works and await live.attempt(live.is_led(), default=True),
+            release=release_of(webhook.metadata) if webhook is not None else "",
         )
 
     async def _gardener_objects(self) -> list[Ref]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.api.resources import SLICES
+from harbourmaster.api.resources import SLICES, cluster_wide
 from harbourmaster.cli.doctor.checks.environment import GUARDS
-from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CLUSTER_WIDE, NETWORK_POLICIES
+from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, NETWORK_POLICIES
 from helpers.broken_installations import flags
 from helpers.examined import HOME, WEBHOOK, ExaminedCluster, examine, findings
 from helpers.manifests import (
@@ -17,7 +17,7 @@ from helpers.manifests import (
     of_kind,
 )
 
-BINDINGS = CLUSTER_WIDE[0]
+BINDINGS = cluster_wide("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
 
 
 @pytest.fixture

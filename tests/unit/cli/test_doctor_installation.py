@@ -41,6 +41,8 @@ from helpers.examined import (
     ExaminedCluster,
     assert_reported,
     each_fault,
+    examine,
+    findings,
 )
 
 
@@ -202,6 +204,19 @@ FAULTS = {
     },
 }
 """The functions that cause faults by the check that finds them."""
+
+
+async def test_a_namespace_whose_pods_must_wait_for_objects_may_have_the_label(cluster):
+    labels = {
+        "gates.harbourmaster.dev/enabled": "true",
+        "gates.harbourmaster.dev/wait-for": "required",
+    }
+    namespace(cluster, "fair", labels=labels)
+    assert findings(await examine(cluster), "gates") == []
+    del labels["gates.harbourmaster.dev/enabled"]
+    namespace(cluster, "fair", labels=labels)
+    (finding,) = findings(await examine(cluster), "gates")
+    assert finding.startswith("fault namespace fair: asks for gates, without the label ")
 
 
 @each_fault(FAULTS)

@@ -7,7 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from harbourmaster.api.resources import DEFINITIONS, DISRUPTION_BUDGETS, NODES, PODS
+from harbourmaster.api.resources import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    PODS,
+    SECRETS,
+)
 from harbourmaster.policies.model import ON_TOO_LARGE
 from helpers.broken_installations import (
     X509,
@@ -20,7 +27,15 @@ from helpers.broken_installations import (
     silent,
     steals,
 )
-from helpers.examined import ExaminedCluster, assert_reported, each_fault
+from helpers.examined import (
+    HOME,
+    WEBHOOK,
+    ExaminedCluster,
+    assert_reported,
+    each_fault,
+    examine,
+    findings,
+)
 
 
 @pytest.fixture
@@ -134,6 +149,24 @@ FAULTS = {
     },
 }
 """The functions that cause faults by the check that finds them."""
+
+
+async def test_the_helm_release_of_the_installation_is_no_leftover(cluster):
+    def owned_by(release):
+        names = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
+        return dict(zip(names, (release, HOME), strict=True))
+
+    for release in ("harbourmaster", "keptn"):
+        record = {"metadata": {"name": f"sh.helm.release.v1.{release}.v1", "namespace": HOME}}
+        cluster.put(SECRETS, record)
+    cluster.at(DEPLOYMENTS, WEBHOOK, HOME)["metadata"]["annotations"] = owned_by("harbourmaster")
+    definitions = cluster.at(DEFINITIONS, KEPTN_APPS), cluster.at(DEFINITIONS, TASKS)
+    for definition in definitions:
+        definition["metadata"]["annotations"] = owned_by("harbourmaster")
+    assert findings(await examine(cluster), "leftovers") == []
+    definitions[0]["metadata"]["annotations"] = owned_by("keptn")
+    (finding,) = findings(await examine(cluster), "leftovers")
+    assert finding.startswith(f"warning helm release keptn in namespace {HOME}: ")
 
 
 @each_fault(FAULTS)

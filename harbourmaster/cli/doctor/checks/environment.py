@@ -11,9 +11,13 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import SLICES
 from harbourmaster.api.selectors import LabelSelector, compile_selector
-from harbourmaster.cli import installed
 from harbourmaster.cli.diagnosis import fault, note, unknown, warning
-from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, NETWORK_POLICIES, WEBHOOK
+from harbourmaster.cli.installed import (
+    CLUSTER_ROLE_BINDINGS,
+    NETWORK_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+    WEBHOOK,
+)
 from harbourmaster.cli.live.cluster import SKIPPED
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.migrate.findings import findings as judge
@@ -102,7 +106,6 @@ async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
 
 GUARDS_SINCE: Final = ServerVersion(1, 30)
 """Has ValidatingAdmissionPolicies."""
-_BINDINGS: Final = installed.GUARDS[0]
 _HARDENED: Final = "deploy/components/hardened"
 _ACCOUNT: Final = ("configmaps", "jobs", "nodes", "pods", "registration", "secrets", "webhooks")
 _KUBERNETES: Final = "kubernetes.io/service-name=kubernetes"
@@ -146,7 +149,7 @@ async def check_hardening(live: Installation) -> AsyncIterator[Finding]:
     """Guards, address ranges, client certificates and access to Secrets."""
     bound = {
         binding["spec"]["policyName"]
-        for binding in await live.items(_BINDINGS, decode_anything)
+        for binding in await live.items(VALIDATING_POLICY_BINDINGS, decode_anything)
         if "Deny" in (binding["spec"].get("validationActions") or ())
     }
     server = await server_version(live.client)

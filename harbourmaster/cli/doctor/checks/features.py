@@ -27,7 +27,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.metric_status import age_limit, read_metric
 from harbourmaster.evaluation.model import Metric, Provider
 from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS
-from harbourmaster.placement.deployed import READY, DeployedApplication, MemberCluster
+from harbourmaster.placement.deployed import DEPLOYED, READY, DeployedApplication, MemberCluster
 from harbourmaster.placement.model import NODES_READY, REACHABLE, SCHEDULED, TRUE, condition
 from harbourmaster.placement.server_binding import SERVER_BOUND, TO_ACCEPT
 from harbourmaster.policies.compiled import compile_policy
@@ -324,7 +324,8 @@ def _cluster_finding(cluster: MemberCluster) -> Finding | None:
 def _application_findings(application: DeployedApplication) -> Iterator[Finding]:
     own = application.metadata
     subject, remedy = f"Application {own.key}", f"harbourmaster placement why {own.key}"
-    conditions = (condition(application.status.conditions, kind) for kind in (SCHEDULED, READY))
+    kinds = (SCHEDULED, DEPLOYED, READY)
+    conditions = (condition(application.status.conditions, kind) for kind in kinds)
     fault = next(
         (state for state in conditions if state is not None and state.status != TRUE), None
     )

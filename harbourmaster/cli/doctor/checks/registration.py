@@ -15,6 +15,7 @@ from harbourmaster.controller.names import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
+from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
 from harbourmaster.registration import additions
 from harbourmaster.registration.break_glass import break_glass_of, is_open, with_open_webhooks
 from harbourmaster.registration.desired import (
@@ -223,7 +224,8 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
     spaces = [
         (
             namespace,
-            namespace.annotations.get(OPT_IN_KEY) == OPT_IN,
+            namespace.annotations.get(OPT_IN_KEY) == OPT_IN
+            or namespace.labels.get(WAIT_FOR_KEY) == REQUIRED,
             namespace.labels.get(GATES_LABEL) == ENABLED,
         )
         for namespace in await live.namespaces()
@@ -234,16 +236,13 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
             namespace.name, namespace.annotations, namespace.labels
         ):
             yield mistake(f"namespace {namespace.name}", opt_in_mistake.text)
-    asking = [namespace for namespace, annotated, _ in spaces if annotated]
-    if lacking := [
-        namespace for namespace, annotated, labelled in spaces if annotated and not labelled
-    ]:
-        text = f"annotated {OPT_IN_KEY}, without the label {GATES_LABEL}: their pods fail open"
+    asking = [namespace for namespace, asks, _ in spaces if asks]
+    if lacking := [namespace for namespace, asks, labelled in spaces if asks and not labelled]:
+        text = f"asks for gates, without the label {GATES_LABEL}: its pods fail open"
         yield fault(f"namespace {_names(lacking)}", text, _MIRRORED)
-    if left := [
-        namespace for namespace, annotated, labelled in spaces if labelled and not annotated
-    ]:
-        text = f"labelled {GATES_LABEL} without the annotation {OPT_IN_KEY}"
+    if left := [namespace for namespace, asks, labelled in spaces if labelled and not asks]:
+        asked = f"the annotation {OPT_IN_KEY} or the label {WAIT_FOR_KEY}={REQUIRED}"
+        text = f"labelled {GATES_LABEL} without {asked}"
         yield warning(f"namespace {_names(left)}", text, _MIRRORED)
     if NAMESPACES not in settings.controllers:
         text = "does not mirror the annotation of namespaces, so no new one gets gates"

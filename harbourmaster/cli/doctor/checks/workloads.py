@@ -99,7 +99,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             if verdict and verdict.code == "checks-failed" and (key, spec.version) in current:
                 since = version.status.end_time or "an unknown time"
                 text = f"Blocked since {since}: {verdict.reason}"
-                remedy = f"kubectl -n {own.namespace} describe {resource.plural} {own.name}"
+                remedy = f"kubectl -n {own.namespace} describe {resource.command_name} {own.name}"
                 yield warning(f"{resource.kind} {own.key}", text, remedy)
     configuration = await live.configuration(resources.MUTATING_WEBHOOKS)
     on_pods = (
@@ -385,7 +385,8 @@ async def _missing(
         if name in there:
             continue
         near = did_you_mean(name, there, VERY_NEAR)
-        remedy = near or f"create it; kubectl -n {looked[0]} get {resource.plural} lists others"
+        look = f"kubectl -n {looked[0]} get {resource.command_name} lists others"
+        remedy = near or f"create it; {look}"
         if others := [candidate.namespace for candidate in known if candidate.name == name]:
             remedy = f"one exists in namespace {shorten(others)}: create it in {looked[0]}"
         text = f'{resource.kind} "{name}" not found in namespace {" or ".join(looked)}'

@@ -263,7 +263,7 @@ async def section(context: WhyContext) -> Section | None:
     if report.code == "not-gated" or is_new:
         reason = await why_ungated(context, wanted)
     else:
-        reason = await why_unchecked(context, pod) if report.code == "released" else None
+        reason = await _why_waiting(context, pod, report)
     if is_new and reason is None and pod.has_checks:
         return None
     if is_new and pod.has_checks:
@@ -273,8 +273,6 @@ async def section(context: WhyContext) -> Section | None:
         written = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
         # Events that send users here say what the report says.
         events = tuple(event for event in written if event.reason not in REASONS)
-    if report.is_waiting and reason is None and (unled := await live.why_unled()):
-        reason = ("not-led", "fault", f"{unled}; the pod {report.sentence}")
     detail = GateDetail(
         report=report,
         deadline_unknown=unknown if report.is_waiting else "",
@@ -284,6 +282,14 @@ async def section(context: WhyContext) -> Section | None:
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
     return gate_section(detail, reason, context.now, is_pod=context.is_pod and not is_made)
+
+
+async def _why_waiting(context: WhyContext, pod: Pod, report: GateReport) -> Reason | None:
+    """Return what is known besides the report on a pod that is or was held."""
+    reason = await why_unchecked(context, pod) if report.code == "released" else None
+    if reason is None and report.is_waiting and (unled := await context.live.why_unled()):
+        return "not-led", "fault", f"{unled}; the pod {report.sentence}"
+    return reason
 
 
 def gate_section(
