@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import render_value as shown
 from harbourmaster.api.names import did_you_mean, nearest
-from harbourmaster.api.resources import APPS
+from harbourmaster.api.resources import APPS, CRON_JOBS, PODS
 from harbourmaster.cli.findings import conclude, finding_of
 from harbourmaster.cli.live.files import manifests_in, read_paths
 from harbourmaster.cli.offline import (
@@ -203,6 +203,19 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
         yield f"metadata.name: Invalid value: {shown(name)}: put it in quotes, names are strings"
     elif not name and not metadata.get("generateName"):
         yield "metadata.name: Required value: set it"
+    yield from _without_quotes(metadata, "metadata")
+    pod = {} if kind == PODS.kind else pod_in(manifest, kind)
+    at = "spec.jobTemplate.spec" if kind == CRON_JOBS.kind else "spec"
+    yield from _without_quotes(object_in(pod, "metadata"), f"{at}.template.metadata")
+
+
+def _without_quotes(metadata: dict[str, Any], at: str) -> Iterator[str]:
+    """Yield an error for each label or annotation that is no text, which API servers refuse."""
+    for field in ("labels", "annotations"):
+        for key, value in object_in(metadata, field).items():
+            if not isinstance(value, str | None):
+                fault = f"{at}.{field}[{key}]: Invalid value: {shown(value)}"
+                yield f"{fault}: put it in quotes, {field} are strings"
 
 
 def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bool, str]]:

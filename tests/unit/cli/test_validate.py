@@ -352,3 +352,39 @@ def test_keys_are_strings_as_kubectl_reads_them(validate):
     assert validate(text)[0] == 0
     code, out, _ = validate(text.replace("true", "null"))
     assert (code, out.splitlines()[0]) == (1, "1: error: line 3: a key is null: put it in quotes")
+
+
+def test_labels_and_annotations_that_are_no_strings_are_errors(validate):
+    template = "metadata: {annotations: {keptn.sh/version: 1.0, other: null}}"
+    deployment = f"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: till, labels: {{tier: 3}}}}
+spec:
+  template:
+    {template}
+"""
+    cron_job = f"""
+apiVersion: batch/v1
+kind: CronJob
+metadata: {{name: nightly}}
+spec: {{jobTemplate: {{spec: {{template: {{{template}}}}}}}}}
+"""
+    pod = """
+apiVersion: v1
+kind: Pod
+metadata: {name: bare, annotations: {keptn.sh/pre-deployment-tasks: [migrate]}}
+"""
+    code, out, _ = validate(f"{deployment}---{cron_job}---{pod}")
+    assert code == 1
+    faults = [line.partition(": error: ")[2] for line in out.splitlines() if ": error: " in line]
+    version = "metadata.annotations[keptn.sh/version]: Invalid value: 1"
+    tasks = 'metadata.annotations[keptn.sh/pre-deployment-tasks]: Invalid value: ["migrate"]'
+    quote = "put it in quotes"
+    strings = "annotations are strings"
+    assert faults == [
+        f"Deployment till: metadata.labels[tier]: Invalid value: 3: {quote}, labels are strings",
+        f"Deployment till: spec.template.{version}: {quote}, {strings}",
+        f"CronJob nightly: spec.jobTemplate.spec.template.{version}: {quote}, {strings}",
+        f"Pod bare: {tasks}: {quote}, {strings}",
+    ]
