@@ -319,14 +319,16 @@ def why_not_placed(
 def why_budgets_forbid(seen: Observed, members: Sequence[Pod], needed: int) -> str:
     """Return why budgets forbid to disrupt ``needed`` of the ``members`` at one time, or "".
 
-    Pods that have just become unready are not counted in the status of a budget yet.
+    Pods that have just become unready are not counted in the status of a budget yet. The reason
+    ends with what to do.
     """
     known = {budget.key: budget for budget in seen.budgets}
     ledger = BudgetLedger(known, {})
-    ready = (
-        stored.pod for stored in seen.pods if stored.pod.is_ready and stored.pod.deletion is None
+    staying = [stored.pod for stored in seen.pods if stored.pod.deletion is None]
+    expected = Counter(budget.key for pod in staying for budget in ledger.matching(pod))
+    healthy = Counter(
+        budget.key for pod in staying if pod.is_ready for budget in ledger.matching(pod)
     )
-    healthy = Counter(budget.key for pod in ready for budget in ledger.matching(pod))
     current = {
         key: replace(budget, allowed=min(budget.allowed, healthy[key] - budget.desired_healthy))
         for key, budget in known.items()
@@ -335,7 +337,14 @@ def why_budgets_forbid(seen: Observed, members: Sequence[Pod], needed: int) -> s
     guards = [ledger.guard(member) for member in members]
     for pod, guard in zip(members, guards, strict=True):
         allowed = current[guard].allowed if guard in current else 0
-        if guard and allowed < min(needed, guards.count(guard)):
-            names = shorten([budget.name for budget in ledger.matching(pod)])
-            return f"PodDisruptionBudget {names} allows {allowed} disruptions, not {needed}"
+        if guard and allowed < (least := min(needed, guards.count(guard))):
+            matching = ledger.matching(pod)
+            names = shorten([budget.name for budget in matching])
+            why = f"PodDisruptionBudget {names} allows {allowed} disruptions, not {needed}"
+            if len(matching) > 1:
+                return f"{why}: the API server evicts no pod of two budgets: keep one"
+            if expected[matching[0].key] - matching[0].desired_healthy < least:
+                change = "lower its minAvailable, raise its maxUnavailable, or add replicas"
+                return f"{why}, even while all its pods are ready: {change}"
+            return f"{why}: run the command again later"
     return ""

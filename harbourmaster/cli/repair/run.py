@@ -181,7 +181,7 @@ class Changes:
                 try:
                     outcomes[workload] = await self._restart(workload)
                 except BudgetError as error:
-                    outcomes[workload] = f"{error}: run the command again later"
+                    outcomes[workload] = str(error)
                     waiting.append(workload)
                 except TimeoutError as error:
                     return {**dict.fromkeys(pending, str(error)), **outcomes}
@@ -216,7 +216,7 @@ class Changes:
                 return ""
             members = [pod.pod for pod in seen.pods if pod.workload == workload]
             if why := plan.why_budgets_forbid(seen, members, plan.disruptions(stored)):
-                raise BudgetError(f"{why}: run the command again later")
+                raise BudgetError(why)
             template = {"metadata": {"annotations": {_RESTARTED_AT: datetime.now(UTC).isoformat()}}}
             version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
             patch = MergePatch({"metadata": version, "spec": {"template": template}})

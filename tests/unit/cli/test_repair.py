@@ -377,6 +377,20 @@ def test_budgets_hold_although_another_disruption_has_just_begun(pods, budgets, 
     assert is_allowed or reason.startswith("PodDisruptionBudget cart")
 
 
+@pytest.mark.parametrize(
+    ("pods", "budgets", "step"),
+    [
+        (THREE, (budget(0),), "run the command again later"),
+        (THREE, (budget(0, 3),), "lower its minAvailable, raise its maxUnavailable"),
+        (THREE, (budget(1, 2), budget(1, 2, "two")), "keep one"),
+        ((*THREE, stored_pod("d", ready=False)), (budget(0, 3),), "run the command again later"),
+    ],
+)
+def test_a_budget_that_can_never_allow_it_is_told_with_what_has_to_change(pods, budgets, step):
+    members = [pod.pod for pod in pods]
+    assert f": {step}" in why_budgets_forbid(observe_pods(*pods, budgets=budgets), members, 1)
+
+
 def test_changes_begin_at_the_rate_that_is_asked_for():
     async def spend():
         pace, loop = Pace(60), asyncio.get_running_loop()
