@@ -123,6 +123,7 @@ _STEPS: Final = {
     "StatefulSet, DaemonSet or Argo Rollout",
     "no-keys": "to have it checked, annotate its template with keptn.sh/workload and checks",
     "admitted-before": _RESTART,
+    "version-refused": "correct what it names, such as a quota; the controller tries again",
     "scaled-to-zero": "kubectl -n {namespace} scale {workload} --replicas=1",
     "pods-refused": f"correct what it names; {_DESCRIBE} shows the latest attempt",
     "no-pods": f"read the events: {_DESCRIBE}",

@@ -26,6 +26,7 @@ from harbourmaster.api.times import parse_rfc3339, utc_now
 from harbourmaster.cli.gate import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.cli.why.missing_gate import (
@@ -289,7 +290,23 @@ async def _why_waiting(context: WhyContext, pod: Pod, report: GateReport) -> Rea
     reason = await why_unchecked(context, pod) if report.code == "released" else None
     if reason is None and report.is_waiting and (unled := await context.live.why_unled()):
         return "not-led", "fault", f"{unled}; the pod {report.sentence}"
+    if report.code == "waits-for-version":
+        return await _why_no_version(context, pod)
     return reason
+
+
+async def _why_no_version(context: WhyContext, pod: Pod) -> Reason | None:
+    """Return why the controller cannot create the version of a pod, as by a quota on objects."""
+    live, described = context.live, workload_of(pod.annotations, pod.labels)
+    name = names_of_pod(described).workload if described is not None else ""
+    raw = await live.attempt(live.find(WORKLOADS, name, pod.namespace), None) if name else None
+    if raw is None:
+        return None
+    uid = metadata_in(raw).uid
+    for event in await events_of(live, pod.namespace, uid, of="lifecycle"):
+        if event.is_warning and event.reason.startswith("CreateWorkloadVersion"):
+            return "version-refused", "fault", f"its version is not created: {event.message}"
+    return None
 
 
 def gate_section(

@@ -11,6 +11,7 @@ from harbourmaster.api.metadata import NO_OVERRIDE
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPLICATIONS,
+    CORE_EVENTS,
     DEPLOYMENTS,
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
@@ -20,6 +21,7 @@ from harbourmaster.api.resources import (
     PODS,
     TASKS,
     WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.cli.live import reader
 from harbourmaster.cli.live.installation import Installation
@@ -186,6 +188,25 @@ async def test_a_pod_that_waits_while_no_controller_leads_is_told(api, ask, monk
     lease["spec"]["renewTime"] = "2026-03-01T10:00:20.000000Z"
     api.put(LEASES, lease)
     assert (await ask(gate, pod())).code == "released"
+
+
+async def test_a_quota_that_keeps_the_version_away_is_told(api, ask):
+    message = 'keptnworkloadversions "shop-waiter-1.0" is forbidden: exceeded quota: full'
+    put(api, WORKLOADS, named("shop-waiter", {}))
+    uid = api.get(WORKLOADS, "shop-waiter", PROD)["metadata"]["uid"]
+    event = {
+        "metadata": {"name": "shop-waiter.1", "namespace": PROD},
+        "involvedObject": {"uid": uid},
+        "reportingComponent": "harbourmaster.dev/lifecycle",
+        "type": "Warning",
+        "reason": "CreateWorkloadVersionFailed",
+        "message": f"{message} / Namespace: {PROD}, Name: shop-waiter",
+    }
+    assert (await ask(gate, pod())).code == "waits-for-version"
+    api.put(CORE_EVENTS, event)
+    section = await ask(gate, pod())
+    assert (section.code, section.state) == ("version-refused", "fault")
+    assert section.summary == f"its version is not created: {message}"
 
 
 async def test_an_app_is_chosen_as_the_controller_does(api, ask):
