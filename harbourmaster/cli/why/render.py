@@ -151,7 +151,7 @@ _STEPS: Final = {
     "{application} --context NAME",
     # Rescheduling.
     "allowed fits kept-away makes-room reserved told": NOTHING,
-    "no-room room-can-be-made unplanned": "harbourmaster reschedule plan {namespace}/{name}",
+    "no-room room-can-be-made unplanned": "harbourmaster reschedule plan --pod {namespace}/{name}",
     # References.
     "no-consent": "run the commands that it names, as their owner",
     "unread": "ask for the permission that it names, or use an administrator's --context",

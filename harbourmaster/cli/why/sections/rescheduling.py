@@ -155,7 +155,7 @@ async def _make_plan(
         survey,
     )
 
-    command = f"harbourmaster reschedule plan {pod.namespace}/{pod.name}"
+    command = f"harbourmaster reschedule plan --pod {pod.namespace}/{pod.name}"
     cluster = ObservedCluster(criteria_of(rules), pod.namespace, pod.name)
     try:
         async with asyncio.timeout(PATIENCE):

@@ -469,7 +469,7 @@ async def test_a_slow_plan_is_left_to_its_own_command(api, ask, monkeypatch):
     obj["spec"]["priority"] = 2_000_000_000
     section = await ask(rescheduling, obj)
     assert (section.state, section.code) == ("unknown", "unplanned")
-    assert "harbourmaster reschedule plan kube-system/dns" in section.summary
+    assert "harbourmaster reschedule plan --pod kube-system/dns" in section.summary
 
 
 async def test_disabled_rescheduling_is_reported_where_it_could_help(api, ask, assert_golden):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +12,7 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from harbourmaster.cli import why
+from harbourmaster.cli.main import create_parser
 from harbourmaster.cli.why import render
 from harbourmaster.cli.why.model import Report, Section, State, Subject
 from harbourmaster.cli.why.render import NOTHING, STEPS, step_of
@@ -19,6 +21,7 @@ from harbourmaster.lifecycle.gate_verdict import Code
 from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.explanations import NAMESPACE, pod, put_owner, reference, template
 
+OUR_COMMAND = re.compile(r"harbourmaster ((?:[\w./-]+ ?|--?[\w-]+ ?|\"TEXT\")+)(?=,|;|:|$| which)")
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 STATES = get_args(State)
 
@@ -72,6 +75,8 @@ def test_a_step_names_the_object_and_its_workload(code):
     assert not re.search(r"[{}\n]", step)
     for command in re.findall(r"kubectl -n (\S+) rollout restart (\S+)", step):
         assert command == (NAMESPACE, "deployment/cart")
+    for command in OUR_COMMAND.findall(step):
+        create_parser().parse_args(shlex.split(command))
 
 
 def test_the_pods_of_a_workload_are_released_by_its_name():
