@@ -210,7 +210,7 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_quotes(metadata: dict[str, Any], at: str) -> Iterator[str]:
-    """Yield an error for each label or annotation that is no text, which API servers refuse."""
+    """Yield an error for each label or annotation that is not a string; API servers refuse it."""
     for field in ("labels", "annotations"):
         for key, value in object_in(metadata, field).items():
             if not isinstance(value, str | None):

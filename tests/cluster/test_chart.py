@@ -160,10 +160,10 @@ def test_make_chart_writes_it_with_the_image_where_releases_expect_it():
     }
     assert images == {image}
     assert json.dumps(rendered).count(NAMESPACE) == 0
-    other = ("template", ROOT / path, "--set=image.tag=other")
-    refused = helm(*other)
+    command = ("template", ROOT / path, "--set=image.tag=other")
+    refused = helm(*command)
     assert "image.tag=other selects no other image" in refused.stderr
-    chosen = helm(*other, "--set=image.digest=").stdout
+    chosen = helm(*command, "--set=image.digest=").stdout
     assert "registry.example.com/harbourmaster:other\n" in chosen
 
 

@@ -132,7 +132,7 @@ _STEPS: Final = {
     "break-glass": f"harbourmaster doctor --break-glass off, then {_RESTART}",
     "version-not-raised": "raise keptn.sh/version: kubectl -n {namespace} edit {workload}",
     # Checks, by the codes of their admission warnings.
-    "gate-key-unknown gate-list-empty gate-timeout-invalid gate-wait-invalid "
+    "gate-key-unknown gate-list-empty gate-state-key gate-timeout-invalid gate-wait-invalid "
     "evaluation-target-invalid wait-blocked": "correct it: kubectl -n {namespace} edit {workload}",
     "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
     f"{OPT_IN_KEY}={OPT_IN}",
