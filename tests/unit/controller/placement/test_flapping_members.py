@@ -9,8 +9,10 @@ import itertools
 import pytest
 
 from harbourmaster.api.resources import DEFINITIONS, DEPLOYMENTS, NODES, Resource
+from harbourmaster.controller.placement import deployment as placement_deployment
 from harbourmaster.controller.placement.session import Session
 from harbourmaster.controller.placement.settings import MemberSettings
+from harbourmaster.controller.placement.writes import write
 from harbourmaster.kube.untrusted_kubeconfig import Access
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.serving.background import running
@@ -166,7 +168,13 @@ async def test_doubts_have_a_pace():
 
 
 @pytest.mark.claim("P6")
-async def test_a_cluster_that_flaps_has_its_status_written_at_a_pace(env, member):
+async def test_a_cluster_that_flaps_has_its_status_written_at_a_pace(env, member, monkeypatch):
+    async def write_slowly(*arguments, **options):
+        # The node changes meanwhile, and the write has the reconciler look again.
+        await asyncio.sleep(3 * INTERVAL)
+        await write(*arguments, **options)
+
+    monkeypatch.setattr(placement_deployment, "write", write_slowly)
     set_ready(member, ready=True)
     async with env.deploying():
         await env.add_member(member)
