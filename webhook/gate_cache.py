@@ -123,7 +123,8 @@ class GateCache:
                 return known
         gating = gate(pod, labels, namespace, parents, self.rules, waits_for)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
-        warnings = pod_warnings(pod, labels, is_foreign=gating.reason == UNSUPPORTED.reason)
+        is_foreign = gating.reason == UNSUPPORTED.reason
+        warnings = pod_warnings(pod, labels, gating.marks, is_foreign=is_foreign)
         if self.rules.denies_unknown and (refusal := key_refusal(pod.metadata, warnings)):
             gating = replace(gating, refusal=refusal, warnings=gating.warnings + warnings)
         entry = CachedGating(gating, containers, warnings + owner_warnings(gating.lineage))

@@ -82,6 +82,8 @@ class Gating(Struct, frozen=True):
     """Whether the decision depends on the containers, by the version."""
     lineage: Lineage | None = None
     """The owners from which the pod inherits, if they were looked up."""
+    marks: frozenset[str] = frozenset()
+    """The annotations that only we set, and that the pod does not have from us."""
 
     @property
     def is_gated(self) -> bool:
@@ -195,9 +197,10 @@ def gate(
     gating, meta = _gate(pod, labels, namespace, parents, rules, waits_for), pod.metadata
     if gating.waits or not rules.is_on or meta is None or not find_keys(meta)[1]:
         return gating
-    operations = removals(STATE_KEYS & annotations_of(meta).keys())
+    marks = STATE_KEYS & annotations_of(meta).keys()
+    operations = removals(marks)
     patch = _encode(operations) if operations else b""
-    return replace(gating, operations=len(operations), patch=patch)
+    return replace(gating, operations=len(operations), patch=patch, marks=marks)
 
 
 def _gate(
@@ -408,14 +411,17 @@ def _place(
     if present.forbids_waits and WAIT_FOR_KEY in held:
         added = {WAITED_KEY: MET, **added}
     missing = {key: value for key, value in added.items() if held.get(key) != value}
+    # When the API server asks again, the pod has those that admission set.
+    marks = frozenset(key for key in STATE_KEYS & held.keys() if held[key] != added.get(key))
     operations = hold_operations(
         missing,
         has_annotations=not is_absent(present.raw),
         gates=present.gates,
         scheduler_name=scheduler_name,
-        removed=STATE_KEYS & held.keys() - added.keys(),
+        removed=marks - added.keys(),
     )
-    return Gating(waits, len(operations), _encode(operations) if operations else b"", warnings)
+    patch = _encode(operations) if operations else b""
+    return Gating(waits, len(operations), patch, warnings, marks=marks)
 
 
 def _foreign_scheduler(named: str, rules: GateRules) -> Gating:

@@ -18,7 +18,7 @@ from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.reviewed_object import owners_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from msgspec import Raw
 
@@ -33,16 +33,19 @@ _NONE: Final[dict[str, str]] = {}
 
 
 def pod_warnings(
-    pod: ReviewedObject, labels: dict[str, str], is_foreign: bool
+    pod: ReviewedObject, labels: dict[str, str], marks: Collection[str], is_foreign: bool
 ) -> tuple[AdmissionWarning, ...]:
-    """Warn of a pod's keys, and of its owner if gates do not support it (``is_foreign``)."""
+    """Warn of a pod's keys, and of its owner if gates do not support it (``is_foreign``).
+
+    ``marks``: the annotations that only we set, and that it does not have from us.
+    """
     meta = pod.metadata
     if meta is None:
         return ()
     annotations = _keys(meta.annotations)
     labelled = labels if _is_ours(meta.labels) else _NONE
     mistakes = key_mistakes(annotations, labelled) if annotations or labelled else ()
-    mistakes += state_mistakes(annotations)
+    mistakes += state_mistakes(marks)
     # A pod with an owner asks by our keys alone.
     is_bare = _NAME in labels and is_absent(meta.owner_references)
     if is_foreign and (annotations or labelled or is_bare):

@@ -79,10 +79,10 @@ def key_mistakes(
 
 
 def state_mistakes(
-    annotations: Mapping[str, str], at: str = "metadata.annotations"
+    annotations: Iterable[str], at: str = "metadata.annotations"
 ) -> tuple[Mistake, ...]:
-    """On annotations of a new pod or a template that only we set."""
-    keys = ", ".join(sorted(STATE_KEYS & annotations.keys()))
+    """Return a mistake if a new pod or a template has annotations that only we set."""
+    keys = ", ".join(sorted(STATE_KEYS.intersection(annotations)))
     text = f"only Harbourmaster sets {keys}, and removes it from new pods: {at}: remove it"
     return (Mistake("gate-state-key", text),) if keys else ()
 

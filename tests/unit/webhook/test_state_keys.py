@@ -92,6 +92,14 @@ def test_each_is_removed_alone(key, annotations):
     assert "only Harbourmaster sets" in warning
 
 
+@pytest.mark.parametrize("name", PODS)
+def test_what_admission_set_itself_is_no_warning_when_it_is_asked_again(name):
+    annotations, fields, options = PODS[name]
+    first = admit(pod(dict(annotations), **fields), **options)
+    again = admit(first.after, **options)
+    assert "only Harbourmaster sets" not in json.dumps(again.response)
+
+
 @pytest.mark.parametrize("annotations", [TRACKED, WAITS, {}], ids=["checks", "objects", "none"])
 def test_a_review_that_fails_leaves_none_on_a_pod_that_waits(annotations):
     engine = engine_of()
