@@ -131,7 +131,8 @@ def _parse_comparison(part: str, whole: str) -> Comparison:
             except ValueError as error:
                 fault = f"objective '{shorten(whole)}': {error}"
                 raise ValueError(fault, "write a number without a unit") from None
-    raise ValueError(
-        f"invalid operator in objective '{shorten(whole)}'",
-        f"write one of {', '.join(sorted(_COMPARISONS))} before a number",
-    )
+    remedy = f"write one of {', '.join(sorted(_COMPARISONS))} before a number"
+    if not whole:
+        # YAML takes the > of >5 for the start of a block of text.
+        remedy += ", and put both in quotes"
+    raise ValueError(f"invalid operator in objective '{shorten(whole)}'", remedy)

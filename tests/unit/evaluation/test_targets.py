@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harbourmaster.evaluation.targets import Comparison, is_met, parse_number, parse_target
 
@@ -92,6 +93,11 @@ def test_a_target_compares(target, met, missed):
     assert [value for value in missed if is_met(conditions, value)] == []
 
 
+def test_a_target_that_yaml_took_for_an_empty_text_is_to_be_put_in_quotes():
+    with pytest.raises(ValueError, match=r" before a number, and put both in quotes$"):
+        parse_target(yaml.safe_load("target: >4")["target"])
+
+
 @pytest.mark.parametrize("sign", ["<", ">", "<=", ">=", "==", "!="])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("bound", ["0", "Inf", "-Inf", "NaN"])
@@ -140,7 +146,7 @@ def test_a_target_that_was_probably_meant_is_proposed(target, near):
     assert parse_target(near)
 
 
-@pytest.mark.parametrize("target", ["about 5", "5", "", ">5m", ">5,", "=" * 200 + "5"])
+@pytest.mark.parametrize("target", ["about 5", "5", ">5m", ">5,", "=" * 200 + "5"])
 def test_no_target_is_proposed_where_none_is_near(target):
     with pytest.raises(ValueError, match=r"without a unit$|before a number$"):
         parse_target(target)
