@@ -170,6 +170,8 @@ class Installation(ClusterReader):
 
     async def why_unled(self) -> str:
         """Say that no controller leads; empty if one does, or if that cannot be known."""
+        if not (await self.known_settings()).leader_election.enabled:
+            return ""
         try:
             lease = await self.lease()
             age = await self.overdue(lease) if lease is not None else None

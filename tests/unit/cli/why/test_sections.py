@@ -185,6 +185,10 @@ async def test_a_pod_that_waits_while_no_controller_leads_is_told(api, ask, monk
     section = await ask(gate, pod())
     assert (section.code, section.state) == ("not-led", "fault")
     assert section.summary.endswith("renewed 30 s ago; the pod waits for its release, which is due")
+    # Without elections, the Lease is left from a time with them.
+    api.put(DEPLOYMENTS, running("--leader-election-enabled=false"))
+    assert (await ask(gate, pod())).code == "released"
+    api.put(DEPLOYMENTS, running())
     lease["spec"]["renewTime"] = "2026-03-01T10:00:20.000000Z"
     api.put(LEASES, lease)
     assert (await ask(gate, pod())).code == "released"
