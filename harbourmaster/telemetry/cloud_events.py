@@ -228,6 +228,7 @@ class CloudEventSender:
             trust_env=False,
             timeout=aiohttp.ClientTimeout(total=self._timeout),
             headers={"User-Agent": "harbourmaster"},
+            auto_decompress=False,
         )
 
     def _target(self) -> URL | None:

@@ -71,8 +71,13 @@ class PeerProtocol(ResponseHandler):
         super().__init__(loop)
         self._turns = _turns.setdefault(loop, _Turns())
         self._unparsed = bytearray()
-        self._is_waiting = self._is_answered = False
+        self._is_waiting = self._is_answered = self._is_lost = False
         self._size = 0
+
+    @property
+    def should_close(self) -> bool:
+        """Whether the connection cannot be reused, also because of bytes after the response."""
+        return bool(self._unparsed) or super().should_close
 
     def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - of aiohttp
         """Begin a request."""
@@ -117,10 +122,18 @@ class PeerProtocol(ResponseHandler):
         self._is_answered = True
         super().feed_data(data, size)
 
+    def pause_reading(self) -> None:
+        """Stop parsing until the body is read, unless all that is to come is here."""
+        if not self._is_lost:
+            super().pause_reading()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Parse what was received before the end."""
+        self._is_lost = True
         while self._unparsed:
             self.parse_piece()
+        # What the parser kept while it was paused, without which a chunked body has no end.
+        super().data_received(b"")
         super().connection_lost(exc)
 
     def _resume_transport_reading(self) -> None:

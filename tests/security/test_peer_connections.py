@@ -190,3 +190,27 @@ async def test_what_waits_to_be_parsed_has_a_limit(monkeypatch):
     second.data_received(head + b"x" * 20_000)
     assert (first_pipe.is_aborted, second_pipe.is_aborted) == (False, True)
     first.connection_lost(None)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_chunked_body_is_whole_if_the_server_closes_before_it_is_read(turns):
+    protocol, _ = connect()
+    sent = b"1388\r\n" + b"x" * 5000 + b"\r\n"
+    protocol.data_received(CHUNKED + sent * 8 + b"0\r\nX: y\r\n\r\n")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    protocol.connection_lost(None)
+    _, body = await protocol.read()
+    assert await body.read() == b"x" * 40_000
+
+
+async def test_a_connection_with_bytes_after_the_response_is_not_reused():
+    protocol, _ = connect()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 16300\r\n"
+    response = head + b"X: " + b"y" * (PIECE - 16_300 - len(head) - 7) + b"\r\n\r\n" + b"x" * 16_300
+    assert len(response) == PIECE
+    protocol.data_received(response * 2)
+    _, body = await protocol.read()
+    assert body.is_eof()
+    assert protocol.should_close
+    protocol.connection_lost(None)

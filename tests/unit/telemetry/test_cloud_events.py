@@ -435,6 +435,11 @@ async def test_no_proxy_and_no_cookies_are_used(listener, monkeypatch):
     assert [request.headers.get("Cookie") for request, _ in listener.requests] == [None, None]
 
 
+async def test_answers_are_not_decompressed():
+    async with CloudEventSender(lambda: "", print)._session() as session:
+        assert not session.auto_decompress
+
+
 async def test_a_big_or_endless_answer_is_not_read(listener):
     async def floods(request):
         response = web.StreamResponse()
