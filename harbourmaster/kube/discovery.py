@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -78,7 +79,7 @@ class Discovery:
         self._client = client
         self._bounds = bounds
         self._answers: dict[str, _Answer] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def resource(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a manifest's apiVersion and kind.
@@ -163,7 +164,9 @@ class Discovery:
             for served in await self._list(api_version)
         }
         texts = sum(len(resource.plural + kind) for kind, resource in resources.items())
-        return _Answer(_now(), resources, OBJECT_BYTES * len(resources) + texts)
+        # ``kinds`` repeats the version for each; one without any takes memory, too.
+        size = OBJECT_BYTES + len(api_version)
+        return _Answer(_now(), resources, size * (len(resources) + 1) + texts)
 
     def _hold(self, change: int) -> None:
         if self._bounds is not None:

@@ -70,7 +70,7 @@ class PerTargetLimit:
             # One that is cancelled may have got its turn just now.
             if turn.done() and not turn.cancelled():
                 turns.leave(namespace)
-                self._running.subtract([namespace])
+                self._running -= Counter([namespace])
                 self._start(turns)
                 if not turns.taken:
                     del self._targets[target]
@@ -78,7 +78,7 @@ class PerTargetLimit:
     @property
     def is_idle(self) -> bool:
         """Whether no query runs or waits."""
-        return not self._targets and not self._running.total()
+        return not self._targets and not self._running
 
     def _start(self, turns: Turns[tuple[str, asyncio.Future[None]]]) -> None:
         """Start the queries that have room; those that were cancelled are skipped."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 
 import pytest
 
@@ -8,6 +10,7 @@ from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Re
 from harbourmaster.kube import discovery
 from harbourmaster.kube.discovery import Discovery, UnknownKindError
 from harbourmaster.kube.errors import BadAnswerError, ServerError
+from harbourmaster.kube.peer_bounds import MAX_HELD, PeerBounds, PeerBudget
 
 BOATS = Resource("example.com", "v1", "boats", "Boat")
 
@@ -120,3 +123,29 @@ async def test_a_version_that_is_down_may_have_any_kind(api, known):
     api.fail_next("get", "/apis$", status=503)
     with pytest.raises(ServerError):
         await known.kinds()
+
+
+class Renaming:
+    """Serves other versions of API groups with each answer, each with so many kinds."""
+
+    def __init__(self, kinds):
+        self.answers = 0
+        self.resources = [{"name": f"k{n}", "kind": f"K{n}"} for n in range(kinds)]
+
+    async def request(self, _method, path):
+        if path != "/apis":
+            return json.dumps({"resources": self.resources}).encode()
+        self.answers += 1
+        names = [f"{'g' * 5000}.x{n}.{self.answers}/v1" for n in range(100)]
+        return json.dumps({"groups": [{"versions": [{"groupVersion": v} for v in names]}]}).encode()
+
+
+@pytest.mark.parametrize("kinds", [0, 50])
+async def test_the_names_of_versions_count_for_the_limit_of_a_server(kinds):
+    bounds = PeerBounds(PeerBudget(asyncio.get_running_loop().time), lambda: None)
+    discovery = Discovery(Renaming(kinds), bounds)
+    for _ in range(3):
+        served = await discovery.kinds()
+    size = sum(map(sys.getsizeof, served)) + sum(map(sys.getsizeof, discovery._answers))
+    assert size <= bounds._share.size <= MAX_HELD
+    assert not discovery._turns
