@@ -86,7 +86,7 @@ async def test_client_certificates_and_access_to_all_secrets_are_said(cluster, a
 
 
 PORTS = "who connects to which port of our pods"
-WEBHOOKS = "who connects to the webhooks, which ask for no certificate"
+WEBHOOKS = "who connects to the webhooks without a certificate"
 EGRESS = "where the controller connects to"
 
 

@@ -52,7 +52,7 @@ async def check_transport(live: Installation) -> AsyncIterator[Finding]:
     if not ingress:
         unlimited.append("who connects to which port of our pods")
     elif not has_client_ca and any(map(_opens_webhook, rules)):
-        unlimited.append("who connects to the webhooks, which ask for no certificate")
+        unlimited.append("who connects to the webhooks without a certificate")
     if not any(_limits(policy, "Egress", "controller") for policy in policies):
         unlimited.append("where the controller connects to")
     if unlimited:
