@@ -286,6 +286,8 @@ class DeploymentPass:
             case Check(cluster):
                 await self._do(CHECK, cluster, self._target, partial(self._check, cluster))
             case Apply(cluster=cluster):
+                # A TTL may remove what finished as soon as it is applied.
+                await self.writer.write(self._record)
                 await self._do(APPLY, cluster, self._target, partial(self._apply, action))
             case Delete(cluster=cluster):
                 session = self._session(cluster)
@@ -337,8 +339,6 @@ class DeploymentPass:
             claim, since = replace(claim, intact=before.intact), before.at
         known = AppliedManifests(target, self._prepared, since)
         target.watches.set_tests(self._owner.uid, self._application.spec.readiness)
-        # A TTL may remove what finished as soon as it is applied.
-        await self.writer.write(self._record)
         report = await apply(target, self._prepared, claim, action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(obj.ref for obj in report.applied)

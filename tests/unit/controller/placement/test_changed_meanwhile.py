@@ -10,6 +10,7 @@ from harbourmaster.api.resources import APPLICATIONS, DEPLOYMENTS, JOBS
 from harbourmaster.placement.apply_rules import REPLACE
 from harbourmaster.placement.manifests import ADOPTED_ANNOTATION
 from helpers.field_owners import PLACE, AppliedObjects
+from helpers.logs import captured_log
 from helpers.placement_flow import config_map, deployment, is_true
 
 TTL = "ttlSecondsAfterFinished"
@@ -171,6 +172,18 @@ async def test_a_job_gets_its_ttl_when_its_end_is_recorded(env, member):
         await env.until_running("one")
         assert creations(member) == 1
         assert "Drift" not in env.reasons_of()
+
+
+async def test_a_status_that_cannot_be_written_says_nothing_of_the_cluster(env, member):
+    with captured_log() as log:
+        async with env.deploying():
+            await env.deploy(member, job(30))
+            await env.until(lambda status: status.phase == "Running")
+            env.api.fail_next("patch", "applications/app/status", kind="reset")
+            finish(member)
+            await member.until_seen("patch", "jobs", 2)
+            await env.until(lambda status: is_true(status, "Ready"))
+    assert b"cluster did not answer" not in log.getvalue()
 
 
 async def test_a_job_whose_creation_got_no_answer_runs_once(env, member):
