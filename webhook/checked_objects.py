@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,12 +37,13 @@ from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.webhook.review import MAX_REASON, allow, cut, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from harbourmaster.webhook.review import Request, Response
 
 _CHECKED: Final = frozenset(("CREATE", "UPDATE", "", None))
 _MAX_CAUSES: Final = 32
+_INDEX: Final = re.compile(r"\[\d+\]")
 
 
 class _Checks(Struct, frozen=True):
@@ -125,7 +127,8 @@ def review_object(request: Request, group: str, kind: str) -> Response:
     refusals = [fault for fault in faults if not fault.is_warning]
     if not refusals:
         return allow(warnings=[AdmissionWarning("object-invalid", str(fault)) for fault in faults])
-    if request.operation == "UPDATE" and not set(refusals) - set(_former_faults(request, checks)):
+    is_update = request.operation == "UPDATE"
+    if is_update and _texts(refusals) <= _texts(_former_faults(request, checks)):
         text = cut(refusal(group, kind, name, faults), MAX_REASON)
         return allow(text, (AdmissionWarning("object-invalid", text),))
     return _refusal(group, kind, name, refusals)
@@ -148,6 +151,11 @@ def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> 
             ],
         },
     )
+
+
+def _texts(faults: Iterable[FieldError]) -> set[str]:
+    # What stands before it in a list may have changed.
+    return {_INDEX.sub("[]", str(fault)) for fault in faults}
 
 
 def _cause_message(fault: FieldError) -> str:

@@ -290,6 +290,7 @@ def test_a_stored_target_that_cannot_be_parsed_may_stay_and_not_come():
     response = asked_about_targets(">95%", former=">95%", operation="UPDATE")
     assert response["allowed"]
     assert "did you mean '>95'?" in response["warnings"][0]
+    assert asked_about_targets(">5", ">95%", former=">95%", operation="UPDATE")["allowed"]
     assert not asked_about_targets(">95%", former=">95", operation="UPDATE")["allowed"]
     assert not asked_about_targets(">96%", former=">95%", operation="UPDATE")["allowed"]
 
