@@ -244,6 +244,12 @@ class PodWorkloads:
         writing = write_status(self._client, WORKLOADS, workload.metadata, status)
         answer = await _attempt(UPDATE_WORKLOAD, writing, again=True)
         recorded = msgspec.json.decode(answer, type=Workload)
+        if recorded.status.owners is None:
+            text = (
+                f"the definition of {WORKLOADS.name} has no field status.owners: it is older than "
+                "the controller: kubectl apply --server-side -k deploy/crds"
+            )
+            raise ObstacleError(Obstacle(UPDATE_WORKLOAD, FAILED, text))
         self._workloads.put(workload.metadata.key, recorded)
         return recorded
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle import pod_workloads, watches
+from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.gates.owners import SUPPORTED
 from helpers.gated import (
     MINE,
@@ -118,3 +120,18 @@ async def test_a_workload_of_keptn_or_of_a_former_release_goes_on(api, client):
         await world.until(lambda: workload_of(api)["status"].get("owners"))
     assert version_of(api)["metadata"]["ownerReferences"][0]["controller"] is True
     assert workload_of(api)["status"] == {"currentVersion": "1.0", "owners": ["rs-1"]}
+
+
+async def test_a_definition_without_the_record_is_told_with_what_to_do(api, client, monkeypatch):
+    """The API server drops fields that an older definition does not know."""
+
+    async def write_pruned(*arguments):
+        stored = msgspec.json.decode(await write_status(*arguments))
+        return msgspec.json.encode({**stored, "status": {}})
+
+    monkeypatch.setattr(pod_workloads, "write_status", write_pruned)
+    async with running(client, *MINE) as world:
+        make(api, pod(annotations=CHECKS))
+        await await_signal(world, "UpdateWorkloadFailed")
+        assert "kubectl apply --server-side -k deploy/crds" in str(world.signals.kept)
+        assert names(api, WORKLOAD_VERSIONS) == []
