@@ -231,6 +231,7 @@ class Session:
                 self._turns.put(namespace, key)
             self._waiting[key] = queue
             raise BusyError(f"cluster {self.key} is busy")
+        self._waiting.pop(key, None)
         limit = asyncio.timeout(None)
         self._turns.take(namespace)
         self._users.add(limit)
@@ -245,10 +246,12 @@ class Session:
             if not self._users:
                 self._left.set()
             self._turns.leave(namespace)
-            for _ in range(self._turns.places - self._turns.taken):
-                name = self._turns.pop()
-                if name is not None and name in self._waiting:
-                    self._waiting.pop(name).add(name)
+            free = self._turns.places - self._turns.taken
+            while free > 0 and (name := self._turns.pop()) is not None:
+                # One that came by itself meanwhile waits no more.
+                if (other := self._waiting.pop(name, None)) is not None:
+                    other.add(name)
+                    free -= 1
 
     def renew(self, access: Access) -> bool:
         """Go on with renewed credentials; False if they may be for another cluster."""

@@ -210,6 +210,21 @@ async def test_so_many_are_let_in_and_the_others_are_woken(member):
         assert woken.keys == ["c", "d"]
 
 
+async def test_who_came_without_being_woken_takes_no_wake_of_another(member):
+    session, woken = Watched(member).session, Woken()
+    session._turns.places = 1
+    async with session.use("a", woken):
+        for name in ("b", "c", "d"):
+            with pytest.raises(BusyError):
+                async with session.use(name, woken):
+                    pass
+    assert woken.keys == ["b"]
+    # Its own retry is due, and "b" has nothing to do there any more.
+    async with session.use("c", woken):
+        pass
+    assert woken.keys == ["b", "d"]
+
+
 @pytest.mark.claim("O25")
 async def test_applications_of_one_namespace_leave_a_cluster_to_those_of_another(member):
     session, woken = Watched(member).session, Woken()
