@@ -249,8 +249,8 @@ class Session:
             free = self._turns.places - self._turns.taken
             while free > 0 and (name := self._turns.pop()) is not None:
                 # One that came by itself meanwhile waits no more.
-                if (other := self._waiting.pop(name, None)) is not None:
-                    other.add(name)
+                if (work_queue := self._waiting.pop(name, None)) is not None:
+                    work_queue.add(name)
                     free -= 1
 
     def renew(self, access: Access) -> bool:
