@@ -45,7 +45,7 @@ MIN_WAIT: Final = 1.0
 """Seconds before a repetition, also where the server says 0."""
 JSON: Final = "application/json"
 MAX_ERROR: Final = 1024 * 1024
-"""Bytes of an answer that is an error."""
+"""Bytes of an answer of a server that is not trusted, if it is an error."""
 _BUFFER: Final = 64 * 1024
 _PIECE: Final = 1024 * 1024
 """Bytes that are sent at once."""
@@ -205,7 +205,8 @@ class Transport:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         async with response:
-            body = self.redact(await self._read(response, request, MAX_ERROR))
+            most = None if self.bounds is None else MAX_ERROR
+            body = self.redact(await self._read(response, request, most))
         raise error_from(status, body, response.headers, call=request.call)
 
     async def _headers(self, request: Request) -> dict[str, str]:

@@ -54,9 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.placement.sending import (
-        Claim,
-    )
+    from harbourmaster.controller.placement.sending import Claim
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.manifests import (
         Item,
