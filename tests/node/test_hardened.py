@@ -53,3 +53,5 @@ def test_a_task_runs_and_its_pods_are_released(hardened):
     task = objects.shell_task(place, "check", "id; sleep 1")
     hardened.apply(task, objects.deployment(place, "cart", tasks=["check"]))
     hardened.rollout("cart", namespace=place)
+    (ended,) = hardened.get("keptntasks", f"--namespace={place}")
+    assert ended["status"]["status"] == "Succeeded"
