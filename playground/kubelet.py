@@ -131,6 +131,12 @@ class _Event(Struct, frozen=True):
     object: msgspec.Raw
 
 
+# A decoder that two threads make of one type at the same time can crash the process.
+_decode_token = msgspec.json.Decoder(_TokenRequest).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_secret = msgspec.json.Decoder(_Secret).decode
+
+
 class Kubelet:
     """Keeps volumes, until ``stop`` is set; every method blocks meanwhile."""
 
@@ -183,7 +189,7 @@ class Kubelet:
             "spec": {"expirationSeconds": TOKEN_SECONDS},
         }
         answer = api.request(self._duties.port, self._context, "POST", path, body)
-        status = msgspec.json.decode(answer, type=_TokenRequest).status
+        status = _decode_token(answer).status
         files = {
             "token": status.token.encode(),
             "ca.crt": Path(self._duties.pki, "ca.crt").read_bytes(),
@@ -202,9 +208,9 @@ class Kubelet:
         )
         # It begins with the Secret as it is, if there is one.
         for line in api.watch(self._duties.port, self._context, path, WATCH_SECONDS + 10):
-            event = msgspec.json.decode(line, type=_Event)
+            event = _decode_event(line)
             if event.type in {"ADDED", "MODIFIED"}:
-                self._mount_secret(volume, msgspec.json.decode(event.object, type=_Secret))
+                self._mount_secret(volume, _decode_secret(event.object))
         return PAUSE_SECONDS
 
     def _mount_secret(self, volume: SecretVolume, secret: _Secret) -> None:
