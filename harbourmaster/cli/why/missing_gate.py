@@ -199,9 +199,9 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
         return reason if is_checked else None
     created = metadata_in(subject.raw).creation_timestamp
     if not context.is_pod:
-        if (unmade := await _why_not_made(context)) is not None:
-            return unmade
         pods = await _pods_of(context)
+        if (unmade := await _why_not_made(context, pods)) is not None:
+            return unmade
         if pods == []:
             return "no-pods", "waits", "its controller has made no pod of it yet"
         created = max((pod.creation_timestamp for pod in pods or ()), default=created)
@@ -229,7 +229,9 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     return "not-reviewed", "fault", text
 
 
-async def _why_not_made(context: WhyContext) -> Reason | None:
+async def _why_not_made(
+    context: WhyContext, pods: Sequence[ObjectMetadata] | None
+) -> Reason | None:
     """Return why the controller of a workload makes no pods of its template; None if it does."""
     subject, live = context.subject, context.live
     workload = decode_anything(subject.raw)
@@ -240,17 +242,15 @@ async def _why_not_made(context: WhyContext) -> Reason | None:
         for condition in object_in(workload, "status").get("conditions") or ()
         if condition["type"] == _REPLICA_FAILURE and condition["status"] == "True"
     ]
-    # StatefulSets and DaemonSets have no such condition.
-    if not messages and subject.kind in {STATEFUL_SET, DAEMON_SET}:
+    # StatefulSets and DaemonSets have no such condition. An event is kept for an hour, also where
+    # the pods came since.
+    if not messages and not pods and subject.kind in {STATEFUL_SET, DAEMON_SET}:
         uid = metadata_in(subject.raw).uid
         selector = f"involvedObject.uid={uid},reason={FAILED_CREATE}"
         reading = live.list_all(
             CORE_EVENTS, decode_anything, subject.namespace, field_selector=selector
         )
         messages = [event.get("message") or "" for event in await live.attempt(reading, [])][-1:]
-        # An event is kept for an hour, also where the pods came since.
-        if messages and await _pods_of(context):
-            return None
     if messages:
         return "pods-refused", "fault", f"its pods are not created: {messages[0]}"
     return None
