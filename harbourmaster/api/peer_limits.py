@@ -1,14 +1,9 @@
-"""Limits on what peers outside the cluster send: the bytes that are held, and the work they cause.
+"""Limits on the bytes that are held of what peers outside the cluster send.
 
 One budget is for all peers of a kind. A peer that holds little keeps working in any case.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Budget:
@@ -46,20 +41,3 @@ class Share:
         """Hold ``count`` bytes less."""
         self.size -= count
         self._budget.used -= count
-
-
-class Rate:
-    """Limits work to ``rate`` units a second, after ``burst`` units at once."""
-
-    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
-        self._rate = rate
-        self._burst = self._left = burst
-        self._clock = clock
-        self._at = clock()
-
-    def spend(self, units: float) -> float:
-        """Count work that was done, and return the seconds to wait before more of it."""
-        now = self._clock()
-        self._left = min(self._left + (now - self._at) * self._rate, self._burst) - units
-        self._at = now
-        return max(-self._left / self._rate, 0.0)

@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from harbourmaster.api.peer_limits import Budget, Rate, Share
+from harbourmaster.api.peer_limits import Budget, Share
 from harbourmaster.kube.errors import ExcessError
+from harbourmaster.kube.event_series import Allowance, Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,13 +39,26 @@ MAX_BRACKETS: Final = 100_000
 """Arrays and objects of an answer in which a value that is nested too deeply is looked for."""
 _UNIT: Final = 4096
 """Bytes that take about as long as one object."""
-_RATE: Final = 2000
-_BURST: Final = 30_000
-_RATE_OF_ALL: Final = 50_000
-_BURST_OF_ALL: Final = 200_000
+_WORK: Final = Allowance(burst=30_000, period=1 / 2000)
+_WORK_OF_ALL: Final = Allowance(burst=200_000, period=1 / 50_000)
 EXCESS_SECONDS: Final = 300.0
 """Seconds for which an excess is reported."""
 _RETRY_SECONDS: Final = 30.0
+
+
+class _Work:
+    """Limits work that is counted after it was done, so that it may exceed the allowance."""
+
+    def __init__(self, allowance: Allowance, clock: Callable[[], float]) -> None:
+        self._allowance = allowance
+        self._clock = clock
+        self._bucket = Bucket(float(allowance.burst), clock())
+
+    def spend(self, units: float) -> float:
+        """Count work that was done, and return the seconds to wait before more of it."""
+        bucket = self._bucket.refill(self._allowance, self._clock())
+        self._bucket = replace(bucket, tokens=bucket.tokens - units)
+        return max(-self._bucket.tokens, 0.0) * self._allowance.period
 
 
 class PeerBudget:
@@ -52,7 +67,7 @@ class PeerBudget:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.held = Budget(ALL_HELD)
-        self.rate = Rate(_RATE_OF_ALL, _BURST_OF_ALL, clock)
+        self.work = _Work(_WORK_OF_ALL, clock)
 
 
 class PeerBounds:
@@ -61,7 +76,7 @@ class PeerBounds:
     def __init__(self, budget: PeerBudget, on_excess: Callable[[], None]) -> None:
         self._clock = budget.clock
         self._share = Share(budget.held, limit=MAX_HELD, floor=_FLOOR)
-        self._rates = (Rate(_RATE, _BURST, budget.clock), budget.rate)
+        self._limits = (_Work(_WORK, budget.clock), budget.work)
         self._on_excess = on_excess
         self._excess = ""
         self._excess_at = -EXCESS_SECONDS
@@ -90,7 +105,7 @@ class PeerBounds:
 
     async def pause(self, objects: int, size: int) -> None:
         """Wait as long as the work of these objects, of ``size`` bytes, was too much."""
-        seconds = max(rate.spend(max(objects, size / _UNIT)) for rate in self._rates)
+        seconds = max(work.spend(max(objects, size / _UNIT)) for work in self._limits)
         if seconds > 0:
             await asyncio.sleep(seconds)
 
