@@ -16,12 +16,7 @@ from msgspec import Struct
 
 from harbourmaster.kube.errors import BadAnswerError, NotFoundError, UnreachableError, error_from
 from harbourmaster.kube.peer_bounds import MAX_ANSWER, MAX_BRACKETS, MIN_VALUE
-from harbourmaster.kube.streams import (
-    LineSplitter,
-    LineTooLongError,
-    WatchEvent,
-    shallow,
-)
+from harbourmaster.kube.streams import LineSplitter, LineTooLongError, WatchEvent, shallow
 from harbourmaster.kube.transport import JSON, Request, Transport
 
 if TYPE_CHECKING:

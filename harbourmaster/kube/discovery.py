@@ -79,7 +79,7 @@ class Discovery:
         self._client = client
         self._bounds = bounds
         self._answers: dict[str, _Answer] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def resource(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a manifest's apiVersion and kind.
@@ -143,7 +143,7 @@ class Discovery:
     async def _answer(self, api_version: str, kind: str | None = None) -> dict[str, Resource]:
         """Return the kinds of a version, requested again if they are old or lack ``kind``."""
         # Concurrent callers share one request.
-        async with self._turns.setdefault(api_version, asyncio.Lock()):
+        async with self._locks.setdefault(api_version, asyncio.Lock()):
             answer = self._answers.get(api_version)
             if answer is None or self._is_old(answer, kind):
                 answer = await self._ask(api_version)

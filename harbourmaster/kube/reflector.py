@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ABSENT_BACKOFF: Final = Backoff(first=1.0, limit=60.0)
-MAX_PAGE: Final = 8 * 1024 * 1024
-"""Bytes of a page of several objects; it is in memory up to three times."""
 STEADY: Final = 12.0
 """Seconds after which a silent watch is sound: a client waits less for its head."""
+MAX_PAGE: Final = 8 * 1024 * 1024
+"""Bytes of a page of several objects; it is in memory up to three times."""
 _MAX_STARTS: Final = 2
 """Maximum number of requests in any second, except for further pages of a list."""
 _SHORTEST_WATCH: Final = 300

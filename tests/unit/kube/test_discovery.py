@@ -148,4 +148,4 @@ async def test_the_names_of_versions_count_for_the_limit_of_a_server(kinds):
         served = await discovery.kinds()
     size = sum(map(sys.getsizeof, served)) + sum(map(sys.getsizeof, discovery._answers))
     assert size <= bounds._share.size <= MAX_HELD
-    assert not discovery._turns
+    assert not discovery._locks
