@@ -32,6 +32,15 @@ GIVEN = {
     "docs/howto/deploying.md": ALONE,
     "docs/howto/preview.md": "kubectl create deployment previewed --image=none",
     "docs/howto/uninstalling.md": ALONE,
+    "docs/migration/krake.md": """\
+mkdir bootstrap
+cat > bootstrap/metric.yaml <<'END'
+api: core
+kind: GlobalMetric
+metadata: {name: heat_demand_zone_1}
+spec: {min: 0, max: 5, provider: {name: prometheus, metric: heat_demand_zone_1}}
+END
+""",
     "docs/operations/alerts.md": """\
 kubectl create namespace storefront
 kubectl -n storefront run till-7475d6c6b9-xnk8f --image=none
@@ -66,13 +75,6 @@ END
     "docs/reference/placement.md": """\
 kubectl create deployment shop --image=none --dry-run=client -o yaml > shop.yaml
 kubectl config view --raw > dresden.yaml
-mkdir bootstrap
-cat > bootstrap/metric.yaml <<'END'
-api: core
-kind: GlobalMetric
-metadata: {name: heat_demand_zone_1}
-spec: {min: 0, max: 5, provider: {name: prometheus, metric: heat_demand_zone_1}}
-END
 """,
     "docs/reference/policies.md": """\
 cp deploy/samples/cluster-toleration.yaml policy.yaml

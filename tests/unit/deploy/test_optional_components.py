@@ -82,7 +82,8 @@ READ = (
     *("clouds", "globalclouds", "globalmetrics", "globalmetricsproviders", "metrics"),
     *("metricsproviders", "projects"),
 )
-PAGE = (ROOT / "docs/reference/placement.md").read_text()
+PLACEMENT = ROOT / "docs/reference/placement.md"
+DECISIONS = ROOT / "docs/reference/placement-decisions.md"
 
 
 def test_every_status_that_may_be_patched_exists():
@@ -98,16 +99,17 @@ def test_the_overlay_of_the_manual_is_one(tmp_path):
 
 
 def test_the_figures_of_the_manual_are_those_of_the_code():
-    (case,) = re.findall(r'^\{"id".*\}$', PAGE, re.MULTILINE)
+    text = DECISIONS.read_text()
+    (case,) = re.findall(r'^\{"id".*\}$', text, re.MULTILINE)
     decision = msgspec.to_builtins(decide_line(case.encode()))["decision"]
     assert decision["chosen"] == ["mk2"]
     for name, score in decision["scores"].items():
-        (row,) = re.findall(rf"^\| `{name}`.*$", PAGE, re.MULTILINE)
+        (row,) = re.findall(rf"^\| `{name}`.*$", text, re.MULTILINE)
         assert f"**{score:.4f}**" in row
 
 
 def test_the_commands_of_the_manual_can_be_given():
-    lines = re.findall(r"^harbourmaster (placement new .*)$", PAGE, re.MULTILINE)
+    lines = re.findall(r"^harbourmaster (placement new .*)$", PLACEMENT.read_text(), re.MULTILINE)
     assert len(lines) == 4
     for line in lines:
         words = re.findall(r"'[^']*'|\S+", line.partition(" | ")[0])
