@@ -54,6 +54,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 REFERENCE = ROOT / "docs" / "reference"
 SERVER = REFERENCE / "server.md"
+ANSWERS = REFERENCE / "answers.md"
 CLUSTER = REFERENCE / "cluster.md"
 EVENTS = REFERENCE / "events.md"
 MEASURING = REFERENCE / "metrics.md"
@@ -70,16 +71,18 @@ def without_blocks(page):
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-def rows(page, first_column, which=None):
-    """The rows of the table whose first column has that title; cells as written.
+def tables(page, first_column):
+    """The rows of each table whose first column has that title; cells as written."""
+    texts = re.findall(r"(?:^\|.*\|\n)+", without_blocks(page), re.MULTILINE)
+    lines = [[cells(line) for line in text.splitlines()] for text in texts]
+    return [table[2:] for table in lines if table[0][0] == first_column]
 
-    There is one, or ``which`` says which.
-    """
-    tables = re.findall(r"(?:^\|.*\|\n)+", without_blocks(page), re.MULTILINE)
-    lines = [[cells(line) for line in table.splitlines()] for table in tables]
-    matching = [table for table in lines if table[0][0] == first_column]
+
+def rows(page, first_column, which=None):
+    """The rows of the only table whose first column has that title, or of that number."""
+    matching = tables(page, first_column)
     assert which is not None or len(matching) == 1
-    return matching[which or 0][2:]
+    return matching[which or 0]
 
 
 def cells(line):
@@ -133,21 +136,31 @@ TABLES = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize(
-    ("page", "column", "settings", "told_elsewhere"),
+    ("pages", "column", "settings", "told_elsewhere"),
     [
-        (SERVER, "key", Settings, None),
-        (CLUSTER, "key of the webhook", WebhookSettings, Settings),
-        (CLUSTER, "key of the controller", ControllerSettings, None),
+        (["settings"], "key", Settings, None),
+        (["settings"], "key of the webhook", WebhookSettings, Settings),
+        (
+            ["settings-controller", "settings-optional"],
+            "key of the controller",
+            ControllerSettings,
+            None,
+        ),
     ],
 )
 def test_the_manual_lists_every_setting_with_its_flag_and_default(
-    page, column, settings, told_elsewhere
+    pages, column, settings, told_elsewhere
 ):
     expected = settings_of(settings)
     if told_elsewhere is not None:
         expected -= settings_of(told_elsewhere)
-    listed = {(code(row[0]), code(row[1]), code(row[2])) for row in rows(page, column)}
-    assert listed == expected
+    listed = [
+        (code(row[0]), code(row[1]), code(row[2]))
+        for page in pages
+        for table in tables(REFERENCE / f"{page}.md", column)
+        for row in table
+    ]
+    assert sorted(listed) == sorted(expected)
 
 
 NOTING = {AdmissionWarning.__name__, Mistake.__name__, "skip", "answer_failed"}
@@ -159,7 +172,7 @@ def test_the_manual_lists_every_audit_code():
         # The code comes before the text, and both may be constants.
         if name in NOTING and (texts := constants(call, str)):
             given.add(texts[0])
-    assert {code(row[0]) for row in rows(SERVER, "code")} == given
+    assert {code(row[0]) for row in rows(ANSWERS, "code")} == given
 
 
 @TABLES
@@ -332,11 +345,11 @@ def test_the_manual_lists_every_http_status():
         given.update(
             HTTPStatus[name] for name in re.findall(r"HTTPStatus\.([A-Z_]+)", file.read_text())
         )
-    assert {int(row[0]) for row in rows(SERVER, "status")} == given
+    assert {int(row[0]) for row in rows(ANSWERS, "status")} == given
 
 
 def test_the_manual_names_every_code_inside_a_review():
-    text = without_blocks(SERVER)
+    text = without_blocks(ANSWERS)
     assert set(re.findall(r"code (\d{3})", text)) == {
         str(review.BAD_REQUEST),
         str(review.FORBIDDEN),

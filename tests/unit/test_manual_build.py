@@ -29,6 +29,9 @@ CRDS = [
 ]
 
 
+SETTINGS = ("settings", "settings-controller", "settings-optional")
+
+
 @functools.cache
 def read_built(page):
     return manual.fill_in((DOCS / "reference" / page).read_text())
@@ -66,13 +69,14 @@ def test_every_generated_part_stands_on_one_page():
 
 def test_every_command_has_a_section_with_its_flags():
     text = read_built("commands.md")
+    settings = "".join(read_built(f"{page}.md") for page in SETTINGS)
 
     def assert_described(name, parser):
         assert re.search(rf"^#+ {re.escape(name)}$", text, re.MULTILINE), name
         for action in parser._actions:
             if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
                 for flag in action.option_strings:
-                    assert f"`{flag}" in text or f"`{flag}" in read_built("settings.md")
+                    assert f"`{flag}" in text or f"`{flag}" in settings
         for below, its_parser, _ in _below(parser):
             assert_described(f"{name} {below}", its_parser)
 

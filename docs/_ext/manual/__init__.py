@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from docutils import nodes  # type: ignore[import-untyped]
 
+from harbourmaster.webhook.settings import AdmissionSettings
 from manual.commands import command_pages
 from manual.families import metric_table
 from manual.kinds import kinds_of
@@ -71,9 +72,7 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
     "bench": bench_tables,
     "commands": command_pages,
     "metrics": metric_table,
-    **{f"settings-{name}": partial(settings_table, name) for name in ("serve", "webhook")},
-    "settings-controller": partial(settings_table, "controller"),
-    "settings-offline": partial(settings_table, "offline"),
+    "settings-offline": partial(settings_table, AdmissionSettings),
     "kinds-policies": partial(kinds_of, "kupid.gardener.cloud"),
     "kinds-lifecycle": partial(kinds_of, "lifecycle.keptn.sh", "options.keptn.sh"),
     "kinds-metrics": partial(kinds_of, "metrics.keptn.sh"),

@@ -8,8 +8,10 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.cli.main import create_parser
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 from manual.markdown import block, code, plain, table
-from manual.tables import SETTINGS, table_of
+from manual.tables import settings_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 WIDTH: Final = 88
-_ANCHORS: Final = {"offline": "offline-commands"}
-_SECTIONS: Final = {settings: name for name, settings in SETTINGS.items()}
+_SETTINGS: Final = {
+    Settings: "settings.md#server",
+    WebhookSettings: "settings.md",
+    ControllerSettings: "settings-controller.md",
+    AdmissionSettings: "settings.md#offline-commands",
+}
 
 
 def command_pages() -> str:
@@ -55,10 +61,10 @@ def _section(name: str, parser: argparse.ArgumentParser, summary: str, depth: in
         yield table(["argument", "meaning"], rows)
     if settings := parser.get_default("settings_type"):
         yield "Its settings are flags too, and keys of a file given by `--config`"
-        if section := _SECTIONS.get(settings):
-            yield f"; they are [listed elsewhere](settings.md#{_ANCHORS.get(section, section)}).\n"
+        if page := _SETTINGS.get(settings):
+            yield f"; they are [listed elsewhere]({page}).\n"
         else:
-            yield f":\n\n{table_of(settings)}"
+            yield f":\n\n{settings_table(settings)}"
     if parser.epilog:
         _, _, examples = parser.epilog.partition("\n")
         yield block(textwrap.dedent(examples))

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves, _metavar, _shown, flag_of
-from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 from manual.markdown import code, definitions, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from msgspec import Struct
 
 _RULES: Final = Path(__file__).parents[3] / "deploy/components/monitoring/prometheusrule.yaml"
@@ -56,22 +52,8 @@ def bench_tables() -> str:
     return "No figures are kept in this copy: `make bench` measures them in ten minutes.\n"
 
 
-SETTINGS: Final[dict[str, type[Struct]]] = {
-    "serve": Settings,
-    "webhook": WebhookSettings,
-    "controller": ControllerSettings,
-    "offline": AdmissionSettings,
-}
-
-
-def settings_table(name: str) -> str:
-    """Return the settings of a process; those of the webhook without those of ``serve``."""
-    skipped = {leaf.path for leaf in _leaves(Settings)} if name == "webhook" else set()
-    return table_of(SETTINGS[name], skipped)
-
-
-def table_of(settings: type[Struct], skipped: Collection[tuple[str, ...]] = ()) -> str:
-    """Return an entry for each setting whose path is not in ``skipped``."""
+def settings_table(settings: type[Struct]) -> str:
+    """Return an entry for each setting."""
     return definitions(
         (
             code(".".join(leaf.path)),
@@ -81,5 +63,4 @@ def table_of(settings: type[Struct], skipped: Collection[tuple[str, ...]] = ()) 
             ],
         )
         for leaf in _leaves(settings)
-        if leaf.path not in skipped
     )
