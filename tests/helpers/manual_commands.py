@@ -84,6 +84,8 @@ cp deploy/samples/workloads/ledger-main.yaml workload.yaml
 NODE=node-0
 kubectl annotate node "$NODE" rescheduler.harbourmaster.dev/reservations=[]
 kubectl taint node "$NODE" CriticalAddonsOnly=resched.x:NoSchedule
+""",
+    "docs/reference/rescheduler-plans.md": """\
 for name in one two; do kubectl apply -f - <<END
 apiVersion: v1
 kind: Pod

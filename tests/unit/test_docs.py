@@ -57,6 +57,7 @@ SERVER = REFERENCE / "server.md"
 ANSWERS = REFERENCE / "answers.md"
 CLUSTER = REFERENCE / "cluster.md"
 EVENTS = REFERENCE / "events.md"
+TELEMETRY = REFERENCE / "telemetry.md"
 MEASURING = REFERENCE / "metrics.md"
 SCHEDULER = REFERENCE / "scheduler.md"
 RESCHEDULER = REFERENCE / "rescheduler.md"
@@ -125,7 +126,7 @@ TABLES = pytest.mark.parametrize(
     [
         pytest.param(SERVER, "metric", server_families, id="server"),
         pytest.param(CLUSTER, "metric of the cluster", cluster_families, id="cluster"),
-        pytest.param(EVENTS, "metric of the lifecycle", lifecycle_families, id="lifecycle"),
+        pytest.param(TELEMETRY, "metric of the lifecycle", lifecycle_families, id="lifecycle"),
         pytest.param(MEASURING, "metric of the measuring", measuring_families, id="measuring"),
         pytest.param(SCHEDULER, "metric of the extender", extender_families, id="extender"),
         pytest.param(
@@ -217,7 +218,7 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
 
 
 def test_the_manual_of_gates_lists_every_reason_in_its_order():
-    codes = [code(row[0]) for row in rows(REFERENCE / "gates.md", "code")]
+    codes = [code(row[0]) for row in rows(REFERENCE / "gate-reasons.md", "code")]
     assert codes == list(get_args(Code))
 
 
@@ -307,7 +308,7 @@ def test_the_manual_of_events_lists_what_only_the_documentation_names():
 
 
 def test_the_manual_of_events_names_every_fate_of_a_cloud_event():
-    named = named_values(EVENTS, "metric of the lifecycle")
+    named = named_values(TELEMETRY, "metric of the lifecycle")
     assert named["harbourmaster_cloud_events_total"] == set(CLOUD_EVENT_OUTCOMES)
 
 
