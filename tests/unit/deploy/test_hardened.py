@@ -117,7 +117,7 @@ def test_the_component_of_client_certificates_sets_what_the_manual_tells_to_prep
     webhook = deployment_of(objects("default", "client-certificates"), "webhook")
     server = settings_of(webhook).server
     (callers,) = [volume for volume in pod_of(webhook)["volumes"] if volume["name"] == "callers"]
-    page = (ROOT / "docs/howto/deploying.md").read_text()
+    page = (ROOT / "docs/howto/hardening.md").read_text()
     assert f"configmap {callers['configMap']['name']} --from-file=ca.crt" in page
     assert f"/CN={server.client_cn}" in page
     assert server.client_ca == "/etc/harbourmaster/callers/ca.crt"

@@ -57,7 +57,7 @@ async def check_transport(live: Installation) -> AsyncIterator[Finding]:
         unlimited.append("where the controller connects to")
     if unlimited:
         text = f"no NetworkPolicy limits {' and '.join(unlimited)}"
-        yield note("network", text, "see docs/howto/deploying.md#network")
+        yield note("network", text, "see docs/howto/hardening.md#network")
 
 
 def _limits(policy: Json, direction: str, component: str) -> bool:
