@@ -1,4 +1,4 @@
-"""Checks that each claim of the page on security has its tests; `make lint` runs it.
+"""Checks that each claim of the pages on security has its tests; `make lint` runs it.
 
 A claim is a row of a table whose first cell is an ID; its last cell names files. Exactly those
 files have tests with ``pytest.mark.claim(ID)``. The arguments are IDs whose tests are listed.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs/operations/security.md"
+PAGES: Final = ("security", "security-objects", "permissions")
 ROW: Final = re.compile(r"^\| ([A-Z]\d+) \|.*\|([^|]*)\|$", re.MULTILINE)
 PATH: Final = re.compile(r"`(tests/[^`]+)`")
 MARK: Final = re.compile(r'\bmark\.claim\("([^"]+)"\)')
@@ -61,7 +61,8 @@ def main(claims: list[str]) -> int:
     if claims:
         print(*(line for claim in claims for line in listed(claim, tests)), sep="\n")
         return 0
-    mismatches = [f"{PAGE.relative_to(ROOT)}: {fault}" for fault in faults(PAGE.read_text(), tests)]
+    texts = ((ROOT / f"docs/operations/{page}.md").read_text() for page in PAGES)
+    mismatches = [f"docs/operations: {fault}" for fault in faults("".join(texts), tests)]
     print(*mismatches, sep="\n", end="\n" if mismatches else "")
     return bool(mismatches)
 
