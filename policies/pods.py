@@ -200,7 +200,7 @@ class Kind(Struct, frozen=True, gc=False):
             spec: PodSpec | None = workload.spec
             is_left_alone = is_deleted or (meta is not None and _is_mirror(meta.annotations))
         else:
-            template = self._template(workload.spec)
+            template = self.template_in(workload.spec)
             if template is None:
                 return None
             inner = template.metadata or _TemplateMeta()
@@ -227,7 +227,8 @@ class Kind(Struct, frozen=True, gc=False):
         """Decode an object and view it. Raises MalformedError."""
         return self.view(decode(_workload_decoder, data, ""))
 
-    def _template(self, spec: WorkloadSpec | None) -> _Template | None:
+    def template_in(self, spec: WorkloadSpec | None) -> _Template | None:
+        """Return the template in the spec of a workload of this kind, if there is one."""
         if spec is None:
             return None
         if self.shape == "template":

@@ -172,10 +172,14 @@ _CRITICAL: Final = Gating(reason="critical add-ons are never gated")
 _NAMES_NODE: Final = Gating(
     warnings=(AdmissionWarning("gate-node-name", "the pod names its node, so it can't wait"),),
 )
-_FORBIDDEN: Final = AdmissionWarning(
-    "gate-wait-forbidden",
-    f"pods of this namespace do not wait for objects: metadata.annotations[{WAIT_FOR_KEY}]: "
-    "remove it, or ask an administrator to allow it",
+FORBIDDEN: Final = Gating(
+    warnings=(
+        AdmissionWarning(
+            "gate-wait-forbidden",
+            f"pods of this namespace do not wait for objects: metadata.annotations[{WAIT_FOR_KEY}]"
+            ": remove it, or ask an administrator to allow it",
+        ),
+    )
 )
 _TOO_LARGE: Final = AdmissionWarning(
     "gate-containers-large", "containers of that size are hashed by the controller, not here"
@@ -220,7 +224,7 @@ def _gate(
     if meta is None or spec is None or not names_objects(meta.annotations):
         return checked
     if not waits_for.objects:
-        return replace(checked, warnings=(*checked.warnings, _FORBIDDEN))
+        return replace(checked, warnings=checked.warnings + FORBIDDEN.warnings)
     if checked.waits or checked.warnings:
         return checked
     waits = _gate_for_objects(annotations_of(meta), meta, spec, namespace, rules)

@@ -37,13 +37,14 @@ from harbourmaster.policies.validation import validate
 from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object
 from harbourmaster.webhook.engine import selector_warnings
 from harbourmaster.webhook.gating import (
+    FORBIDDEN,
     NOTHING,
     WaitsFor,
     find_keys,
     fixed_gating,
     names_objects,
 )
-from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
+from harbourmaster.webhook.key_warnings import gating_of_template, key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.probe_pod import is_probe_pod, probe_pod_policy
 from harbourmaster.webhook.review import (
@@ -227,7 +228,7 @@ def _decide(
         return skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
     has_gates = engine.has_gates(name, namespace)
     decided = None
-    waits, is_marked = find_keys(pod.annotations if kind.is_template else workload.metadata)
+    waits, is_marked = _find_keys(kind, workload, pod)
     if not kind.is_template and (has_gates or waits or is_marked):
         decided = engine.gates.decide(
             workload,
@@ -248,16 +249,49 @@ def _decide(
         merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=place)
     if decided is not None:
         verdict = engine.combine(decided, merged)
-    elif has_gates:
-        verdict = _with_key_warnings(request, kind, workload, pod, merged or LEFT_ALONE, engine)
     else:
-        warnings = engine.namespace_warnings(name, namespace)
-        if warnings or waits:
-            warnings += object_warnings(kind, workload, pod)
-        verdict = with_warnings(merged or LEFT_ALONE, warnings)
+        verdict = _without_gate(
+            request, kind, workload, pod, namespace, engine, merged=merged, waits=waits
+        )
     audited = snapshot.audited.match(name, namespace.labels, pod.labels, pod.kinds)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
     return verdict if is_probed else _with_later_warnings(verdict, engine, audit, namespace)
+
+
+def _find_keys(kind: Kind, workload: ReviewedObject, pod: PodView) -> tuple[bool, bool]:
+    """Return what ``find_keys`` does; a template may inherit the wait of its workload."""
+    if not kind.is_template:
+        return find_keys(workload.metadata)
+    waits, is_marked = find_keys(pod.annotations)
+    return waits or find_keys(workload.metadata)[0], is_marked
+
+
+def _without_gate(  # noqa: PLR0913 - all that was decided before
+    request: RequestHead,
+    kind: Kind,
+    workload: ReviewedObject,
+    pod: PodView,
+    namespace: Namespace,
+    engine: Engine,
+    *,
+    merged: Verdict | None,
+    waits: bool,
+) -> Verdict:
+    """Return the verdict on a template, or on a pod without a key for gates in their namespace.
+
+    ``waits``: the template or its workload names objects to wait for.
+    """
+    name = request.namespace or ""
+    if waits:
+        is_allowed = engine.waits_for_objects(name, namespace)
+        gating = gating_of_template(kind, workload, pod) if is_allowed else FORBIDDEN
+        merged = combine(gating, merged)
+    if engine.has_gates(name, namespace):
+        return _with_key_warnings(request, kind, workload, pod, merged or LEFT_ALONE, engine)
+    warnings = engine.namespace_warnings(name, namespace)
+    if warnings or waits:
+        warnings += object_warnings(kind, workload, pod)
+    return with_warnings(merged or LEFT_ALONE, warnings)
 
 
 def _with_later_warnings(

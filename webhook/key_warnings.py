@@ -1,21 +1,30 @@
-"""Warnings on keys that were meant for gates and have no effect (decision D19)."""
+"""The keys of gates on objects under review: the wait that a template inherits, and warnings.
+
+The warnings are on keys that were meant for gates and have no effect (decision D19).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from harbourmaster.api.decoding import MalformedError, decode_texts
+from harbourmaster.gates.gate import annotation_operations, removals
 from harbourmaster.gates.known_keys import PREFIXES
 from harbourmaster.gates.mistakes import (
+    WAIT_SHADOWED,
     key_mistakes,
     kind_mistakes,
     owner_mistakes,
     state_mistakes,
 )
-from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.gates.owners import REPLICA_SET, SUPPORTED
+from harbourmaster.gates.waits import inherit_wait
 from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
-from harbourmaster.webhook.reviewed_object import owners_of
+from harbourmaster.webhook.gating import Gating
+from harbourmaster.webhook.reviewed_object import annotations_of, owners_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.reviewed_object import ReviewedMeta, ReviewedObject
 
 _KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
+_TEMPLATE: Final = "annotations of the pod template"
 _NAME: Final = "app.kubernetes.io/name"
 _NONE: Final[dict[str, str]] = {}
 
@@ -80,6 +90,33 @@ def object_warnings(
         if kind.name not in SUPPORTED:
             mistakes += kind_mistakes(annotations, labels, kind.name, at)
     return warnings_of(mistakes)
+
+
+def gating_of_template(kind: Kind, workload: ReviewedObject, pod: PodView) -> Gating:
+    """Return the patch by which a template gets the wait of its workload's own metadata.
+
+    It is empty for the ReplicaSet of a Deployment, whose controller compares the templates of both.
+    Raises MalformedError.
+    """
+    meta = workload.metadata
+    if meta is None or (kind.name == REPLICA_SET and not is_absent(meta.owner_references)):
+        return Gating()
+    has_annotations = not is_absent(pod.annotations)
+    annotations = decode_texts(pod.annotations, _TEMPLATE) if has_annotations else _NONE
+    added, removed, is_shadowed = inherit_wait(annotations_of(meta), annotations)
+    at = kind.pointer.removesuffix("spec") + "metadata"
+    template = kind.template_in(workload.spec)
+    if template is not None and template.metadata is None and added:
+        operations = [{"op": "add", "path": at, "value": {"annotations": added}}]
+    else:
+        at = f"{at}/annotations"
+        operations = annotation_operations(added, has_annotations=has_annotations, at=at)
+        operations += removals(removed, at)
+    return Gating(
+        operations=len(operations),
+        patch=msgspec.json.encode(operations) if operations else b"",
+        warnings=warnings_of((WAIT_SHADOWED,)) if is_shadowed else (),
+    )
 
 
 def warnings_of(mistakes: Iterable[Mistake]) -> tuple[AdmissionWarning, ...]:

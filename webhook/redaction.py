@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from harbourmaster.gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, REMOVED_KEY
+from harbourmaster.gates.waits import INHERITED_KEY, WAIT_KEYS
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.model import ON_TOO_LARGE, is_policy_kind
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 REDACTED: Final = "redacted"
 _CRITICAL: Final = "scheduler.alpha.kubernetes.io/critical-pod"
 DECIDING_ANNOTATIONS: Final = READ_KEYS | {
+    *WAIT_KEYS,
+    INHERITED_KEY,
     REMOVED_KEY,
     PARENT_KEY,
     ON_TOO_LARGE,

@@ -48,18 +48,22 @@ def hold_operations(
         operations.append(_add(_GATES, [{"name": GATE}]))
     elif not is_gated(gates):
         operations.append(_add(f"{_GATES}/-", {"name": GATE}))
+    set_keys = annotation_operations(annotations, has_annotations=has_annotations)
+    return operations + set_keys + removals(removed)
+
+
+def annotation_operations(
+    annotations: Mapping[str, str], *, has_annotations: bool, at: str = _ANNOTATIONS
+) -> list[dict[str, Any]]:
+    """Return the operations that set annotations in the map at a JSON pointer, or make the map."""
     if annotations and not has_annotations:
-        operations.append(_add(_ANNOTATIONS, dict(annotations)))
-    else:
-        operations += [
-            _add(f"{_ANNOTATIONS}/{escape(key)}", value) for key, value in annotations.items()
-        ]
-    return operations + removals(removed)
+        return [_add(at, dict(annotations))]
+    return [_add(f"{at}/{escape(key)}", value) for key, value in annotations.items()]
 
 
-def removals(keys: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the operations that remove annotations of a pod."""
-    return [{"op": "remove", "path": f"{_ANNOTATIONS}/{escape(key)}"} for key in sorted(keys)]
+def removals(keys: Iterable[str], at: str = _ANNOTATIONS) -> list[dict[str, Any]]:
+    """Return the operations that remove annotations from the map at a JSON pointer."""
+    return [{"op": "remove", "path": f"{at}/{escape(key)}"} for key in sorted(keys)]
 
 
 def is_gated(gates: list[Any]) -> bool:

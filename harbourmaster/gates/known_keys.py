@@ -11,7 +11,7 @@ from harbourmaster.api.names import VERY_NEAR, nearest
 from harbourmaster.gates import metadata, release
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.release import OURS
-from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
+from harbourmaster.gates.waits import INHERITED_KEY, WAIT_KEYS, WAITED_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -36,9 +36,7 @@ WRITTEN_KEYS: Final = frozenset(
 _MEANT: Final = (
     *WRITTEN_KEYS,
     metadata.DEPLOYMENT_TIMEOUT_KEY,
-    WAIT_FOR_KEY,
-    TIMEOUT_KEY,
-    ON_TIMEOUT_KEY,
+    *WAIT_KEYS,
 )
 STATE_KEYS: Final = frozenset(
     (
@@ -58,6 +56,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     metadata.PARENT_KEY,
     metadata.APP_TYPE_KEY,
     *STATE_KEYS,
+    INHERITED_KEY,
     release.RERUN_KEY,
     *release.RERUN_NOTES,
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.

@@ -24,7 +24,7 @@ from harbourmaster.gates.known_keys import (
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup
 from harbourmaster.gates.owners import supported_owner
-from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
+from harbourmaster.gates.waits import WAIT_FOR_KEY, WAIT_KEYS, is_wait_inherited, waits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ _LISTS: Final = (
     keys.PRE_EVALUATIONS_KEY,
     keys.POST_EVALUATIONS_KEY,
 )
-_WAIT_KEYS: Final = frozenset((WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY))
+_WAIT_KEYS: Final = frozenset(WAIT_KEYS)
 _SEPARATORS: Final = f",{whitespace}"
 _USE: Final = "use a Deployment, StatefulSet, DaemonSet or Argo Rollout, or remove these keys"
 
@@ -51,6 +51,13 @@ class Mistake(Struct, frozen=True, gc=False):
     text: str
 
 
+WAIT_SHADOWED: Final = Mistake(
+    "gate-wait-shadowed",
+    f'key "{WAIT_FOR_KEY}" has no effect: metadata.annotations: the pod template has a wait of its '
+    "own, remove one of them",
+)
+
+
 def key_mistakes(
     annotations: Mapping[str, str], labels: Mapping[str, str], at: str = "metadata.{}"
 ) -> tuple[Mistake, ...]:
@@ -59,7 +66,10 @@ def key_mistakes(
     empty = [
         key for key in _LISTS if (value := annotations.get(key)) and not value.strip(_SEPARATORS)
     ]
-    waits = tuple(_waits(annotations, at)) if _WAIT_KEYS & annotations.keys() else ()
+    waits: tuple[Mistake, ...] = ()
+    # What a template inherits is told where the workload has it.
+    if _WAIT_KEYS & annotations.keys() and not is_wait_inherited(annotations):
+        waits = tuple(_waits(annotations, at))
     if keys.DEPLOYMENT_TIMEOUT_KEY in annotations:
         waits += tuple(_timeout_mistakes(annotations[keys.DEPLOYMENT_TIMEOUT_KEY], at))
     # Most have none, and admission asks here for each of them.

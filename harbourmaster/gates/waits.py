@@ -6,9 +6,10 @@ An item is ``[optional:]KIND/NAME[#condition=TYPE[:STATUS] | #field=PATH:VALUE]`
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -27,6 +28,10 @@ TIMEOUT_KEY: Final = "gates.harbourmaster.dev/wait-timeout"
 ON_TIMEOUT_KEY: Final = "gates.harbourmaster.dev/wait-on-timeout"
 WAITED_KEY: Final = "gates.harbourmaster.dev/waited"
 """On a pod whose wait is over without its gate being removed: MET or TIMED_OUT."""
+WAIT_KEYS: Final = (WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY)
+"""The annotations of a wait, in a pod template or in its workload's own metadata."""
+INHERITED_KEY: Final = "gates.harbourmaster.dev/inherited-wait"
+"""On a pod template whose wait is that of its workload; the value is a digest of the wait."""
 MET: Final = "met"
 TIMED_OUT: Final = "timed-out"
 DISABLED: Final = "disabled"
@@ -114,6 +119,44 @@ def waits_of(annotations: Mapping[str, str]) -> Waits | None:
         return None
     limits = (annotations.get(key, "")[: _COMPARED + 1] for key in (TIMEOUT_KEY, ON_TIMEOUT_KEY))
     return _parse(text[: MAX_TEXT + 1], *limits)
+
+
+class InheritedWait(NamedTuple):
+    """The changes of a template's annotations that give it the wait of its workload."""
+
+    added: Mapping[str, str] = {}
+    removed: tuple[str, ...] = ()
+    is_shadowed: bool = False
+    """Whether the workload's wait has no effect, because the template was given another one."""
+
+
+def inherit_wait(own: Mapping[str, str], template: Mapping[str, str]) -> InheritedWait:
+    """Compare the wait in a workload's own metadata with that of its template.
+
+    A template that was given a wait keeps it.
+    """
+    present = {key: template[key] for key in WAIT_KEYS if key in template}
+    wanted = {key: own[key] for key in WAIT_KEYS if key in own}
+    if present and not is_wait_inherited(template):
+        return InheritedWait(is_shadowed=bool(wanted.items() - present.items()))
+    if WAIT_FOR_KEY not in wanted:
+        wanted = {}
+    if wanted == present:
+        return InheritedWait()
+    marked = wanted and {**wanted, INHERITED_KEY: _digest(wanted)}
+    added = {key: value for key, value in marked.items() if template.get(key) != value}
+    removed = {*present, INHERITED_KEY} & template.keys() - marked.keys()
+    return InheritedWait(added, tuple(sorted(removed)))
+
+
+def is_wait_inherited(annotations: Mapping[str, str]) -> bool:
+    """Return whether a template, or a pod of it, has the wait of the workload's metadata."""
+    wait = {key: annotations[key] for key in WAIT_KEYS if key in annotations}
+    return annotations.get(INHERITED_KEY) == _digest(wait)
+
+
+def _digest(wait: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(wait.items())).encode()).hexdigest()[:8]
 
 
 def kind_of(entry: str) -> tuple[str, Resource]:

@@ -65,6 +65,7 @@ async def test_pods_wait_for_the_end_of_a_job_and_for_ready_replicas(flow):
     await flow.create(
         *(pod(name, item) for name, item in items.items()),
         deployment("web", waits("job/migrate")),
+        deployment("heir", above=waits("job/migrate")),
         job("import", annotations=waits("job/migrate")),
         pod("free", "optional:job/none", "optional:pod/app=none"),
     )
@@ -78,12 +79,12 @@ async def test_pods_wait_for_the_end_of_a_job_and_for_ready_replicas(flow):
         pod("cache", labels=NEVER_READY),
     )
     await flow.until_all(PODS, {"metadata": {"labels": NEVER_READY}, "status": RUNNING}, 6)
-    await until_waiting(flow, *items, "web", "import")
-    await stay_waiting(flow, *items, "web", "import")
+    await until_waiting(flow, *items, "web", "heir", "import")
+    await stay_waiting(flow, *items, "web", "heir", "import")
     await flow.create(of_kind("ConfigMap", "settings"))
     await flow.until_released("for-configmap")
     await flow.let_end()
-    for part in ("for-job", "web", "import"):
+    for part in ("for-job", "web", "heir", "import"):
         await flow.until_released(part)
     await stay_waiting(flow, "for-all", "for-service", "for-label")
     for obj in flow.all(PODS, {"metadata": {"labels": NEVER_READY}}):

@@ -122,7 +122,7 @@ _STEPS: Final = {
     "gate-owner-unsupported owner-unsupported": "use a Deployment, "
     "StatefulSet, DaemonSet or Argo Rollout",
     "no-keys": "to have it checked, annotate its template with keptn.sh/workload and checks",
-    "admitted-before": _RESTART,
+    "admitted-before gate-wait-not-inherited": _RESTART,
     "version-refused": "correct what it names, such as a quota; the controller tries again",
     "scaled-to-zero": "kubectl -n {namespace} scale {workload} --replicas=1",
     "pods-refused": f"correct what it names; {_DESCRIBE} shows the latest attempt",
@@ -133,7 +133,8 @@ _STEPS: Final = {
     "version-not-raised": "raise keptn.sh/version: kubectl -n {namespace} edit {workload}",
     # Checks, by the codes of their admission warnings.
     "gate-key-unknown gate-list-empty gate-state-key gate-timeout-invalid gate-wait-invalid "
-    "evaluation-target-invalid wait-blocked": "correct it: kubectl -n {namespace} edit {workload}",
+    "gate-wait-shadowed evaluation-target-invalid wait-blocked": "correct it: "
+    "kubectl -n {namespace} edit {workload}",
     "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
     f"{OPT_IN_KEY}={OPT_IN}",
     "no-checks": "name checks in keptn.sh/pre-deployment-tasks or …-evaluations of {workload}",

@@ -20,7 +20,7 @@ from harbourmaster.controller.lifecycle.metrics import (
     WORKLOAD,
     GaugeValues,
 )
-from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
+from harbourmaster.gates.waits import WAIT_FOR_KEY, WAIT_KEYS, WAITED_KEY
 from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
 from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
 from harbourmaster.lifecycle.subjects import owners_of, state_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Finishable")
 REMEMBERED: Final = 1024
 """Maximum finished objects kept to drop duplicates, which come within seconds."""
-_WAIT_KEYS: Final = (WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY, WAITED_KEY)
+_WAIT_KEYS: Final = (*WAIT_KEYS, WAITED_KEY)
 _PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
 _KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from harbourmaster.api.resources import EVALUATION_DEFINITIONS, NAMESPACES
+from harbourmaster.api.resources import EVALUATION_DEFINITIONS, NAMESPACES, PODS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.why.missing_gate import template_of
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import (
+    WAIT_SHADOWED,
     Mistake,
     key_mistakes,
     kind_mistakes,
@@ -21,14 +22,21 @@ from harbourmaster.gates.mistakes import (
     owner_mistakes,
 )
 from harbourmaster.gates.owners import REPLICA_SET, SUPPORTED
+from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY, inherit_wait
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.evaluations import target_errors
 from harbourmaster.lifecycle.model import EvaluationDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from harbourmaster.cli.why.model import WhyContext
+
+_WAIT_NOT_INHERITED: Final = Mistake(
+    "gate-wait-not-inherited",
+    f'key "{WAIT_FOR_KEY}" has no effect yet: metadata.annotations: the webhook did not see it, so '
+    "the pod template does not have it",
+)
 
 
 class ChecksDetail(Struct, frozen=True):
@@ -50,8 +58,10 @@ async def section(context: WhyContext) -> Section | None:
     if space is None:
         return None
     if space.annotations.get(OPT_IN_KEY) != OPT_IN:
-        return _section_of(opt_in_mistakes(space.name, space.annotations, space.labels))
-    return _section_of(tuple(_mistakes(context))) or _section_without_checks(context)
+        mistakes = opt_in_mistakes(space.name, space.annotations, space.labels)
+        return _section_of((*mistakes, *_wait_mistakes(context, space.labels)))
+    mistakes = (*_mistakes(context), *_wait_mistakes(context, space.labels))
+    return _section_of(mistakes) or _section_without_checks(context)
 
 
 def _section_of(mistakes: Sequence[Mistake]) -> Section | None:
@@ -85,6 +95,20 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
             yield from key_mistakes(
                 above.annotations, above.labels, f"metadata.{{}} of {owner.reference}"
             )
+
+
+def _wait_mistakes(context: WhyContext, labels: Mapping[str, str]) -> Iterator[Mistake]:
+    """Yield a mistake of each stored workload whose template lacks its wait."""
+    if labels.get(WAIT_FOR_KEY) == DISABLED or context.created_with is not None:
+        return
+    for workload in (context.subject, *context.owners):
+        if workload.kind in BY_KIND and workload.kind not in {PODS.kind, REPLICA_SET}:
+            own = metadata_in(workload.raw).annotations
+            change = inherit_wait(own, template_of(workload).keys.annotations)
+            if change.is_shadowed:
+                yield WAIT_SHADOWED
+            elif change.added:
+                yield _WAIT_NOT_INHERITED
 
 
 def _section_without_checks(context: WhyContext) -> Section | None:

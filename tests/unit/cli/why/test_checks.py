@@ -9,6 +9,7 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import checks
+from harbourmaster.gates.waits import WAIT_FOR_KEY
 from helpers.explanations import shown
 from helpers.gated import CREATED, PROD, deployment, keptn, owner_ref, pod
 
@@ -66,6 +67,24 @@ async def test_a_workload_is_told_of_its_template_and_of_having_no_checks(ask, a
     assert_golden([*shown(mistyped), *shown(await ask(workload(keptn()), "Deployment"))])
     inherited = deployment("cart", annotations=keptn(pre_deployment_tasks="a"))
     assert await ask(inherited, "Deployment") is None
+
+
+@pytest.mark.parametrize("opt_in", ["enabled", "disabled"])
+async def test_a_workload_whose_template_lacks_its_wait_is_told(ask, opt_in):
+    wait = {WAIT_FOR_KEY: "job/migrate"}
+
+    def stored_with(template):
+        obj = workload(template)
+        return {**obj, "metadata": {**obj["metadata"], "annotations": wait}}
+
+    stored = stored_with({})
+    section = await ask(stored, "Deployment", opt_in=opt_in)
+    assert (section.state, section.code) == ("fault", "gate-wait-not-inherited")
+    section = await ask(pod(annotations={}), opt_in=opt_in, owners=[("Deployment", stored)])
+    assert section.code == "gate-wait-not-inherited"
+    section = await ask(stored_with({WAIT_FOR_KEY: "job/seed"}), "Deployment")
+    assert section.code == "gate-wait-shadowed"
+    assert await ask(stored_with(wait), "Deployment", opt_in="disabled") is None
 
 
 async def test_a_target_that_cannot_be_parsed_is_told(ask, assert_golden):
