@@ -417,7 +417,7 @@ def uid_of(obj):
 @pytest.mark.claim("O17")
 async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, targets):
     kubectl = harbour.plane.kubectl
-    page = (ROOT / "docs/migration/migrating.md").read_text()
+    page = (ROOT / "docs/migration/keptn.md").read_text()
     (words,) = re.findall(
         r"^kubectl (delete validatingadmission.*)$", page.replace("\\\n", " "), re.MULTILINE
     )

@@ -284,6 +284,6 @@ def unlike(before, after):
 
 def back():
     """The commands that the manual gives for the way back, until Keptn is installed again."""
-    page = (ROOT / "docs/migration/migrating.md").read_text()
-    block = page.partition("### Back to Keptn")[2].partition("```sh\n")[2].partition("```")[0]
+    page = (ROOT / "docs/migration/keptn.md").read_text()
+    block = page.partition("## Back to Keptn")[2].partition("```sh\n")[2].partition("```")[0]
     return block.replace("\\\n", " ").strip().splitlines()
