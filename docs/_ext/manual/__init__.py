@@ -1,7 +1,7 @@
 """Generates the parts of the manual that describe flags, fields and metrics, and changes its pages.
 
-A line ``<!-- generated: NAME -->`` of a page is replaced by what the function of that name returns,
-in Markdown. So no page can describe a flag, a field or a metric that does not exist.
+A line ``<!-- generated: NAME ARGUMENT... -->`` of a page is replaced by what the function of that
+name returns, in Markdown. So no page can describe a flag, a field or a metric that does not exist.
 
 SVG pictures are drawn inline, where they follow the colours of the page, light or dark. Elsewhere,
 as on a host of the repository, they have their own style. Links out of the manual become paths.
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from docutils import nodes  # type: ignore[import-untyped]
 
 from harbourmaster.webhook.settings import AdmissionSettings
-from manual.commands import command_pages
+from manual.commands import command_sections
 from manual.families import metric_table
-from manual.kinds import kinds_of
+from manual.kinds import kind_sections
 from manual.tables import alert_table, bench_tables, settings_table
 
 if TYPE_CHECKING:
@@ -66,17 +66,14 @@ def without_links_out(text: str, page: Path, manual: Path) -> str:
     return "".join(part if odd % 2 else _LINK.sub(path_of, part) for odd, part in enumerate(parts))
 
 
-_PLACE: Final = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
-WRITERS: Final[dict[str, Callable[[], str]]] = {
+_PLACE: Final = re.compile(r"^<!-- generated: ([a-z-]+)((?: \w+)*) -->$", re.MULTILINE)
+WRITERS: Final[dict[str, Callable[..., str]]] = {
     "alerts": alert_table,
     "bench": bench_tables,
-    "commands": command_pages,
+    "commands": command_sections,
     "metrics": metric_table,
     "settings-offline": partial(settings_table, AdmissionSettings),
-    "kinds-policies": partial(kinds_of, "kupid.gardener.cloud"),
-    "kinds-lifecycle": partial(kinds_of, "lifecycle.keptn.sh", "options.keptn.sh"),
-    "kinds-metrics": partial(kinds_of, "metrics.keptn.sh"),
-    "kinds-placement": partial(kinds_of, "placement.harbourmaster.dev"),
+    "kinds": kind_sections,
 }
 
 
@@ -90,7 +87,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def fill_in(text: str) -> str:
     """Return the text of a page with its generated parts."""
-    return _PLACE.sub(lambda place: WRITERS[place[1]](), text)
+    return _PLACE.sub(lambda place: WRITERS[place[1]](*place[2].split()), text)
 
 
 def _list_generated(app: Sphinx, *_: object) -> Sequence[str]:

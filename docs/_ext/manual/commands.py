@@ -27,11 +27,12 @@ _SETTINGS: Final = {
 }
 
 
-def command_pages() -> str:
-    """Return a section for each command, and one below it for each of its actions."""
+def command_sections(*commands: str) -> str:
+    """Return a section for each of the commands, and one below it for each of its actions."""
     return "".join(
         f"{part}\n" if part.endswith("\n") else part
         for name, parser, summary in _below(create_parser())
+        if name in commands
         for part in _section(name, parser, summary, depth=2)
     )
 

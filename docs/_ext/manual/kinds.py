@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,19 +25,21 @@ _LIMITS: Final = {
 }
 
 
-def kinds_of(*groups: str) -> str:
-    """Return a section for each kind of these groups, by name."""
-    custom_resources = [
-        definition
-        for file in sorted(_CRDS.glob("*.yaml"))
+def kind_sections(*kinds: str) -> str:
+    """Return a section for each of the kinds."""
+    specs = _specs()
+    return "\n".join(part for kind in kinds for part in _section(specs[kind]))
+
+
+@functools.cache
+def _specs() -> dict[str, Any]:
+    """Return the specifications of all kinds, by kind."""
+    return {
+        definition["spec"]["names"]["kind"]: definition["spec"]
+        for file in _CRDS.glob("*.yaml")
         for definition in yaml.load_all(file.read_bytes(), Loader=yaml.CSafeLoader)
         if definition["kind"] == "CustomResourceDefinition"
-        and definition["spec"]["group"] in groups
-    ]
-    custom_resources.sort(key=lambda custom_resource: str(custom_resource["spec"]["names"]["kind"]))
-    return "\n".join(
-        part for definition in custom_resources for part in _section(definition["spec"])
-    )
+    }
 
 
 def _section(spec: Mapping[str, Any]) -> Iterator[str]:
