@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.serving.options import add_settings
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
@@ -154,6 +155,15 @@ def positive(text: str) -> float:
     if not (number > 0 and math.isfinite(number)):
         raise argparse.ArgumentTypeError(f'invalid value "{text}": expected a number above 0')
     return number
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a duration above zero; a number alone is seconds, as for kubectl."""
+    try:
+        seconds = parse_duration(f"{text}s" if text.isdecimal() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return positive(str(seconds))
 
 
 def add_subject(parser: ArgumentParser, name: str, resource: Resource, **more: Any) -> None:  # noqa: ANN401

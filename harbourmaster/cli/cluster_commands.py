@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import CRON_JOBS, KEPTN_CONFIGS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import APPS, CRON_JOBS, KEPTN_CONFIGS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
@@ -15,6 +16,8 @@ from harbourmaster.cli.arguments import (
     add_path,
     add_several,
     add_subject,
+    duration,
+    names_of,
     positive,
     reason,
     reference,
@@ -48,8 +51,9 @@ def add_config(config: ArgumentParser) -> None:
 
 _GATE_EXAMPLES: Final = """examples:
   harbourmaster gate list
-  harbourmaster gate list -A
+  harbourmaster gate list -A --watch
   harbourmaster gate list -n shop -l app=cart -o wide
+  harbourmaster gate wait deployment/cart -n shop --timeout 10m
   harbourmaster gate release shop/cart-5d4f8-x7k2p --reason "incident 4711, checks are down"
   harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
   harbourmaster gate rerun deployment/cart -n shop --reason "the registry answers again"
@@ -65,6 +69,10 @@ RELEASED: Final = {
     name: resource for name, resource in KINDS.items() if resource in {*RESOURCES} - {CRON_JOBS}
 }
 """Types whose pods can be released, by every name."""
+_AWAITED: Final = {**RELEASED, **dict.fromkeys(names_of(APPS, "app"), APPS)}
+_WAIT_DESCRIPTION: Final = """Wait until the newest version of a workload, a pod or a KeptnApp is
+released. A line is printed for each change of the reason. Exit codes: 0 released, 1 a check failed,
+or the object is missing, was deleted or has no gate, 124 not released in time."""
 
 
 def add_gate(gate: ArgumentParser) -> None:
@@ -72,11 +80,27 @@ def add_gate(gate: ArgumentParser) -> None:
     gate.epilog = _GATE_EXAMPLES
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "list waiting pods with their age and reason"
-    show = add_command(actions, "list", text, run="gate:show")
+    show = add_command(actions, "list", text, run="gate_list:show")
     add_installation(show)
     _add_scheduler(show)
     add_namespace(show, all_too=True)
     add_output(show, "text", "wide", "json", "yaml", "name")
+    text = "then print each pod that changes, until you press Ctrl-C"
+    show.add_argument("-w", "--watch", action="store_true", help=text)
+    text = "wait in a pipeline until the newest version of a workload is released"
+    wait = add_command(actions, "wait", text, run="gate_wait:wait", description=_WAIT_DESCRIPTION)
+    add_installation(wait)
+    wait.add_argument(
+        "subject",
+        type=partial(_gate_subject, _AWAITED),
+        metavar="[NAMESPACE/]POD|TYPE/NAME",
+        help="a pod, or a workload or app/NAME by TYPE/NAME",
+    )
+    add_namespace(wait)
+    text = "time limit, such as 90s, 10m or 1h [10m]"
+    wait.add_argument("--timeout", type=duration, default=600.0, metavar="DURATION", help=text)
+    add_flags(wait, allow_ungated="exit with 0 if nothing of Harbourmaster holds its pods")
+    add_output(wait, "text", "json")
     types = ", ".join(resource.kind.lower() for resource in dict.fromkeys(RELEASED.values()))
     for name, (place, text) in _POD_ACTIONS.items():
         action = add_command(actions, name, text, run=f"gate:{name}")
@@ -84,7 +108,7 @@ def add_gate(gate: ArgumentParser) -> None:
         _add_scheduler(action)
         action.add_argument(
             "subject",
-            type=_release_subject,
+            type=partial(_gate_subject, RELEASED),
             metavar="[NAMESPACE/]POD|TYPE/NAME",
             help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
         )
@@ -97,11 +121,11 @@ def add_gate(gate: ArgumentParser) -> None:
     add_subject(clear, "version", WORKLOAD_VERSIONS)
 
 
-def _release_subject(text: str) -> tuple[Resource, tuple[str, str]]:
+def _gate_subject(types: dict[str, Resource], text: str) -> tuple[Resource, tuple[str, str]]:
     """The type, by default a pod, and what ``reference`` gives."""
     kind, slash, _ = text.partition("/")
-    resource = RELEASED.get(kind.partition(".")[0].lower(), PODS) if slash else PODS
-    return resource, reference(text, PODS.kind, RELEASED)
+    resource = types.get(kind.partition(".")[0].lower(), PODS) if slash else PODS
+    return resource, reference(text, PODS.kind, types)
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:

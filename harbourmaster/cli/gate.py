@@ -16,11 +16,9 @@ from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import APP_VERSIONS, EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
-from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import ClusterReader, caller_name, on_unread
+from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
-from harbourmaster.cli.terminal import print_out
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.release import (
@@ -45,19 +43,19 @@ from harbourmaster.kube.errors import (
 from harbourmaster.lifecycle.check_facts import Facts, with_version
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import BLOCKED, GateWaitRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.waits import WaitFacts
-    from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gate_report import GateReport
     from harbourmaster.lifecycle.gated_pods import Pod
@@ -74,11 +72,6 @@ _COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code
 """Fields of a report that programs get, besides those of ``fields_of``."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
-
-
-def show(arguments: Arguments) -> int:
-    """List the waiting pods; 0 done, 1 something could not be read, 2 no cluster."""
-    return run_with_client(arguments, partial(_show, arguments))
 
 
 def release(arguments: Arguments) -> int:
@@ -102,37 +95,6 @@ def clear(arguments: Arguments) -> int:
     are no such nodes, 1 not possible, 2 no cluster.
     """
     return run_with_client(arguments, partial(_clear, arguments))
-
-
-async def _show(arguments: Arguments, client: Client) -> int:
-    given: str | None = arguments.namespace
-    namespace = client.connection.namespace if given is None else given
-    unread: list[str] = []
-    on_unread.set(unread.append)
-    live = Installation(client, arguments.installed_in)
-    try:
-        waiting = await waiting_in(live, arguments.scheduler, namespace, arguments.selector)
-    except ApiError as error:
-        complain(str(error))
-        return LEFT
-    pods = [report for _, report in waiting]
-    unread += dict.fromkeys(live.faults)
-    if pods and (unled := await live.why_unled()):
-        complain(f"{unled}: run harbourmaster doctor")
-    for line in unread:
-        complain(line)
-    lines: list[str | tuple[str, Tone]]
-    if arguments.output == "name":
-        lines = [f"pod/{pod.pod}" for pod in pods]
-    elif pods:
-        head, *rows = table(pods, is_wide=arguments.output == "wide")
-        tones: list[Tone] = ["bad" if pod.code in BLOCKED else "" for pod in pods]
-        lines = [head, *zip(rows, tones, strict=True)]
-    else:
-        place = f"in namespace {namespace} " if namespace else ""
-        lines = [f"No pod {place}waits at a gate or in its scheduler."]
-    print_out(arguments, [*map(fields_of, pods)], lines)
-    return LEFT if unread else DONE
 
 
 async def waiting_in(
@@ -189,8 +151,10 @@ def fields_of(report: GateReport) -> dict[str, Any]:
     return {**copied, "waitsFor": report.text, "orphaned": is_orphaned, "items": report.items}
 
 
-def table(pods: Sequence[GateReport], *, is_wide: bool = False) -> list[str]:
-    """The lines of the text output."""
+def table(
+    pods: Iterable[GateReport], *, is_wide: bool = False, widths: list[int] | None = None
+) -> list[str]:
+    """Return the lines of the text output; ``widths`` are those of earlier lines, and grow."""
     rows = [("POD", "AGE", "APP", "WORKLOAD", "CODE", "WAITS FOR")]
     rows += [
         (
@@ -204,8 +168,9 @@ def table(pods: Sequence[GateReport], *, is_wide: bool = False) -> list[str]:
         for pod in pods
     ]
     shown = range(6) if is_wide else (0, 1, 3, 5)
-    widths = [max(len(row[at]) for row in rows) for at in range(5)] + [0]
-    return ["  ".join(row[at].ljust(widths[at]) for at in shown) for row in rows]
+    widths = [0] * 5 if widths is None else widths
+    widths[:] = [max(width, *(len(row[at]) for row in rows)) for at, width in enumerate(widths)]
+    return ["  ".join(row[at].ljust((*widths, 0)[at]) for at in shown) for row in rows]
 
 
 def short_age(seconds: int) -> str:

@@ -42,7 +42,7 @@ def answer_lines(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> I
             yield replace(result, line=number) if hasattr(result, "line") else result
 
 
-def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:
+def print_lines(answers: Iterable[Struct | dict[str, Any]], *bad: type[Struct]) -> int:
     """Print each answer at once as a line of JSON; returns how many are of the ``bad`` types."""
     count = 0
     for answer in answers:

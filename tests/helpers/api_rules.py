@@ -76,6 +76,7 @@ def selectable(obj):
         kept_fields |= {
             "involvedObject.uid": (obj.get("involvedObject") or {}).get("uid", ""),
             "reason": obj.get("reason", ""),
+            "reportingComponent": obj.get("reportingComponent", ""),
         }
     if obj.get("kind") == "Pod":
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

@@ -112,11 +112,15 @@ def waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
 def pod_of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> Pod | None:
     """The waiting pod, if it is of the workload with this kind and name."""
     pod = waiting_pod(scheduler, raw)
-    owner = shown_owner(pod.owner_references) if pod is not None else None
-    if pod is None or owner is None:
-        return None
-    names = {(owner.kind, owner.name), workload_above(owner, pod.labels)}
-    return pod if workload in names else None
+    return pod if pod is not None and is_of_workload(pod, workload) else None
+
+
+def is_of_workload(pod: Pod, workload: tuple[str, str]) -> bool:
+    """Whether a pod belongs to the workload with this kind and name."""
+    owner = shown_owner(pod.owner_references)
+    if owner is None:
+        return False
+    return workload in {(owner.kind, owner.name), workload_above(owner, pod.labels)}
 
 
 async def _is_superseded(live: Installation, pod: Pod) -> bool:

@@ -200,7 +200,7 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     created = metadata_in(subject.raw).creation_timestamp
     if not context.is_pod:
         pods = await _pods_of(context)
-        if (unmade := await _why_not_made(context, pods)) is not None:
+        if (unmade := await why_not_made(context, pods)) is not None:
             return unmade
         if pods == []:
             return "no-pods", "waits", "its controller has made no pod of it yet"
@@ -229,9 +229,7 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     return "not-reviewed", "fault", text
 
 
-async def _why_not_made(
-    context: WhyContext, pods: Sequence[ObjectMetadata] | None
-) -> Reason | None:
+async def why_not_made(context: WhyContext, pods: Sequence[ObjectMetadata] | None) -> Reason | None:
     """Return why the controller of a workload makes no pods of its template; None if it does."""
     subject, live = context.subject, context.live
     workload = decode_anything(subject.raw)

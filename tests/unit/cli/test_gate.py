@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 import msgspec
@@ -235,6 +239,64 @@ async def test_the_list_goes_by_the_versions_of_apps_that_may_be_read(api, run):
     code, out, err = await run("list")
     assert (code, "missing permission to list keptnappversions" in err) == (1, True)
     assert out.endswith("the checks of the app shop\n")
+
+
+@pytest.fixture
+def follow(api, tmp_path):
+    """Return ``follow(*words)``, a context with a process of ``gate list --watch``."""
+
+    @asynccontextmanager
+    async def run(*words):
+        path = kubeconfig(tmp_path, api.url, namespace=PROD)
+        command = [sys.executable, "-m", "harbourmaster.cli.main", "gate", "list", "--watch"]
+        child = await asyncio.create_subprocess_exec(
+            *command, *words, f"--kubeconfig={path}", stdout=PIPE, stderr=PIPE
+        )
+        try:
+            yield child
+        finally:
+            if child.returncode is None:
+                child.kill()
+            await child.communicate()
+
+    return run
+
+
+async def line_of(child):
+    return (await child.stdout.readline()).decode().rstrip("\n")
+
+
+async def test_the_list_is_followed_until_it_is_interrupted(api, follow):
+    put(api, PODS, pod())
+    async with follow() as child:
+        assert (await line_of(child)).split() == ["POD", "AGE", "WORKLOAD", "WAITS", "FOR"]
+        first = await line_of(child)
+        assert first.split()[0] == "prod/waiter-1"
+        await api.until_seen("watch", "/pods")
+        api.tear_watches()
+        put(api, WORKLOAD_VERSIONS, version(FAILED))
+        changed = await line_of(child)
+        assert "Blocked: pre-deployment tasks failed" in changed
+        # Another pod with a wide name must not repeat the rows of others.
+        put(api, PODS, pod("a-pod-with-a-much-longer-name"))
+        assert (await line_of(child)).startswith("prod/a-pod-with-a-much-longer-name  ")
+        released = {**keptn(), REMOVED: "true"}
+        put(api, PODS, {**pod(annotations=released, gates=())})
+        assert (await line_of(child)).endswith("its gate was removed")
+        api.remove(PODS, "a-pod-with-a-much-longer-name", PROD)
+        assert (await line_of(child)).endswith("it was deleted")
+        child.send_signal(signal.SIGINT)
+        out, err = await child.communicate()
+        assert (child.returncode, out, err) == (130, b"", b"")
+
+
+async def test_the_list_is_followed_as_lines_of_json(api, follow):
+    async with follow("-o", "json", "-A") as child:
+        # Nothing is printed before a pod waits.
+        await api.until_seen("watch", "/pods")
+        put(api, PODS, pod())
+        row = json.loads(await line_of(child))
+        assert (row["pod"], row["code"]) == ("waiter-1", "waits-for-version")
 
 
 async def test_the_list_that_may_not_be_read(api, run):

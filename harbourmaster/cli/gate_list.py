@@ -1,0 +1,139 @@
+"""``harbourmaster gate list``: shows waiting pods, and with ``--watch`` what changes of them."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from harbourmaster.api.resources import APP_VERSIONS, CORE_EVENTS, PODS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.cli.gate import fields_of, table, waiting_in
+from harbourmaster.cli.lines import print_lines
+from harbourmaster.cli.live.changes import OUR_EVENTS, Watched, look_until_done
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.reader import on_unread
+from harbourmaster.cli.terminal import FORMATS, print_out
+from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.gate_report import gate_report
+from harbourmaster.lifecycle.gate_verdict import BLOCKED, GateWaitRules
+from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_whole
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Sequence
+
+    from harbourmaster.cli.terminal import Tone
+    from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.gate_report import GateReport
+
+
+def show(arguments: Arguments) -> int:
+    """List the waiting pods; 0 done, 1 something could not be read, 2 no cluster."""
+    return run_with_client(arguments, partial(_follow if arguments.watch else _show, arguments))
+
+
+async def _show(arguments: Arguments, client: Client) -> int:
+    unread: list[str] = []
+    on_unread.set(unread.append)
+    live, namespace = Installation(client, arguments.installed_in), _namespace(arguments, client)
+    try:
+        waiting = await waiting_in(live, arguments.scheduler, namespace, arguments.selector)
+    except ApiError as error:
+        complain(str(error))
+        return LEFT
+    pods = [report for _, report in waiting]
+    unread += dict.fromkeys(live.faults)
+    if pods and (unled := await live.why_unled()):
+        complain(f"{unled}: run harbourmaster doctor")
+    for line in unread:
+        complain(line)
+    lines = _rows(arguments, pods)
+    if not pods and arguments.output != "name":
+        place = f"in namespace {namespace} " if namespace else ""
+        lines = [f"No pod {place}waits at a gate or in its scheduler."]
+    print_out(arguments, [*map(fields_of, pods)], lines)
+    return LEFT if unread else DONE
+
+
+def _namespace(arguments: Arguments, client: Client) -> str:
+    given: str | None = arguments.namespace
+    return client.connection.namespace if given is None else given
+
+
+def _rows(
+    arguments: Arguments, pods: Sequence[GateReport], widths: list[int] | None = None
+) -> list[str | tuple[str, Tone]]:
+    if arguments.output == "name":
+        return [f"pod/{pod.pod}" for pod in pods]
+    head, *rows = table(pods, is_wide=arguments.output == "wide", widths=widths)
+    tones: list[Tone] = ["bad" if pod.code in BLOCKED else "" for pod in pods]
+    return [head, *zip(rows, tones, strict=True)]
+
+
+async def _follow(arguments: Arguments, client: Client) -> int:
+    """Print the waiting pods, and then each that changes, until the user interrupts it."""
+    namespace, scheduler = _namespace(arguments, client), arguments.scheduler
+    shown: dict[str, GateReport] = {}
+    told: set[str] = set()
+    widths = [0] * 5
+
+    async def look() -> None:
+        unread: list[str] = []
+        on_unread.set(unread.append)
+        live = Installation(client, arguments.installed_in)
+        waiting = await waiting_in(live, scheduler, namespace, arguments.selector)
+        now = {pod.key: report for pod, report in waiting}
+        gone = [await _why_gone(live, scheduler, shown[key]) for key in shown.keys() - now.keys()]
+        rows = [*gone, *(now[key] for key in now if _differs(now[key], shown.get(key)))]
+        for line in {*unread, *live.faults} - told:
+            complain(line)
+        told.clear()
+        told.update(unread, live.faults)
+        if rows:
+            _print_rows(arguments, rows, widths, with_head=not any(widths))
+        shown.clear()
+        shown.update(now)
+
+    watched = [
+        Watched(PODS, arguments.selector or "", PENDING_PODS),
+        *map(Watched, (WORKLOAD_VERSIONS, APP_VERSIONS, TASKS)),
+        Watched(CORE_EVENTS, field_selector=OUR_EVENTS),
+    ]
+    try:
+        return await look_until_done(client, watched, namespace or None, look)
+    except ForbiddenError as error:
+        complain(str(error))
+        return LEFT
+
+
+def _differs(report: GateReport, before: GateReport | None) -> bool:
+    """Whether a row changed, apart from its age."""
+    fields = ("code", "text", "app", "workload", "version")
+    return any(getattr(report, name) != getattr(before, name, None) for name in fields)
+
+
+async def _why_gone(live: Installation, scheduler: str, report: GateReport) -> GateReport:
+    """Return the report on a pod that waits no longer."""
+    raw = await live.find(PODS, report.pod, report.namespace)
+    if raw is None:
+        return replace(report, code="ending", text="nothing: it was deleted")
+    now = (await live.caller()).now
+    return gate_report(decode_whole(raw, scheduler), Facts(), GateWaitRules(), now)
+
+
+def _print_rows(
+    arguments: Arguments, rows: Sequence[GateReport], widths: list[int], *, with_head: bool
+) -> None:
+    if arguments.output == "json":
+        print_lines(map(fields_of, rows))
+    elif arguments.output == "yaml":
+        for row in rows:
+            sys.stdout.buffer.write(b"---\n" + FORMATS["yaml"](fields_of(row)))
+        sys.stdout.buffer.flush()
+    else:
+        lines = _rows(arguments, rows, widths)
+        print_out(arguments, None, lines if with_head or arguments.output == "name" else lines[1:])
