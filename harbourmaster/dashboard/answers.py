@@ -84,7 +84,7 @@ def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tu
 
 def check_failed(error: ApiError | TimeoutError) -> PageRefused:
     """Return the answer to a user whose permissions could not be checked."""
-    text = "The API server did not answer who you are or what you may list."
+    text = "The API server did not answer who you are or what you can list."
     advice, command = "Try again in a moment.", ""
     if isinstance(error, ForbiddenError):
         text = f"The controller has no permission to {error.call}."

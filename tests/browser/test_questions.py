@@ -66,7 +66,7 @@ async def test_why_does_this_pod_wait(person):
     await person.click("Gates")
     text = await person.row("cart-web-1")
     assert "pre-deployment evaluations: latency Progressing" in text
-    assert "latency 412.5 wants <200" in text
+    assert "latency 412.5 target <200" in text
     assert "next try" in text
 
 
@@ -89,7 +89,7 @@ async def test_what_failed_in_the_last_release(person):
     text = " ".join((await person.page.inner_text("#failed")).split())
     assert person.clicks <= MOST
     assert text.startswith("What failed Pre-deployment evaluations Failed errors")
-    assert "412.5 wants <200" in text
+    assert "412.5 target <200" in text
     assert "value '412.5' did not meet objective '<200'" in text
     assert "Succeeded" in await person.row("1.4.1")
 

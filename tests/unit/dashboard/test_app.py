@@ -222,7 +222,7 @@ async def test_numbers_count_what_may_be_seen_and_nothing_else(place):
     assert "50 applications" in await place.page("/applications")
     assert "10 applications" in await place.page("/applications", "sailor")
     text = await place.page("/policies", "sailor")
-    assert "in the namespaces in which you may list them: 10 in all" in text
+    assert "in the namespaces in which you can list them: 10 in all" in text
 
 
 async def test_a_kind_alone_shows_its_page_alone(place):
@@ -484,6 +484,13 @@ async def test_an_application_that_is_gone_is_a_page_that_says_so(place):
     assert "Nothing is called gone in the namespace shop" in await place.page(
         "/applications/shop/gone", status=404
     )
+
+
+async def test_an_unknown_path_leads_a_user_to_the_overview_and_not_to_the_login(place):
+    text = await place.page("/nosuch", status=404)
+    assert "This page does not exist" in text
+    assert 'href="/"' in text
+    assert 'href="/login"' not in text
 
 
 async def test_mirrors_that_are_not_well_are_told(place):

@@ -227,7 +227,7 @@ async def test_pods_are_counted_where_none_waits(place):
     filled.gated("payments", "checkout")
     place.access.namespaces["sailor"] = frozenset(("shop", "payments"))
     text = await place.page("/policies", "sailor")
-    assert "in the namespaces in which you may list them: 2 in all" in text
+    assert "in the namespaces in which you can list them: 2 in all" in text
     assert len(re.findall(r'href="/policies/pods\?state=[^"]+">1<', text)) == 2
     assert "2 in all" in await place.page("/policies")
 
