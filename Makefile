@@ -40,7 +40,7 @@ venv: .venv/installed ## create the environment; the command is .venv/bin/harbou
 	@echo "ready: .venv/bin/harbourmaster --help"
 
 run: .venv/installed ## serve the sample policies and send one review to the server
-	@exec $(BIN)/harbourmaster serve --policies deploy/samples --try tests/fixtures/statefulset-create.json
+	@exec $(BIN)/harbourmaster server files --policies deploy/samples --try tests/fixtures/statefulset-create.json
 
 demo: .venv/installed ## start a local cluster; gate, evaluate and place an application; KEEP=1 keeps it running
 	@exec $(BIN)/python -m harbourmaster.playground demo $(if $(KEEP),--keep)

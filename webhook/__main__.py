@@ -1,4 +1,4 @@
-"""``python -m harbourmaster.webhook``: the process of ``harbourmaster webhook``."""
+"""``python -m harbourmaster.webhook``: the process of ``harbourmaster server webhook``."""
 
 from __future__ import annotations
 

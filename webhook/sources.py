@@ -38,7 +38,7 @@ _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition
 class Sources(Struct, frozen=True, gc=False):
     """The paths of all objects."""
 
-    policies: Path
+    policies: Path | None
     namespaces: Path | None = None
     parents: Path | None = None
     keeps_policies: bool = False
@@ -68,7 +68,7 @@ class Loaded(Struct, frozen=True, gc=False):
 def load(sources: Sources) -> Loaded:
     """Read every source again. Raises StartError if one of them is absent."""
     problems: list[Problem] = []
-    documents = _documents(sources.policies, problems)
+    documents = _documents(sources.policies, problems) if sources.policies else []
     policies = policies_in(documents, problems, keeps=sources.keeps_policies)
     namespaces = None
     if sources.namespaces is not None:

@@ -29,24 +29,17 @@ set_admission: Final = partial(set_command, settings=AdmissionSettings, of_file=
 """Sets a command that admits as the webhook does."""
 
 
-def add_serve(serve: ArgumentParser) -> None:
-    """Add the arguments of ``serve``."""
+def add_server_files(serve: ArgumentParser) -> None:
+    """Add the arguments of ``server files``."""
     set_command(serve, run="harbourmaster.webhook.standalone:serve", settings=Settings)
     add_sources(serve)
     text = "send the AdmissionReview in FILE to the running server and print the answer"
     add_path(serve, "--try", "FILE", text, dest="example")
 
 
-def add_webhook(webhook: ArgumentParser) -> None:
-    """Add the arguments of ``webhook``."""
+def add_server_webhook(webhook: ArgumentParser) -> None:
+    """Add the arguments of ``server webhook``."""
     set_command(webhook, run="harbourmaster.webhook.process:run", settings=WebhookSettings)
-
-
-def add_review(review: ArgumentParser) -> None:
-    """Add the arguments of ``review``."""
-    set_admission(review, run="offline:review")
-    add_sources(review)
-    add_lines(review)
 
 
 def add_render(render: ArgumentParser) -> None:
@@ -57,15 +50,15 @@ def add_render(render: ArgumentParser) -> None:
     add_flags(render, diff="print only the differences")
 
 
-def add_validate(validate: ArgumentParser) -> None:
-    """Add the arguments of ``validate``."""
-    set_admission(validate, run="checking:validate")
-    validate.add_argument("-k", "--kustomize", metavar="DIR", help="check an overlay, too")
-    add_checked(validate)
+def add_check_manifests(check: ArgumentParser) -> None:
+    """Add the arguments of ``check manifests``."""
+    set_admission(check, run="checking:validate")
+    check.add_argument("-k", "--kustomize", metavar="DIR", help="check an overlay, too")
+    add_checked(check)
 
 
-def add_test(tests: ArgumentParser) -> None:
-    """Add the arguments of ``test``."""
+def add_check_tests(tests: ArgumentParser) -> None:
+    """Add the arguments of ``check tests``."""
     set_admission(tests, run="checking:test")
     add_flags(tests, update="correct what the files expect")
     text = "test only this object, as in expect"
@@ -76,6 +69,7 @@ def add_test(tests: ArgumentParser) -> None:
 def add_replay(replay: ArgumentParser) -> None:
     """Add the arguments of ``replay``."""
     set_admission(replay, run="offline:replay")
+    add_sources(replay, required=False)
     add_lines(replay)
     text = "print only cases whose answer differs from the recorded one, and exit with 1 if there"
     add_flags(replay, check=f"{text} are any")

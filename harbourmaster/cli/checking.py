@@ -1,4 +1,4 @@
-"""``harbourmaster validate`` and ``harbourmaster test``: checks of files, without a cluster."""
+"""``harbourmaster check``: checks of manifests and of test files, without a cluster."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def validate(arguments: Arguments) -> int:
                 text = f'{named} "{name}" is not among the files: {path}: add it, or ignore this'
                 mine.append(finding_of("warning", item, subject, text))
     matches = _count_matches(engine, manifests)
-    return conclude(arguments, results, matches, "harbourmaster validate")
+    return conclude(arguments, results, matches, "harbourmaster check manifests")
 
 
 def _count_matches(engine: Engine, manifests: Iterable[dict[str, Any]]) -> Counter[str]:
@@ -313,7 +313,7 @@ def test(arguments: Arguments) -> int:
         raise StartError(f"no {FILE} found: give files or folders")
     if arguments.case and arguments.case not in {subject for _, subject in results}:
         raise StartError(f'no case "{arguments.case}": name an object, such as "Pod shop/web"')
-    return conclude(arguments, results, matches, "harbourmaster test")
+    return conclude(arguments, results, matches, "harbourmaster check tests")
 
 
 def _is_device(path: Path) -> bool:

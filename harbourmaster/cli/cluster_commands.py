@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import APPS, CRON_JOBS, KEPTN_CONFIGS, PODS, WORKLOAD_VERSIONS
@@ -196,11 +197,19 @@ def add_grant(grant: ArgumentParser) -> None:
 
 
 def add_migrate(parser: ArgumentParser) -> None:
-    """Add the arguments of ``migrate``."""
+    """Add the arguments of ``migrate``, and what converts files."""
     set_command(parser, run="migrate.run:run")
     add_installation(parser, "--namespace")
     add_output(parser, "text", "json", "yaml", more="; yaml is an overlay with Keptn's settings")
     add_flags(parser, shadow="report how kupid and Keptn differ, found by make deploy-shadow")
+    systems = parser.add_subparsers(title="conversions of files", metavar="SYSTEM")
+    text = "print Krake's objects as placement objects, and differences on standard error"
+    krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
+    krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
+    text = "namespace for objects without one [%(default)s]"
+    krake.add_argument("-n", "--namespace", default="default", metavar="NAME", help=text)
+    text = "convert applications with hooks without them, instead of refusing these applications"
+    add_flags(krake, drop_hooks=text)
 
 
 def add_repair(parser: ArgumentParser) -> None:

@@ -18,49 +18,48 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EXAMPLES: Final = """examples:
-  harbourmaster serve --policies deploy/samples
-  harbourmaster review --policies deploy/samples tests/fixtures/deployment-create.json
+  harbourmaster check manifests deploy/samples
   harbourmaster render --policies deploy/samples -f deploy/samples/workloads/ledger-main.yaml --diff
-  harbourmaster replay cases.jsonl
+  harbourmaster replay --policies deploy/samples tests/fixtures/deployment-create.json
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster doctor
 """
 _COMMANDS: Final = {
-    "serve": "serve admission reviews over TLS, with policies from files",
-    "webhook": "serve admission reviews in a cluster",
-    "controller": "run the controllers in a cluster",
+    "server": "serve admission reviews, or run the controllers",
+    "server files": "serve admission reviews over TLS, with policies from files",
+    "server webhook": "serve admission reviews in a cluster",
+    "server controller": "run the controllers in a cluster",
     "local": "run Harbourmaster on this machine, on a real control plane with simulated or "
     "real nodes",
     "compile": "print the admission policies by which the API server enforces policies",
     "uninstall": "remove Harbourmaster from a cluster, even if it does not work any more",
-    "migrate": "find objects of kupid and Keptn in a cluster, and print how to migrate",
+    "migrate": "find objects of kupid and Keptn in a cluster, and print how to migrate; or "
+    "convert Krake's",
     "config": "decide which KeptnConfig counts",
     "doctor": "check the installation and print what to do about problems",
     "gate": "list pods that wait for checks or objects, release one, or repeat its checks",
     "gitops": "print rules that make a GitOps tool ignore what policies set, and rules of health",
     "grant": "give the controller a permission in one namespace, or revoke it",
     "placement": "parse constraints, select clusters offline, explain decisions",
-    "import": "convert objects of another system",
     "repair": "find pods that lack what policies set, and repair them",
     "reschedule": "show how room would be made for a critical add-on; changes nothing",
     "preview": "show what policies would change in a cluster; changes nothing",
     "why": "explain which policies set a pod's fields, what it waits for, and where it runs",
-    "review": "answer one AdmissionReview from a file or standard input",
     "render": "print manifests with the changes that policies make",
-    "validate": "check manifests for mistakes, without a cluster",
-    "test": "compare what admission makes of manifests with what test files expect",
-    "replay": "answer recorded reviews, one JSON object on each line",
+    "check": "check manifests and test files, without a cluster",
+    "check manifests": "check manifests for mistakes",
+    "check tests": "compare what admission makes of manifests with what test files expect",
+    "replay": "answer an AdmissionReview, or recorded reviews, one JSON object on each line",
     "version": "print the versions of the command, of the installation and of Kubernetes",
     "help": "print the help of a command",
     "completion": "print a completion script for a shell, or for kubectl harbourmaster",
 }
-"""Help texts by command; a function ``add_NAME`` adds the arguments of NAME to its parser."""
+"""Help texts by command; a function ``add_GROUP_NAME`` adds the arguments of GROUP NAME."""
 _MODULES: Final = {
-    **dict.fromkeys(("serve", "webhook"), "admission"),
-    "controller": "overview",
+    **dict.fromkeys(("server files", "server webhook"), "admission"),
+    "server controller": "overview",
     "local": "local",
-    "import": "placement.commands",
-    **dict.fromkeys(("review", "render", "validate", "test", "replay"), "admission"),
+    **dict.fromkeys(("check manifests", "check tests", "render", "replay"), "admission"),
     **dict.fromkeys(("compile", "preview"), "admission"),
     **dict.fromkeys(
         ("config", "gate", "gitops", "grant", "migrate", "repair", "uninstall"), "cluster_commands"
@@ -68,6 +67,16 @@ _MODULES: Final = {
     **dict.fromkeys(("version", "help", "completion"), "main"),
 }
 """Modules of functions that are not in ``NAME.commands``; a call imports that of its command."""
+_REPLACED: Final = {
+    "serve": "server files",
+    "webhook": "server webhook",
+    "controller": "server controller",
+    "validate": "check manifests",
+    "test": "check tests",
+    "review": "replay",
+    "import krake": "migrate krake",
+}
+"""Commands of version 0.2 and what they are now. The old names work, but no help has them."""
 
 
 class _Version(argparse._VersionAction):  # noqa: SLF001 - it has no other name
@@ -103,7 +112,8 @@ class _Parser(Parser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
     name = program.name.get()
-    return exit_code(name, partial(_run, parser_of(name).parse_args(argv)))
+    words, old = current_words(sys.argv[1:] if argv is None else argv)
+    return exit_code(name, partial(_run, parser_of(name).parse_args(words), old))
 
 
 def plugin(argv: Sequence[str] | None = None) -> int:
@@ -112,12 +122,35 @@ def plugin(argv: Sequence[str] | None = None) -> int:
     return main(argv)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def current_words(words: Sequence[str]) -> tuple[list[str], str]:
+    """Replace the old name of a command by the current one; returns the old one, or ""."""
+    for old, new in _REPLACED.items():
+        size = old.count(" ") + 1
+        if " ".join(words[:size]) == old:
+            return [*new.split(), *words[size:]], old
+    return list(words), ""
+
+
+def _run(arguments: argparse.Namespace, old: str) -> int:
     if (kind := arguments.settings_type) is not None:
         arguments.settings = settings_from(arguments, kind, describe, arguments.of_file)
+    if old:
+        _warn_of(old, getattr(arguments, "settings", None))
     # Each command loads only what it needs: the server's libraries take half a second.
     code: int = resolve_name(arguments.command)(arguments)
     return code
+
+
+def _warn_of(old: str, settings: object) -> None:
+    """Say what replaces an old name: in the log if the command is a process that has one."""
+    log = getattr(settings, "log", None)
+    if log is None:
+        print(f"{program.name.get()}: {old} is deprecated: use {_REPLACED[old]}", file=sys.stderr)
+        return
+    from harbourmaster.telemetry.logging import configure_logging, get_logger  # noqa: PLC0415
+
+    configure_logging(log.level, log.format)
+    get_logger("command").warning("command deprecated", command=old, use=_REPLACED[old])
 
 
 def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
@@ -130,9 +163,7 @@ def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
     )
     parser.add_argument("--version", action=_Version)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command, text in _COMMANDS.items():
-        commands.add_parser(command, help=text, fill=partial(_add_arguments, command))
+    _add_commands("", "command", parser)
     return parser
 
 
@@ -142,9 +173,20 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     return create_parser(name)
 
 
+def _add_commands(group: str, what: str, parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title=f"{what}s", required=True, metavar=what.upper())
+    for command, text in _COMMANDS.items():
+        below, _, name = command.rpartition(" ")
+        if below == group:
+            commands.add_parser(name, help=text, fill=partial(_add_arguments, command))
+
+
 def _add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    if any(name.startswith(f"{command} ") for name in _COMMANDS):
+        _add_commands(command, "action", parser)
+        return
     module = _MODULES.get(command, f"{command}.commands")
-    resolve_name(f"harbourmaster.cli.{module}:add_{command}")(parser)
+    resolve_name(f"harbourmaster.cli.{module}:add_{command.replace(' ', '_')}")(parser)
 
 
 def add_version(versions: argparse.ArgumentParser) -> None:

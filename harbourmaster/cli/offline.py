@@ -1,4 +1,4 @@
-"""``harbourmaster render``, ``review`` and ``replay``: admission of files, without a cluster.
+"""``harbourmaster render`` and ``replay``: admission of files, without a cluster.
 
 A manifest is seen as admission sees it: as the review of its creation, and what the answer changes.
 """
@@ -10,6 +10,7 @@ import difflib
 import sys
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -30,8 +31,9 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.policies.targets import ALL_CONTROLLERS
 from harbourmaster.serving.definitions import unknown_fields
-from harbourmaster.serving.documents import Problem
+from harbourmaster.serving.documents import Problem, parse_documents
 from harbourmaster.serving.kubectl_yaml import dump
+from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, answer_case, engine_for, read_case
 from harbourmaster.webhook.checked_objects import is_checked
@@ -285,32 +287,58 @@ class ReplayDifference(Struct, frozen=True):
     line: int = 0
 
 
-def review(arguments: Arguments) -> int:
-    """Answer one AdmissionReview; 1 where it or a policy is bad, by standard error."""
-    engine, failed = load_engine(arguments)
-    with open_input(arguments.file) as stream:
-        body = stream.read()
-    result, decision = answer(body, engine)
-    sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
-    return 1 if failed or decision.verdict.outcome == MALFORMED else 0
-
-
 def replay(arguments: Arguments) -> int:
-    """Answer each case of a JSON Lines file with one line; 1 where a line was not a case.
+    """Answer an AdmissionReview, or each case of a JSON Lines file with one line; 1 for bad input.
 
     With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1;
     so is a file without any case. How many are alike goes to standard error.
     """
+    engine, failed = load_engine(arguments)
     with open_input(arguments.file) as stream:
+        first, lines = _read_first(stream, str(arguments.file))
         if arguments.check:
-            return _check(stream, arguments)
-        return 1 if print_lines(replay_lines(stream, arguments.settings), LineFailure) else 0
+            return _check(lines, arguments)
+        if "request" in first:
+            failed |= _review(filter(bytes.strip, lines), engine)
+        elif arguments.policies is None:
+            failed |= print_lines(replay_lines(lines, arguments.settings), LineFailure) > 0
+        elif "review" in first:
+            raise StartError(f"{arguments.file}: cases have their policies: leave out --policies")
+        else:
+            failed |= _review([b"".join(lines)], engine)
+    return 1 if failed else 0
 
 
-def _check(stream: BinaryIO, arguments: Arguments) -> int:
+def _read_first(stream: BinaryIO, file: str) -> tuple[Json, Iterable[bytes]]:
+    """Return the first object, empty for any other value, and all lines, one for each review."""
+    lines: list[bytes] = []
+    for line in stream:
+        lines.append(line)
+        if line.strip():
+            break
+    with suppress(ValueError, RecursionError):
+        return msgspec.json.decode(b"".join(lines), type=dict), chain(lines, stream)
+    lines += stream
+    values = [getattr(item, "value", {}) for item in parse_documents(b"".join(lines), file)]
+    if values and all("request" in value for value in values):
+        lines = list(map(_encode, values))
+    return values[0] if values else {}, lines
+
+
+def _review(bodies: Iterable[bytes], engine: Engine) -> bool:
+    """Print the answers; returns whether a body was not an AdmissionReview."""
+    failed = False
+    for body in bodies:
+        result, decision = answer(body, engine)
+        sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
+        failed |= decision.verdict.outcome == MALFORMED
+    return failed
+
+
+def _check(lines: Iterable[bytes], arguments: Arguments) -> int:
     count = wrong = 0
     compare = partial(_compare_case, settings=arguments.settings)
-    for count, result in enumerate(answer_lines(stream, compare), 1):  # noqa: B007 - used below
+    for count, result in enumerate(answer_lines(lines, compare), 1):  # noqa: B007 - used below
         wrong += print_lines(filter(None, (result,)), LineFailure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.

@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from harbourmaster.cli import program
 from harbourmaster.cli.arguments import set_command
-from harbourmaster.cli.main import parser_of
+from harbourmaster.cli.main import current_words, parser_of
 from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 
-def add_controller(controller: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``controller``."""
+def add_server_controller(controller: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``server controller``."""
     set_command(
         controller,
         run="harbourmaster.controller.process:run",
@@ -34,10 +34,11 @@ def add_controller(controller: argparse.ArgumentParser) -> None:
 def show_help(arguments: argparse.Namespace) -> int:
     """Print what ``--help`` prints."""
     parser = parser_of(program.name.get())
-    if text := topic(parser, arguments.words):
+    words, _ = current_words(arguments.words)
+    if text := topic(parser, words):
         print(text, end="")
     else:
-        parser.parse_args([*arguments.words, "--help"])
+        parser.parse_args([*words, "--help"])
     return 0
 
 

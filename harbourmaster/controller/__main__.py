@@ -1,4 +1,4 @@
-"""``python -m harbourmaster.controller``: the process of ``harbourmaster controller``."""
+"""``python -m harbourmaster.controller``: the process of ``harbourmaster server controller``."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Server:
 
 
 def harbourmaster(folder, policies, *options, command=COMMAND):
-    arguments = [command, "serve", "--policies", str(policies), "--port", "0", "--health-port", "0"]
+    ports = ["--port", "0", "--health-port", "0"]
+    arguments = [command, "server", "files", "--policies", str(policies), *ports]
     server = Server(
         [
             *arguments,

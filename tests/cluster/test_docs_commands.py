@@ -30,7 +30,7 @@ RUN = [page for page in PAGES if any(block.how != "not run" for block in blocks(
 OWN = "/tmp/harbour"  # noqa: S108 - the manual's folder, of which each test has one of its own
 STATE = "state"
 """The folder of a page's own installation if the page names none."""
-SERVE = re.compile(r"(harbourmaster serve\b)(?! .*--port)")
+SERVE = re.compile(r"(harbourmaster server files\b)(?! .*--port)")
 
 
 def environment(**more):

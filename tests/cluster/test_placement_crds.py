@@ -118,7 +118,7 @@ def test_the_samples_are_accepted(kubectl):
 def test_what_the_commands_print_is_accepted(kubectl, namespace, tmp_path, capsys):
     file = tmp_path / "krake.yaml"
     file.write_text(KRAKE)
-    assert main(["import", "krake", str(file), "-n", namespace]) == 0
+    assert main(["migrate", "krake", str(file), "-n", namespace]) == 0
     imported = capsys.readouterr().out
     metric = ("--global-metric", "load_zone_1", "0.45")
     assert main(["placement", "new", "cluster", "wanted", "-n", namespace, *metric]) == 0

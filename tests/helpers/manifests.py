@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import functools
 import hashlib
@@ -292,15 +291,7 @@ def container(deployment):
 
 def settings_of(deployment):
     """The settings that a Deployment's arguments give, by the real parser."""
-    given = container(deployment)["args"]
-    parser = parser_of(program.OWN)
-    (commands,) = [
-        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    ]
-    # The parser takes the beginning of a flag as well, until another flag begins so.
-    known = commands.choices[given[0]]._option_string_actions
-    assert {flag.partition("=")[0] for flag in given[1:]} <= known.keys()
-    arguments = parser.parse_args(given)
+    arguments = parser_of(program.OWN).parse_args(container(deployment)["args"])
     return settings_from(arguments, arguments.settings_type, describe)
 
 

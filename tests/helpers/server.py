@@ -1,4 +1,4 @@
-"""A real ``harbourmaster serve`` process, what the kernel says of it, and a well-behaved client."""
+"""A process of ``harbourmaster server files``, what the kernel says of it, and a good client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Server(Logged):
         self._kinds = Counter()
         self._write(policies)
         self.certificates = directory / "certificates"
-        command = [Path(sys.executable).with_name("harbourmaster"), "serve"]
+        command = [Path(sys.executable).with_name("harbourmaster"), "server", "files"]
         command += [f"--policies={self._policies}", f"--cert-dir={self.certificates}", *QUICKLY]
         super().__init__([*command, *options], "serving")
         self.url = self.first["reviews"]

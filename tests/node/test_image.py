@@ -229,7 +229,8 @@ def test_it_answers_a_review_over_tls(run_in_container):
     review = ROOT / "tests/fixtures/statefulset-create.json"
     samples = ROOT / "deploy/samples"
     serving = check_content(
-        "serve",
+        "server",
+        "files",
         "--policies=/samples",
         "--cert-dir=/tmp/certificates",
         "--try=/review.json",

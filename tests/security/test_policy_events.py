@@ -60,7 +60,7 @@ def patch(number):
 
 
 class Webhook(Logged):
-    """``harbourmaster webhook`` on that API server; it serves when the construction returns."""
+    """A webhook on that API server; it serves when the construction returns."""
 
     host = "127.0.0.1"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 
@@ -89,7 +90,7 @@ def assert_known(command):
     """Every command, action and flag in it is known; values are not judged."""
     words = iter(shlex.split(command.partition(" | ")[0], comments=True)[1:])
     parser = parser_of(program.OWN)
-    for word in words:
+    for word in itertools.takewhile(">".__ne__, words):
         below = {
             name: subparser
             for action in parser._actions

@@ -47,7 +47,7 @@ class Mirror:
 
 
 def server_families() -> list[Metric]:
-    """Return the metrics of ``serve`` and the webhook."""
+    """Return the metrics of ``server files`` and the webhook."""
     metrics = create_metrics("1", verdict.OUTCOMES)
     # Those with a label show nothing before its first value.
     metrics.admission_skipped.labels("deadline").inc()
@@ -167,7 +167,7 @@ def labels_of(family: Metric) -> set[str]:
 
 
 FAMILIES: Final = {
-    "serve, webhook": server_families,
+    "server files, webhook": server_families,
     "controller, webhook": cluster_families,
     "controller": lifecycle_families,
     "controller, metrics": measuring_families,

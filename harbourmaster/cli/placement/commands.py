@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import APPLICATIONS
@@ -105,17 +104,6 @@ def _add_new(actions: Commands) -> None:
     project = _kind(kinds, "project", "an OpenStack project in which Magnum creates clusters")
     project.add_argument("--template", metavar="ID", help="ID of the Magnum cluster template")
     _metrics(project)
-
-
-def add_import(importing: ArgumentParser) -> None:
-    """Add what ``import`` can import."""
-    systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
-    text = "print Krake's objects as placement objects, and differences on standard error"
-    krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
-    krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
-    _namespace(krake, "namespace for objects without one [%(default)s]")
-    text = "convert applications with hooks without them, instead of refusing these applications"
-    add_flags(krake, drop_hooks=text)
 
 
 def _add_confirm(actions: Commands) -> None:

@@ -1,4 +1,4 @@
-"""``harbourmaster import krake``: Krake's objects from files as placement objects, on stdout."""
+"""``harbourmaster migrate krake``: Krake's objects from files as placement objects, on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers for making objects of placement, for ``placement new`` and ``import krake``."""
+"""Helpers for making objects of placement, for ``placement new`` and ``migrate krake``."""
 
 from __future__ import annotations
 

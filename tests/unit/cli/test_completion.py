@@ -24,7 +24,9 @@ CASES = {
     "gate list --all-n": {"--all-namespaces"},
     "doctor --inst": {"--installed-in"},
     "vers": {"version"},
-    "controller --lifecycle-on-expiry ": {"Keep", "Release"},
+    "server controller --lifecycle-on-expiry ": {"Keep", "Release"},
+    "validat": set(),
+    "server w": {"webhook"},
     "render --policies pol": {"policies.yaml"},
 }
 BASH = """\

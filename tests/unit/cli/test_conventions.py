@@ -122,7 +122,7 @@ def helped(capsys, *words):
 
 
 def test_the_help_of_the_controller_names_each_controller_and_each_subject(capsys):
-    text = helped(capsys, "controller", "--help")
+    text = helped(capsys, "server", "controller", "--help")
     shown = {line.split()[0] for line in text.splitlines() if re.match(r"  [a-z]", line)}
     subjects = {leaf.path[0] for leaf in _leaves(ControllerSettings) if len(leaf.path) > 1}
     assert shown == subjects | set(CONTROLLERS)
@@ -132,15 +132,19 @@ def test_the_help_of_the_controller_names_each_controller_and_each_subject(capsy
 
 def test_each_setting_of_the_controller_is_in_the_help_of_one_subject(capsys):
     subjects = {leaf.path[0] for leaf in _leaves(ControllerSettings) if len(leaf.path) > 1}
-    texts = [helped(capsys, "controller", "--help")]
-    texts += [helped(capsys, "help", "controller", subject) for subject in sorted(subjects)]
+    texts = [helped(capsys, "server", "controller", "--help")]
+    texts += [
+        helped(capsys, "help", "server", "controller", subject) for subject in sorted(subjects)
+    ]
     keys = re.findall(r"\[([a-zA-Z.]+): ", " ".join(" ".join(texts).split()))
     assert sorted(keys) == sorted(".".join(leaf.path) for leaf in _leaves(ControllerSettings))
 
 
-@pytest.mark.parametrize("words", [["controller", "lifecycl"], ["controller", "log", "x"]])
+@pytest.mark.parametrize(
+    "words", [["server", "controller", "lifecycl"], ["server", "controller", "log", "x"]]
+)
 def test_help_of_no_subject_is_the_help_of_the_command(words, capsys):
-    assert helped(capsys, "help", *words).startswith("usage: harbourmaster controller")
+    assert helped(capsys, "help", *words).startswith("usage: harbourmaster server controller")
 
 
 def test_help_of_the_plugin_names_the_plugin(capsys):

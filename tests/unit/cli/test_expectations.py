@@ -1,4 +1,4 @@
-"""``harbourmaster test``: objects as admission makes them, and as a file expects them."""
+"""``harbourmaster check tests``: objects as admission makes them, and as a file expects them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(tmp_path, capsys):
             **declared,
         }
         (tmp_path / FILE).write_text(yaml.safe_dump(test, sort_keys=False))
-        code = main(["test", str(tmp_path), *arguments])
+        code = main(["check", "tests", str(tmp_path), *arguments])
         return code, *capsys.readouterr()
 
     return start
@@ -149,7 +149,7 @@ def test_an_update_keeps_what_stands_before_the_expectations(tmp_path, run):
     given = "# Why\napiVersion: cli.harbourmaster.dev/v1alpha1\nkind: Test\nobjects: [a.yaml]\n"
     (tmp_path / FILE).write_text(f"{given}expect:\n  Pod gone: {{}}\n")
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(workload()))
-    assert main(["test", str(tmp_path / FILE), "--update"]) == 0
+    assert main(["check", "tests", str(tmp_path / FILE), "--update"]) == 0
     assert (tmp_path / FILE).read_text() == f"{given}expect: {{}}\n"
 
 
@@ -183,13 +183,13 @@ def test_an_invalid_policy_fails(run):
 
 
 def test_a_test_without_objects_is_not_a_success(tmp_path, capsys, run):
-    assert main(["test", str(tmp_path)]) == 2
+    assert main(["check", "tests", str(tmp_path)]) == 2
     assert f"no {FILE} found: give files or folders" in capsys.readouterr().err
     assert run([workload()], objects=["gone.yaml"])[0] == 2
     (tmp_path / FILE).write_text("")
-    assert main(["test", str(tmp_path)]) == 2
+    assert main(["check", "tests", str(tmp_path)]) == 2
     (tmp_path / FILE).write_text("a: [")
-    assert main(["test", str(tmp_path)]) == 1
+    assert main(["check", "tests", str(tmp_path)]) == 1
     assert "2: error: line 2, column 1: " in capsys.readouterr().out
 
 
@@ -198,7 +198,7 @@ def test_junit_and_json_have_the_differences(run, tmp_path):
     policies = [cluster_policy(nodeSelector=SSD)]
     code, out, _ = run([workload()], "--junit", str(file), "-o", "json", rules=policies)
     (suite,) = ET.fromstring(file.read_bytes())  # noqa: S314 - our own
-    assert (suite.get("name"), suite.get("failures"), code) == ("harbourmaster test", "1", 1)
+    assert (suite.get("name"), suite.get("failures"), code) == ("harbourmaster check tests", "1", 1)
     (failure,) = suite.iter("failure")
     (document,) = json.loads(out)["findings"]
     assert document["diff"][0] == "--- expected"
@@ -207,15 +207,15 @@ def test_junit_and_json_have_the_differences(run, tmp_path):
 
 def test_the_example_of_the_manual_succeeds_and_is_up_to_date(tmp_path, capsys):
     folder = shutil.copytree(EXAMPLE, tmp_path / "ci")
-    assert main(["test", str(folder)]) == 0
-    assert main(["test", str(folder), "--update"]) == 0
+    assert main(["check", "tests", str(folder)]) == 0
+    assert main(["check", "tests", str(folder), "--update"]) == 0
     assert (folder / FILE).read_text() == (EXAMPLE / FILE).read_text()
-    assert main(["validate", str(folder / "policies"), str(folder / "manifests")]) == 0
+    assert main(["check", "manifests", str(folder / "policies"), str(folder / "manifests")]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[-1] == "5 objects, 0 errors, 0 warnings"
     file = folder / "policies/ssd.yaml"
     file.write_text(file.read_text().replace("disk: ssd", "disk: hdd"))
-    assert main(["test", str(folder)]) == 1
+    assert main(["check", "tests", str(folder)]) == 1
     assert "StatefulSet shop/ledger: not as " in capsys.readouterr().out
 
 
@@ -233,7 +233,7 @@ def test_an_update_that_would_lose_something_is_refused(tmp_path, capsys, text):
     given = text.format("cli.harbourmaster.dev/v1alpha1")
     (tmp_path / FILE).write_text(given)
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(workload()))
-    assert main(["test", str(tmp_path), "--update"]) == 1
+    assert main(["check", "tests", str(tmp_path), "--update"]) == 1
     assert "cannot be updated: let expect be the last key" in capsys.readouterr().out
     assert (tmp_path / FILE).read_text() == given
 
@@ -244,7 +244,7 @@ def test_every_document_of_a_test_file_counts(tmp_path, capsys):
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(workload()))
     for first in ({**test, "kind": "Tests"}, wrong):
         (tmp_path / FILE).write_text(yaml.safe_dump_all([first, test]))
-        assert main(["test", str(tmp_path)]) == 1
+        assert main(["check", "tests", str(tmp_path)]) == 1
         assert "1 object, 1 error" in capsys.readouterr().out
 
 

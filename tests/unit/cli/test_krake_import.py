@@ -1,4 +1,4 @@
-"""``harbourmaster import krake``: the converted objects, and the notes about each."""
+"""``harbourmaster migrate krake``: the converted objects, and the notes about each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def import_objects(capsys, tmp_path):
     def run(*objects, options=()):
         file = tmp_path / "krake.yaml"
         file.write_text(objects[0] if isinstance(objects[0], str) else yaml.safe_dump_all(objects))
-        code = main(["import", "krake", str(file), *options])
+        code = main(["migrate", "krake", str(file), *options])
         out, err = capsys.readouterr()
         assert code == ("refused: " in err)
         converted = {}
@@ -245,7 +245,7 @@ def test_a_file_that_is_no_yaml_is_refused(import_objects):
 def test_only_this_command_loads_what_it_needs():
     code = (
         "import sys; from harbourmaster.cli.main import create_parser; "
-        "[create_parser().parse_args(each) for each in (['import', 'krake', 'a'], "
+        "[create_parser().parse_args(each) for each in (['migrate', 'krake', 'a'], "
         "['placement', 'new', 'project', 'a'])]; "
         "found = ('harbourmaster.cli.placement.krake', 'harbourmaster.cli.placement.new'); "
         "print([each for each in found if each in sys.modules])"

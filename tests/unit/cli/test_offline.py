@@ -42,7 +42,7 @@ def answers(given):
 def test_review_reads_standard_input_and_prints_a_review(policies, feed, capsysbinary):
     document = workload()
     feed(json.dumps(review(document)).encode())
-    assert main(["review", "--policies", policies]) == 0
+    assert main(["replay", "--policies", policies]) == 0
     result = json.loads(capsysbinary.readouterr().out)
     spec = apply_patch(document, result["response"])["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {"disk": "ssd"}
@@ -50,13 +50,13 @@ def test_review_reads_standard_input_and_prints_a_review(policies, feed, capsysb
 
 def test_review_reads_a_file(policies, capsysbinary):
     fixture = str(FIXTURES / "statefulset-create.json")
-    assert main(["review", "--policies", policies, fixture]) == 0
+    assert main(["replay", "--policies", policies, fixture]) == 0
     assert b'"patchType": "JSONPatch"' in capsysbinary.readouterr().out
 
 
 def test_review_of_nonsense_answers_400_and_exits_1(policies, feed, capsysbinary):
     feed(b"nonsense")
-    assert main(["review", "--policies", policies]) == 1
+    assert main(["replay", "--policies", policies]) == 1
     assert json.loads(capsysbinary.readouterr().out)["response"]["status"]["code"] == 400
 
 
@@ -64,7 +64,7 @@ def test_review_takes_settings_and_namespaces(tmp_path, policies, feed, capsysbi
     namespaces = tmp_path / "namespaces.yaml"
     namespaces.write_text("kind: Namespace\nmetadata: {name: other}\n")
     feed(json.dumps(review(workload())).encode())
-    assert main(["review", "--policies", policies, "--namespaces", str(namespaces)]) == 0
+    assert main(["replay", "--policies", policies, "--namespaces", str(namespaces)]) == 0
     assert b"is not known" in capsysbinary.readouterr().out
 
 
@@ -224,7 +224,7 @@ def test_render_reports_bad_manifests_and_policies(tmp_path, policies, capsys):
         ("kind: [", "line"),
     ],
 )
-@pytest.mark.parametrize("command", ["render", "review", "why", "preview"])
+@pytest.mark.parametrize("command", ["render", "replay", "why", "preview"])
 def test_a_broken_policy_ends_with_1(tmp_path, capsys, command, text, says):
     folder = tmp_path / "policies"
     folder.mkdir()
@@ -239,7 +239,7 @@ def test_a_broken_policy_ends_with_1(tmp_path, capsys, command, text, says):
     policies = ["--policies", str(folder)]
     arguments = {
         "render": [*policies, "-f", str(manifest)],
-        "review": [*policies, str(recorded)],
+        "replay": [*policies, str(recorded)],
         "why": ["-f", str(manifest), *policies],
         "preview": ["-f", str(folder), f"--dump={manifest}"],
     }
@@ -247,7 +247,7 @@ def test_a_broken_policy_ends_with_1(tmp_path, capsys, command, text, says):
     printed = capsys.readouterr()
     assert f"{bad}, document 1: {says}" in printed.err
     # The good one decides all the same.
-    assert ("patch" if command == "review" else "ssd") in printed.out
+    assert ("patch" if command == "replay" else "ssd") in printed.out
 
 
 def test_a_policy_among_the_manifests_has_no_unknown_field_either(tmp_path, policies, capsys):
@@ -282,16 +282,16 @@ def test_a_recorded_policy_may_have_fields_that_are_unknown():
 @pytest.mark.parametrize(
     "words",
     [
-        "review --policies absent",
-        "review --policies . absent.json",
+        "replay --policies absent",
+        "replay --policies . absent.json",
         "render --policies . -f absent",
         "why -f absent --policies .",
-        "import krake absent",
+        "migrate krake absent",
         "preview -f absent --dump x",
-        "review --policies . --on-required-affinity-conflict or",
-        "serve --policies . --port 99999",
-        "serve --policies . --config absent",
-        "serve --policies . --client-ca ca.crt --try review.json",
+        "replay --policies . --on-required-affinity-conflict or",
+        "server files --policies . --port 99999",
+        "server files --policies . --config absent",
+        "server files --policies . --client-ca ca.crt --try review.json",
     ],
 )
 def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, assert_golden):
@@ -305,14 +305,14 @@ def test_an_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, wor
 def test_a_bad_settings_file_names_the_key(tmp_path, capsys, text, assert_golden):
     config = tmp_path / "settings.yaml"
     config.write_text(text)
-    assert main(["serve", "--policies", str(tmp_path), "--config", str(config)]) == 2
+    assert main(["server", "files", "--policies", str(tmp_path), "--config", str(config)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert_golden(line.replace(str(config), "settings.yaml"))
 
 
 OFFLINE = {
     "render": ["--policies={folder}/policy.yaml", "-f={folder}/w.yaml"],
-    "review": ["--policies={folder}/policy.yaml", str(FIXTURES / "deployment-create.json")],
+    "replay --policies={folder}/policy.yaml": [str(FIXTURES / "deployment-create.json")],
     "replay": [str(FIXTURES / "cases.jsonl")],
     "preview": ["-f={folder}/policy.yaml", "--dump={folder}/w.yaml"],
     "reschedule plan": ["--pod=kube-system/dns", "--dump={folder}/dump.json"],
@@ -332,8 +332,8 @@ def offline(tmp_path):
     def offline(command, settings):
         config = tmp_path / "settings.yaml"
         config.write_text(yaml.safe_dump(settings))
-        given = [argument.format(folder=tmp_path) for argument in OFFLINE[command]]
-        return main([*command.split(), *given, "--config", str(config)])
+        words = [*command.split(), *OFFLINE[command], "--config", str(config)]
+        return main([word.format(folder=tmp_path) for word in words])
 
     return offline
 
@@ -370,7 +370,7 @@ def test_a_flag_wins_over_the_file(tmp_path, policies, feed, capsysbinary):
     scheduler = tmp_path / "scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(cluster_policy(schedulerName="s1")))
     question = json.dumps(review(workload(schedulerName="default-scheduler"))).encode()
-    common = ["review", "--policies", str(scheduler), "--config", str(config)]
+    common = ["replay", "--policies", str(scheduler), "--config", str(config)]
     for extra, is_patched in (
         ([], False),
         (["--treat-default-scheduler-as-unset", "true"], True),
@@ -400,9 +400,9 @@ def test_no_command_prints_terminal_controls_of_names_files_or_keys(
         {
             "render": ["render", *given],
             "diff": ["render", *given, "--diff"],
-            "review": ["review", "--policies", policies],
+            "review": ["replay", "--policies", policies],
             "replay": ["replay", str(file)],
-            "import": ["import", "krake", str(place)],
+            "import": ["migrate", "krake", str(place)],
         }[command]
     )
     out, err = capfdbinary.readouterr()

@@ -79,14 +79,14 @@ def question(tmp_path):
 
 
 def test_review_reads_the_owners_from_a_file(sources, question, capsysbinary):
-    assert main(["review", *sources, question]) == 0
+    assert main(["replay", *sources, question]) == 0
     response = json.loads(capsysbinary.readouterr().out)["response"]
     assert apply_patch(pod(), response)["metadata"]["annotations"] == TRACKED
 
 
 def test_review_takes_the_settings_of_gates(sources, question, capsysbinary):
     for flag in ("--features=policies", "--denied-namespaces=ns1", "--allowed-namespaces=other"):
-        assert main(["review", *sources, flag, question]) == 0
+        assert main(["replay", *sources, flag, question]) == 0
         assert b'"patch"' not in capsysbinary.readouterr().out
 
 
@@ -102,14 +102,14 @@ def test_a_bad_owner_is_reported_and_the_rest_serves(
 ):
     parents = tmp_path / "parents.yaml"
     parents.write_text(yaml.safe_dump_all([document, *family(TRACKED)]))
-    assert main(["review", *sources, question]) == 1
+    assert main(["replay", *sources, question]) == 1
     printed = capsys.readouterr()
     assert f"{parents}, document 1: {says}" in printed.err
     assert '"patch"' in printed.out
 
 
 def test_an_unknown_feature_is_one_line(sources, capsys):
-    assert main(["review", *sources, "--features=gate"]) == 2
+    assert main(["replay", *sources, "--features=gate"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "--features" in said
@@ -129,7 +129,7 @@ def test_an_unknown_feature_is_one_line(sources, capsys):
 def test_review_puts_pods_where_the_settings_say(
     sources, question, capsysbinary, flags, gates, scheduler
 ):
-    assert main(["review", *sources, *flags, question]) == 0
+    assert main(["replay", *sources, *flags, question]) == 0
     response = json.loads(capsysbinary.readouterr().out)["response"]
     spec = apply_patch(pod(), response)["spec"]
     assert (spec.get("schedulingGates"), spec.get("schedulerName")) == (gates, scheduler)

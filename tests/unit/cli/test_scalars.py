@@ -83,7 +83,9 @@ def test_render_keeps_times_that_are_text(run, tmp_path):
 
 def test_validate_finds_numbers_and_booleans_where_text_must_be(run):
     policy = dump(cluster_policy(nodeSelector={"commit": 1, "rack": 2}))
-    code, out = run(["validate"], policy.replace(": 1", ": 12e3").replace(": 2", ": 08\n    y: n"))
+    code, out = run(
+        ["check", "manifests"], policy.replace(": 1", ": 12e3").replace(": 2", ": 08\n    y: n")
+    )
     assert code == 1
     for name, value in (("commit", 12000), ("rack", 8), ("true", "false")):
         assert f"spec.nodeSelector.{name}: Invalid value: {value}: must be of the type" in out
@@ -92,13 +94,13 @@ def test_validate_finds_numbers_and_booleans_where_text_must_be(run):
 @pytest.mark.parametrize("value", ["=", "<<", "!custom x", "!!binary aGVsbG8=", "0o17", "12:30"])
 def test_validate_reads_what_kubectl_reads(run, value):
     text = f"apiVersion: example.com/v1\nkind: Odd\nmetadata: {{name: a}}\nspec: [{value}]\n"
-    assert run(["validate"], text) == (0, "1 object, 0 errors, 0 warnings\n")
+    assert run(["check", "manifests"], text) == (0, "1 object, 0 errors, 0 warnings\n")
 
 
 def test_validate_reads_json_with_escapes(run):
     manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "😀"}})
     assert r"\ud83d\ude00" in manifest
-    assert run(["validate"], manifest) == (0, "1 object, 0 errors, 0 warnings\n")
+    assert run(["check", "manifests"], manifest) == (0, "1 object, 0 errors, 0 warnings\n")
 
 
 def test_settings_are_read_as_manifests_are(tmp_path):

@@ -1,4 +1,4 @@
-"""``harbourmaster validate``: what is wrong with manifests, and how it is printed."""
+"""``harbourmaster check manifests``: what is wrong with manifests, and how it is printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def validate(tmp_path, capsys):
         if isinstance(given, list):
             given = yaml.safe_dump_all(given, sort_keys=False)
         file.write_bytes(given if isinstance(given, bytes) else given.encode())
-        code = main(["validate", str(file), *arguments])
+        code = main(["check", "manifests", str(file), *arguments])
         out, err = capsys.readouterr()
         return code, out.replace(f"{file}:", ""), err
 
@@ -52,7 +52,7 @@ def test_nothing_is_found_in_the_samples(capsys):
     objects = 0
     # Those of two folders are applied apart, and some have the same names.
     for folder in (SAMPLES, *(path for path in SAMPLES.rglob("*") if path.is_dir())):
-        assert main(["validate", str(folder)]) == 0
+        assert main(["check", "manifests", str(folder)]) == 0
         out = capsys.readouterr().out
         assert out.endswith(" objects, 0 errors, 0 warnings\n")
         objects += int(out.split()[0])
@@ -318,16 +318,16 @@ def test_junit_has_a_test_case_for_each_object(validate, tmp_path):
 
 
 def test_nothing_to_check_is_not_a_success(tmp_path, capsys):
-    assert main(["validate"]) == 2
+    assert main(["check", "manifests"]) == 2
     assert "no manifest found: give files" in capsys.readouterr().err
-    assert main(["validate", str(tmp_path / "gone")]) == 2
+    assert main(["check", "manifests", str(tmp_path / "gone")]) == 2
     assert "gone: no such file or directory" in capsys.readouterr().err
 
 
 def test_standard_input_is_read(monkeypatch, capsys):
     data = yaml.safe_dump(policy(podSelectr={})).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert main(["validate", "-"]) == 1
+    assert main(["check", "manifests", "-"]) == 1
     assert capsys.readouterr().out.startswith("standard input:1: error: PodSchedulingPolicy ns1/p1")
 
 
@@ -336,14 +336,14 @@ def test_a_kustomization_is_built(tmp_path, monkeypatch, capsys):
     built = write_program(tmp_path / "kubectl", script)
     (tmp_path / "built.yaml").write_text(yaml.safe_dump(policy(podSelectr={})))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert main(["validate", "-k", str(tmp_path)]) == 1
+    assert main(["check", "manifests", "-k", str(tmp_path)]) == 1
     assert f"{tmp_path}:1: error: PodSchedulingPolicy ns1/p1: " in capsys.readouterr().out
     built.write_text("#!/bin/sh\necho no such overlay >&2\nexit 1\n")
-    assert main(["validate", "-k", "a"]) == 2
+    assert main(["check", "manifests", "-k", "a"]) == 2
     assert capsys.readouterr().err == "harbourmaster: a: no such overlay\n"
     built.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["validate", "-k", "a"]) == 2
+    assert main(["check", "manifests", "-k", "a"]) == 2
     assert "kubectl: No such file or directory" in capsys.readouterr().err
 
 

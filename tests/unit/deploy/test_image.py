@@ -99,10 +99,8 @@ def test_one_image_runs_both_processes():
     assert json.loads(entrypoint) == ["harbourmaster"]
     assert environment("final")["PATH"].startswith(f"{HOME}/bin:")
     deployments = of_kind(objects(), "Deployment")
-    assert {container(deployment)["args"][0] for deployment in deployments} == {
-        "webhook",
-        "controller",
-    }
+    commands = [container(deployment)["args"][:2] for deployment in deployments]
+    assert sorted(commands) == [["server", "controller"], ["server", "webhook"]]
     assert not any("command" in container(deployment) for deployment in deployments)
 
 

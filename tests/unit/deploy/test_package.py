@@ -256,7 +256,7 @@ def test_packages_of_others_beside_the_wheel_are_not_taken_for_ours(programs, tm
     assert (told.stdout, told.stderr) == (f"{VERSION}\n", "")
     example = ROOT / "tests/fixtures/deployment-create.json"
     policies = ROOT / "deploy/samples"
-    reviewed = run(command, "review", f"--policies={policies}", example, PYTHONPATH=path)
+    reviewed = run(command, "replay", f"--policies={policies}", example, PYTHONPATH=path)
     assert reviewed.returncode == 0, reviewed.stderr
     assert '"allowed":true' in reviewed.stdout.replace(" ", "")
 
@@ -309,7 +309,7 @@ def test_validate_knows_the_fields_of_all_kinds_from_the_wheel(programs, tmp_pat
     file = tmp_path / "task.yaml"
     head = "apiVersion: lifecycle.keptn.sh/v1\nkind: KeptnTaskDefinition\nmetadata: {name: a}\n"
     file.write_text(f"{head}spec: {{contaner: {{}}}}\n")
-    told = run(programs / "harbourmaster", "validate", file)
+    told = run(programs / "harbourmaster", "check", "manifests", file)
     assert told.returncode == 1, told.stderr
     text = 'spec.contaner: unknown field: did you mean "container"?'
     assert f"{file}:1: error: KeptnTaskDefinition a: {text}\n" in told.stdout

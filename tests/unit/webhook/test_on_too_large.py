@@ -139,7 +139,7 @@ def test_replay_answers_the_same():
     assert replayed_response(line) == response
 
 
-@pytest.mark.parametrize("command", ["render", "review", "why", "preview"])
+@pytest.mark.parametrize("command", ["render", "replay", "why", "preview"])
 def test_commands_say_the_same(tmp_path, capsys, command):
     policies, manifest = tmp_path / "policies.yaml", tmp_path / "pod.yaml"
     policies.write_text(yaml.safe_dump(PLATFORM))
@@ -152,7 +152,7 @@ def test_commands_say_the_same(tmp_path, capsys, command):
     code = main(
         {
             "render": ["render", *given, "-f", str(manifest)],
-            "review": ["review", *given, str(question)],
+            "replay": ["replay", *given, str(question)],
             "why": ["why", *given, "-f", str(manifest)],
             "preview": ["preview", "-f", str(policies), f"--dump={manifest}"],
         }[command]

@@ -261,7 +261,7 @@ async def test_a_server_records_where_it_is_told(tmp_path):
 
 
 def test_a_folder_without_a_name_is_not_the_one_that_the_server_was_started_in(capsys, tmp_path):
-    assert main(["serve", "--policies", str(tmp_path), "--record", ""]) == 2
+    assert main(["server", "files", "--policies", str(tmp_path), "--record", ""]) == 2
     assert capsys.readouterr().err == "harbourmaster: --record: expected string of length >= 1\n"
 
 
