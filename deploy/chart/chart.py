@@ -16,7 +16,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
 from overlays import RANGE, components, render_overlays  # type: ignore[import-not-found]
+from schema import schema  # type: ignore[import-not-found]
 from union import NAMESPACE, Expression, templates  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
@@ -31,6 +33,24 @@ PEERS: Final = {
     "ingress-nginx": ".Values.networkPolicy.ingress",
 }
 """Namespaces in NetworkPolicies, and the values that name them."""
+ROLES: Final = ("webhook", "controller")
+COMPONENT: Final = "app.kubernetes.io/component"
+ANNOTATED: Final = {
+    "Service": "service.annotations",
+    "ServiceAccount": "serviceAccount.annotations",
+}
+"""Kinds whose annotations are values of a process."""
+INJECT: Final = "cert-manager.io/inject-ca-from"
+BUNDLE: Final = Expression('include "harbourmaster.caBundle" .', "optional")
+PORTS: Final = {"webhook": "port", "metrics-api": "port", "health": "healthPort"}
+"""Ports of a process that values change, by their names."""
+INGRESS: Final = "harbourmaster-ingress"
+OPENED: Final = {
+    8080: ".Values.webhook.healthPort",
+    9443: ".Values.webhook.port",
+    6443: ".Values.controller.port",
+}
+"""Ports that the NetworkPolicy opens to all, and the values that change them."""
 
 
 def main(version: str, image: str, folder: Path, *settings: str) -> None:
@@ -59,8 +79,9 @@ def main(version: str, image: str, folder: Path, *settings: str) -> None:
         + f'{{{{- define "harbourmaster.chartDigest" -}}}}{digest}{{{{- end }}}}\n',
         **templates(renderings),
     }
-    for path in (HERE / "values.schema.json", *(HERE / "templates").iterdir()):
-        files[str(path.relative_to(HERE))] = path.read_text()
+    files["values.schema.json"] = json.dumps(schema(yaml.safe_load(files["values.yaml"])), indent=1)
+    for path in (HERE / "templates").iterdir():
+        files[f"templates/{path.name}"] = path.read_text()
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -87,65 +108,154 @@ def fill_in(name: str, values: Mapping[str, Any]) -> str:
 
 def adapt(obj: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """Replace what values decide by expressions; add the replaced values to ``defaults``."""
-    kind, metadata = obj["kind"], obj["metadata"]
+    kind, spec = obj["kind"], obj.get("spec", {})
     if kind == "Deployment":
-        _deployment(obj["spec"], defaults)
-    elif kind.endswith("WebhookConfiguration"):
-        for webhook in obj["webhooks"]:
-            _webhook(webhook)
-    elif kind == "CustomResourceDefinition":
-        metadata["annotations"] = (
-            {**known, KEEP: Expression('ternary "keep" "" .Values.crds.keep', "optional")}
-            if (known := metadata.get("annotations"))
-            else Expression(f'ternary (dict "{KEEP}" "keep") dict .Values.crds.keep', "optional")
-        )
+        _deployment(spec, defaults)
     elif kind == "NetworkPolicy":
         obj = _with_values(obj)
-    elif metadata["name"].startswith(FINAL_STATE) and kind.endswith("Binding"):
-        obj["spec"]["validationActions"] = Expression("list .Values.finalStateCheck.action")
-    elif "matchConstraints" in obj.get("spec", {}):
-        _exclude(obj["spec"]["matchConstraints"])
+        _open(obj["metadata"]["name"], obj["spec"])
+    elif kind == "ServiceMonitor":
+        (endpoint,) = spec["endpoints"]
+        for key in ("interval", "scrapeTimeout"):
+            endpoint[key] = _value(f"monitoring.{key}", endpoint[key], defaults)
+    elif kind == "Certificate":
+        issuer = f"default ({_literal(spec['issuerRef'])}) .Values.certManager.issuerRef"
+        spec["issuerRef"] = Expression(issuer)
+    elif kind == "Namespace":
+        level = f'ternary "privileged" "restricted" (or {" ".join(map(_on_node, ROLES))})'
+        obj["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = Expression(level)
+    else:
+        _admission(obj)
+    _metadata(kind, obj["metadata"])
     return obj
 
 
+def _admission(obj: dict[str, Any]) -> None:
+    """Let values decide what the API server calls, trusts and leaves out."""
+    kind, spec = obj["kind"], obj.get("spec", {})
+    for webhook in obj.get("webhooks", ()):
+        _webhook(webhook)
+    if kind == "APIService":
+        spec["caBundle"] = BUNDLE
+    if "conversion" in spec:
+        spec["conversion"]["webhook"]["clientConfig"]["caBundle"] = BUNDLE
+    if "matchConstraints" in spec:
+        _exclude(spec["matchConstraints"])
+    if obj["metadata"]["name"].startswith(FINAL_STATE) and kind.endswith("Binding"):
+        spec["validationActions"] = Expression("list .Values.finalStateCheck.action")
+
+
+def _metadata(kind: str, metadata: dict[str, Any]) -> None:
+    """Add the labels and annotations that values and Helm give to an object of this kind."""
+    labels, annotations = metadata["labels"], metadata.get("annotations", {})
+    sources = [".Values.commonAnnotations"]
+    if kind in ANNOTATED and labels.get(COMPONENT) in ROLES:
+        sources.insert(0, f".Values.{labels[COMPONENT]}.{ANNOTATED[kind]}")
+    if kind == "CustomResourceDefinition":
+        sources.append(f'(ternary (dict "{KEEP}" "keep") dict .Values.crds.keep)')
+    if from_certificate := annotations.pop(INJECT, ""):
+        name = from_certificate.rpartition("/")[2]
+        injected = f'dict "{INJECT}" (printf "%s/{name}" .Release.Namespace)'
+        sources.append(f'(ternary ({injected}) dict (eq .Values.certificates "certManager"))')
+    monitored = kind in {"ServiceMonitor", "PrometheusRule"}
+    metadata["labels"] = _with_more(
+        labels, *([".Values.monitoring.labels"] if monitored else []), "$labels"
+    )
+    metadata["annotations"] = _with_more(annotations, *sources)
+
+
+def _with_more(known: dict[str, Any], *sources: str) -> Any:
+    """Return the mapping with the members of the sources that it lacks; earlier sources win."""
+    pipeline = f"merge (dict) {' '.join(sources)}"
+    if not known:
+        return Expression(pipeline, "optional")
+    keys = " ".join(map(json.dumps, sorted(known)))
+    return {**known, "": Expression(f"omit ({pipeline}) {keys}", "members")}
+
+
+def _value(name: str, value: Any, defaults: dict[str, Any]) -> Expression:
+    """Return what stands for a value that users set; its default is what the manifests have."""
+    if defaults.setdefault(name, value) != value:
+        sys.exit(f"{name} has no default: it depends on components")
+    return Expression(f".Values.{name}", "optional")
+
+
 def _deployment(spec: dict[str, Any], defaults: dict[str, Any]) -> None:
-    pod = spec["template"]["spec"]
+    pod, metadata = spec["template"]["spec"], spec["template"]["metadata"]
     (container,) = pod["containers"]
-    pod["imagePullSecrets"] = Expression(".Values.image.pullSecrets", "optional")
-    if not container["image"].startswith("harbourmaster:"):
-        name = container["name"]
-        container["image"] = Expression(f'include "harbourmaster.{name}Image" .')
-        return
     role = container["name"]
+    pod["imagePullSecrets"] = Expression(".Values.image.pullSecrets", "optional")
+    for place, name in ((pod, "podSecurityContext"), (container, "securityContext")):
+        place["securityContext"] = _value(name, place["securityContext"], defaults)
+    for secret in (volume["secret"] for volume in pod.get("volumes", ()) if "secret" in volume):
+        secret["secretName"] = Expression('include "harbourmaster.certificate" .')
+        # Only clients need the authority, and not every tool adds it to the Secret.
+        authority, *pair = secret["items"]
+        if pair:
+            existing = '(eq .Values.certificates "existing")'
+            optional = Expression(f"ternary list ({_literal([authority])}) {existing}", "items")
+            secret["items"] = [optional, *pair]
+    more = [f".Values.{role}.podLabels"] if role in ROLES else []
+    metadata["labels"] = _with_more(metadata["labels"], *more, "$labels")
+    if role not in ROLES:
+        container["image"] = Expression(f'include "harbourmaster.{role}Image" .')
+        return
     container["image"] = Expression('include "harbourmaster.image" .')
-    for place, key, value in (
+    for place, key, name in (
         (container, "imagePullPolicy", "image.pullPolicy"),
         (container, "resources", f"{role}.resources"),
         (spec, "replicas", f"{role}.replicas"),
         (pod, "nodeSelector", f"{role}.nodeSelector"),
+        (pod, "topologySpreadConstraints", f"{role}.topologySpreadConstraints"),
     ):
-        if defaults.setdefault(value, place[key]) != place[key]:
-            sys.exit(f"{value} has no default: {key} depends on components")
-        place[key] = Expression(f".Values.{value}")
+        place[key] = _value(name, place[key], defaults)
+    priority, chosen = pod["priorityClassName"], f".Values.{role}.priorityClassName"
     pod["priorityClassName"] = Expression(
-        f'default "{pod["priorityClassName"]}" .Values.{role}.priorityClassName'
+        f'ternary "{priority}" {chosen} (kindIs "invalid" {chosen})', "optional"
     )
     pod["affinity"] = Expression(f".Values.{role}.affinity", "optional")
     pod["tolerations"] = Expression(
         f"concat ({_literal(pod.get('tolerations', []))}) .Values.{role}.tolerations", "optional"
     )
-    annotated = spec["template"]["metadata"]
-    annotated["annotations"] = Expression(
-        f"mergeOverwrite ({_literal(annotated['annotations'])}) .Values.{role}.podAnnotations"
+    metadata["annotations"] = Expression(
+        f"mergeOverwrite ({_literal(metadata['annotations'])}) .Values.{role}.podAnnotations"
     )
+    for place, key, name in (
+        (container, "env", "extraEnv"),
+        (container, "volumeMounts", "volumeMounts"),
+        (pod, "volumes", "volumes"),
+    ):
+        more = Expression(f".Values.{role}.{name}", "items" if key in place else "optional")
+        place[key] = [*place[key], more] if key in place else more
+    _network(role, spec)
     flags = f'include "harbourmaster.{role}Flags" . | fromJsonArray'
     container["args"].append(Expression(flags, "items"))
+
+
+def _network(role: str, spec: dict[str, Any]) -> None:
+    """Let values move pods to the network of their node, where each port is used once."""
+    pod = spec["template"]["spec"]
+    pod["hostNetwork"] = Expression(_on_node(role), "optional")
+    policy = f'ternary "ClusterFirstWithHostNet" "" {_on_node(role)}'
+    pod["dnsPolicy"] = Expression(policy, "optional")
+    update = spec["strategy"]["rollingUpdate"]
+    for key, value in (("maxSurge", 0), ("maxUnavailable", 1)):
+        update[key] = Expression(f"ternary {value} {update[key]} {_on_node(role)}")
+    for port in pod["containers"][0]["ports"]:
+        if port["name"] in PORTS:
+            number = f"default {port['containerPort']} .Values.{role}.{PORTS[port['name']]}"
+            port["containerPort"] = Expression(number)
+
+
+def _on_node(role: str) -> str:
+    return f".Values.{role}.hostNetwork"
 
 
 def _webhook(entry: dict[str, Any]) -> None:
     policy = entry["failurePolicy"]
     value = {"Ignore": "failurePolicy", "Fail": "gatedFailurePolicy"}[policy]
     entry["failurePolicy"] = Expression(f'default "{policy}" .Values.admission.{value}')
+    entry["clientConfig"]["caBundle"] = BUNDLE
     _exclude(entry)
 
 
@@ -157,6 +267,13 @@ def _exclude(entry: dict[str, Any]) -> None:
                 f"append (default ({excluded}) .Values.admission.excludedNamespaces)"
                 " .Release.Namespace"
             )
+
+
+def _open(name: str, spec: dict[str, Any]) -> None:
+    for rule in spec["ingress"] if name == INGRESS else ():
+        for port in rule["ports"]:
+            if port["port"] in OPENED:
+                port["port"] = Expression(f"default {port['port']} {OPENED[port['port']]}")
 
 
 def _with_values(value: Any) -> Any:

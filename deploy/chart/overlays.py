@@ -32,7 +32,7 @@ FIRST: Final = ("ingress-rules", *LAYERS, "hardened", "network-policy")
 """Components that add what other components patch."""
 LAST: Final = "gardener"
 """The component that renames what the others add."""
-LESS: Final = ("beside-keptn", "no-custom-metrics", "pods-only", ALONE)
+LESS: Final = ("beside-keptn", LAST, "no-custom-metrics", "pods-only", ALONE)
 """Components that remove what other components change."""
 LEFT_OUT: Final = ("single-replica",)
 """Components that are not offered, because values have the same effect."""

@@ -24,14 +24,25 @@ Alternative = tuple[list[Term], Any]
 """A condition, and the value where it is met."""
 
 NAMESPACE: Final = "harbourmaster-system"
+_CERTMANAGER: Final = 'eq .Values.certificates "certManager"'
+_OWN_AUTHORITY: Final = f"and ({_CERTMANAGER}) (not .Values.certManager.issuerRef)"
 ONLY_IF: Final = {
     "Namespace": ".Values.namespace.create",
     "CustomResourceDefinition": ".Values.crds.install",
+    "ServiceAccount/harbourmaster-controller": ".Values.controller.serviceAccount.create",
+    "ServiceAccount/harbourmaster-webhook": ".Values.webhook.serviceAccount.create",
+    "Certificate": _CERTMANAGER,
+    "Certificate/harbourmaster-webhook-ca": _OWN_AUTHORITY,
+    "Issuer": _OWN_AUTHORITY,
 }
+"""Conditions of all objects of a kind, or of one."""
 
 
 class Expression(NamedTuple):
-    """A template's pipeline in place of a value; ``form``: value, optional, or items of a list."""
+    """A template's pipeline in place of a value.
+
+    ``form``: value, optional, items of a list, or members of a mapping, whose key is "".
+    """
 
     pipeline: str
     form: str = "value"
@@ -46,16 +57,18 @@ def templates(renderings: Mapping[Overlay, list[dict[str, Any]]]) -> dict[str, s
             key = obj["kind"], metadata.get("namespace", ""), metadata["name"]
             objects.setdefault(key, {})[overlay] = obj
     files: dict[str, list[str]] = {}
-    for (kind, _, _), values in sorted(objects.items()):
+    for (kind, _, name), values in sorted(objects.items()):
         lines = files.setdefault(
             f"templates/{kind.lower()}.yaml",
-            ['{{- $with := include "harbourmaster.components" . | fromJson }}'],
+            [
+                '{{- $with := include "harbourmaster.components" . | fromJson }}',
+                '{{- $labels := include "harbourmaster.labels" . | fromJson }}',
+            ],
         )
+        only_if = ONLY_IF.get(f"{kind}/{name}", ONLY_IF.get(kind))
         for condition, tree in unite(values, frozenset(renderings)):
             text = guard(condition, ["---", *write_lines(tree)])
-            lines += (
-                [f"{{{{- if {ONLY_IF[kind]} }}}}", *text, "{{- end }}"] if kind in ONLY_IF else text
-            )
+            lines += [f"{{{{- if {only_if} }}}}", *text, "{{- end }}"] if only_if else text
     return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
 
 
@@ -167,6 +180,9 @@ def _entry(head: str, tree: Any, indent: str) -> list[str]:
     if isinstance(tree, Expression):
         if tree.form == "value":
             return [f"{head} {{{{ toJson ({tree.pipeline}) }}}}"]
+        if tree.form == "members":
+            member = f"{indent}{{{{ $key }}}}: {{{{ toJson $value }}}}"
+            return [f"{{{{- range $key, $value := {tree.pipeline} }}}}", member, "{{- end }}"]
         block, head = ("with", head) if tree.form == "optional" else ("range", head)
         return [f"{{{{- {block} {tree.pipeline} }}}}", f"{head} {{{{ toJson . }}}}", "{{- end }}"]
     if isinstance(tree, (dict, list)) and tree:

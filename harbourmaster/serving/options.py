@@ -53,6 +53,11 @@ def add_settings(parser: argparse.ArgumentParser, settings: type[Struct]) -> Non
         )
 
 
+def flags_of(settings: type[Struct]) -> dict[str, str]:
+    """Return the flags of settings without dashes, with the form of the value of each."""
+    return {flag_of(leaf.path)[2:]: _metavar(leaf.kind) for leaf in _leaves(settings)}
+
+
 def settings_from(
     arguments: argparse.Namespace,
     settings: type[Struct],

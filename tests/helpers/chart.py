@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import subprocess
@@ -15,10 +16,20 @@ from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, make_once, parse
 CHART = DEPLOY / "chart"
 # As Python does it for a script.
 sys.path.append(str(CHART))
-chart, overlays, union = map(importlib.import_module, ("chart", "overlays", "union"))
+chart, overlays, schema, union = map(
+    importlib.import_module, ("chart", "overlays", "schema", "union")
+)
 EXAMPLES = CHART / "examples"
 IMAGE = f"harbourmaster:{VERSION}"
 KEEP = "helm.sh/resource-policy"
+HOOK = "helm.sh/hook"
+OF_HELM = {
+    "app.kubernetes.io/instance": "harbourmaster",
+    "app.kubernetes.io/managed-by": "Helm",
+    "app.kubernetes.io/version": VERSION,
+    "helm.sh/chart": f"harbourmaster-{VERSION}",
+}
+"""Labels of every object of a release, beside those of the manifests."""
 KUBERNETES = "--kube-version=1.36"
 """Without a cluster, Helm takes one of its own version, or a very old one."""
 HELMS = ("helm", "helm3")
@@ -68,14 +79,21 @@ def template_objects(*arguments, namespace, program="helm"):
 def sorted_objects(manifests):
     """Objects by kind, namespace and name, without what is Helm's or kustomize's own."""
     objects = {}
-    for obj in filter(None, manifests):
-        metadata = dict(obj["metadata"])
+    for manifest in filter(None, manifests):
+        obj = copy.deepcopy(manifest)
+        metadata = obj["metadata"]
         metadata["annotations"] = {
             key: value for key, value in metadata.get("annotations", {}).items() if key != KEEP
         }
+        if HOOK in metadata["annotations"]:
+            continue
+        templates = [obj["spec"]["template"]["metadata"]] if obj["kind"] == "Deployment" else []
+        for labelled in (metadata, *templates):
+            labels = labelled.get("labels", {}).items()
+            labelled["labels"] = dict(labels - OF_HELM.items())
         if obj["kind"] in CLUSTER_WIDE:
             metadata.pop("namespace", None)
         key = obj["kind"], metadata.get("namespace"), metadata["name"]
         assert key not in objects
-        objects[key] = {**obj, "metadata": metadata}
+        objects[key] = obj
     return objects

@@ -35,7 +35,7 @@ FOREIGN_WORDS = {
 FOREIGN_FLAGS = {
     *("--admission-control-config-file", "--force-conflicts", "--set", "--take-ownership"),
     *("--to-revision", "--status-taint", "--tracing-config-file", "--build-arg", "--upgrade"),
-    *("--upgrade-package", "--without"),
+    *("--upgrade-package", "--without", "--reuse-values"),
 }
 """Flags of the API server, kubectl, helm, uv, the descheduler and the playground."""
 
@@ -82,13 +82,18 @@ def test_words_that_the_manual_marks_as_code_are_in_the_code(known_words):
     assert not {(page, word) for page, word in words if word not in known}
 
 
+def paths_of(group, prefix=""):
+    """Yield the paths of all values in a group of the chart."""
+    for name, value in group.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from paths_of(value, f"{prefix}{name}.")
+
+
 def test_settings_that_the_manual_names_exist(settings):
     keys, _ = settings
     text = re.sub(r"\$\{[^}]*\}", "null", (ROOT / "deploy/chart/values.yaml").read_text())
-    groups = {
-        name: group for name, group in yaml.safe_load(text).items() if isinstance(group, dict)
-    }
-    of_chart = {f"{name}.{key}" for name, group in groups.items() for key in group}
+    of_chart = set(paths_of(yaml.safe_load(text)))
     prefixes = "|".join({key.partition(".")[0] for key in keys if "." in key})
     # Groups of the API end in dev, sh or io, and metrics.read is a permission of Dynatrace.
     keys_of_pages = names_matching(

@@ -1,7 +1,10 @@
 {{/* Which components are on: those that values name, and those that are part of others. As JSON. */}}
 {{- define "harbourmaster.components" -}}
+{{- if kindIs "invalid" .Values.monitoring }}
+{{- fail "the values are those of an older chart: --reuse-values: use --reset-then-reuse-values" }}
+{{- end -}}
 {{- $with := deepCopy .Values.components -}}
-{{- $_ := set $with "certManager" (eq .Values.certificates "certManager") -}}
+{{- $_ := set $with "certManager" (ne .Values.certificates "own") -}}
 {{- $_ := set $with "hardened" .Values.hardened.enabled -}}
 {{- $_ := set $with "besideKeptn" .Values.besideKeptn -}}
 {{- if .Values.besideKeptn }}{{ $_ := set $with "guards" false }}{{ $_ := set $with "ingressRules" false }}{{ end -}}
@@ -16,6 +19,29 @@
 {{- end -}}
 {{- $_ := set $with "shadow" .Values.shadow -}}
 {{- toJson $with -}}
+{{- end }}
+
+{{/* Labels of all objects, as JSON. */}}
+{{- define "harbourmaster.labels" -}}
+{{- toJson (merge (dict) .Values.commonLabels (dict
+  "app.kubernetes.io/instance" .Release.Name
+  "app.kubernetes.io/managed-by" .Release.Service
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name (replace "+" "_" .Chart.Version)))) -}}
+{{- end }}
+
+{{/* The name of the Secret with the certificate. */}}
+{{- define "harbourmaster.certificate" -}}
+{{- if eq .Values.certificates "existing" }}
+{{- required "no Secret with the certificate: existingCertificate.secretName: give its name" .Values.existingCertificate.secretName -}}
+{{- else }}harbourmaster-webhook-cert{{ end -}}
+{{- end }}
+
+{{/* The authority of an existing certificate; empty if another client adds it. */}}
+{{- define "harbourmaster.caBundle" -}}
+{{- if eq .Values.certificates "existing" }}
+{{- required "no authority of the certificate: existingCertificate.ca: give it as PEM, by --set-file" .Values.existingCertificate.ca | b64enc -}}
+{{- end -}}
 {{- end }}
 
 {{- define "harbourmaster.image" -}}
@@ -56,7 +82,10 @@
 {{- end }}
 
 {{- define "harbourmaster.webhookFlags" -}}
-{{- $named := dict "features" .Values.features -}}
+{{- $named := dict
+  "features" .Values.features
+  "port" .Values.webhook.port
+  "health-port" .Values.webhook.healthPort -}}
 {{- include "harbourmaster.flags" (mergeOverwrite $named .Values.webhook.settings) -}}
 {{- end }}
 
@@ -76,6 +105,8 @@
 {{- define "harbourmaster.controllerFlags" -}}
 {{- $named := dict
   "controllers" .Values.controllers
+  "health-port" .Values.controller.healthPort
+  "metrics-custom-metrics-port" .Values.controller.port
   "webhook-excluded-namespaces" .Values.admission.excludedNamespaces
   "webhook-failure-policy" .Values.admission.failurePolicy
   "webhook-gated-failure-policy" .Values.admission.gatedFailurePolicy -}}

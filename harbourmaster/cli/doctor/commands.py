@@ -24,8 +24,9 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     add_installation(parser, "--namespace")
     text = "namespace for the dry run of a pod [default, or another one that our webhooks select]"
     parser.add_argument("--canary-namespace", metavar="NAME", help=text)
-    text = "exit with 1 for warnings too, for example in CI"
-    parser.add_argument("--fail-on", choices=("warning",), help=text)
+    text = "exit with 1 for warnings too, for example in CI; or only for faults, not for what "
+    text += "could not be read"
+    parser.add_argument("--fail-on", choices=("fault", "warning"), help=text)
     text = "start or end break-glass mode; while it is on, all our webhooks fail open, "
     text += "also those for pods with gates"
     parser.add_argument("--break-glass", choices=("on", "off"), help=text)

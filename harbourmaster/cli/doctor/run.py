@@ -83,7 +83,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
         report,
         [(line, _TONES.get(line.partition(" ")[0], "")) for line in lines(report)],
     )
-    failing = {"fault", "unknown", arguments.fail_on}
+    level = arguments.fail_on
+    failing = {"fault"} if level == "fault" else {"fault", "unknown", level}
     bad = any(finding.severity in failing for finding in report.findings)
     return LEFT if bad else DONE
 

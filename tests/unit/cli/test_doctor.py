@@ -382,6 +382,9 @@ def test_the_verdict(severities, text):
         ("warning", 0, None),
         ("warning", 1, "warning"),
         ("unknown", 1, None),
+        ("unknown", 0, "fault"),
+        ("warning", 0, "fault"),
+        ("fault", 1, "fault"),
         ("fault", 1, None),
     ],
 )

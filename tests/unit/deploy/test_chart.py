@@ -10,11 +10,11 @@ import re
 import pytest
 import yaml
 
-from helpers.chart import CHART, EXAMPLES, IMAGE, chart, chart_folder, overlays, union
+from helpers.chart import CHART, EXAMPLES, IMAGE, chart, chart_folder, overlays, schema, union
 from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deployment_of, objects
 
-SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = schema.schema(VALUES)
 NAMES = [component.name for component in overlays.components()]
 OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened", "shadow"}
 """Components that have values outside of ``components``."""
@@ -41,16 +41,6 @@ def files():
     }
 
 
-def keys(schema, path=()):
-    """The paths of all values that a schema knows."""
-    if "$ref" in schema:
-        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
-    properties = schema.get("properties", {})
-    yield from (path,) if not properties else ()
-    for key, value in properties.items():
-        yield from keys(value, (*path, key))
-
-
 def leaves(value, path=()):
     """The paths of all values of the chart."""
     yield from (path,) if not value or not isinstance(value, dict) else ()
@@ -58,8 +48,17 @@ def leaves(value, path=()):
         yield from leaves(member, (*path, key))
 
 
-def test_the_schema_knows_the_values_of_the_chart_and_those_of_parent_charts():
-    assert {path for path in keys(SCHEMA) if path != ("global",)} == set(leaves(VALUES))
+def test_the_schema_has_special_rules_only_for_values_of_the_chart():
+    names = {name for path in leaves(VALUES) for name in (path[-1], ".".join(path))}
+    assert schema.SPECIAL.keys() <= names
+
+
+def test_the_schema_knows_each_setting_but_those_that_are_values():
+    for role, settings in schema.SETTINGS.items():
+        part = SCHEMA["properties"][role.partition(".")[0]]["properties"]["settings"]
+        assert part["properties"].keys() == schema.flags_of(settings).keys() - schema.OF_VALUES
+        assert part["additionalProperties"] is False
+    assert "log-level" in part["properties"]
 
 
 def test_the_manual_has_each_value_once():
@@ -81,6 +80,7 @@ def test_every_component_has_a_value_except_that_which_sets_replicas():
 @MAKES_IT
 def test_the_default_values_are_those_of_the_manifests(files, faults_of):
     values = yaml.safe_load(files["values.yaml"])
+    assert json.loads(files["values.schema.json"]) == SCHEMA
     assert faults_of(values) == []
     for role in ("webhook", "controller"):
         deployment = deployment_of(objects(), role)
@@ -112,6 +112,25 @@ def test_the_examples_are_valid(example, faults_of):
         {"webhook": {"replicas": "three"}},
         {"webhook": {"replicas": 0}},
         {"webhook": {"settings": {"--log-level": "debug"}}},
+        {"webhook": {"settings": {"log-levl": "debug"}}},
+        {"webhook": {"settings": {"log-level": "loud"}}},
+        {"webhook": {"settings": {"log.level": "debug"}}},
+        {"webhook": {"settings": {"port": 10250}}},
+        {"controller": {"settings": {"denied-namespaces": ["shop"]}}},
+        {"controller": {"settings": {"webhook-failure-policy": "Never"}}},
+        {"nameOverride": "hm"},
+        {"fullnameOverride": "hm"},
+        {"commonLabels": {"team": 1}},
+        {"commonLabels": {"app.kubernetes.io/name": "other"}},
+        {"webhook": {"podLabels": {"app.kubernetes.io/component": "other"}}},
+        {"webhook": {"port": 0}},
+        {"webhook": {"hostNetwork": "yes"}},
+        {"webhook": {"extraEnv": [{"value": "without a name"}]}},
+        {"webhook": {"volumeMounts": [{"name": "without-a-path"}]}},
+        {"webhook": {"serviceAccount": {"name": "other"}}},
+        {"certManager": {"issuerRef": {"nme": "internal"}}},
+        {"monitoring": {"interval": "30"}},
+        {"podSecurityContext": []},
         {"controller": {"podAnnotations": {"example.com/number": 1}}},
         {"certificates": "foo"},
         {"components": {"guard": True}},
@@ -128,6 +147,20 @@ def test_the_examples_are_valid(example, faults_of):
 )
 def test_wrong_values_are_refused(wrong, faults_of):
     assert faults_of(wrong)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tls-min-version": 1.2},
+        {"tls-min-version": "1.3", "log-level": None},
+        {"shadow": True, "watch-nodes": "false"},
+        {"denied-namespaces": ["a", "b"], "watch-autoscaled-pools": {"fast": {"labels": {}}}},
+    ],
+    ids=json.dumps,
+)
+def test_settings_as_yaml_reads_them_are_valid(settings, faults_of):
+    assert faults_of({"webhook": {"settings": settings}}) == []
 
 
 @pytest.mark.parametrize(
