@@ -127,6 +127,7 @@ class GateVerdict(NamedTuple):
         return is_late or self.code == "wait-blocked"
 
 
+FOREIGN: Final = "what set these gates must remove them, or by hand: "
 _NOTHING: Final = "nothing: "
 _AND_FOR: Final = "and for "
 _DUE: Final = GateVerdict("released", "its release, which is due")
@@ -143,9 +144,12 @@ def sentence(code: Code, text: str) -> str:
     return describe(code, text) if code in BLOCKED else GateVerdict(code, text).reason
 
 
-def release_command(target: str) -> str:
-    """Return the command that releases a pod, ``namespace/name``, or the pods of a workload."""
-    return f'harbourmaster gate release {target} --reason "TEXT"'
+def release_command(target: str, code: str, action: str = "release") -> str:
+    """Return the command that releases a pod, ``namespace/name``, or the pods of a workload.
+
+    ``code`` is why it waits, and with that the proposed reason.
+    """
+    return f'harbourmaster gate {action} {target} --reason "was held: {code}"'
 
 
 class Case(NamedTuple):
@@ -191,11 +195,9 @@ class Case(NamedTuple):
         """Whether it is released for its age."""
         return self.is_overdue and self.rules.on_expiry == "Release"
 
-    @property
-    def release(self) -> str:
-        """The command that releases it; for a template, one of its pods."""
-        name = self.pod.name or "POD"
-        return release_command(f"{self.pod.namespace}/{name}")
+    def release(self, code: Code, action: str = "release") -> str:
+        """Return the command that releases it; for a template, one of its pods."""
+        return release_command(f"{self.pod.namespace}/{self.pod.name or 'POD'}", code, action)
 
 
 def verdict_on(case: Case) -> GateVerdict:
@@ -208,7 +210,7 @@ def verdict_on(case: Case) -> GateVerdict:
     if case.is_late and (wait.blocked or not wait.is_over):
         return _overdue(case)
     if wait.blocked:
-        advice = f"correct it, or to release this pod, run {case.release}"
+        advice = f"correct it, or to release this pod, run {case.release('wait-blocked')}"
         return GateVerdict("wait-blocked", f"nothing: {wait.blocked}", advice)
     checks = _verdict_on_checks(case) if case.pod.has_checks else _DUE
     if wait.is_over:
@@ -232,7 +234,8 @@ def _verdict_on_checks(case: Case) -> GateVerdict:
         what = "owner" if case.described is None or case.described.version else "version"
         return _missing(case, GateVerdict("waits-for-owner", f"its {what} to be determined"))
     if orphaned:
-        return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
+        advice = f"to release it, run {case.release('orphaned')}"
+        return GateVerdict("orphaned", f"nothing: {orphaned}", advice)
     verdict = _verdict_on_tracked_pod(case)
     is_over = case.version is not None and case.version.status.status == DEPRECATED
     if case.facts.is_superseded and (is_over or verdict.advice):
@@ -249,8 +252,9 @@ def _overdue(case: Case) -> GateVerdict:
 
 def _missing(case: Case, verdict: GateVerdict) -> GateVerdict:
     """Return the verdict with the next step, if what is missing should have come by now."""
-    events = f"kubectl -n {case.pod.namespace} events --for pod/{case.pod.name}"
-    advice = f"correct what its events name ({events}), or to release this pod, run {case.release}"
+    events = f"kubectl -n {case.pod.namespace} events --types=Warning"
+    release = case.release(verdict.code)
+    advice = f"correct what the events name: {events}; or to release this pod, run {release}"
     return verdict._replace(advice=advice if verdict.is_stuck(case.age) else "")
 
 
@@ -265,7 +269,7 @@ def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
         is_kept = STATEFUL_SET in {owner.kind for owner in case.pod.owner_references}
         step = "a new keptn.sh/version of the workload is checked again"
         step += ", once this pod is deleted" if is_kept else ""
-        return wait._replace(advice=_rerun_advice(case, step))
+        return wait._replace(advice=_rerun_advice(case, wait.code, step))
     return wait
 
 
@@ -273,7 +277,8 @@ def _verdict_on_ungated_pod(pod: Pod) -> GateVerdict:
     """Decide for a pod that does not wait for us."""
     if pod.gates:
         text = f"the gates of others: {', '.join(pod.gates)}"
-        return GateVerdict("foreign-gates-only", text, "what set these gates must remove them")
+        advice = f"{FOREIGN}kubectl -n {pod.namespace} edit pod/{pod.name}"
+        return GateVerdict("foreign-gates-only", text, advice)
     how = pod.annotations.get(RELEASED_KEY, "")
     if how == EXPIRED:
         return GateVerdict("released", "nothing: it waited too long and was released unchecked")
@@ -295,7 +300,8 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
         if "KeptnAppVersion" in case.facts.unread:
             return GateVerdict("waits-for-app", text)
         which = f"{version.spec.workload_name} in version {version.spec.version}"
-        advice = f'list it in KeptnApp {version.spec.app} with version "{version.spec.version}"'
+        advice = f'list it in KeptnApp {version.spec.app} with version "{version.spec.version}": '
+        advice += f"kubectl -n {case.pod.namespace} edit keptnapps {version.spec.app}"
         owners = describe_owners(case.facts.workload)
         text = f"{text}: no KeptnAppVersion has {which} yet{owners and f'; {owners}'}"
         return GateVerdict("waits-for-app", text, advice)
@@ -305,14 +311,14 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
     detail = wait.text.removeprefix(_NOTHING) if wait is not None else "about to end"
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
         new = f"a new version or revision of KeptnApp {version.spec.app} is checked again"
-        advice = _rerun_advice(case, new)
+        advice = _rerun_advice(case, "app-failed", new)
         return GateVerdict("app-failed", f"{text}: {detail}", advice)
     return GateVerdict("waits-for-app", f"{text}: {detail}")
 
 
-def _rerun_advice(case: Case, alternative: str) -> str:
-    rerun = case.release.replace(" release ", " rerun ", 1)
-    return f"correct the cause and run {rerun}; {alternative}; to release it, run {case.release}"
+def _rerun_advice(case: Case, code: Code, alternative: str) -> str:
+    rerun, release = case.release(code, "rerun"), case.release(code)
+    return f"correct the cause and run {rerun}; {alternative}; to release it, run {release}"
 
 
 def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:

@@ -108,3 +108,5 @@ class Report(Struct, frozen=True):
     """Such as ``Pending for 4m, of Deployment cart``."""
     sections: tuple[Section, ...]
     owners: tuple[Subject, ...] = ()
+    again: str = ""
+    """The command for an object of a file, once that is corrected."""

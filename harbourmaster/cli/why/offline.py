@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -321,7 +322,9 @@ def _report(
         question.body,
     )
     sections = (policies_section(answered, words), *filter(None, (gate,)))
-    return Report(subject, question.summary, sections)
+    files = " ".join(f"-f {shlex.quote(str(path))}" for path in arguments.manifests or ())
+    again = f"kubectl apply {files}" if files else f"harbourmaster why review {arguments.file}"
+    return Report(subject, question.summary, sections, again=again)
 
 
 def _name_in(body: bytes) -> str:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, get_args
 
+from harbourmaster.api.resources import PLACEMENT_GROUP
 from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.cli.why.model import Line, State
-from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, WORKLOAD_KEY
 from harbourmaster.gates.owners import ROLLOUT
-from harbourmaster.lifecycle.gate_verdict import release_command
+from harbourmaster.gates.waits import WAIT_FOR_KEY
+from harbourmaster.lifecycle.gate_verdict import FOREIGN, release_command
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterator, Sequence
 
     from harbourmaster.cli.terminal import Tone
-    from harbourmaster.cli.why.model import Report, Section
+    from harbourmaster.cli.why.model import Report, Section, Subject
 
 
 _WIDEST_LABEL: Final = 48
@@ -98,82 +101,116 @@ def _line(line: Line, indent: int, width: int, terminal: Terminal) -> str:
 
 
 NOTHING: Final = "nothing to do"
-_RELEASE: Final = f"to release it, run {release_command('{target}')}"
+_RELEASE: Final = "to release it, run {release}"
 _RESTART: Final = "{renewal}"
+_EDIT: Final = "{edit}"
 _DESCRIBE: Final = "kubectl -n {namespace} describe {object}"
 _STEPS: Final = {
     # Gates.
     "deployment-due ending not-gated released": NOTHING,
-    "foreign-gates-only": "what set these gates must remove them",
+    "foreign-gates-only": FOREIGN + "kubectl -n {namespace} edit {object}",
     "waits-in-scheduler": f"read the scheduler's message: {_DESCRIBE}",
-    "waits-for-owner waits-for-version": "wait two minutes, then ask again",
+    "waits-for-owner waits-for-version": "if it lasts two minutes, correct what the events name: "
+    f"kubectl -n {{namespace}} events --types=Warning; {_RELEASE}",
     "orphaned": _RELEASE,
-    "superseded": "delete the pod",
-    "app-failed": f"a new version or revision of its KeptnApp is checked again; {_RELEASE}",
+    "superseded": "kubectl -n {namespace} delete {object}",
+    "app-failed": "correct the cause and raise the revision of its KeptnApp: "
+    "kubectl -n {namespace} edit keptnapps {app}",
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
-    "checks-failed": f"a new keptn.sh/version of the workload is checked again; {_RELEASE}",
+    "checks-failed": f"correct the cause and raise keptn.sh/version: {_EDIT}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
     "waits-for-objects": f"wait for the objects, or create those that do not exist; {_RELEASE}",
-    "waits-forbidden": "ask an administrator to allow it",
-    "to-be-gated": "apply the manifest",
-    "definition-missing": "create the definitions that are missing, then apply the manifest",
-    "namespace-excluded": "use another namespace, or change what excludes this one",
+    "waits-forbidden": "ask an administrator to allow it: "
+    f"kubectl label namespace {{namespace}} {WAIT_FOR_KEY}-, or the feature waits of the webhook",
+    "to-be-gated": "{again}",
+    "definition-missing": "create it, or name one that exists: kubectl -n {namespace} get "
+    "keptntaskdefinitions,keptnevaluationdefinitions; then run {again}",
+    "namespace-excluded": "use another namespace, or change what excludes this one: kubectl get "
+    "mutatingwebhookconfigurations harbourmaster -o yaml shows its selectors",
     "not-opted-in": f"kubectl annotate namespace {{namespace}} {OPT_IN_KEY}={OPT_IN}",
-    "gate-owner-unsupported owner-unsupported": "use a Deployment, "
-    "StatefulSet, DaemonSet or Argo Rollout",
-    "no-keys": "to have it checked, annotate its template with keptn.sh/workload and checks",
+    "gate-owner-unsupported owner-unsupported": "use a Deployment, StatefulSet, DaemonSet or Argo "
+    "Rollout, or remove its keys: {correction}",
+    "no-keys": "to have it checked, name its workload: "
+    f"kubectl -n {{namespace}} annotate {{workload}} {WORKLOAD_KEY}={{top}}, "
+    f"then {_RESTART}",
     "admitted-before gate-wait-not-inherited": _RESTART,
-    "version-refused": "correct what it names, such as a quota; the controller tries again",
+    "version-refused pods-refused": "correct what it names; the controller tries again: {obstacle}",
     "scaled-to-zero": "kubectl -n {namespace} scale {workload} --replicas=1",
-    "pods-refused": f"correct what it names; {_DESCRIBE} shows the latest attempt",
     "no-pods": f"read the events: {_DESCRIBE}",
     "not-led": "run harbourmaster doctor, which says how to start the controller",
     "not-reviewed": f"run harbourmaster doctor, then {_RESTART}",
     "break-glass": f"harbourmaster doctor --break-glass off, then {_RESTART}",
-    "version-not-raised": "raise keptn.sh/version: kubectl -n {namespace} edit {workload}",
+    "version-not-raised": f"raise keptn.sh/version: {_EDIT}",
     # Checks, by the codes of their admission warnings.
     "gate-key-unknown gate-list-empty gate-state-key gate-timeout-invalid gate-wait-invalid "
-    "gate-wait-shadowed evaluation-target-invalid wait-blocked": "correct it: "
-    "kubectl -n {namespace} edit {workload}",
+    "gate-wait-shadowed evaluation-target-invalid wait-blocked": "correct it: {correction}",
     "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
     f"{OPT_IN_KEY}={OPT_IN}",
-    "no-checks": "name checks in keptn.sh/pre-deployment-tasks or …-evaluations of {workload}",
+    "no-checks": f"name checks in keptn.sh/pre-deployment-tasks or …-evaluations: {_EDIT}",
     # Nodes.
     "no-node-matches": "kubectl get nodes --show-labels; label a node, or correct who requires it",
     "node-excluded": "kubectl describe nodes; add a toleration, or remove the taint",
     "unschedulable waits": f"read the scheduler's message: {_DESCRIBE}",
-    "not-looked-at": "kubectl -n kube-system get pods; start the scheduler that the pod names",
+    "not-looked-at": "start the scheduler that it names (kubectl get leases -A shows who runs), or "
+    "name another one: {correction}",
     # Policies, by the outcome of admission.
     "gated mutated placed unchanged unmatched valid": NOTHING,
-    "denied invalid malformed skipped": "correct what it names, and apply the object again",
+    "denied invalid malformed skipped": "correct what it names, then {again}",
     # Placement.
     "moving unplaced refused": "harbourmaster placement why {application}",
     "unknown": "ask the cluster that manages placement: harbourmaster placement why "
-    "{application} --context NAME",
+    "{application} --context NAME; kubectl config get-contexts lists the names",
     # Rescheduling.
     "allowed fits kept-away makes-room reserved told": NOTHING,
     "no-room room-can-be-made unplanned": "harbourmaster reschedule plan --pod {namespace}/{name}",
     # References.
-    "no-consent": "run the commands that it names, as their owner",
-    "unread": "ask for the permission that it names, or use an administrator's --context",
+    "no-consent": f"run the commands that it names, as their owner: {_DESCRIBE}",
+    "unread": "ask for the permission that it names, or use an administrator's --context: kubectl "
+    "auth can-i --list -n {namespace} shows yours",
 }
 STEPS: Final = {code: step for codes, step in _STEPS.items() for code in codes.split()}
-"""The steps by code; braces hold names of the object."""
+"""The steps by code; braces hold names of the object.
+
+A command begins with kubectl or harbourmaster and ends before ``, ``, ``; ``, ``)`` or a verb.
+"""
+_QUOTA: Final = re.compile(r"exceeded quota: ([\w.-]+)")
 
 
 def step_of(section: Section, report: Report) -> str:
     """The next step; what the section itself names comes first."""
     subject, top = report.subject, (report.subject, *report.owners)[-1]
-    own = f"{subject.kind.lower()}/{subject.name}"
-    place = f"{subject.namespace}/{subject.name}"
+    space, own, workload = subject.namespace, _argument(subject), _argument(top)
+    place = f"{space}/{subject.name}"
+    edit, create = f"kubectl -n {space} edit", f"kubectl -n {space} delete {workload}, then create"
+    quota = _QUOTA.search(section.summary)
+    # Pods and Jobs keep what they were created with, except the annotations of pods.
+    is_fixed = {"Job": True, "Pod": section.code == "not-looked-at"}.get(top.kind, False)
+    correction = f"{create} it again" if is_fixed else f"{edit} {workload}"
     return section.step or STEPS.get(section.code, "").format(
-        namespace=subject.namespace,
+        namespace=space,
         name=subject.name,
         object=own,
-        workload=f"{top.kind.lower()}/{top.name}",
-        renewal=renewal(top.kind, subject.namespace, top.name),
-        target=place if subject.kind == "Pod" else f"{own} -n {subject.namespace}",
+        workload=workload,
+        top=top.name,
+        edit=f"{edit} {workload}",
+        correction=correction,
+        obstacle=f"{edit} {f'resourcequota/{quota[1]}' if quota else workload}",
+        renewal=renewal(top.kind, space, top.name),
+        release=release_command(
+            place if subject.kind == "Pod" else f"{own} -n {space}", section.code
+        ),
+        again=report.again or correction,
+        app=getattr(getattr(section.detail, "report", None), "app", ""),
         application=getattr(section.detail, "application", "") or place,
+    )
+
+
+def _argument(subject: Subject) -> str:
+    """The object as kubectl takes it: of its group, where others have the kind as well."""
+    group = subject.api_version.partition("/")[0]
+    kind = subject.kind.lower()
+    return (
+        f"{kind}.{group}/{subject.name}" if group == PLACEMENT_GROUP else f"{kind}/{subject.name}"
     )
 
 
@@ -183,4 +220,4 @@ def renewal(kind: str, namespace: str, name: str) -> str:
         return f"kubectl -n {namespace} rollout restart {kind.lower()}/{name}"
     if kind == ROLLOUT:
         return f"kubectl argo rollouts restart {name} -n {namespace}"
-    return f"delete {kind} {namespace}/{name} and create it again"
+    return f"kubectl -n {namespace} delete {kind.lower()}/{name}, then create it again"

@@ -29,8 +29,8 @@ from helpers.phased import app_version
 
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 RS = ResourceReference(uid="rs-1", kind="ReplicaSet", name="waiter-rs")
-RELEASE = 'harbourmaster gate release prod/waiter-1 --reason "TEXT"'
-RERUN = 'harbourmaster gate rerun prod/waiter-1 --reason "TEXT"'
+RELEASE = 'harbourmaster gate release prod/waiter-1 --reason "was held: {}"'
+RERUN = RELEASE.replace("release", "rerun")
 AGAIN = "a new keptn.sh/version of the workload is checked again"
 PASSED = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Warning"}
 SCHEDULER = "keptn-scheduler"
@@ -309,13 +309,16 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
             "checks-failed",
             f"correct the cause and run {RERUN}; {AGAIN}; to release it, run {RELEASE}",
         ),
-        ("foreign-gates-only", "what set these gates must remove them"),
+        (
+            "foreign-gates-only",
+            "what set these gates must remove them, or by hand: kubectl -n prod edit pod/waiter-1",
+        ),
         ("checks-pending", ""),
     ],
 )
 def test_what_may_be_done_about_it(code, advice):
     obj, known, of, *_ = CASES[code]
-    assert report_on(obj, known, of=of).advice == advice
+    assert report_on(obj, known, of=of).advice == advice.format(code, code)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +338,7 @@ def test_what_does_not_come_in_two_minutes_has_a_next_step(annotations, known, i
     late = pod(annotations=annotations, created="2026-03-01T09:58:30Z")
     report = report_on(late, known)
     assert is_stuck(report)
-    assert ("kubectl -n prod events --for pod/waiter-1" in report.advice) == is_named
+    assert ("kubectl -n prod events --types=Warning" in report.advice) == is_named
     assert report.advice
     early = report_on(pod(annotations=annotations, created="2026-03-01T09:58:31Z"), known)
     assert not is_stuck(early)
@@ -383,4 +386,5 @@ def test_a_version_that_its_app_does_not_list_names_the_other_owners_of_its_work
         "several owners have its workload: ReplicaSet waiter-rs (version 1.0), "
         "ReplicaSet other (version 2.0)"
     )
-    assert report.advice == 'list it in KeptnApp shop with version "1.0"'
+    listed = 'list it in KeptnApp shop with version "1.0"'
+    assert report.advice == f"{listed}: kubectl -n prod edit keptnapps shop"

@@ -20,6 +20,7 @@ from harbourmaster.gates.mistakes import (
     kind_mistakes,
     opt_in_mistakes,
     owner_mistakes,
+    state_mistakes,
 )
 from harbourmaster.gates.owners import REPLICA_SET, SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY, inherit_wait
@@ -87,6 +88,7 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
     else:
         template, at = template_of(subject).keys, "spec.template.metadata"
         yield from key_mistakes(template.annotations, template.labels, f"{at}.{{}}")
+        yield from state_mistakes(template.annotations, f"{at}.annotations")
         if subject.kind not in SUPPORTED:
             yield from kind_mistakes(template.annotations, template.labels, subject.kind, at)
     for owner in context.owners:

@@ -290,7 +290,7 @@ async def _why_waiting(context: WhyContext, pod: Pod, report: GateReport) -> Rea
     reason = await why_unchecked(context, pod) if report.code == "released" else None
     if reason is None and report.is_waiting and (unled := await context.live.why_unled()):
         return "not-led", "fault", f"{unled}; the pod {report.sentence}"
-    if report.code == "waits-for-version" and not report.advice:
+    if report.code == "waits-for-version":
         return await _why_no_version(context, pod)
     return reason
 

@@ -56,6 +56,7 @@ async def section(context: WhyContext) -> Section | None:
         state="fault" if refused or told else "unknown" if doubts else "fine",
         code="no-consent" if refused or told else "unread" if doubts else "allowed",
         summary=f"{what} (crossNamespaceReferences is {mode})",
+        step=next((line.text.rpartition(": ")[2] for line in (*refused, *told)), ""),
         lines=(*told, *refused, *doubts),
     )
 

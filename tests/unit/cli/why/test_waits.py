@@ -182,7 +182,7 @@ async def test_a_workload_is_explained_by_its_oldest_waiting_pod(api, gate, is_w
     section = await gate("deployment", f"{NAMESPACE}/cart")
     assert (section["code"] == "waits-for-version") == is_waiting
     assert ("its workload version, which is not there yet" in section["summary"]) == is_waiting
-    assert ("events --for pod/cart-5d4f8-1" in section["next"]) == is_waiting
+    assert ("release shop/cart-5d4f8-1 --reason" in section["next"]) == is_waiting
 
 
 async def test_what_may_not_be_read_is_named_in_one_line(api, gate, run):
