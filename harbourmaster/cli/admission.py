@@ -17,6 +17,7 @@ from harbourmaster.cli.arguments import (
     add_path,
     add_several,
     add_sources,
+    duration,
     set_command,
 )
 from harbourmaster.registration.settings import RegistrationSettings
@@ -77,6 +78,7 @@ def add_replay(replay: ArgumentParser) -> None:
 
 STEPS: Final = ("policies", "probe", "final")
 _COMPILE_EXAMPLES: Final = """examples:
+  harbourmaster compile apply
   harbourmaster compile --cluster --step policies | kubectl apply -f -
   harbourmaster compile --cluster --step probe | kubectl apply -f -
   harbourmaster compile --cluster --try
@@ -88,6 +90,8 @@ _COMPILE_EXAMPLES: Final = """examples:
 def add_compile(parser: ArgumentParser) -> None:
     """Add the arguments of ``compile``."""
     set_admission(parser, run="compile.run:compile_policies", examples=_COMPILE_EXAMPLES)
+    text = "apply the objects for the policies of the cluster: all steps, with the waits in between"
+    parser.add_argument("action", nargs="?", choices=("apply",), metavar="apply", help=text)
     add_manifests(parser, "--filename", "policies", "all policies of a cluster")
     add_flags(parser, cluster="compile the policies of a live cluster, with its settings")
     parser.add_argument("--step", choices=STEPS, help="print the objects of one step [all]")
@@ -97,6 +101,9 @@ def add_compile(parser: ArgumentParser) -> None:
         "create objects by dry run in the namespace of the step probe, and compare them with ours"
     )
     parser.add_argument("--try", dest="tries", action="store_true", help=text)
+    add_flags(parser, dry_run="with apply: only send dry runs, so that nothing is stored")
+    text = "with apply: time limit for the API server to enforce what is tried [1m]"
+    parser.add_argument("--timeout", type=duration, default=60.0, metavar="DURATION", help=text)
     add_installation(parser)
 
 

@@ -65,11 +65,12 @@ IN_NAMESPACE: Final = (
     resources.LEASES,
 )
 VALIDATING_POLICY_BINDINGS: Final = cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding")
+VALIDATING_POLICIES: Final = cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy")
 GUARDS: Final = (
     resources.MUTATING_POLICY_BINDINGS,
     resources.MUTATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
-    cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy"),
+    VALIDATING_POLICIES,
 )
 CLUSTER_WIDE: Final = (
     *GUARDS,

@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.playground.installation import Installation
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
-from helpers.cluster import eventually, plane_for
+from helpers.cluster import plane_for
 from helpers.command import harbourmaster
 from helpers.flow.installation import FLAGS
 from helpers.objects import cluster_policy
@@ -52,13 +52,11 @@ def test_policies_hold_while_nothing_of_ours_runs_and_come_back_to_the_webhook(i
     plane, installation = installed_plane
     kubectl = plane.kubectl
     kubectl("annotate", POLICY, "harbourmaster.dev/enforcement=Both")
-    for step in ("policies", "probe"):
-        printed = run_compile(plane, "--step", step)
-        assert (printed.returncode, printed.stderr) == (0, "")
-        kubectl("apply", "-f=-", stdin=printed.stdout)
-    tried = eventually(lambda: run_compile(plane, "--try"), is_right=lambda it: it.returncode == 0)
-    assert tried.stdout == "6 objects tried, 0 differ\n"
-    kubectl("apply", "-f=-", stdin=run_compile(plane, "--step", "final").stdout)
+    applied = harbourmaster("compile", "apply", kubeconfig=plane.kubeconfig)
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert "tried: 6 objects, 0 differ\nfinal: 4 created\n" in applied.stdout
+    again = harbourmaster("compile", "apply", kubeconfig=plane.kubeconfig)
+    assert "policies: 4 unchanged\nprobe: 5 unchanged\n" in again.stdout
     kubectl("annotate", "--overwrite", POLICY, "harbourmaster.dev/enforcement=APIServer")
     reason = "--for=jsonpath={.status.conditions[0].reason}"
     kubectl("wait", POLICY, f"{reason}=Enforced", WAIT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -17,6 +19,8 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.lifecycle.conversion import convert
+from helpers import rights
+from helpers.command import harbourmaster
 from helpers.flow.manifests import (
     OUTCOME,
     RESOURCES,
@@ -55,6 +59,39 @@ async def until_versions(flow, part, version, count=1):
         return right if len(right) == len(pods) == count else None
 
     return await flow.until(running, why=lambda: f"not {count} pods of {part} {version}")
+
+
+async def test_a_pipeline_waits_for_the_newest_version_with_the_rights_of_a_reader(
+    flow, harbour, tmp_path
+):
+    kubectl = partial(harbour.plane.kubectl, f"--namespace={flow.namespace}")
+    kubectl("apply", "--filename=deploy/rbac/users.yaml")
+    account = f"--serviceaccount={flow.namespace}:default"
+    for role in ("view", "harbourmaster-lifecycle-viewer", "harbourmaster-policy-viewer"):
+        kubectl("create", "rolebinding", role, f"--clusterrole={role}", account)
+    token = kubectl("create", "token", "default").stdout.strip()
+    kubeconfig = tmp_path / "reader.yaml"
+    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token=token))
+    wait = partial(
+        asyncio.to_thread,
+        harbourmaster,
+        *("gate", "wait", "deployment/ledger", "-n", flow.namespace),
+        kubeconfig=kubeconfig,
+    )
+    await flow.create(
+        container_task("quick"),
+        container_task("failing", "fail"),
+        deployment("ledger", keptn("ledger", "1", pre_deployment_tasks="quick")),
+    )
+    first = await wait()
+    assert (first.returncode, first.stderr) == (0, "")
+    assert gates(flow.pods("ledger")[0]) == []
+    # The pod of the version before runs on, and must not be taken for the newest.
+    await to_version(flow, "Deployment", "ledger", "2", pre_deployment_tasks="failing")
+    second = await wait()
+    assert second.returncode == 1, second.stdout
+    assert "pre-deployment task failing failed and will not be retried" in second.stderr
+    assert "released" not in second.stdout
 
 
 async def test_a_second_version_of_a_statefulset_waits_for_its_own_checks(flow):

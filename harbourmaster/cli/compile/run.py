@@ -1,14 +1,15 @@
 """``harbourmaster compile``: admission policies of the API server, made of scheduling policies.
 
-It prints what a person or a GitOps tool applies; only ``--try`` sends requests that could write,
-all by dry run.
+It prints what a person or a GitOps tool applies, tries it by dry run, or applies it itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from harbourmaster.api.resources import (
     POLICIES,
 )
 from harbourmaster.api.times import moment
+from harbourmaster.cli.compile.apply import StepError, apply_objects, former_objects
 from harbourmaster.cli.compile.probe import (
     KINDS,
     fields_by_webhook,
@@ -43,7 +45,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import ServerVersion, server_version
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
-from harbourmaster.policies.delegation import SET_KEY, Registered, compile_objects, select
+from harbourmaster.policies.delegation import SET_KEY, Objects, Registered, compile_objects, select
 from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced_policies
 from harbourmaster.registration.desired import (
     GATES_LABEL,
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.enforcement import PolicyProjection
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.delegation import Objects, Selection
+    from harbourmaster.policies.delegation import Selection
     from harbourmaster.registration.settings import RegistrationSettings
     from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
@@ -83,7 +85,11 @@ _INTRODUCTIONS: Final = {
 
 
 def compile_policies(arguments: Arguments) -> int:
-    """Print or try the objects; 0 done, 1 a policy was refused or differs, 2 can't be used."""
+    """Print, try or apply the objects; 0 done, 1 one is refused or differs, 2 can't be used."""
+    if arguments.action and (arguments.policies or arguments.step or arguments.tries):
+        complain("compile apply takes the policies of the cluster through all steps")
+        return UNUSABLE
+    arguments.cluster = arguments.cluster or bool(arguments.action)
     if bool(arguments.policies) == arguments.cluster:
         complain("give either all policies with -f, or --cluster")
         return UNUSABLE
@@ -117,24 +123,19 @@ async def _live(arguments: Arguments, client: Client) -> int:
             settings = await live.none_if_unreadable(live.webhook_settings())
             registration = await live.none_if_unreadable(live.controller_settings())
             compilation = _Compilation(arguments, settings, registration)
-            stored = [
-                policy
-                for resource in (CLUSTER_POLICIES, POLICIES)
-                for policy in await live.items(
-                    resource, lambda raw: (decode(raw), decode_anything(raw))
-                )
-            ]
-            policies = [read_policy(value)[0] for _, value in stored]
-            mutations, bindings = [
-                await live.items(resource, decode_compiled)
-                for resource in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
-            ]
-            bound = {reference for reference, _ in enforced_policies(mutations, bindings)}
-            early = list(too_early((policy for policy, _ in stored), bound, datetime.now(UTC)))
-            if early and arguments.step in {None, "final"}:
+            policies, early = await _read_stored(live)
+            while early and arguments.action and not arguments.dry_run:
+                for line in early:
+                    say(line)
+                await asyncio.sleep(max(early.values()))
+                live = Installation(client, arguments.installed_in)
+                policies, early = await _read_stored(live)
+            if early and not arguments.action and arguments.step in {None, "final"}:
                 for line in early:
                     complain(line)
                 return LEFT
+        if arguments.action:
+            return await compilation.apply(client, policies)
         if arguments.tries:
             return await compilation.try_out(client, policies)
     except ApiError as error:
@@ -144,10 +145,29 @@ async def _live(arguments: Arguments, client: Client) -> int:
     return compilation.print(policies)
 
 
+async def _read_stored(live: Installation) -> tuple[list[CompiledPolicy], dict[str, float]]:
+    """Return the policies of the cluster, and why it is too early to compile, with seconds."""
+    stored = [
+        policy
+        for resource in (CLUSTER_POLICIES, POLICIES)
+        for policy in await live.items(resource, lambda raw: (decode(raw), decode_anything(raw)))
+    ]
+    mutations, bindings = [
+        await live.items(resource, decode_compiled)
+        for resource in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
+    ]
+    bound = {reference for reference, _ in enforced_policies(mutations, bindings)}
+    early = dict(too_early((policy for policy, _ in stored), bound, datetime.now(UTC)))
+    return [read_policy(value)[0] for _, value in stored], early
+
+
 def too_early(
     policies: Iterable[PolicyProjection], bound: Collection[str], now: datetime
-) -> Iterator[str]:
-    """Policies that left the API server so recently that a webhook can still leave them out."""
+) -> Iterator[tuple[str, float]]:
+    """Yield policies that left the API server so recently that a webhook can still leave them out.
+
+    Each has the seconds until it may be known to be over.
+    """
     for policy in policies:
         condition = policy.condition
         if policy.reference not in bound or (
@@ -158,10 +178,10 @@ def too_early(
         left = QUIET if since is None else QUIET - (now - since).total_seconds()
         if condition.get("status") != "False":
             text = "webhooks can still leave it out: wait until its status says Webhook"
-            yield f"{policy.reference} must stay compiled: {text}"
+            yield f"{policy.reference} must stay compiled: {text}", QUIET
         elif left > 0:
             text = f"webhooks enforce it again only since {since}: wait {ceil(left)} s"
-            yield f"{policy.reference} must stay compiled: {text}"
+            yield f"{policy.reference} must stay compiled: {text}", left
 
 
 class _Compilation:
@@ -202,7 +222,14 @@ class _Compilation:
         selection = self._select(policies)
         if not selection.policies:
             return self._explain_nothing(selection)
-        tried = differing = 0
+        tried, differences = await self._try(client, selection)
+        sys.stdout.writelines(chain.from_iterable(differences))
+        say(f"{tried} objects tried, {len(differences)} differ")
+        return LEFT if differences or selection.refusals else DONE
+
+    async def _try(self, client: Client, selection: Selection) -> tuple[int, list[list[str]]]:
+        """Return the number of objects that were tried, and the lines of each difference."""
+        differences, tried = [], 0
         for part in registered_by(self._registration, self._arguments.installed_in).rules:
             for number, (namespace, pod) in enumerate(probes(selection.policies)):
                 obj = object_of(part, f"probe-{number}", namespace, pod)
@@ -211,13 +238,36 @@ class _Compilation:
                 )
                 ours, theirs = fields_by_webhook(obj, selection.policies), owned_fields_of(created)
                 tried += 1
+                titles = f"{part}, webhook", f"{part}, API server"
                 if ours != theirs:
-                    differing += 1
-                    sys.stdout.writelines(
-                        difference(ours, theirs, f"{part}, webhook", f"{part}, API server")
-                    )
-        say(f"{tried} objects tried, {differing} differ")
-        return LEFT if differing or selection.refusals else DONE
+                    differences.append([*difference(ours, theirs, *titles)])
+        return tried, differences
+
+    async def apply(self, client: Client, policies: Iterable[CompiledPolicy]) -> int:
+        """Take all steps. Raises ApiError if nothing of the cluster can be read."""
+        selection = self._select(policies)
+        is_dry, patience = self._arguments.dry_run, self._arguments.timeout
+        try:
+            objects = self._objects(selection) if selection.policies else Objects([], [], [], "")
+            if not selection.policies and not await former_objects(client, objects):
+                return self._explain_nothing(selection)
+            trial = partial(self._require_no_difference, client, selection)
+            await apply_objects(client, objects, trial, patience=patience, is_dry=is_dry)
+        except (StepError, ValueError, ApiError) as error:
+            if isinstance(error, ApiError):
+                raise_unusable(error)
+            sys.stdout.writelines(getattr(error, "lines", ()))
+            complain(f"not applied: {error}: correct it and run this again; it goes on from here")
+            return LEFT
+        return LEFT if selection.refusals else DONE
+
+    async def _require_no_difference(self, client: Client, selection: Selection) -> int:
+        """Return the number of objects that were tried. Raises StepError for differences."""
+        tried, differences = await self._try(client, selection)
+        if differences:
+            lines = chain.from_iterable(differences)
+            raise StepError(f"{len(differences)} of {tried} objects differ", lines)
+        return tried
 
     def _select(self, policies: Iterable[CompiledPolicy]) -> Selection:
         settings, named = self._settings, self._arguments.policy_namespaces.split(",")

@@ -98,7 +98,7 @@ async def _compiled_leftovers(live: Installation) -> list[Finding]:
             findings.append(note(subject, text, f"kubectl delete mutatingadmissionpolicy {name}"))
         elif gone:
             text = f"the API server still enforces {shorten(gone)}, which does not exist any more"
-            remedy = "apply what harbourmaster compile --cluster prints, or delete what is compiled"
+            remedy = "harbourmaster compile apply"
             findings.append(warning(subject, text, remedy))
     return findings
 
