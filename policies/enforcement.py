@@ -63,11 +63,11 @@ REASONS: Final = {
     "ModeIsBoth": "the API server and the webhook enforce the policy",
     "ModeIsWebhook": "the webhook enforces the policy",
     "NotBound": "the webhook enforces the policy, because a part or a final binding of its "
-    "compiled set is missing: apply all objects that harbourmaster compile --cluster prints",
+    "compiled set is missing: run harbourmaster compile apply",
     "NotCompiled": "the webhook enforces the policy, because no compiled object contains it: run "
-    "harbourmaster compile --cluster",
+    "harbourmaster compile apply",
     "OutdatedHash": "the webhook enforces the policy, because the compiled objects have another "
-    "version of it: run harbourmaster compile --cluster",
+    "version of it: run harbourmaster compile apply",
     UNKNOWN: "the webhook enforces the policy unless it knows more: the controller cannot read "
     "the compiled objects",
     UNSUPPORTED: "the webhook enforces the policy, because this API server has no "

@@ -48,7 +48,11 @@ def add_render(render: ArgumentParser) -> None:
     set_admission(render, run="offline:render")
     add_sources(render)
     add_manifests(render, "--filename", "manifests", "manifests to render", required=True)
-    add_flags(render, diff="print only the differences")
+    add_flags(
+        render,
+        diff="print only the differences",
+        patch="print only the changes, as operations of JSON Patch",
+    )
 
 
 def add_check_manifests(check: ArgumentParser) -> None:
@@ -74,6 +78,8 @@ def add_replay(replay: ArgumentParser) -> None:
     add_lines(replay)
     text = "print only cases whose answer differs from the recorded one, and exit with 1 if there"
     add_flags(replay, check=f"{text} are any")
+    text = "output format; text shows patches as operations [text on a terminal, otherwise json]"
+    replay.add_argument("-o", "--output", choices=("text", "json"), help=text)
 
 
 STEPS: Final = ("policies", "probe", "final")

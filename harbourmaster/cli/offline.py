@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 import sys
+from base64 import b64decode
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -35,7 +36,14 @@ from harbourmaster.serving.documents import Problem, parse_documents
 from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, answer_case, engine_for, read_case
+from harbourmaster.webhook.cases import (
+    DEFAULTS,
+    ReplayCase,
+    answer_case,
+    engine_for,
+    read_case,
+    response_of,
+)
 from harbourmaster.webhook.checked_objects import is_checked
 from harbourmaster.webhook.engine import WOULD_CHANGE, Engine, audit_results
 from harbourmaster.webhook.handlers import answer
@@ -61,6 +69,8 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = ("", "v1", "Namespace")
 
+_WIDEST: Final = 60
+"""Characters of a value that is printed beside its path."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(tuple[Operation, ...]).decode
 
@@ -227,6 +237,8 @@ def render(arguments: Arguments) -> int:
                 print(item.problem(f"{reference} in mode Audit: {told}"), file=sys.stderr)
         if arguments.diff:
             sys.stdout.writelines(_difference(item, after))
+        elif arguments.patch:
+            print(*_patch_lines(item, verdict), sep="\n")
         else:
             sys.stdout.write(separator + dump(after))
             separator = "---\n"
@@ -272,10 +284,67 @@ def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
     return difference(item.value, after, title, f"{title} (rendered)")
 
 
+def _patch_lines(item: Document, verdict: Verdict | None) -> Iterator[str]:
+    """Yield the name of a manifest, and the operations by which admission changes it."""
+    operations = msgspec.to_builtins(operations_of(verdict)) if verdict is not None else ()
+    return map(clean, (f"{item.file} {subject_of(item.value)}", *format_patch(operations)))
+
+
 def difference(before: object, after: object, old: str, new: str) -> Iterator[str]:
     """The unified diff of two values as YAML, with these titles."""
     old_lines, new_lines = (dump(value).splitlines(keepends=True) for value in (before, after))
     return difflib.unified_diff(old_lines, new_lines, old, new)
+
+
+def format_patch(operations: Iterable[Json]) -> Iterator[str]:
+    """Yield the operations of a JSON Patch: name, path and value, which is YAML if it is long."""
+    for operation in operations:
+        value = operation.get("value")
+        short = _encode(value).decode() if "value" in operation else ""
+        is_long = isinstance(value, (dict, list)) and len(short) > _WIDEST
+        yield f"  {operation['op']} {operation['path']} {'' if is_long else short}".rstrip()
+        if is_long:
+            yield from (f"      {line}" for line in dump(value).splitlines())
+
+
+def _format_answer(title: str, answered: Raw | None) -> Iterator[str]:
+    """Yield an answer for people: whether it allows, its warnings, and what it changes."""
+    if answered is None:
+        yield f"{title}: no answer"
+        return
+    response = msgspec.json.decode(answered, type=dict)
+    message = object_in(response, "status").get("message") or "without a message"
+    yield f"{title}: {'allowed' if response.get('allowed') else f'denied: {message}'}"
+    for warning in response.get("warnings") or ():
+        yield f"  warning: {warning}"
+    yield from format_patch(msgspec.json.decode(b64decode(response.get("patch") or "W10=")))
+
+
+def _format_result(result: ReplayResult | ReplayDifference | LineFailure) -> Iterator[str]:
+    if isinstance(result, LineFailure):
+        yield f"{result.id}: {result.error}"
+    elif isinstance(result, ReplayDifference):
+        yield from _format_answer(f"{result.id}, recorded", result.recorded)
+        yield from _format_answer(f"{result.id}, now", result.answered)
+    else:
+        yield from _format_answer(str(result.id), result.response)
+
+
+def _is_for_people(arguments: Arguments) -> bool:
+    """Whether the output is text: by default on a terminal, so that programs read JSON."""
+    return arguments.output == "text" or (not arguments.output and sys.stdout.isatty())
+
+
+def _print_results(arguments: Arguments, results: Iterable[Any], *bad: type[Struct]) -> int:
+    """Print each result at once; returns how many are of the ``bad`` types."""
+    if not _is_for_people(arguments):
+        return print_lines(results, *bad)
+    count = 0
+    for result in results:
+        count += isinstance(result, bad)
+        for line in _format_result(result):
+            print(clean(line), flush=True)
+    return count
 
 
 class ReplayDifference(Struct, frozen=True):
@@ -299,13 +368,14 @@ def replay(arguments: Arguments) -> int:
         if arguments.check:
             return _check(lines, arguments)
         if "request" in first:
-            failed |= _review(filter(bytes.strip, lines), engine)
+            failed |= _review(arguments, filter(bytes.strip, lines), engine)
         elif arguments.policies is None:
-            failed |= print_lines(replay_lines(lines, arguments.settings), LineFailure) > 0
+            results = replay_lines(lines, arguments.settings)
+            failed |= _print_results(arguments, results, LineFailure) > 0
         elif "review" in first:
             raise StartError(f"{arguments.file}: cases have their policies: leave out --policies")
         else:
-            failed |= _review([b"".join(lines)], engine)
+            failed |= _review(arguments, [b"".join(lines)], engine)
     return 1 if failed else 0
 
 
@@ -325,12 +395,18 @@ def _read_first(stream: BinaryIO, file: str) -> tuple[Json, Iterable[bytes]]:
     return values[0] if values else {}, lines
 
 
-def _review(bodies: Iterable[bytes], engine: Engine) -> bool:
+def _review(arguments: Arguments, bodies: Iterable[bytes], engine: Engine) -> bool:
     """Print the answers; returns whether a body was not an AdmissionReview."""
     failed = False
     for body in bodies:
         result, decision = answer(body, engine)
-        sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
+        if _is_for_people(arguments):
+            request = decision.request
+            title = "/".join(filter(None, (request.namespace, request.name))) or "the review"
+            for line in _format_answer(title, response_of(result)):
+                print(clean(line))
+        else:
+            sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
         failed |= decision.verdict.outcome == MALFORMED
     return failed
 
@@ -339,7 +415,8 @@ def _check(lines: Iterable[bytes], arguments: Arguments) -> int:
     count = wrong = 0
     compare = partial(_compare_case, settings=arguments.settings)
     for count, result in enumerate(answer_lines(lines, compare), 1):  # noqa: B007 - used below
-        wrong += print_lines(filter(None, (result,)), LineFailure, ReplayDifference)
+        shown = filter(None, (result,))
+        wrong += _print_results(arguments, shown, LineFailure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)

@@ -61,6 +61,7 @@ async def until_versions(flow, part, version, count=1):
     return await flow.until(running, why=lambda: f"not {count} pods of {part} {version}")
 
 
+@pytest.mark.full
 async def test_a_pipeline_waits_for_the_newest_version_with_the_rights_of_a_reader(
     flow, harbour, tmp_path
 ):

@@ -29,7 +29,7 @@ FOREIGN_WORDS = {
     *("commonAnnotations", "containerSecurityContext", "customMetricsAPIService"),
     *("kubernetesClusterDomain", "lifecycleOperator", "metricsOperator", "webhookService"),
     *("operatorService", "operatorMetricsService", "promotionTasksEnabled", "commonLabels"),
-    *("splitBy", "ipFamilyPolicy", "PreferDualStack"),
+    *("splitBy", "ipFamilyPolicy", "PreferDualStack", "PruneLast", "syncOptions"),
 }
 """Names of Kubernetes, browsers, tools, Dynatrace and Keptn's charts; two are wrong on purpose."""
 FOREIGN_FLAGS = {

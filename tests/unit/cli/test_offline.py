@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -429,3 +430,63 @@ def test_render_tells_what_pods_will_wait_for(tmp_path, policies, capsys, kind, 
     limit = ", 10m0s at most, then Keep" if timeout else ""
     assert printed.err.rstrip().endswith(f": {who} will wait for job/migrate, cm/a{limit}")
     assert ("keptn-prechecks-gate" in printed.out) == (kind == "Pod")
+
+
+ADDED = '  add /spec/template/spec/nodeSelector {"disk":"ssd"}\n'
+RECORDED = str(FIXTURES / "statefulset-create.json")
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_an_answer_is_text_on_a_terminal_and_json_elsewhere(
+    policies, capsys, monkeypatch, is_terminal
+):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert main(["replay", "--policies", policies, RECORDED]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("{") != is_terminal
+    assert main(["replay", "--policies", policies, RECORDED, "--output", "json"]) == 0
+    as_json = capsys.readouterr().out
+    assert (out == as_json) != is_terminal
+    assert main(["replay", "--policies", policies, RECORDED, "-o", "text"]) == 0
+    text = capsys.readouterr().out
+    assert (out == text) == is_terminal
+    assert text.startswith("demo/ledger: allowed\n")
+    assert text.endswith(ADDED)
+
+
+def test_cases_and_their_differences_as_text(tmp_path, feed, capsys):
+    policy = cluster_policy(nodeSelector={"disk": "ssd"})
+    case = {
+        "id": "a\u009b",
+        "review": review(workload()),
+        "policies": [policy],
+        "namespaces": [{"metadata": {"name": "ns1"}}],
+    }
+    feed(b"".join(lines(case, {"id": 2})))
+    assert main(["replay", "-o", "text"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("a\\x9b: allowed\n" + ADDED)
+    assert "\n2: " in out
+    feed(b"".join(lines({**case, "id": 3, "response": {"uid": "u", "allowed": False}})))
+    assert main(["replay", "-o", "text", "--check"]) == 1
+    recorded, now = "3, recorded: denied: without a message\n", "3, now: allowed\n"
+    assert capsys.readouterr().out == recorded + now + ADDED
+
+
+def test_render_prints_the_operations_of_each_manifest(tmp_path, policies, capsys):
+    other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    (tmp_path / "workload.yaml").write_text(yaml.safe_dump_all([workload(), other]))
+    file = f"{tmp_path}/workload.yaml"
+    assert main(["render", "--policies", policies, "-f", file, "--patch"]) == 0
+    assert capsys.readouterr().out == f"{file} Deployment web\n{ADDED}{file} Service web\n"
+
+
+def test_a_long_value_is_printed_as_yaml(tmp_path, capsys):
+    tolerations = [{"key": "example.com/dedicated-to", "operator": "Exists", "effect": "NoExecute"}]
+    (tmp_path / "policies.yaml").write_text(json.dumps(cluster_policy(tolerations=tolerations)))
+    (tmp_path / "workload.yaml").write_text(json.dumps(workload()))
+    words = ("render", "--policies", f"{tmp_path}/policies.yaml", "--patch")
+    assert main([*words, "-f", f"{tmp_path}/workload.yaml"]) == 0
+    _, operation, *lines = capsys.readouterr().out.splitlines()
+    assert operation == "  add /spec/template/spec/tolerations"
+    assert yaml.safe_load("\n".join(lines)) == tolerations
