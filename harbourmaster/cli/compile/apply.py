@@ -142,6 +142,6 @@ async def _check_types(client: Client, manifests: Iterable[Json]) -> None:
             name = manifest["metadata"]["name"]
             stored = decode_anything(await client.get(VALIDATING_POLICIES, name))
             checking = (stored.get("status") or {}).get("typeChecking") or {}
-            for found in checking.get("expressionWarnings") or ():
-                text = f"{found.get('fieldRef')}: {found.get('warning')}"
+            for warned in checking.get("expressionWarnings") or ():
+                text = f"{warned.get('fieldRef')}: {warned.get('warning')}"
                 raise StepError(f"{VALIDATING_POLICIES.kind} {name}: {text}")

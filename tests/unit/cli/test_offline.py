@@ -474,8 +474,8 @@ def test_cases_and_their_differences_as_text(tmp_path, feed, capsys):
 
 
 def test_render_prints_the_operations_of_each_manifest(tmp_path, policies, capsys):
-    other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
-    (tmp_path / "workload.yaml").write_text(yaml.safe_dump_all([workload(), other]))
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    (tmp_path / "workload.yaml").write_text(yaml.safe_dump_all([workload(), service]))
     file = f"{tmp_path}/workload.yaml"
     assert main(["render", "--policies", policies, "-f", file, "--patch"]) == 0
     assert capsys.readouterr().out == f"{file} Deployment web\n{ADDED}{file} Service web\n"
