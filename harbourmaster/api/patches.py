@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 class Operation(Struct, frozen=True, gc=False):
-    """One operation of a JSON Patch; ``add`` also replaces the member of an object."""
+    """One operation of a JSON Patch; ``add`` also replaces a member, ``remove`` has no value."""
 
     op: str
     path: str
-    value: Any
+    value: Any = UNSET
 
 
 def add(path: str, value: Any) -> Operation:  # noqa: ANN401
@@ -34,14 +34,17 @@ def escape(token: str) -> str:
 def apply(document: Any, operations: Sequence[Operation]) -> None:  # noqa: ANN401
     """Apply our own operations to a decoded object, in place; for showing a result offline.
 
-    Only what ``add`` makes: parents are there, and a list is only appended to.
+    Only what admission makes: parents are there, a list is only appended to, and what is removed
+    is the member of an object.
     """
     for operation in operations:
         *parents, last = map(_unescape, operation.path.split("/")[1:])
         target = document
         for token in parents:
             target = target[token]
-        if last == "-":
+        if operation.op == "remove":
+            del target[last]
+        elif last == "-":
             target.append(operation.value)
         else:
             target[last] = operation.value

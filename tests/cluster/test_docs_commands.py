@@ -154,5 +154,6 @@ def test_the_first_commands_of_the_readme_lead_to_a_failed_check_and_its_reason(
     )
     # The check with its value and target, and what to do.
     assert re.search(r"errors-per-minute\b.*\b7\b.*<5", told)
-    assert "new version" in told
+    assert "new keptn.sh/version" in told
+    assert "invalid" not in told
     assert "harbourmaster gate release shop/till-" in told

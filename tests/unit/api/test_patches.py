@@ -40,11 +40,12 @@ OPERATIONS = [
     Operation("add", "/a/x/-", 2),
     Operation("add", "/b~1c/d~0e", "new"),
     Operation("add", "/~01", 3),
+    Operation("remove", "/g~1h"),
 ]
 
 
 def test_operations_are_applied_as_the_oracle_does():
-    document = {"a": None, "b/c": {"d~e": "old"}}
+    document = {"a": None, "b/c": {"d~e": "old"}, "g/h": "gone"}
     expected = jsonpatch.apply_patch(document, msgspec.to_builtins(OPERATIONS))
     apply(document, copy.deepcopy(OPERATIONS))
     assert document == expected == {"a": {"x": [1, 2]}, "b/c": {"d~e": "new"}, "~1": 3}

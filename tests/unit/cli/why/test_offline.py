@@ -44,6 +44,23 @@ def test_a_manifest_is_explained_and_kinds_without_pods_are_skipped(tmp_path, po
     assert "Service" not in out
 
 
+def test_a_pod_whose_annotation_admission_removes_is_explained(tmp_path, policies, capsys):
+    """The pods that wait have such annotations."""
+    marks = {"gates.harbourmaster.dev/held-by": "shop-till-1.0", "team": "a"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "till", "namespace": "ns1", "annotations": marks},
+        "spec": {"containers": []},
+    }
+    path = written(tmp_path / "pod.yaml", pod)
+    assert main(["why", "-f", path, "--policies", policies]) == 0
+    assert "invalid" not in capsys.readouterr().out
+    assert main(["render", "-f", path, "--policies", policies]) == 0
+    (rendered,) = yaml.safe_load_all(capsys.readouterr().out)
+    assert rendered["metadata"]["annotations"] == {"team": "a"}
+
+
 def test_a_rollout_is_explained_by_the_pod_that_it_makes(tmp_path, policies, capsys):
     manifest = {**workload(), "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
     path = written(tmp_path / "rollout.yaml", manifest)
