@@ -42,6 +42,7 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.objects import review
 from helpers.oracles import apply_patch
+from helpers.steps import faults_in
 
 HOME = "harbourmaster-system"
 NAME = "harbourmaster"
@@ -244,8 +245,12 @@ def unreachable(why):
 
 
 async def examine(cluster, **options):
-    """The report on a cluster."""
-    return await diagnose(cluster, HOME, **options)
+    """The report on a cluster, whose steps are complete commands for objects that exist."""
+    report = await diagnose(cluster, HOME, **options)
+    steps = dict.fromkeys(finding.remedy for finding in report.findings)
+    faults = [fault for step in steps for fault in faults_in(step, cluster.objects)]
+    assert not faults, faults
+    return report
 
 
 def problems(report, *severities):

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _REFUSED: Final = "denied the request"
 _REMEDIES: Final = (
     ("x509|certificate", "compare caBundle and Secret: see certificates"),
-    ("no endpoints", "no webhook is ready: kubectl get pods in its namespace shows why"),
+    ("no endpoints", "no webhook is ready: kubectl get pods -A shows why"),
     ("not found", "the Service is gone: install it again: docs/howto/installing.md"),
-    ("refused", "no webhook runs behind the Service: see its process, or kubectl get pods"),
+    ("refused", "no webhook runs behind the Service: see its process, or kubectl get pods -A"),
     ("deadline|timeout", "see whether webhooks hang, and look for a firewall before port 9443"),
 )
 _BREAK_GLASS: Final = (

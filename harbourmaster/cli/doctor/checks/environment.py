@@ -181,7 +181,8 @@ async def check_hardening(live: Installation) -> AsyncIterator[Finding]:
         yield note("client certificates", text, remedy)
     if await live.find(CLUSTER_ROLE_BINDINGS, "harbourmaster-secrets") is not None:
         text = "the controller can read every Secret whose name it knows"
-        grant = f"add {_HARDENED}, and run harbourmaster grant secrets for each namespace"
+        command = "harbourmaster grant secrets -n NAMESPACE"
+        grant = f"add {_HARDENED}, and run for each namespace {command}"
         # To apply the hardened manifests deletes nothing that install.yaml made.
         delete = "kubectl delete clusterrolebinding,clusterrole harbourmaster-secrets"
         yield note("Secrets", text, f"{grant}; then {delete}")

@@ -21,6 +21,7 @@ from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import run_together
+from harbourmaster.cli.why.sections.policies import kubectl_object
 from harbourmaster.controller.enforcement import decode as decode_asked
 from harbourmaster.controller.rescheduling.settings import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Criteria
 
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-_CORRECT: Final = "correct it: kubectl edit"
 _EXCLUDED: Final = "the controller's setting webhook.excludedNamespaces excludes it, or it is ours"
 _INCLUDE: Final = (
     "select other namespaces; or change that setting, with which no webhook is called for them"
@@ -109,13 +109,14 @@ def _policy_finding(
     metadata = metadata_in(raw)
     reference = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
     skipped = "is skipped, with a warning on each pod that it would have selected: "
+    edit = f"correct it: kubectl edit {kubectl_object(reference)}"
     try:
         policy = msgspec.structs.replace(decode_policy(raw), kind=kind)
         compiled = compile_policy(policy)
     except MalformedError as error:
-        return warning(reference, f"{skipped}{error}", _CORRECT)
+        return warning(reference, f"{skipped}{error}", edit)
     if compiled.fault is not None:
-        return warning(reference, f"{skipped}{compiled.fault}", _CORRECT)
+        return warning(reference, f"{skipped}{compiled.fault}", edit)
     matcher = compiled.namespaces
     finding = _annotation_finding(reference, policy.metadata.annotations or {}, raw)
     if finding is not None:
@@ -147,7 +148,8 @@ def _annotation_finding(
     for key, value in annotation_faults(annotations).items():
         *others, default = SUPPORTED_VALUES[key]
         choices = " or ".join((default, *others))
-        remedy = f"set it to {choices}: kubectl annotate --overwrite"
+        command = f"kubectl annotate --overwrite {kubectl_object(reference)} {key}={default}"
+        remedy = f"set it to {choices}: {command}"
         return warning(reference, describe_fault(key, value), remedy)
     reason = decode_asked(raw).condition.get("reason", "")
     if enforcement_of(annotations) != WEBHOOK and reason in UNFULFILLED:

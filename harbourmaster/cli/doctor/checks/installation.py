@@ -136,7 +136,7 @@ async def _replicas(live: Installation, deployment: Workload) -> list[Finding]:
         return []
     why = await _why_not_ready(live, deployment)
     text = f"{ready} of {wanted} replicas are ready{f': {why}' if why else ''}"
-    remedy = f"{kubectl} describe pods -l {_OURS}; logs deployment/{name}"
+    remedy = f"{kubectl} describe pods -l {_OURS}; {kubectl} logs deployment/{name}"
     return [(warning if ready else fault)(subject, text, remedy)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -136,8 +137,9 @@ def _break_glass_finding(
         return warning(resource.kind, text, end)
     text = f"break-glass mode is on, {glass}: but {', '.join(closed)} fails closed"
     who = "a running controller opens it" if keeps else "stop what applies the manifests"
-    again = "harbourmaster doctor --break-glass on again"
-    return warning(resource.kind, text, f"{who}; {again}, or off")
+    switch = "harbourmaster doctor --break-glass"
+    again = f"{switch} on --reason {shlex.quote(glass.reason)}, or {switch} off"
+    return warning(resource.kind, text, f"{who}; {again}")
 
 
 def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:

@@ -195,9 +195,8 @@ def _definition_findings(
     old = [version for version in definition.stored if version != definition.storage]
     if old:
         text = f"some objects may still be stored as {', '.join(old)}"
-        remedy = (
-            "nothing yet; before that version is removed, write each object once (kubectl replace)"
-        )
+        write = f"kubectl get {resource.name} -A -o json | kubectl replace -f -"
+        remedy = f"nothing yet; before that version is removed, write each object once: {write}"
         yield note(subject, text, remedy)
     if definition.metadata.name not in CONVERTED:
         return

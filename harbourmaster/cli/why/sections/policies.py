@@ -82,7 +82,7 @@ def policies_section(answered: ExplainedReview, known: Background) -> Section:
         state="unknown" if known.problems and state == "fine" else state,
         summary=summary,
         code=verdict.outcome,
-        step=f"correct it: kubectl edit {_object(invalid[0])}" if invalid else "",
+        step=f"correct it: kubectl edit {kubectl_object(invalid[0])}" if invalid else "",
         lines=tuple(lines),
         detail=Policies(
             outcome=verdict.outcome,
@@ -98,8 +98,8 @@ def policies_section(answered: ExplainedReview, known: Background) -> Section:
     )
 
 
-def _object(reference: str) -> str:
-    """A policy as kubectl takes it."""
+def kubectl_object(reference: str) -> str:
+    """Return a policy as kubectl takes it."""
     kind, _, key = reference.partition(" ")
     namespace, _, name = key.rpartition("/")
     return f"{kind.lower()} {name}" + (f" -n {namespace}" if namespace else "")
