@@ -66,7 +66,9 @@ async def test_a_server_that_is_not_accepted_is_told_with_the_command(
     cluster, assert_golden, reason
 ):
     switch_on(cluster)
-    message = "server is https://b, not https://a; to accept it: kubectl -n shop annotate cluster m1"
+    message = (
+        "server is https://b, not https://a; to accept it: kubectl -n shop annotate cluster m1"
+    )
     faults = [condition("Reachable", "False", "InvalidCredentials", message)]
     member(cluster, condition("ServerBound", "False", reason, message), *faults)
     assert_golden(await found(cluster))
