@@ -63,7 +63,15 @@ def set_command(
         add_settings(parser, settings)
 
 
-def add_connection(parser: ArgumentParser) -> None:
+def add_shared(parser: ArgumentParser) -> None:
+    """Add flags of many commands, which may stand before the command."""
+    group = parser.add_argument_group("flags of many commands, also after the command")
+    add_installation(group)
+    add_namespace(group, all_too=True)
+    group.add_argument("-o", "--output", metavar="FORMAT", help="output format")
+
+
+def add_connection(parser: argparse._ActionsContainer) -> None:
     """Add the arguments that choose a cluster."""
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="kubeconfig file [$KUBECONFIG, then ~/.kube/config]"
@@ -103,7 +111,7 @@ class _Deprecated(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
-def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
+def add_installation(parser: argparse._ActionsContainer, *deprecated: str) -> None:
     """Add the arguments for the cluster and our namespace in it, which ``deprecated`` flags set."""
     add_connection(parser)
     flag = "--installed-in"
@@ -124,7 +132,7 @@ def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
         )
 
 
-def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
+def add_namespace(parser: argparse._ActionsContainer, *, all_too: bool = False) -> None:
     """Add the namespace of an object: None is that of the connection, "" stands for all."""
     parser.add_argument(
         "-n",

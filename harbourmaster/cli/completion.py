@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Final
 
 import shtab
 
 from harbourmaster.cli import program
-from harbourmaster.cli.main import create_parser
+from harbourmaster.cli.arguments import add_shared
+from harbourmaster.cli.main import create_parser, group_of
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 KUBECTL: Final = "kubectl"
@@ -37,11 +38,12 @@ def completion(arguments: argparse.Namespace) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in parser._actions:  # noqa: SLF001 - argparse offers no other way
-        yield action
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
-            for below in action.choices.values():
-                yield from _actions(below)
+    group = group_of(parser)
+    if group and "--context" not in parser._option_string_actions:  # noqa: SLF001
+        add_shared(parser)
+    yield from parser._actions  # noqa: SLF001 - argparse offers no other way
+    for below in group.choices.values() if group else ():
+        yield from _actions(below)
 
 
 def _hint(action: argparse.Action) -> None:

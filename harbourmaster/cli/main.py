@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import program
-from harbourmaster.cli.arguments import add_flags, add_installation, add_output, set_command
+from harbourmaster.cli.arguments import (
+    add_flags,
+    add_installation,
+    add_output,
+    add_shared,
+    set_command,
+)
 from harbourmaster.serving.options import settings_from
 from harbourmaster.serving.process import Parser, exit_code
 
@@ -77,6 +83,14 @@ _REPLACED: Final = {
     "import krake": "migrate krake",
 }
 """Commands of version 0.2 and what they are now. The old names work, but no help has them."""
+_FIRST: Final = """\
+harbourmaster why pod NAME          explain what a pod waits for, and where it runs
+harbourmaster gate list -A          list the pods that wait for checks or objects, and their reasons
+harbourmaster doctor                check the installation, and say what to do about problems
+harbourmaster check manifests DIR   find mistakes in manifests, before you commit them
+eval "$(harbourmaster local up)"    start Kubernetes with Harbourmaster on this machine, to try it
+harbourmaster --help                list all commands"""
+"""Commands that a terminal shows if none is given."""
 
 
 class _Version(argparse._VersionAction):  # noqa: SLF001 - it has no other name
@@ -112,7 +126,11 @@ class _Parser(Parser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
     name = program.name.get()
-    words, old = current_words(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    if not given and sys.stdout.isatty():
+        print(_FIRST.replace(program.OWN, name))
+        return 0
+    words, old = current_words(given)
     return exit_code(name, partial(_run, parser_of(name).parse_args(words), old))
 
 
@@ -123,12 +141,42 @@ def plugin(argv: Sequence[str] | None = None) -> int:
 
 
 def current_words(words: Sequence[str]) -> tuple[list[str], str]:
-    """Replace the old name of a command by the current one; returns the old one, or ""."""
-    for old, new in _REPLACED.items():
-        size = old.count(" ") + 1
-        if " ".join(words[:size]) == old:
-            return [*new.split(), *words[size:]], old
-    return list(words), ""
+    """Move flags behind the command, and replace its old name; returns the old name, or ""."""
+    command, flags, rest = _split(words)
+    old = next((old for old in _REPLACED if [*command, ""][: len(old.split())] == old.split()), "")
+    if old:
+        command[: len(old.split())] = _REPLACED[old].split()
+    group = group_of(parser_of(program.OWN))
+    for word in command:
+        group = group_of(group.choices[word]) if group and word in group.choices else group
+    # A group without its action takes no flag: it says which actions there are.
+    return [*command, *([] if group and group.required else flags), *rest], old
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the words of the command and their flags, up to a flag that has to stand behind it."""
+    known = parser_of(program.OWN)._option_string_actions  # noqa: SLF001 - it has no other name
+    command: list[str] = []
+    flags: list[str] = []
+    rest = list(words)
+    while rest:
+        name, equals, _ = rest[0].partition("=")
+        flag = name if name.startswith("--") else name[:2]
+        if flag in known and flag not in {"-h", "--help", "--version"}:
+            size = 1 if known[flag].nargs == 0 or equals or flag != name else 2
+            flags += rest[:size]
+            del rest[:size]
+        elif flag.startswith("-"):
+            break
+        else:
+            command.append(rest.pop(0))
+    return command, flags, rest
+
+
+def group_of(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[_Parser] | None:
+    """Return the action whose choices are the actions of a command; None without any."""
+    actions = parser._actions  # noqa: SLF001 - argparse offers no other way
+    return next((it for it in actions if isinstance(it, argparse._SubParsersAction)), None)  # noqa: SLF001
 
 
 def _run(arguments: argparse.Namespace, old: str) -> int:
@@ -161,8 +209,10 @@ def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
         "cluster runs an\napplication, and which pods make room for critical "
         "add-ons; and explain the decisions.",
         epilog=_EXAMPLES,
+        argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--version", action=_Version)
+    add_shared(parser)
     _add_commands("", "command", parser)
     return parser
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,11 +9,12 @@ from msgspec.structs import fields
 
 from harbourmaster.cli import program
 from harbourmaster.cli.arguments import set_command
-from harbourmaster.cli.main import current_words, parser_of
+from harbourmaster.cli.main import current_words, group_of, parser_of
 from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Sequence
 
     from msgspec import Struct
@@ -63,11 +63,10 @@ def topic(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """The settings of the command and the subject that the words name; empty for other words."""
     *command, subject = words or ("",)
     for word in command:
-        choices = [action.choices for action in parser._actions if action.nargs == argparse.PARSER]  # noqa: SLF001
-        below = dict(choices[0] or {}).get(word) if choices else None
-        if below is None:
+        group = group_of(parser)
+        if group is None or word not in group.choices:
             return ""
-        parser = below
+        parser = group.choices[word]
     return _section(parser, subject, subject) if subject else ""
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.spans import Tracer
 
 EXIT_USAGE: Final = 2
+_CLOSE: Final = 0.85
+"""Similarity of a flag that is probably meant: --config is not --kubeconfig."""
 MOST_CHOICES: Final = 5
 """Maximum number of choices that an error lists."""
 _INTERRUPTED: Final = 130
@@ -51,6 +53,14 @@ class Parser(argparse.ArgumentParser):
             or f"choose from {', '.join(choices[:MOST_CHOICES])}{more}"
         )
         raise argparse.ArgumentError(action, f'invalid choice "{value}": {meant}')
+
+    def parse_known_args(self, *given: Any) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]  # noqa: ANN401
+        """Parse all arguments: the command that does not know one of them says so."""
+        arguments, unknown = super().parse_known_args(*given)
+        if unknown:
+            meant = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions, _CLOSE)
+            self.error(": ".join(filter(None, (f"unknown argument {unknown[0]}", meant))))
+        return arguments, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print the error in one line: the usage of some commands fills a screen."""

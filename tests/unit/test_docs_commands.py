@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from harbourmaster.cli import program
-from harbourmaster.cli.main import parser_of
+from harbourmaster.cli.main import current_words, parser_of
 from helpers.manual_commands import PAGES, ROOT, blocks
 
 SHOWN = re.compile(r"^ *```(?:console|sh|text)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -88,7 +88,10 @@ def test_the_commands_of_runbooks_can_be_pasted():
 
 def assert_known(command):
     """Every command, action and flag in it is known; values are not judged."""
-    words = iter(shlex.split(command.partition(" | ")[0], comments=True)[1:])
+    given = shlex.split(command.partition(" | ")[0], comments=True)[1:]
+    words, old = current_words(given)
+    assert not old, f"{command}: {old} is the name of an older version"
+    words = iter(words)
     parser = parser_of(program.OWN)
     for word in itertools.takewhile(">".__ne__, words):
         below = {

@@ -26,6 +26,10 @@ CASES = {
     "vers": {"version"},
     "server controller --lifecycle-on-expiry ": {"Keep", "Release"},
     "validat": set(),
+    "--installed": {"--installed-in"},
+    "--context a -n shop gat": {"gate"},
+    "gate --kubec": {"--kubeconfig"},
+    "gate -n shop lis": {"list"},
     "server w": {"webhook"},
     "render --policies pol": {"policies.yaml"},
 }
