@@ -192,7 +192,7 @@ class Tour(Demo):
         self.wait_for(
             f"applications.placement.harbourmaster.dev/{APPLICATION}", "runningOn.name", cluster
         )
-        self.harbourmaster("placement", "why", f"{NAMESPACE}/{APPLICATION}")
+        self.harbourmaster("why", "application", f"{NAMESPACE}/{APPLICATION}")
         for name, kubeconfig in self._members.items():
             command = (f"--kubeconfig={kubeconfig}", "get", "deployments", "--ignore-not-found")
             self._say(f"$ kubectl {shlex.join(command)}")

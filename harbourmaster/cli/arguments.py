@@ -95,9 +95,10 @@ class Subjects(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: S
         return f"expected TYPE NAME, such as pod {value} or deployment {value}"
 
     def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
-        """Take TYPE/NAME as TYPE NAME."""
+        """Take TYPE/NAME as TYPE NAME; the group of TYPE is kept for itself."""
         parser, namespace, (given, *others), *option = call
-        _, slash, name = given.partition("/")
+        kind, slash, name = given.partition("/")
+        namespace.group = kind.partition(".")[2].lower()
         words = [self.choice_in(given), *([name] if slash else ()), *others]
         super().__call__(parser, namespace, words, *option)
 

@@ -17,6 +17,7 @@ WIDTH: Final = 16
 """Objects that are worked on at one time."""
 _SHOWN: Final = 5
 """Names in a line; the rest is counted."""
+_UNITS: Final = {"d": 86400, "h": 3600, "m": 60}
 
 
 async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]) -> list[ApiError]:
@@ -47,3 +48,9 @@ def shorten(names: Sequence[str], most: int = _SHOWN) -> str:
     listed = ", ".join(names[:most])
     more = len(names) - most
     return f"{listed} and {more} more" if more > 0 else listed
+
+
+def short_age(seconds: int) -> str:
+    """Format an age as kubectl does: ``40s``, ``14m``, ``3h``."""
+    unit = next((name for name in _UNITS if seconds >= 2 * _UNITS[name]), "s")
+    return f"{seconds // _UNITS.get(unit, 1)}{unit}"

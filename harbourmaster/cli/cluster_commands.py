@@ -67,7 +67,7 @@ _POD_ACTIONS: Final = {
 }
 """Actions on pods: the object that records the reason, and what the action does."""
 RELEASED: Final = {
-    name: resource for name, resource in KINDS.items() if resource in {*RESOURCES} - {CRON_JOBS}
+    name: kinds[0] for name, kinds in KINDS.items() if kinds[0] in {*RESOURCES} - {CRON_JOBS}
 }
 """Types whose pods can be released, by every name."""
 _AWAITED: Final = {**RELEASED, **dict.fromkeys(names_of(APPS, "app"), APPS)}

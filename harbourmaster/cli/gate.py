@@ -15,6 +15,7 @@ import msgspec
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import APP_VERSIONS, EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import subject_of
+from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
 TRIES: Final = 3
 """Attempts to patch a pod that other clients change meanwhile."""
-_UNITS: Final = {"d": 86400, "h": 3600, "m": 60}
 
 
 _WANTED: Final = "wanted"
@@ -171,12 +171,6 @@ def table(
     widths = [0] * 5 if widths is None else widths
     widths[:] = [max(width, *(len(row[at]) for row in rows)) for at, width in enumerate(widths)]
     return ["  ".join(row[at].ljust((*widths, 0)[at]) for at in shown) for row in rows]
-
-
-def short_age(seconds: int) -> str:
-    """Format an age as kubectl does: ``40s``, ``14m``, ``3h``."""
-    unit = next((name for name in _UNITS if seconds >= 2 * _UNITS[name]), "s")
-    return f"{seconds // _UNITS.get(unit, 1)}{unit}"
 
 
 async def _release(arguments: Arguments, client: Client) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import on_unread
 from harbourmaster.cli.terminal import FORMATS, print_out
+from harbourmaster.cli.why.workloads import refused_workloads, with_refusal
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gate_report import GateReport
+
+_MOST: Final = 5
+"""Workloads without pods that are named."""
 
 
 def show(arguments: Arguments) -> int:
@@ -45,10 +49,13 @@ async def _show(arguments: Arguments, client: Client) -> int:
     except ApiError as error:
         complain(str(error))
         return LEFT
-    pods = [report for _, report in waiting]
+    pods = [await with_refusal(live, pod, report) for pod, report in waiting]
+    refused = await live.attempt(refused_workloads(live, namespace or None), [])
+    for item in refused[:_MOST]:
+        complain(f"{item.reference}: {item.text}: {item.step}")
     unread += dict.fromkeys(live.faults)
     if pods and (unled := await live.why_unled()):
-        complain(f"{unled}: run harbourmaster doctor")
+        complain(f"{unled}: {await live.leader_step()}")
     for line in unread:
         complain(line)
     lines = _rows(arguments, pods)

@@ -99,6 +99,8 @@ _UNGATED: Final = frozenset(
 """Codes of workloads whose pods do not get a gate."""
 _PLANNED: Final = frozenset(("definition-missing", "to-be-gated"))
 """Codes of workloads whose pods will get a gate."""
+_WITHOUT_PODS: Final = frozenset(("scaled-to-zero", "no-node-matches"))
+"""Codes of workloads of which no pods are wanted."""
 _decode_version: Final = Decoder(WorkloadVersion).decode
 _decode_app_version: Final = Decoder(AppVersion).decode
 
@@ -216,8 +218,8 @@ async def look(live: Installation, resource: Resource, namespace: str, name: str
     if progress.code not in _PLANNED:
         return progress
     unmade = await why_not_made(context, []) if resource != PODS else None
-    if unmade is not None:
-        state: State = "Succeeded" if unmade[0] == "scaled-to-zero" else "Pending"
+    if unmade is not None and unmade[0] != "no-pods":
+        state: State = "Succeeded" if unmade[0] in _WITHOUT_PODS else "Pending"
         return GateProgress(state=state, code=unmade[0], message=unmade[2])
     present = await _explain(context)
     if has_newest or present.code == "superseded":

@@ -46,7 +46,7 @@ _COMMANDS: Final = {
     "gate": "list pods that wait for checks or objects, release one, or repeat its checks",
     "gitops": "print rules that make a GitOps tool ignore what policies set, and rules of health",
     "grant": "give the controller a permission in one namespace, or revoke it",
-    "placement": "parse constraints, select clusters offline, explain decisions",
+    "placement": "parse constraints, select clusters offline, print and confirm objects",
     "repair": "find pods that lack what policies set, and repair them",
     "reschedule": "show how room would be made for a critical add-on; changes nothing",
     "preview": "show what policies would change in a cluster; changes nothing",
@@ -81,6 +81,7 @@ _REPLACED: Final = {
     "test": "check tests",
     "review": "replay",
     "import krake": "migrate krake",
+    "placement why": "why application",
 }
 """Commands of version 0.2 and what they are now. The old names work, but no help has them."""
 _FIRST: Final = """\

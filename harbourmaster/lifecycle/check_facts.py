@@ -45,7 +45,7 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from harbourmaster.lifecycle.phases import TASK, phases_of
+from harbourmaster.lifecycle.phases import TASK, Phase, phases_of
 from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.waiting import app_version_of
 
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.lifecycle.model import Version
-    from harbourmaster.lifecycle.phases import Phase
 
 _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
@@ -244,6 +243,24 @@ def check_reports(
         for phase in (phases_before(version) if phases is None else phases)
         for definition in _definitions(phase, version)
     ]
+
+
+def report_on_check(
+    check: Task | Evaluation | EvaluationDefinition, facts: Facts, now: datetime
+) -> CheckReport:
+    """Return the report on one check by its own status, or on a definition as if it began now."""
+    look, name = _Look(facts, now, STALE_AFTER), check.metadata.name
+    if isinstance(check, EvaluationDefinition):
+        return _evaluation(Phase("", ""), name, ItemStatus(), look)
+    started, ended = check.status.start_time, check.status.end_time
+    item = ItemStatus(name=name, start_time=started, end_time=ended)
+    if isinstance(check, Task):
+        level = Phase("Workload" if check.spec.context.workload_name else "App", "")
+        item = replace(item, status=check.status.status)
+        return _task(level, check.spec.task_definition, item, facts)
+    level = Phase("Workload" if check.spec.workload else "App", "")
+    item = replace(item, status=check.status.overall_status)
+    return _evaluation(level, check.spec.evaluation_definition, item, look)
 
 
 def phases_before(version: Version) -> tuple[Phase, ...]:

@@ -340,7 +340,7 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
 def pre_checks(version: WorkloadVersion | AppVersion) -> GateVerdict | None:
     """Return which checks before a deployment have not passed, or None."""
     tasks, evaluations = phases_before(version)
-    return _verdict_on_phase("pre-deployment tasks", tasks, version) or _verdict_on_phase(
+    return verdict_on_phase("pre-deployment tasks", tasks, version) or verdict_on_phase(
         "pre-deployment evaluations", evaluations, version
     )
 
@@ -357,7 +357,7 @@ def why_orphaned(pod: Pod) -> str:
     return ""
 
 
-def _verdict_on_phase(
+def verdict_on_phase(
     name: str, phase: Phase, version: WorkloadVersion | AppVersion
 ) -> GateVerdict | None:
     """Return which checks of a phase have not passed, or None."""

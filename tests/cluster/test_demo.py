@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from itertools import chain
 
 import pytest
 
@@ -77,8 +78,8 @@ def test_the_pod_waits_and_why_says_for_what(demo):
 
 def test_the_application_is_placed_and_moves(demo):
     assert [
-        re.search("placed on '(\\w+)'", " ".join(table[0]))[1]
-        for table in demo.rows("placement why market/ferry")
+        re.search("(?:placed on|way to) '(\\w+)'", " ".join(chain.from_iterable(table)))[1]
+        for table in demo.rows("why application market/ferry")
     ] == ["north", "south"]
     listed = demo.rows("get deployments --ignore-not-found")
     assert [any("ferry" in row for row in table) for table in listed] == [True, False, False, True]

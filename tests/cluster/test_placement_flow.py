@@ -79,7 +79,7 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
         assert (term["value"], term["normalised"]) == (0.3, 0.3)
         assert await asyncio.to_thread(cli.main, flow.why()) == 0
         told = capsys.readouterr().out
-        assert ", and runs there" in told
+        assert ", which is placed on 'two'" in told
         assert "  * two: 0.3\n" in told
         assert "runner-up: one, 0.18" in told
         # A user's update is applied where it is, for the hold-off is not over.

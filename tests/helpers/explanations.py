@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
+
 NAMESPACE = "shop"
 
 
@@ -51,6 +53,13 @@ def registration(**entry):
     rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
     webhook = {"name": "pods.harbourmaster.dev", "rules": [rule], **entry}
     return {"metadata": {"name": "harbourmaster"}, "webhooks": [webhook]}
+
+
+def put_registration(api, **entry):
+    """Register a webhook that is older than all pods."""
+    stored = api.put(MUTATING_WEBHOOKS, registration(**entry))
+    stored["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    return stored
 
 
 def shown(section):

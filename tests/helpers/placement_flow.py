@@ -407,7 +407,7 @@ class Flow(Placed):
     def why(self, name="app"):
         """The arguments by which people ask why it is where it is."""
         where = f"{self.namespace}/{name}"
-        return ["placement", "why", where, f"--kubeconfig={self._kubeconfig}"]
+        return ["why", "application", where, f"--kubeconfig={self._kubeconfig}"]
 
     def query(self, metric):
         """The query of Prometheus for a metric."""

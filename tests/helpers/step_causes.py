@@ -224,7 +224,20 @@ CAUSES = {
         editor=(r's|: "0"|: "9"|',),
         then=GATED,
     ),
-    "no-pods": Cause(CART, (cart(checked(), paused=True),), says="DeploymentPaused"),
+    "paused": Cause(CART, (cart(checked(), paused=True),), then=GATED),
+    "suspended": Cause(
+        "job/once",
+        (
+            of_kind(
+                "Job",
+                "once",
+                {"suspend": True, "template": pod_template("once", restartPolicy="Never")},
+            ),
+        ),
+        Event(JOBS, bool),
+        editor=("s|suspend: true|suspend: false|",),
+        then=PLACED,
+    ),
     "version-not-raised": Cause(
         CART,
         (container_task("migrate"), cart(keptn("cart", pre_deployment_tasks="migrate"))),

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.decoding import describe
-from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS
+from harbourmaster.api.resources import CONFIG_MAPS, DEPLOYMENTS, PODS
 from harbourmaster.api.times import moment
-from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.cluster import DONE
 from harbourmaster.cli.live.kinds import (
     decode_anything,
@@ -174,13 +174,43 @@ class Installation(ClusterReader):
             return ""
         try:
             lease = await self.lease()
+            is_expected = lease is not None or await self.deployment(CONTROLLER) is not None
             age = await self.overdue(lease) if lease is not None else None
         except ApiError:
             return ""
-        if age is None:
+        if not is_expected or (lease is not None and age is None):
             return ""
-        ago = f"its Lease was renewed {int(age.total_seconds())} s ago"
-        return f"no controller of Harbourmaster leads, so nothing is released: {ago}"
+        why = "none has led yet"
+        if lease is not None and age is not None:
+            holder = f" by {lease.holder}" if lease.holder else ""
+            why = f"its Lease was renewed {int(age.total_seconds())} s ago{holder}"
+        deployment = await self.attempt(self.deployment(CONTROLLER), None)
+        if deployment is not None and deployment.spec.replicas == 0:
+            why = f"{why}; Deployment {CONTROLLER} is scaled to 0 replicas"
+        elif deployment is not None and (fault := await self.why_not_ready(deployment)):
+            why = f"{why}; {fault}"
+        return f"no controller of Harbourmaster leads, so nothing is released: {why}"
+
+    async def leader_step(self) -> str:
+        """Return the command that starts a controller, or that shows why none leads."""
+        kubectl = f"kubectl -n {self.namespace}"
+        deployment = await self.attempt(self.deployment(CONTROLLER), None)
+        if deployment is None:
+            return (
+                f"Deployment {CONTROLLER} not found: install it again, or start the controller "
+                "where it runs: harbourmaster server controller, or harbourmaster local up"
+            )
+        if deployment.spec.replicas == 0:
+            return f"{kubectl} scale deployment {CONTROLLER} --replicas=2"
+        return f"{kubectl} logs --prefix -l {_selector(deployment)}"
+
+    async def why_not_ready(self, deployment: Workload) -> str:
+        """Return why a pod of one of our Deployments is not ready; empty if that is unknown."""
+        selector = _selector(deployment)
+        listing = self.items(PODS, decode_workload, self.namespace, label_selector=selector)
+        pods = await self.attempt(listing, [])
+        faults = (f"{pod.metadata.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready)
+        return next(faults, "")
 
     async def overdue(self, lease: Lease) -> timedelta | None:
         """Return the age of an expired Lease, or None if it is valid or its age is unknown."""
@@ -190,6 +220,11 @@ class Installation(ClusterReader):
             return None
         age = myself.now - renewed
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
+
+
+def _selector(deployment: Workload) -> str:
+    component = deployment.metadata.labels.get(COMPONENT_LABEL, "")
+    return f"{NAME_LABEL}=harbourmaster,{COMPONENT_LABEL}={component}"
 
 
 async def add_versions(namespace: str, versions: dict[str, str], client: Client) -> int:

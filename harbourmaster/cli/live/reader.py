@@ -228,11 +228,13 @@ class ClusterReader:
         if is_kind_missing(error):
             return f"the cluster does not know the kind {resource.kind}"
         try:
-            known = [metadata.name for metadata in await self.metadata(resource, namespace)]
+            listed = await self.metadata(resource, namespace or None)
+            known = [metadata.name for metadata in listed]
         except ApiError:
             known = []
-        look = f"kubectl -n {namespace} get {resource.command_name} lists those that exist"
-        return f"{resource.kind} {namespace}/{name} not found: {did_you_mean(name, known) or look}"
+        where, place = (f" -n {namespace}", f"{namespace}/") if namespace else ("", "")
+        look = f"kubectl{where} get {resource.command_name} lists those that exist"
+        return f"{resource.kind} {place}{name} not found: {did_you_mean(name, known) or look}"
 
     async def count(self, resource: Resource, namespace: str | None = None) -> int:
         """Count the objects of a kind. Raises an ApiError."""

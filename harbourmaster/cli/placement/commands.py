@@ -14,10 +14,8 @@ from harbourmaster.cli.arguments import (
     add_lines,
     add_manifests,
     add_namespace,
-    add_output,
     add_path,
     add_several,
-    add_subject,
     names_of,
     reference,
 )
@@ -193,10 +191,5 @@ def add_placement(placement: ArgumentParser) -> None:
         ("decide", "decide as the controller does, one JSON object on each line"),
     ):
         add_lines(add_command(actions, name, text, run=f"placement.decide:{name}"))
-    text = "explain why an application is on its cluster, from the recorded decision"
-    why = add_command(actions, "why", text, run="placement.why:why")
-    add_subject(why, "application", APPLICATIONS)
-    add_connection(why)
-    add_output(why)
     _add_confirm(actions)
     _add_new(actions)

@@ -11,17 +11,28 @@ from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
+    APP_VERSIONS,
+    APPLICATIONS,
+    APPS,
+    CLUSTER_POLICIES,
     CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
     EVALUATION_DEFINITIONS,
+    EVALUATIONS,
     JOBS,
+    KEPTN_METRICS,
     MAGNUM_CLUSTERS,
+    NAMESPACES,
     PODS,
+    POLICIES,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     ROLLOUTS,
     STATEFUL_SETS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.cli.arguments import (
     Subjects,
@@ -43,7 +54,8 @@ _UNSET: Final = argparse.SUPPRESS
 _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster why deployment/cart
-  harbourmaster why analysis shop/release
+  harbourmaster why application shop/cart
+  harbourmaster why namespace shop
   harbourmaster why pods -n shop -l app=cart -o json
   harbourmaster why -f deployment.yaml                            with policies of the cluster
   harbourmaster why -f deployment.yaml --policies deploy/samples  with policies from files
@@ -67,31 +79,43 @@ RESOURCES: Final = {
     REPLICATION_CONTROLLERS: "rc",
 }
 """Kinds that have pods, each with its short name or ""."""
-REFERRING: Final = (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
-    EVALUATION_DEFINITIONS,
-    MAGNUM_CLUSTERS,
-)
-"""Kinds that are explained by their references to other namespaces."""
+_POLICY: Final = "policy policies"
+_SHORT: Final = {
+    APPLICATIONS: "app apps kapp",
+    APPS: "app apps application applications",
+    APP_VERSIONS: "appversion kav",
+    WORKLOADS: "",
+    WORKLOAD_VERSIONS: "workloadversion kwv",
+    TASKS: "task",
+    EVALUATIONS: "evaluation ke",
+    EVALUATION_DEFINITIONS: "evaluationdefinition ked",
+    KEPTN_METRICS: "metric",
+    POLICIES: _POLICY,
+    CLUSTER_POLICIES: _POLICY,
+    NAMESPACES: "ns",
+    ANALYSES: "",
+    ANALYSIS_DEFINITIONS: "",
+    ANALYSIS_VALUE_TEMPLATES: "",
+    MAGNUM_CLUSTERS: "",
+}
+"""The other kinds, each with its short names."""
 _HELP: Final = {
-    PODS: "a pod",
-    DEPLOYMENTS: "a workload, by its current pod template",
-    ANALYSES: "an analysis: which of its references are refused",
-    MAGNUM_CLUSTERS: "a Magnum cluster: the same",
+    "pod": "a pod",
+    "deployment": "a workload, by its current pod template",
+    "application": "a placed Application, or a KeptnApp: where it is, and what it waits for",
+    "appversion": "a version of a KeptnApp or of a workload (workloadversion): its checks",
+    "task": "a check: its state, and what it lacks; also evaluation and evaluationdefinition",
+    "metric": "a KeptnMetric: its value, why it has none, and what uses it",
+    "policy": "a policy: which pods it selects, and what it changes or cannot change",
+    "namespace": "a namespace: its gates, policies, definitions, and workloads without pods",
+    "analysis": "an analysis: which of its references are refused; also magnumcluster",
 }
 """The others work as these do and are not listed."""
-
-
-def _names(resource: Resource) -> list[str]:
-    return names_of(resource, RESOURCES.get(resource, ""))
-
-
-KINDS: Final = {
-    name: resource for resource in (*RESOURCES, *REFERRING) for name in _names(resource)
-}
+KINDS: Final[dict[str, tuple[Resource, ...]]] = {}
 """Resources by every name that people have for them."""
+for _resource, _short in (RESOURCES | _SHORT).items():
+    for _name in names_of(_resource, *_short.split()):
+        KINDS[_name] = (*KINDS.get(_name, ()), _resource)
 
 
 def add_why(why: argparse.ArgumentParser) -> None:
@@ -113,9 +137,11 @@ def add_why(why: argparse.ArgumentParser) -> None:
         dest="what",
         description="objects to explain, as TYPE NAME or TYPE/NAME, or -f FILE",
     )
-    for resource in (*RESOURCES, *REFERRING):
-        kind, *aliases = _names(resource)
-        listed: dict[str, Any] = {"help": _HELP[resource]} if resource in _HELP else {}
+    names: dict[tuple[Resource, ...], list[str]] = {}
+    for name in (*_HELP, *(kind for kind in KINDS if kind not in _HELP)):
+        names.setdefault(KINDS[name], []).append(name)
+    for kind, *aliases in names.values():
+        listed: dict[str, Any] = {"help": _HELP[kind]} if kind in _HELP else {}
         fill = partial(_add_kind, kind)
         subjects.add_parser(kind, fill=fill, aliases=aliases, argument_default=_UNSET, **listed)
     workload = subjects.add_parser(

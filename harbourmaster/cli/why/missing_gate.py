@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.json import Decoder
@@ -25,7 +25,8 @@ from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.offline import describe_waits, object_in, pod_in
 from harbourmaster.cli.why.admission import inputs_of
-from harbourmaster.cli.why.model import State, Subject
+from harbourmaster.cli.why.model import Subject
+from harbourmaster.cli.why.pod_causes import latest_message, why_no_pods
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.inheritance import tracking_by_parent, tracking_by_pod
@@ -59,15 +60,13 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Webhook
     from harbourmaster.cli.why.admission import AdmissionInputs
-    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.cli.why.model import State, WhyContext
+    from harbourmaster.cli.why.pod_causes import Reason
     from harbourmaster.gates.workload import WorkloadMetadata
 
-Reason: TypeAlias = tuple[str, State, str]
-"""A code, its urgency, and a text."""
 _OURS: Final = f".{OUR_DOMAIN}"
 _NO_WEBHOOK: Final = "no webhook of ours is registered"
 _EVERYTHING: Final = LabelSelector()
-_REPLICA_FAILURE: Final = "ReplicaFailure"
 _OPT_IN: Final = ("f:metadata", "f:annotations", f"f:{OPT_IN_KEY}")
 
 
@@ -199,11 +198,10 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
         return reason if is_checked else None
     created = metadata_in(subject.raw).creation_timestamp
     if not context.is_pod:
-        pods = await _pods_of(context)
-        if (unmade := await why_not_made(context, pods)) is not None:
-            return unmade
-        if pods == []:
-            return "no-pods", "waits", "its controller has made no pod of it yet"
+        pods = await pods_of(context)
+        if pods == [] or await why_not_made(context, pods) is not None:
+            # The section on its pods tells why no pod is there to judge by.
+            return reason
         created = max((pod.creation_timestamp for pod in pods or ()), default=created)
     since = next(iter(written_at(raw, *_OPT_IN)), "")
     if is_checked and since and created <= since:
@@ -212,6 +210,14 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
         text = f"admitted {when} namespace {subject.namespace} opted in ({since})"
         return "admitted-before", "fault", text
     configurations = await live.configurations(MUTATING_WEBHOOKS)
+    ours = [
+        configuration.metadata.creation_timestamp
+        for configuration in configurations
+        if any(entry.name.endswith(_OURS) for entry in configuration.entries)
+    ]
+    if is_checked and created < (registered := min(ours, default="")):
+        text = f"admitted before a webhook of ours was registered ({registered})"
+        return "admitted-before", "fault", text
     if any(ANNOTATION in configuration.metadata.annotations for configuration in configurations):
         text = "break-glass mode is on: pods start without their checks when no webhook answers"
         return "break-glass", "fault", text
@@ -230,38 +236,32 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
 
 
 async def why_not_made(context: WhyContext, pods: Sequence[ObjectMetadata] | None) -> Reason | None:
-    """Return why the controller of a workload makes no pods of its template; None if it does."""
+    """Return why the controller of a workload makes no pods of its template; None if it does.
+
+    ``pods`` are those that it has, None if they are unknown.
+    """
     subject, live = context.subject, context.live
-    workload = decode_anything(subject.raw)
-    if object_in(workload, "spec").get("replicas") == 0:
-        return "scaled-to-zero", "note", "it has no pods, because spec.replicas is 0"
-    messages = [
-        condition.get("message") or condition.get("reason") or ""
-        for condition in object_in(workload, "status").get("conditions") or ()
-        if condition["type"] == _REPLICA_FAILURE and condition["status"] == "True"
-    ]
-    # StatefulSets and DaemonSets have no such condition. An event is kept for an hour, also where
-    # the pods came since.
-    if not messages and not pods and subject.kind in {STATEFUL_SET, DAEMON_SET}:
-        uid = metadata_in(subject.raw).uid
-        selector = f"involvedObject.uid={uid},reason={FAILED_CREATE}"
+    workload, events = decode_anything(subject.raw), []
+    uid = metadata_in(subject.raw).uid
+    newest = max((pod.creation_timestamp for pod in pods or ()), default="")
+    if pods is not None and uid:
+        fields = f"involvedObject.uid={uid},reason={FAILED_CREATE}"
         reading = live.list_all(
-            CORE_EVENTS, decode_anything, subject.namespace, field_selector=selector
+            CORE_EVENTS, decode_anything, subject.namespace, field_selector=fields
         )
-        messages = [event.get("message") or "" for event in await live.attempt(reading, [])][-1:]
-    if messages:
-        return "pods-refused", "fault", f"its pods are not created: {messages[0]}"
-    return None
+        events = await live.attempt(reading, [])
+    created = None if pods is None else newest
+    return why_no_pods(workload, subject.kind, created, latest_message(events))
 
 
-async def _pods_of(context: WhyContext) -> list[ObjectMetadata] | None:
-    """Return the pods that a workload selects; None if they are unknown."""
-    selector = pod_selector(decode_anything(context.subject.raw))
+async def pods_of(context: WhyContext) -> list[ObjectMetadata] | None:
+    """Return the pods that a workload selects; None if they are unknown, as of a CronJob."""
+    subject, live = context.subject, context.live
+    selector = pod_selector({**decode_anything(subject.raw), "kind": subject.kind})
     if not selector:
         return None
-    live = context.live
-    reading = live.metadata(PODS, context.subject.namespace, label_selector=selector)
-    return await live.attempt(reading, None)
+    listing = live.metadata(PODS, subject.namespace, label_selector=selector)
+    return await live.attempt(listing, None)
 
 
 async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, get_args
 
-from harbourmaster.api.resources import PLACEMENT_GROUP
+from harbourmaster.api.resources import NAMESPACES, PLACEMENT_GROUP
 from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.cli.why.model import Line, State
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, WORKLOAD_KEY
@@ -134,10 +133,13 @@ _STEPS: Final = {
     f"kubectl -n {{namespace}} annotate {{workload}} {WORKLOAD_KEY}={{top}}, "
     f"then {_RESTART}",
     "admitted-before gate-wait-not-inherited": _RESTART,
-    "version-refused pods-refused": "correct what it names; the controller tries again: {obstacle}",
+    "version-refused pods-refused": f"correct what it names; the controller tries again: {_EDIT}",
     "scaled-to-zero": "kubectl -n {namespace} scale {workload} --replicas=1",
     "no-pods": f"read the events: {_DESCRIBE}",
-    "not-led": "run harbourmaster doctor, which says how to start the controller",
+    "suspended": "set spec.suspend to false: kubectl -n {namespace} edit {object}",
+    "paused": "kubectl -n {namespace} rollout resume {object}",
+    "being-deleted": NOTHING,
+    "not-led": "kubectl get leases --all-namespaces shows when its Lease was renewed",
     "not-reviewed": f"run harbourmaster doctor, then {_RESTART}",
     "break-glass": f"harbourmaster doctor --break-glass off, then {_RESTART}",
     "version-not-raised": f"raise keptn.sh/version: {_EDIT}",
@@ -156,9 +158,20 @@ _STEPS: Final = {
     # Policies, by the outcome of admission.
     "gated mutated placed unchanged unmatched valid": NOTHING,
     "denied invalid malformed skipped": "correct what it names, then {again}",
+    # Apps, versions, checks and metrics.
+    "succeeded deprecated has-value": NOTHING,
+    "deployment-pending deployment-failed task-stuck": _DESCRIBE,
+    "metric-unavailable metric-failing value-pending": "kubectl -n {namespace} get keptnmetrics",
+    "provider-missing": "kubectl -n {namespace} get keptnmetricsproviders",
+    # Namespaces, and policies by themselves.
+    "opted-in": NOTHING,
+    "label-missing": "a controller writes it: kubectl get namespace {namespace} --show-labels",
+    "pods-wait": "harbourmaster gate list -n {namespace}",
+    "overridden not-applied": "harbourmaster repair",
     # Placement.
-    "moving unplaced refused": "harbourmaster placement why {application}",
-    "unknown": "ask the cluster that manages placement: harbourmaster placement why "
+    "moving unplaced refused not-deployed not-ready": "harbourmaster why application {application}",
+    "placement-off": "add deploy/components/placement: kubectl get deployments -A",
+    "unknown": "ask the cluster that manages placement: harbourmaster why application "
     "{application} --context NAME; kubectl config get-contexts lists the names",
     # Rescheduling.
     "allowed fits kept-away makes-room reserved told": NOTHING,
@@ -173,19 +186,21 @@ STEPS: Final = {code: step for codes, step in _STEPS.items() for code in codes.s
 
 A command begins with kubectl or harbourmaster and ends before ``, ``, ``; ``, ``)`` or a verb.
 """
-_QUOTA: Final = re.compile(r"exceeded quota: ([\w.-]+)")
 
 
 def step_of(section: Section, report: Report) -> str:
     """The next step; what the section itself names comes first."""
     subject, top = report.subject, (report.subject, *report.owners)[-1]
-    space, own, workload = subject.namespace, _argument(subject), _argument(top)
+    is_space = subject.kind == NAMESPACES.kind
+    space = subject.name if is_space else subject.namespace
+    own, workload = _argument(subject), _argument(top)
     place = f"{space}/{subject.name}"
     edit, create = f"kubectl -n {space} edit", f"kubectl -n {space} delete {workload}, then create"
-    quota = _QUOTA.search(section.summary)
     # Pods and Jobs keep what they were created with, except the annotations of pods.
     is_fixed = {"Job": True, "Pod": section.code == "not-looked-at"}.get(top.kind, False)
     correction = f"{create} it again" if is_fixed else f"{edit} {workload}"
+    if section.code == "to-be-gated" and not report.again:
+        return NOTHING
     return section.step or STEPS.get(section.code, "").format(
         namespace=space,
         name=subject.name,
@@ -194,7 +209,6 @@ def step_of(section: Section, report: Report) -> str:
         top=top.name,
         edit=f"{edit} {workload}",
         correction=correction,
-        obstacle=f"{edit} {f'resourcequota/{quota[1]}' if quota else workload}",
         renewal=renewal(top.kind, space, top.name),
         release=release_command(
             place if subject.kind == "Pod" else f"{own} -n {space}", section.code

@@ -11,10 +11,10 @@ from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import read_error
-from harbourmaster.cli.why.commands import KINDS, REFERRING
+from harbourmaster.cli.why.commands import KINDS
 from harbourmaster.cli.why.model import Report, WhyContext
 from harbourmaster.cli.why.render import show
-from harbourmaster.cli.why.sections import SECTIONS, section_of
+from harbourmaster.cli.why.sections import SECTIONS, SECTIONS_OF, section_of
 from harbourmaster.cli.why.subjects import fetch_subject, owners_of, summarize
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.serving.settings import StartError
@@ -22,7 +22,9 @@ from harbourmaster.serving.settings import StartError
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.why.model import Subject
     from harbourmaster.kube.client import Client
 
 
@@ -44,48 +46,83 @@ def why(arguments: Arguments) -> int:
         raise StartError("why: --policies, --namespaces and --parents are for -f and review")
     if not (arguments.name or arguments.selector):
         raise StartError("why: give a name, or labels by --selector")
-    return run_with_client(arguments, partial(_live, arguments, KINDS[arguments.kind]))
+    return run_with_client(arguments, partial(_live, arguments, _resources_of(arguments)))
 
 
-async def _live(arguments: Arguments, resource: Resource, client: Client) -> int:
+def _resources_of(arguments: Arguments) -> tuple[Resource, ...]:
+    """Return the kinds that a type stands for, by its group if it has one. Raises StartError."""
+    group, kinds = getattr(arguments, "group", ""), KINDS[arguments.kind]
+    chosen = tuple(
+        kind
+        for kind in kinds
+        if group in {"", kind.group, kind.version, f"{kind.version}.{kind.group}"}
+    )
+    if not chosen:
+        known = " or ".join(kind.name for kind in kinds)
+        raise StartError(f'why: unknown kind "{arguments.what}.{group}": expected {known}')
+    return chosen
+
+
+async def _live(arguments: Arguments, resources: tuple[Resource, ...], client: Client) -> int:
     live = Installation(client, arguments.installed_in)
     here = client.connection.namespace
     if arguments.name:
-        return await _explain(
-            arguments, live, resource, *subject_of(arguments, arguments.name, here)
-        )
+        namespace, name = subject_of(arguments, arguments.name, here)
+        return await _explain_named(arguments, live, resources, namespace, name)
     namespace = here if arguments.namespace is None else arguments.namespace
-    try:
-        objects = await live.metadata(
-            resource, namespace or None, label_selector=arguments.selector
-        )
-    except ApiError as error:
-        complain(read_error(error, resource.plural))
-        return LEFT
-    if not objects:
+    named: list[tuple[Resource, Metadata]] = []
+    for resource in resources:
+        place = namespace if resource.namespaced else ""
+        listing = live.metadata(resource, place or None, label_selector=arguments.selector)
+        try:
+            named += [(resource, obj) for obj in await listing]
+        except ApiError as error:
+            complain(read_error(error, resource.plural))
+            return LEFT
+    if not named:
         where = f" in namespace {namespace}" if namespace else ""
-        complain(f"no {resource.kind} matches {arguments.selector}{where}")
+        kinds = " or ".join(resource.kind for resource in resources)
+        complain(f"no {kinds} matches {arguments.selector}{where}")
         return LEFT
-    codes = [await _explain(arguments, live, resource, obj.namespace, obj.name) for obj in objects]
+    codes = [
+        await _explain_named(arguments, live, (resource,), obj.namespace, obj.name)
+        for resource, obj in named
+    ]
     return max(codes)
 
 
-async def _explain(
-    arguments: Arguments, live: Installation, resource: Resource, namespace: str, name: str
+async def _explain_named(
+    arguments: Arguments,
+    live: Installation,
+    resources: tuple[Resource, ...],
+    namespace: str,
+    name: str,
 ) -> int:
-    try:
-        subject = await fetch_subject(live, resource, namespace, name)
-    except NotFoundError as error:
-        complain(await live.not_found(error, resource, name, namespace))
-        return LEFT
-    except ApiError as error:
-        complain(read_error(error, f"{resource.kind} {namespace}/{name}"))
-        return LEFT
+    """Explain the object of each kind that has the name; complain if there is none."""
+    subjects, missing, unread = [], [], []
+    for resource in resources:
+        place = namespace if resource.namespaced else ""
+        what = f"{resource.kind} {'/'.join(filter(None, (place, name)))}"
+        try:
+            subjects.append((resource, await fetch_subject(live, resource, place, name)))
+        except NotFoundError as error:
+            missing.append(await live.not_found(error, resource, name, place))
+        except ApiError as error:
+            unread.append(read_error(error, what))
+    for subject in subjects:
+        await _explain(arguments, live, *subject)
+    for complaint in unread if subjects else (*missing, *unread):
+        complain(complaint)
+    return DONE if subjects else LEFT
+
+
+async def _explain(
+    arguments: Arguments, live: Installation, resource: Resource, subject: Subject
+) -> None:
     now = datetime.now(UTC)
     owners, doubt = await owners_of(live, subject)
     context = WhyContext(subject, live, now, owners, has_all=arguments.has_all)
-    names = ("checks", "references") if resource in REFERRING else SECTIONS
+    names = SECTIONS_OF.get(resource, SECTIONS)
     sections = await asyncio.gather(*(section_of(name, context) for name in names))
     line = "; ".join(filter(None, (summarize(subject, owners, now), doubt)))
     show(arguments, Report(subject, line, tuple(filter(None, sections)), owners))
-    return DONE

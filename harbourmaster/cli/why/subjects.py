@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import CORE_EVENTS
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.cli.gate import short_age
+from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.live.kinds import decode_anything, decode_workload, metadata_in
 from harbourmaster.cli.live.reader import is_kind_missing, read_error
 from harbourmaster.cli.why.commands import RESOURCES
@@ -31,7 +31,7 @@ async def fetch_subject(
     live: ClusterReader, resource: Resource, namespace: str, name: str
 ) -> Subject:
     """The object. Raises an ApiError."""
-    raw = await live.get(resource, name, namespace)
+    raw = await live.get(resource, name, namespace or None)
     return Subject(resource.api_version, resource.kind, namespace, name, raw)
 
 

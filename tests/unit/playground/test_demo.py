@@ -184,7 +184,7 @@ def test_each_member_is_made_known_by_our_own_command(start_tour):
     assert [(command[3], command[-2]) for command in made] == list(MEMBERS.items())
     assert plane.applied == ["said\n"] * len(MEMBERS)
     assert sum(line.endswith("| kubectl apply -f -") for line in lines) == len(MEMBERS)
-    assert ours[-1] == ["placement", "why", f"{NAMESPACE}/{APPLICATION}"]
+    assert ours[-1] == ["why", "application", f"{NAMESPACE}/{APPLICATION}"]
 
 
 @pytest.mark.parametrize("where", [(), ("south",), ("north", "south")])

@@ -68,9 +68,7 @@ async def check_policies(live: Installation) -> AsyncIterator[Finding]:
     namespaces = await live.namespaces()
     excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
     for resource in (resources.CLUSTER_POLICIES, resources.POLICIES):
-        pick = partial(
-            _policy_finding, kind=resource.kind, namespaces=namespaces, excluded=excluded
-        )
+        pick = partial(policy_finding, kind=resource.kind, namespaces=namespaces, excluded=excluded)
         for finding in await live.items(resource, pick):
             yield finding
     for finding in await _compiled_leftovers(live):
@@ -103,9 +101,10 @@ async def _compiled_leftovers(live: Installation) -> list[Finding]:
     return findings
 
 
-def _policy_finding(
-    raw: msgspec.Raw, kind: str, namespaces: list[Metadata], excluded: set[str]
+def policy_finding(
+    raw: msgspec.Raw | bytes, kind: str, namespaces: list[Metadata], excluded: set[str]
 ) -> Finding | None:
+    """Return why a policy is skipped, or selects nothing; None if neither is known."""
     metadata = metadata_in(raw)
     reference = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
     skipped = "is skipped, with a warning on each pod that it would have selected: "
@@ -143,7 +142,7 @@ def _policy_finding(
 
 
 def _annotation_finding(
-    reference: str, annotations: Mapping[str, str], raw: msgspec.Raw
+    reference: str, annotations: Mapping[str, str], raw: msgspec.Raw | bytes
 ) -> Finding | None:
     for key, value in annotation_faults(annotations).items():
         *others, default = SUPPORTED_VALUES[key]
@@ -325,7 +324,7 @@ def _cluster_finding(cluster: MemberCluster) -> Finding | None:
 
 def _application_findings(application: DeployedApplication) -> Iterator[Finding]:
     own = application.metadata
-    subject, remedy = f"Application {own.key}", f"harbourmaster placement why {own.key}"
+    subject, remedy = f"Application {own.key}", f"harbourmaster why application {own.key}"
     kinds = (SCHEDULED, DEPLOYED, READY)
     conditions = (condition(application.status.conditions, kind) for kind in kinds)
     fault = next(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, SLICES
+from harbourmaster.api.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, SLICES
 from harbourmaster.cli.diagnosis import fault, note, warning
-from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
+from harbourmaster.cli.installed import CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS, UnknownSettingsError
-from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import run_together
 from harbourmaster.cli.live.webhooks import decode_service, decode_slice
-from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.kube.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,7 +71,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             if deployment is not None
             for replica in await _replicas(live, deployment)
         ],
-        *[finding async for finding in _leader(live, controller)],
+        *[finding async for finding in _leader(live)],
     ]
     for finding in findings:
         yield finding
@@ -134,34 +134,18 @@ async def _replicas(live: Installation, deployment: Workload) -> list[Finding]:
         return [fault(subject, "is scaled to 0 replicas", remedy)]
     if ready >= wanted:
         return []
-    why = await _why_not_ready(live, deployment)
+    why = await live.why_not_ready(deployment)
     text = f"{ready} of {wanted} replicas are ready{f': {why}' if why else ''}"
     remedy = f"{kubectl} describe pods -l {_OURS}; {kubectl} logs deployment/{name}"
     return [(warning if ready else fault)(subject, text, remedy)]
 
 
-async def _why_not_ready(live: Installation, deployment: Workload) -> str:
-    component = deployment.metadata.labels.get(COMPONENT_LABEL, "")
-    selector = f"{_OURS},{COMPONENT_LABEL}={component}"
-    try:
-        pods = await live.items(PODS, decode_workload, live.namespace, label_selector=selector)
-    except ForbiddenError:
-        return ""
-    return next(
-        (f"{pod.metadata.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready), ""
-    )
-
-
-async def _leader(live: Installation, controller: Workload | None) -> AsyncIterator[Finding]:
+async def _leader(live: Installation) -> AsyncIterator[Finding]:
     settings = await live.known_settings()
     if not settings.leader_election.enabled:
         return
     name = f"Lease {live.namespace}/{settings.leader_election.lease_name}"
-    remedy = (
-        f"see why no controller leads: kubectl -n {live.namespace} logs deployment/{CONTROLLER}"
-        if controller
-        else f"start the controller; Deployment {CONTROLLER} not found: {DEPLOY}"
-    )
+    remedy = await live.leader_step()
     lease = await live.lease()
     if lease is None:
         text = "not found: no controller has led yet, so nothing is registered or renewed"

@@ -16,17 +16,19 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.names import VERY_NEAR, did_you_mean
 from harbourmaster.api.times import moment
-from harbourmaster.cli.batches import plural, shorten
+from harbourmaster.cli.batches import plural, short_age, shorten
 from harbourmaster.cli.diagnosis import mistake, note, unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
-from harbourmaster.cli.gate import short_age, waiting_in
+from harbourmaster.cli.gate import waiting_in
 from harbourmaster.cli.installed import KEPTN_RESOURCES
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.offline import apply_patch
 from harbourmaster.cli.why.admission import explain_review, inputs_of, review_of
+from harbourmaster.cli.why.pod_causes import refusal_step
 from harbourmaster.cli.why.render import renewal
 from harbourmaster.cli.why.subjects import events_of
+from harbourmaster.cli.why.workloads import refused_workloads, with_refusal
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
@@ -43,11 +45,13 @@ from harbourmaster.lifecycle.keptn_config import (
     waits_for_adoption,
 )
 from harbourmaster.lifecycle.model import (
+    COMPLETED,
     App,
     AppContext,
     AppVersion,
     Config,
     EvaluationDefinition,
+    Task,
     Workload,
     WorkloadVersion,
 )
@@ -141,11 +145,13 @@ async def check_waits(live: Installation) -> AsyncIterator[Finding]:
     scheduler = (await live.known_settings()).scheduler.of_pods
     alike: dict[tuple[str, ...], list[tuple[Pod, GateReport]]] = {}
     for pod, report in await waiting_in(live, scheduler, "", None):
-        if GateVerdict(report.code, report.text, report.advice).is_stuck(report.age):
+        told = await with_refusal(live, pod, report)
+        verdict = GateVerdict(report.code, report.text, report.advice)
+        if told is not report or verdict.is_stuck(report.age):
             owner = shown_owner(pod.owner_references)
             workload = workload_above(owner, pod.labels) if owner else ("Pod", pod.name)
-            key = (pod.namespace, *workload, report.version, report.text)
-            alike.setdefault(key, []).append((pod, report))
+            key = (pod.namespace, *workload, told.version, told.text)
+            alike.setdefault(key, []).append((pod, told))
     for (namespace, kind, name, *_), waiting in alike.items():
         pod, report = waiting[0]
         which = f"{plural(len(waiting), 'pod')} ({pod.name}), waiting for {short_age(report.age)}"
@@ -154,6 +160,26 @@ async def check_waits(live: Installation) -> AsyncIterator[Finding]:
         cause = next((f": {event.message}" for event in events if event.is_warning), "")
         text = f"{which}: {report.sentence}{cause}"
         yield warning(f"{kind} {namespace}/{name}", text, report.advice)
+    async for refusal in _refused(live):
+        yield refusal
+
+
+async def _refused(live: Installation) -> AsyncIterator[Finding]:
+    """Workloads and tasks whose pods are refused or cannot start."""
+    opted_in = {space.name for space in await live.namespaces() if _is_opted_in(space)}
+    for refused in await refused_workloads(live, None):
+        if refused.namespace in opted_in:
+            yield warning(refused.reference, refused.text, refused.step)
+    for task in await live.items(resources.TASKS, Decoder(Task).decode):
+        own, status = task.metadata, task.status
+        if status.reason and status.status not in COMPLETED:
+            job = f"kubectl -n {own.namespace} describe job {status.job_name}"
+            step = refusal_step(status.message, own.namespace) or job
+            yield warning(f"KeptnTask {own.key}", status.message, step)
+
+
+def _is_opted_in(space: Metadata) -> bool:
+    return space.annotations.get(OPT_IN_KEY) == OPT_IN
 
 
 def _signature(pod: Json) -> bytes:
@@ -285,8 +311,7 @@ async def check_mistakes(live: Installation) -> AsyncIterator[Finding]:
     places = (live.namespace, *settings.lifecycle.definition_namespaces)
     wanted: Wanted = {}
     for space in await live.namespaces():
-        is_asking = space.annotations.get(OPT_IN_KEY) == OPT_IN
-        if is_asking and space.name not in excluded and not space.deletion_timestamp:
+        if _is_opted_in(space) and space.name not in excluded and not space.deletion_timestamp:
             async for subject, text in _keys(live, space.name, wanted):
                 yield mistake(subject, text)
     for resource in _CHECKED:

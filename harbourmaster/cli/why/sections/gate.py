@@ -2,72 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.json import Decoder
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import (
-    APP_VERSIONS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    KEPTN_METRICS,
     PODS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
 )
-from harbourmaster.api.times import parse_rfc3339, utc_now
-from harbourmaster.cli.gate import short_age
+from harbourmaster.api.times import parse_rfc3339
+from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
-from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
+from harbourmaster.cli.why.check_facts import GateFactsReader
 from harbourmaster.cli.why.missing_gate import (
-    definitions_of,
     template_pod,
     why_unchecked,
     why_ungated,
 )
 from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.pod_causes import refusal_step
 from harbourmaster.cli.why.subjects import Event, event_lines, events_of
+from harbourmaster.cli.why.workloads import version_refusal
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.lifecycle.check_facts import Facts, check_reports, facts_in, with_version
-from harbourmaster.lifecycle.evaluations import written_at
+from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import BLOCKED, GateWaitRules
 from harbourmaster.lifecycle.gate_waits import REASONS
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
-from harbourmaster.lifecycle.model import (
-    AppVersion,
-    Evaluation,
-    EvaluationDefinition,
-    Task,
-    TaskDefinition,
-    Workload,
-    WorkloadVersion,
-)
-from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Iterator
     from datetime import datetime
 
-    from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.terminal import Tone
-    from harbourmaster.cli.why.missing_gate import Reason
     from harbourmaster.cli.why.model import State, WhyContext
-    from harbourmaster.gates.workload import WorkloadMetadata
+    from harbourmaster.cli.why.pod_causes import Reason
     from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
     from harbourmaster.lifecycle.gated_pods import Pod
 
@@ -80,127 +56,6 @@ _TONES: Final[dict[str, Tone]] = {
     "Pending": "waiting",
     "Progressing": "waiting",
 }
-
-
-MOST: Final = 100
-"""Maximum number of objects of one kind that are read."""
-_TYPES: Final[dict[Resource, Any]] = {
-    WORKLOADS: Workload,
-    TASKS: Task,
-    TASK_DEFINITIONS: TaskDefinition,
-    EVALUATIONS: Evaluation,
-    EVALUATION_DEFINITIONS: EvaluationDefinition,
-    KEPTN_METRICS: Metric,
-}
-
-
-class GateFactsReader:
-    """Reads facts with the caller's rights, each object by its name.
-
-    What is needed is found out by what a report asks for. ``notes`` has a line for each kind that
-    it cannot read.
-    """
-
-    def __init__(self, live: Installation, namespace: str, places: Sequence[str]) -> None:
-        """``places`` are namespaces in which definitions are looked up, in their order."""
-        self._live = live
-        self._namespace = namespace
-        self._places = tuple(dict.fromkeys((namespace, *places)))
-        self._objects: dict[tuple[Resource, str], Any] = {}
-        self._wanted: dict[Resource, dict[str, None]] = {}
-        self._measured: dict[str, datetime] = {}
-        self.notes: dict[str, str] = {}
-
-    async def of(self, pod: Pod) -> Facts:
-        """Return the facts about a pod's checks. Raises ApiError if its version cannot be read."""
-        described = workload_of(pod.annotations, pod.labels)
-        if described is None or not pod.has_checks:
-            return Facts()
-        # Without a version nothing can be said; to say that there is none would be wrong.
-        name, decode = names_of_pod(described).version, Decoder(WorkloadVersion).decode
-        version = await self._live.read(WORKLOAD_VERSIONS, name, decode, self._namespace)
-        apps = await self._apps() if version is not None else []
-
-        def report(facts: Facts) -> None:
-            for checked in (facts.app, facts.version):
-                if checked is not None:
-                    check_reports(checked, facts, utc_now())
-
-        return await self._facts_for(report, version, apps)
-
-    async def missing_definitions(self, described: WorkloadMetadata | None) -> list[str]:
-        """Return those of ``definitions_of`` that are known not to exist."""
-
-        def missing(facts: Facts) -> list[str]:
-            known: dict[str, Collection[str]] = {
-                TASK_DEFINITIONS.kind: facts.task_definitions,
-                EVALUATION_DEFINITIONS.kind: facts.definitions,
-            }
-            pairs = [definition.split(" ", 1) for definition in definitions_of(described)]
-            return [f"{kind} {name}" for kind, name in pairs if name not in known[kind]]
-
-        unknown = missing(await self._facts_for(missing))
-        return [name for name in unknown if not name.startswith(tuple(self.notes))]
-
-    async def _apps(self) -> list[AppVersion]:
-        note = partial(self.notes.setdefault, APP_VERSIONS.kind)
-        decode = Decoder(AppVersion).decode
-        try:
-            return await self._live.items(APP_VERSIONS, decode, self._namespace, skipped=note)
-        except ApiError as error:
-            self._note(APP_VERSIONS, error)
-            return []
-
-    async def _facts_for(
-        self,
-        use: Callable[[Facts], object],
-        version: WorkloadVersion | None = None,
-        apps: Sequence[AppVersion] = (),
-    ) -> Facts:
-        """Return facts with all that ``use`` looks at; it is called again after each read."""
-        while True:
-            facts = facts_in(self._namespace, self._places, self._find)
-            facts = with_version(facts, version, apps, self._find)
-            facts = msgspec.structs.replace(
-                facts, measured=self._measured, unread=frozenset(self.notes)
-            )
-            use(facts)
-            if not self._wanted:
-                return facts
-            wanted, self._wanted = self._wanted, {}
-            await asyncio.gather(*(self._read(kind, *keys) for kind, keys in wanted.items()))
-
-    def _find(self, resource: Resource, key: str) -> Any:  # noqa: ANN401 - an object of that kind
-        is_named = not key.endswith("/")
-        if is_named and (resource, key) not in self._objects:
-            self._wanted.setdefault(resource, {})[key] = None
-        return self._objects.get((resource, key))
-
-    async def _read(self, resource: Resource, *keys: str) -> None:
-        """Read objects; a note says if there are too many, so that none is called missing."""
-        names = list(dict.fromkeys(key.partition("/")[2] for key in keys))
-        if len(names) > MOST:
-            text = f"{resource.kind}: only {MOST} of {len(names)} were looked at"
-            self.notes.setdefault(resource.kind, text)
-        self._objects |= dict.fromkeys((resource, key) for key in keys)
-        looked = [key for key in keys if key.partition("/")[2] in names[:MOST]]
-        await asyncio.gather(*(self._read_object(resource, key) for key in looked))
-
-    async def _read_object(self, resource: Resource, key: str) -> None:
-        namespace, _, name = key.partition("/")
-        try:
-            raw = await self._live.find(resource, name, namespace)
-            if raw is not None:
-                self._objects[resource, key] = msgspec.json.decode(raw, type=_TYPES[resource])
-                if resource == EVALUATIONS and (time := written_at(raw)) is not None:
-                    self._measured[name] = time
-        except (ApiError, ValueError) as error:
-            self._note(resource, error)
-
-    def _note(self, resource: Resource, error: Exception) -> None:
-        what = resource.kind
-        text = read_error(error, what) if isinstance(error, ApiError) else f"{what}: {error}"
-        self.notes.setdefault(what, text)
 
 
 class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
@@ -288,25 +143,9 @@ async def section(context: WhyContext) -> Section | None:
 async def _why_waiting(context: WhyContext, pod: Pod, report: GateReport) -> Reason | None:
     """Return what is known besides the report on a pod that is or was held."""
     reason = await why_unchecked(context, pod) if report.code == "released" else None
-    if reason is None and report.is_waiting and (unled := await context.live.why_unled()):
-        return "not-led", "fault", f"{unled}; the pod {report.sentence}"
-    if report.code == "waits-for-version":
-        return await _why_no_version(context, pod)
+    if report.code == "waits-for-version" and (refusal := await version_refusal(context.live, pod)):
+        return "version-refused", "fault", refusal
     return reason
-
-
-async def _why_no_version(context: WhyContext, pod: Pod) -> Reason | None:
-    """Return why the controller cannot create the version of a pod, as by a quota on objects."""
-    live, described = context.live, workload_of(pod.annotations, pod.labels)
-    name = names_of_pod(described).workload if described is not None else ""
-    raw = await live.attempt(live.find(WORKLOADS, name, pod.namespace), None) if name else None
-    if raw is None:
-        return None
-    uid = metadata_in(raw).uid
-    for event in await events_of(live, pod.namespace, uid, of="lifecycle"):
-        if event.is_warning and event.reason.startswith("CreateWorkloadVersion"):
-            return "version-refused", "fault", f"its version is not created: {event.message}"
-    return None
 
 
 def gate_section(
@@ -325,7 +164,9 @@ def gate_section(
         summary=text,
         code=code,
         # The pods of a template do not exist yet.
-        step=detail.report.advice if detail.report.since and not reason else "",
+        step=detail.report.advice
+        if detail.report.since and not reason
+        else refusal_step(text, detail.report.namespace),
         lines=tuple(_lines(detail, now)),
         detail=detail,
     )
@@ -370,7 +211,7 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
         parts = (item.item, item.state, item.text)
         yield Line(": ".join(filter(None, parts)), label="object", tone=_TONES[item.state])
     for check in report.checks:
-        yield from _check_lines(check, now)
+        yield from check_lines(check, now)
     yield from event_lines(detail.events)
     if detail.elsewhere:
         text = (
@@ -397,7 +238,8 @@ def _deadline(detail: GateDetail) -> str:
     return f"{report.deadline}, {passed}: it is {what}{by}"
 
 
-def _check_lines(check: CheckReport, now: datetime) -> Iterator[Line]:
+def check_lines(check: CheckReport, now: datetime) -> Iterator[Line]:
+    """Return the lines on a check and its objectives."""
     whose = "app" if check.phase.startswith("App") else "workload"
     parts = [f"{check.kind} {check.name} of the {whose}: {check.state}"]
     if check.kind == "evaluation" and check.retries is not None:

@@ -1,4 +1,4 @@
-"""Why a placed object is in this cluster: the record of its application's last decision."""
+"""The place of an application and the reason, for the Application itself and what it placed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import read_error
-from harbourmaster.cli.placement.why import ShownApplication, lines, report_of
+from harbourmaster.cli.why.application_lines import ShownApplication, lines, report_of
 from harbourmaster.cli.why.model import Section, from_text
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
-from harbourmaster.placement.model import FALSE, Application
+from harbourmaster.placement.model import FALSE, NOT_CONFIRMED, Application
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import State, WhyContext
@@ -33,7 +35,9 @@ class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 async def section(context: WhyContext) -> Section | None:
-    """Explain the placement of an object that an Application created, or of its dependents."""
+    """Explain an Application, or the placement of what it created and of the dependents."""
+    if context.subject.kind == APPLICATIONS.kind:
+        return await _section_of_application(context)
     for placed in (context.subject, *context.owners):
         metadata = metadata_in(placed.raw)
         if metadata.labels.get(UID_LABEL):
@@ -49,7 +53,7 @@ async def section(context: WhyContext) -> Section | None:
         if decoded is None:
             unread = (
                 "it is not in this cluster: ask the cluster that manages placement with "
-                f"harbourmaster placement why {application} --context ..."
+                f"harbourmaster why application {application} --context NAME"
             )
         elif decoded.metadata.uid != metadata.labels[UID_LABEL]:
             unread = f"Application {application} is another one than the one that placed it"
@@ -72,15 +76,51 @@ async def section(context: WhyContext) -> Section | None:
     )
 
 
+async def _section_of_application(context: WhyContext) -> Section:
+    own, live = context.subject, context.live
+    record = report_of(msgspec.json.decode(own.raw, type=Application))
+    (_, *shown), key = lines(record), f"{own.namespace}/{own.name}"
+    code, state, text = _state_of(record)
+    settings, doubt = await live.assumed_settings(CONTROLLER, ControllerSettings)
+    named = f"{APPLICATIONS.name}/{own.name}"
+    edit = f"correct what it names: kubectl -n {own.namespace} edit {named}"
+    step = f"kubectl -n {own.namespace} describe {named} shows its conditions"
+    if record.scheduled is None and not (doubt or settings.placement.enabled):
+        code, state, text = "placement-off", "fault", ": placement is off, so it has no effect"
+        controller = f"kubectl -n {live.namespace} edit deployment {CONTROLLER}"
+        step = f"add deploy/components/placement, or set placement.enabled: {controller}"
+    elif code == "refused" and record.scheduled and record.scheduled.reason == NOT_CONFIRMED:
+        step = f"harbourmaster placement confirm {key}"
+    elif code == "refused":
+        step = f"{edit}; kubectl get {CLUSTERS.name} -A --show-labels lists clusters"
+    elif code == "not-deployed":
+        step = edit
+    return Section(
+        name="placement",
+        state=state,
+        code=code,
+        summary=f"application {key}{text}",
+        step=step,
+        lines=tuple(from_text(shown)),
+        detail=PlacementDetail(application=key, placed=own.reference, record=record),
+    )
+
+
 def _state_of(record: ShownApplication | None) -> tuple[str, State, str]:
     """Code, state and what is said of the application; the code of no record is ``unknown``."""
     if record is None:
         return "unknown", "unknown", ""
     if record.scheduled is not None and record.scheduled.status == FALSE:
         return "refused", "fault", f": {record.scheduled.reason}: {record.scheduled.message}"
-    target = record.scheduled_to
+    target, deployed, ready = record.scheduled_to, record.deployed, record.ready
     if not target:
         return "unplaced", "waits", ", which is not placed"
+    if deployed is not None and deployed.status == FALSE:
+        text = f", which is not deployed on '{target}': {deployed.reason}: {deployed.message}"
+        return "not-deployed", "fault", text.rstrip(": ")
     if record.running_on != target:
         return "moving", "waits", f", which is on its way to '{target}'"
+    if ready is not None and ready.status == FALSE:
+        text = f", which is not ready on '{target}': {ready.reason}: {ready.message}"
+        return "not-ready", "waits", text.rstrip(": ")
     return "placed", "fine", f", which is placed on '{target}'"

@@ -8,6 +8,7 @@ import msgspec
 
 from harbourmaster.api.resources import ANALYSES, MAGNUM_CLUSTERS
 from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.references import KINDS, references_in, shared_namespaces
@@ -32,7 +33,7 @@ async def section(context: WhyContext) -> Section | None:
     mode, shared = settings.cross_namespace_references, shared_namespaces(live, settings)
     resource = _KINDS[subject.kind]
     told = [Line(text, label="status", tone="bad") for text in _reported_refusals(subject)]
-    refused, unknown = [], [doubt] if doubt else []
+    refused, unknown = [], [doubt] if doubt and not doubt.startswith(NOT_INSTALLED) else []
     waiting = list(references_in(subject.raw, resource))
     while waiting:
         to = waiting.pop(0)

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, NAMESPACES, POLICIES
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.cli.main import main
 from helpers.command import kubeconfig
-from helpers.explanations import NAMESPACE, registration
+from helpers.explanations import NAMESPACE, put_registration
 from helpers.objects import cluster_policy, policy
 
 SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})
@@ -20,7 +20,7 @@ LOCAL = policy("local", NAMESPACE, tolerations=[{"key": "pool", "operator": "Exi
 @pytest.fixture
 def why(api, tmp_path, capsys):
     """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
-    api.put(MUTATING_WEBHOOKS, registration())
+    put_registration(api)
     api.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
     for result in (SSD, OTHERS):
         api.put(CLUSTER_POLICIES, result)

@@ -26,6 +26,7 @@ from helpers.explanations import (
     essence,
     pod,
     put_owner,
+    put_registration,
     reference,
     registration,
     template,
@@ -62,13 +63,12 @@ def running(image="registry.example.com/cart:1", owner="ReplicaSet", workload="c
 
 @pytest.fixture
 def gate(api, why):
-    """Return ``gate(*words)``: the section on the gate."""
+    """Return ``gate(*words)``: the section on the gate, or the one on ``section``."""
 
-    async def ask(*words):
+    async def ask(*words, section="gate"):
         code, out, err = await why(*words, "-o", "json")
         assert (code, err) == (0, "")
-        sections = {section["name"]: section for section in json.loads(out)["sections"]}
-        return sections["gate"]
+        return next(part for part in json.loads(out)["sections"] if part["name"] == section)
 
     return ask
 
@@ -104,12 +104,11 @@ async def test_a_pod_without_a_gate_has_a_reason_and_a_step(
 
 async def test_the_failure_policy_and_break_glass_mode_are_told(api, gate, assert_golden):
     stage(api, running(), space())
-    api.put(MUTATING_WEBHOOKS, registration(failurePolicy="Ignore"))
+    put_registration(api, failurePolicy="Ignore")
     section = await gate("pod", f"{NAMESPACE}/cart-1")
     assert section["summary"].endswith("it was not available, failurePolicy is Ignore")
-    open_now = registration(failurePolicy="Ignore")
+    open_now = put_registration(api, failurePolicy="Ignore")
     open_now["metadata"]["annotations"] = {ANNOTATION: "incident 4711"}
-    api.put(MUTATING_WEBHOOKS, open_now)
     assert_golden(essence(await gate("pod", f"{NAMESPACE}/cart-1")))
 
 
@@ -299,7 +298,7 @@ async def test_a_quota_that_keeps_pods_away_is_the_reason(api, gate, assert_gold
     api.put(NAMESPACES, space(since="2026-03-01T11:00:00Z"))
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
     put_workload(api, DEPLOYMENTS, {"conditions": [{**failure, "message": QUOTA}]})
-    assert_golden(essence(await gate("deployment", f"{NAMESPACE}/cart")))
+    assert_golden(essence(await gate("deployment", f"{NAMESPACE}/cart", section="pods")))
 
 
 async def test_an_event_tells_why_a_stateful_set_has_no_pods(api, gate):
@@ -312,7 +311,7 @@ async def test_an_event_tells_why_a_stateful_set_has_no_pods(api, gate):
         "message": QUOTA,
     }
     api.put(CORE_EVENTS, event)
-    section = await gate("statefulset", f"{NAMESPACE}/cart")
+    section = await gate("statefulset", f"{NAMESPACE}/cart", section="pods")
     assert (section["code"], section["state"]) == ("pods-refused", "fault")
     assert section["summary"] == f"its pods are not created: {QUOTA}"
 
@@ -322,10 +321,12 @@ async def test_an_event_tells_why_a_stateful_set_has_no_pods(api, gate):
 )
 async def test_a_workload_without_pods_missed_no_gate(api, gate, assert_golden, spec, code):
     api.put(NAMESPACES, space(since="2026-03-01T11:00:00Z"))
-    put_workload(api, DEPLOYMENTS, {}, **spec)
-    section = await gate("deployment", f"{NAMESPACE}/cart")
+    api.put(TASK_DEFINITIONS, DEFINITION)
+    put_workload(api, DEPLOYMENTS, {"observedGeneration": 1}, **spec)
+    section = await gate("deployment", f"{NAMESPACE}/cart", section="pods")
     assert section["code"] == code
     assert_golden(essence(section))
+    assert (await gate("deployment", f"{NAMESPACE}/cart"))["code"] == "to-be-gated"
 
 
 async def test_the_age_of_the_pods_counts_and_not_that_of_their_workload(api, gate):
@@ -343,3 +344,21 @@ async def test_the_age_of_the_pods_counts_and_not_that_of_their_workload(api, ga
         ("admitted-before", "admitted in the second in which"),
     ]
     assert codes[2][0] == "not-reviewed"
+
+
+async def test_a_pod_from_before_the_webhook_was_not_missed_by_it(api, gate):
+    stage(api, running(), space(since="2026-03-01T11:00:00Z"))
+    stored = api.get(MUTATING_WEBHOOKS, "harbourmaster")["metadata"]
+    stored["creationTimestamp"] = LATER
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert section["code"] == "admitted-before"
+    assert section["summary"] == f"admitted before a webhook of ours was registered ({LATER})"
+
+
+async def test_pods_of_a_former_template_say_nothing_about_the_current_one(api, gate):
+    api.put(NAMESPACES, space(since="2026-03-01T11:00:00Z"))
+    api.put(TASK_DEFINITIONS, DEFINITION)
+    put_workload(api, DEPLOYMENTS, {"conditions": []}, paused=True)
+    api.put(PODS, running())
+    assert (await gate("deployment", f"{NAMESPACE}/cart", section="pods"))["code"] == "paused"
+    assert (await gate("deployment", f"{NAMESPACE}/cart"))["code"] == "to-be-gated"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -28,7 +30,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import Caller
 from harbourmaster.cli.why.model import Report, Subject, WhyContext
 from harbourmaster.cli.why.render import step_of
-from harbourmaster.cli.why.sections import gate, placement, rescheduling
+from harbourmaster.cli.why.sections import gate, placement, rescheduling, section_of
 from harbourmaster.placement.manifests import ManifestOwner
 from helpers.explanations import shown
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
@@ -36,6 +38,8 @@ from helpers.lifecycle_objects import owners
 from helpers.rescheduling.objects import RESERVATIONS, node
 from helpers.rescheduling.objects import pod as plain
 
+LED = SimpleNamespace(section=partial(section_of, "gate"))
+"""The section on the gate, with the reason that no controller leads."""
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 HOME = "harbourmaster-system"
 
@@ -182,16 +186,36 @@ async def test_a_pod_that_waits_while_no_controller_leads_is_told(api, ask, monk
     lease = {"metadata": {"name": "harbourmaster-controller", "namespace": HOME}}
     lease["spec"] = {**spec, "renewTime": "2026-03-01T10:00:00.000000Z"}
     api.put(LEASES, lease)
-    section = await ask(gate, pod())
+    section = await ask(LED, pod())
     assert (section.code, section.state) == ("not-led", "fault")
-    assert section.summary.endswith("renewed 30 s ago; the pod waits for its release, which is due")
+    assert "renewed 30 s ago by pod-1; at our gate for" in section.summary
+    assert section.summary.endswith(", waits for its release, which is due")
+    assert section.step.startswith("Deployment harbourmaster-controller not found: install it")
     # Without elections, the Lease is left from a time with them.
     api.put(DEPLOYMENTS, running("--leader-election-enabled=false"))
-    assert (await ask(gate, pod())).code == "released"
+    assert (await ask(LED, pod())).code == "released"
     api.put(DEPLOYMENTS, running())
+    section = await ask(LED, pod())
+    assert section.step.startswith(f"kubectl -n {HOME} logs --prefix -l app.kubernetes.io/name=")
+    api.get(DEPLOYMENTS, "harbourmaster-controller", HOME)["spec"]["replicas"] = 0
+    section = await ask(LED, pod())
+    assert "; Deployment harbourmaster-controller is scaled to 0 replicas; " in section.summary
+    assert (
+        section.step == f"kubectl -n {HOME} scale deployment harbourmaster-controller --replicas=2"
+    )
     lease["spec"]["renewTime"] = "2026-03-01T10:00:20.000000Z"
     api.put(LEASES, lease)
-    assert (await ask(gate, pod())).code == "released"
+    assert (await ask(LED, pod())).code == "released"
+
+
+async def test_a_check_that_failed_is_the_reason_also_without_a_leader(api, ask, monkeypatch):
+    async def known(_):
+        return Caller("ada", NOW, is_known=True)
+
+    monkeypatch.setattr(reader, "caller", known)
+    put(api, WORKLOAD_VERSIONS, version(FAILED))
+    api.put(DEPLOYMENTS, running())
+    assert (await ask(LED, pod())).code == "checks-failed"
 
 
 async def test_a_quota_that_keeps_the_version_away_is_told(api, ask):
@@ -266,7 +290,7 @@ async def test_the_definition_of_a_running_check_is_found_though_it_is_no_longer
 
 
 async def test_checks_beyond_the_limit_are_not_reported_as_missing(api, ask, monkeypatch):
-    monkeypatch.setattr("harbourmaster.cli.why.sections.gate.MOST", 2)
+    monkeypatch.setattr("harbourmaster.cli.why.check_facts.MOST", 2)
     names = [f"warm-{number}" for number in range(3)]
     status = {"currentPhase": "WorkloadPreDeployTasks"}
     put(api, WORKLOAD_VERSIONS, version(status, preDeploymentTasks=names))
@@ -429,7 +453,7 @@ async def test_without_its_application_in_the_cluster_the_record_is_elsewhere(ap
         api.put(APPLICATIONS, given)
     section = await ask(placement, plain("p", labels=LABELS))
     assert (section.state, section.code, section.lines) == ("unknown", "unknown", ())
-    expected = "is another one" if given else "harbourmaster placement why apps/web --context"
+    expected = "is another one" if given else "harbourmaster why application apps/web --context"
     assert expected in section.summary
 
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import shlex
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
@@ -20,6 +20,7 @@ from harbourmaster.api.resources import (
     APPLICATIONS,
     DEPLOYMENTS,
     EVALUATION_DEFINITIONS,
+    KEPTN_METRICS,
     LEASES,
     METRICS_PROVIDERS,
     MUTATING_WEBHOOKS,
@@ -28,6 +29,7 @@ from harbourmaster.api.resources import (
     PODS,
     POLICIES,
     REPLICA_SETS,
+    TASKS,
     VALIDATING_WEBHOOKS,
     WORKLOAD_VERSIONS,
 )
@@ -44,6 +46,7 @@ from helpers.explanations import NAMESPACE, put_owner, reference, registration, 
 from helpers.explanations import pod as running_pod
 from helpers.gated import CHECKED, PROD, PROVISIONAL, gates, keptn, pod, put
 from helpers.lifecycle_objects import owners
+from helpers.objects import policy
 from helpers.rescheduling.objects import critical, node, removable
 from helpers.step_causes import CAUSES
 from helpers.steps import commands_in
@@ -104,6 +107,8 @@ def put_lease(api, renewed):
 def unled(api, _):
     waits(pod(), version(**CHECKED))(api, _)
     put_lease(api, "2026-03-01T10:00:00.000000Z")
+    metadata = {"name": "harbourmaster-controller", "namespace": HOME}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": {"replicas": 0}})
 
 
 def ungated(**annotations):
@@ -202,6 +207,84 @@ def waits_late(api, _):
     put_owner(api, DEPLOYMENTS, template(), annotations={WAIT_FOR_KEY: "job/migrate"})
 
 
+def without_pods(api, _):
+    api.put(NAMESPACES, {"metadata": {"name": NAMESPACE, "annotations": OPTED_IN}})
+    put_owner(api, DEPLOYMENTS, template())
+
+
+def an(resource, name, spec, status=None, before=None):
+    """Put an object of the namespace, after what ``before`` makes."""
+
+    def make(api, folder):
+        if before:
+            before(api, folder)
+        metadata = {"name": name, "namespace": NAMESPACE}
+        api.put(resource, {"metadata": metadata, "spec": spec, "status": status or {}})
+
+    return make
+
+
+ASKS = {"provider": {"name": "prom"}, "query": "up"}
+provider = an(METRICS_PROVIDERS, "prom", {"type": "prometheus"})
+failing = an(KEPTN_METRICS, "errors", ASKS, {"errMsg": "no answer"}, provider)
+RATE = {"objectives": [{"keptnMetricRef": {"name": "errors"}, "evaluationTarget": "<5"}]}
+CHECKED_VERSION = {
+    "app": "shop",
+    "version": "1.0",
+    "workloadName": "shop-cart",
+    "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "cart-7c9"},
+}
+PASSED = dict.fromkeys(("preDeploymentStatus", "preDeploymentEvaluationStatus"), "Succeeded")
+
+
+def deploying(**status):
+    whole = {"currentPhase": "WorkloadDeploy", **PASSED, **status}
+    return an(WORKLOAD_VERSIONS, "shop-cart-1.0", CHECKED_VERSION, whole)
+
+
+def new_metric(api, folder):
+    an(KEPTN_METRICS, "errors", ASKS, {}, provider)(api, folder)
+    stored = api.get(KEPTN_METRICS, "errors", NAMESPACE)["metadata"]
+    stored["creationTimestamp"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def space(held=False, label="true"):
+    def make(api, _):
+        labels = {"gates.harbourmaster.dev/enabled": label}
+        metadata = {"name": NAMESPACE, "annotations": OPTED_IN, "labels": labels}
+        api.put(NAMESPACES, {"metadata": metadata})
+        if held:
+            gated = running_pod(schedulingGates=[{"name": "keptn-prechecks-gate"}])
+            gated["metadata"]["annotations"] = keptn("cart", pre_deployment_tasks="migrate")
+            api.put(PODS, gated)
+
+    return make
+
+
+def selecting(value, **given):
+    def make(api, _):
+        api.put(PODS, running_pod(**given))
+        api.put(POLICIES, policy("mine", NAMESPACE, pods={"app": "cart"}, nodeSelector=value))
+
+    return make
+
+
+def not_placed_by(reason, kind):
+    condition = {"type": kind, "status": "False", "reason": reason, "message": "it says so"}
+    there = {"scheduledTo": {"name": "de"}, "runningOn": {"name": "de"}}
+    return placed(conditions=[condition], **there)
+
+
+def placement_off(api, folder):
+    placed(phase="Pending")(api, folder)
+    metadata = {"name": "harbourmaster-controller", "namespace": HOME}
+    container = {"name": "controller", "args": ["controller"]}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+
+
+WEB = ("application", f"{NAMESPACE}/web")
+MINE = ("podschedulingpolicy", f"{NAMESPACE}/mine")
 DNS = ("pod", "kube-system/dns")
 REVIEW = ("review", "review.json")
 
@@ -229,7 +312,7 @@ CASES = {
     "waits-for-owner": Case(waits(pod(annotations={**keptn(), **PROVISIONAL})), released=True),
     "waits-for-version": Case(waits(pod()), released=True),
     "orphaned": Case(waits(pod(owners=[])), released=True),
-    "not-led": Case(unled, says="no controller leads"),
+    "not-led": Case(unled),
     "not-reviewed": Case(ungated(), CART, says="FAULT"),
     "break-glass": Case(ungated(open="yes"), CART, says="break-glass mode is off|restored"),
     "waits": Case(failing_scheduler, CART),
@@ -247,6 +330,32 @@ CASES = {
     "unplanned": Case(full_nodes("a", "b"), DNS, says="1. n1"),
     "unread": Case(forbidden, ("analysisvaluetemplate", f"{NAMESPACE}/errors")),
     "gate-wait-not-inherited": Case(waits_late, ("deployment", f"{NAMESPACE}/cart")),
+    "no-pods": Case(without_pods, ("deployment", f"{NAMESPACE}/cart")),
+    "not-deployed": Case(not_placed_by("NotFound", "Deployed"), WEB),
+    "not-ready": Case(not_placed_by("ObjectsNotReady", "Ready"), WEB),
+    "placement-off": Case(placement_off, WEB),
+    "deployment-pending": Case(deploying(), ("kwv", f"{NAMESPACE}/shop-cart-1.0")),
+    "deployment-failed": Case(
+        deploying(deploymentStatus="Failed"), ("kwv", f"{NAMESPACE}/shop-cart-1.0")
+    ),
+    "task-stuck": Case(
+        an(TASKS, "t", {"taskDefinition": "d"}, {"status": "Progressing", "reason": "Unschedulable"}),
+        ("task", f"{NAMESPACE}/t"),
+    ),
+    "metric-unavailable": Case(
+        an(EVALUATION_DEFINITIONS, "rate", RATE, before=failing),
+        ("ked", f"{NAMESPACE}/rate"),
+        says="no answer",
+    ),
+    "metric-failing": Case(failing, ("metric", f"{NAMESPACE}/errors")),
+    "value-pending": Case(new_metric, ("metric", f"{NAMESPACE}/errors")),
+    "provider-missing": Case(
+        an(KEPTN_METRICS, "errors", ASKS), ("metric", f"{NAMESPACE}/errors")
+    ),
+    "label-missing": Case(space(label=""), ("namespace", NAMESPACE)),
+    "pods-wait": Case(space(held=True), ("namespace", NAMESPACE), says="cart-1"),
+    "overridden": Case(selecting({"disk": "hdd"}, nodeSelector={"disk": "ssd"}), MINE),
+    "not-applied": Case(selecting({"disk": "hdd"}), MINE, says="cart-1"),
     "denied": Case(denied, ("-f", "manifest.json"), says=""),
     "invalid": Case(
         recorded(
@@ -275,7 +384,7 @@ def object_of(command):
     if named is None:
         return None
     kind, _, name = named.partition("/")
-    return KINDS[kind.partition(".")[0]], name, words[words.index("-n") + 1]
+    return KINDS[kind.partition(".")[0]][0], name, words[words.index("-n") + 1]
 
 
 @pytest.fixture

@@ -37,14 +37,16 @@ def constants(node):
 
 
 def written(path):
-    """The codes in a module: arguments, mistakes, and tuples of a code, a state and a text."""
+    """The codes in a module: arguments, mistakes, and tuples of a code, a state and more."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.keyword) and node.arg == "code":
             yield from constants(node.value)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Mistake":
             yield from constants(node.args[0])
-        elif isinstance(node, ast.Tuple) and len(node.elts) == len(("code", "state", "text")):
-            first, second, _ = node.elts
+        elif isinstance(node, ast.Tuple) and len(node.elts) >= len(("code", "state")):
+            first, second, *_ = node.elts
+            if all(constants(element) & set(STATES) for element in node.elts):
+                continue
             if constants(second) & set(STATES) or getattr(second, "id", "") == "state":
                 yield from constants(first)
 

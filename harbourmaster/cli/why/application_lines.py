@@ -1,46 +1,35 @@
-"""``harbourmaster placement why``: the last decision about an application, and what it waits for.
+"""The record of the last decision about an application, for people and programs.
 
-It reads one object with the caller's permissions. The controller writes a record when a decision
-changes something, so the last one explains the current state.
+The controller writes a record when a decision changes something, so the last one explains the
+current state.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
-from harbourmaster.cli.live.reader import ClusterReader
-from harbourmaster.cli.terminal import print_out
-from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.deployed import DEPLOYED, READY
 from harbourmaster.placement.model import (
     FALSE,
     SCHEDULED,
     TRUE,
-    Application,
     Condition,
     DecisionRecord,
     condition,
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace as Arguments
     from collections.abc import Iterator
 
-    from harbourmaster.kube.client import Client
-    from harbourmaster.placement.model import CandidateRecord, TargetReference, Term
+    from harbourmaster.placement.model import Application, CandidateRecord, TargetReference, Term
 
 _UNDECIDED: Final = "  nothing was decided yet: is placement switched on (placement.enabled)?"
 
 
 class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The output of ``--output json``."""
+    """The status of an Application, as programs get it."""
 
     application: str
     generation: int
@@ -55,32 +44,6 @@ class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, 
     deployed: Condition | None = None
     ready: Condition | None = None
     decision: DecisionRecord | None = None
-
-
-def why(arguments: Arguments) -> int:
-    """Print the record; return 1 if the application cannot be read, 2 without a cluster."""
-    return run_with_client(arguments, partial(_why, arguments))
-
-
-async def _why(arguments: Arguments, client: Client) -> int:
-    namespace, name = subject_of(arguments, arguments.application, client.connection.namespace)
-    shown = f"{namespace}/{name}"
-    try:
-        application = msgspec.json.decode(
-            await client.get(APPLICATIONS, name, namespace), type=Application
-        )
-    except NotFoundError as error:
-        complain(await ClusterReader(client).not_found(error, APPLICATIONS, name, namespace))
-        return LEFT
-    except ApiError as error:
-        complain(str(error))
-        return LEFT
-    except (msgspec.DecodeError, ValueError) as error:
-        complain(f"{shown} can't be read: {error}")
-        return LEFT
-    report = report_of(application)
-    print_out(arguments, report, lines(report))
-    return DONE if report.decision is not None else LEFT
 
 
 def report_of(application: Application) -> ShownApplication:

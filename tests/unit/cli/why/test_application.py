@@ -7,10 +7,11 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.api.resources import APPLICATIONS, APPS, DEPLOYMENTS
 from harbourmaster.cli import main as cli
-from harbourmaster.cli.placement.why import lines, report_of
+from harbourmaster.cli.why.application_lines import lines, report_of
 from harbourmaster.placement.model import Application
+from helpers.explanations import essence
 
 RECORD = {
     "time": "2026-03-01T12:00:00Z",
@@ -124,34 +125,104 @@ def why(api, command):
         if status is not None:
             metadata = {"name": "app", "namespace": "shop"}
             api.put(APPLICATIONS, {"metadata": metadata, "status": status})
-        return await command("placement", "why", name, *words)
+        return await command("why", "application", name, *words)
 
     return why
 
 
 async def test_programs_get_the_record_as_it_is(why):
     code, out, _ = await why(STATUS, "-o", "json")
-    printed = json.loads(out)
+    section = json.loads(out)["sections"][0]
+    printed = section["detail"]["record"]
     assert (code, printed["decision"]) == (0, RECORD)
     assert (printed["scheduledTo"], printed["runningOn"]) == ("two", "one")
-    assert printed["application"] == "shop/app"
+    assert (section["code"], section["detail"]["application"]) == ("moving", "shop/app")
+
+
+NOT_FOUND = {
+    "scheduledTo": {"name": "one"},
+    "runningOn": {"name": "one"},
+    "conditions": [
+        {
+            "type": "Deployed",
+            "status": "False",
+            "reason": "NotFound",
+            "message": 'ConfigMap nosuch/c2: namespaces "nosuch" not found',
+        }
+    ],
+}
+UNCONFIRMED = {
+    "conditions": [{"type": "Scheduled", "status": "False", "reason": "NotConfirmed"}],
+}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [{}, STATUS, NOWHERE, NOT_FOUND, {**AT_GATE, "runningOn": {"name": "two"}}, UNCONFIRMED],
+    ids=["undecided", "moving", "nowhere", "not deployed", "not ready", "unconfirmed"],
+)
+async def test_the_summary_is_the_cause_and_the_step_names_the_whole_kind(
+    why, assert_golden, status
+):
+    _, out, _ = await why(status, "-o", "json")
+    assert_golden(essence(json.loads(out)["sections"][0]))
+
+
+async def test_placement_that_is_off_is_the_reason(api, why):
+    spec = {"template": {"spec": {"containers": [{"args": ["controller"]}]}}}
+    metadata = {"name": "harbourmaster-controller", "namespace": "harbourmaster-system"}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    _, out, _ = await why({})
+    assert "Placement: application shop/app: placement is off, so it has no effect" in out
 
 
 async def test_without_a_record_there_is_a_hint(why):
-    code, out, _ = await why({})
-    assert code == 1
+    _, out, _ = await why({})
     assert "is placement switched on (placement.enabled)?" in out
 
 
-async def test_one_that_is_not_there_is_one_line(why):
+async def test_one_that_is_not_there_is_a_line_for_each_kind(why):
     code, out, err = await why(None)
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert (code, out, err.count("\n")) == (1, "", 2)
     assert err.startswith("harbourmaster: Application shop/app not found: ")
+    assert "KeptnApp shop/app not found" in err
     assert "default/app" in (await why(None, name="app"))[2]
+
+
+async def test_a_name_of_both_kinds_is_explained_for_both(api, why, command):
+    api.put(APPS, {"metadata": {"name": "app", "namespace": "shop"}, "spec": {"version": "1"}})
+    _, out, _ = await why(STATUS)
+    assert out.startswith("Application shop/app\n")
+    assert "\nKeptnApp shop/app\n" in out
+    for kind, shown in (
+        ("applications.placement.harbourmaster.dev", "Application shop/app"),
+        ("keptnapp", "KeptnApp shop/app"),
+        ("app.v1.lifecycle.keptn.sh", "KeptnApp shop/app"),
+    ):
+        _, out, _ = await command("why", f"{kind}/app", "-n", "shop")
+        assert (out.count("pp shop/app\n") + out.count("n shop/app\n"), shown in out) == (1, True)
+
+
+async def test_a_kind_of_others_is_not_taken_for_ours(command):
+    code, out, err = await command("why", "applications.argoproj.io", "shop/app")
+    assert (code, out) == (2, "")
+    assert err == (
+        'harbourmaster: why: unknown kind "applications.argoproj.io": expected '
+        "applications.placement.harbourmaster.dev or keptnapps.lifecycle.keptn.sh\n"
+    )
+
+
+async def test_a_forbidden_kind_is_a_line_beside_the_one_that_can_be_read(api, why, command):
+    api.put(APPS, {"metadata": {"name": "app", "namespace": "shop"}, "spec": {"version": "1"}})
+    api.forbid("get", APPLICATIONS)
+    code, out, err = await command("why", "app", "shop/app")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "Application shop/app could not be read: missing permission to get" in err
+    assert out.startswith("KeptnApp shop/app\n")
 
 
 @pytest.mark.parametrize("name", ["", "/app", "a/b/c", "shop/"])
 def test_what_is_no_name_is_refused(name, capsys):
     with pytest.raises(SystemExit):
-        cli.main(["placement", "why", name])
+        cli.main(["why", "application", name])
     assert "expected [NAMESPACE/]NAME" in capsys.readouterr().err

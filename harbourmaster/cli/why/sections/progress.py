@@ -1,0 +1,276 @@
+"""The progress of an app, a version, a task or an evaluation, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api import resources
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.why.check_facts import GateFactsReader
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.pod_causes import refusal_step
+from harbourmaster.cli.why.sections.gate import check_lines
+from harbourmaster.cli.why.subjects import event_lines, events_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.evaluation.metric_status import read_metric
+from harbourmaster.lifecycle import apps, workloads
+from harbourmaster.lifecycle.check_facts import (
+    STALE_AFTER,
+    CheckReport,
+    check_reports,
+    report_on_check,
+)
+from harbourmaster.lifecycle.gate_verdict import release_command, verdict_on_phase
+from harbourmaster.lifecycle.model import (
+    DEPRECATED,
+    FAILED,
+    App,
+    AppVersion,
+    Evaluation,
+    EvaluationDefinition,
+    Task,
+    Workload,
+    WorkloadVersion,
+)
+from harbourmaster.lifecycle.phases import PASSED, phases_of, state_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.why.model import State, WhyContext
+    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.lifecycle.model import Version
+
+    Verdict = tuple[str, State, str, str]
+    """A code, its urgency, a text, and a step or ""."""
+
+_KINDS: Final[dict[str, Any]] = {
+    resources.APPS.kind: App,
+    resources.APP_VERSIONS.kind: AppVersion,
+    resources.WORKLOADS.kind: Workload,
+    resources.WORKLOAD_VERSIONS.kind: WorkloadVersion,
+    resources.TASKS.kind: Task,
+    resources.EVALUATIONS.kind: Evaluation,
+    resources.EVALUATION_DEFINITIONS.kind: EvaluationDefinition,
+}
+
+
+class ProgressDetail(Struct, frozen=True, rename="camel", kw_only=True):
+    """The checks of the subject, for programs."""
+
+    version: str = ""
+    """The name of the version of which they are; empty for a single check."""
+    checks: tuple[CheckReport, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+async def section(context: WhyContext) -> Section | None:
+    """Explain the state of the subject; that of an app or a workload is its current version's."""
+    subject, live = context.subject, context.live
+    settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
+    places = (live.namespace, *settings.lifecycle.definition_namespaces)
+    reader = GateFactsReader(live, subject.namespace, places)
+    obj = msgspec.json.decode(subject.raw, type=_KINDS[subject.kind])
+    if isinstance(obj, (App, Workload)):
+        version = await _current_version(live, obj)
+        if version is None:
+            return await _section_without_version(context, obj)
+        obj = version
+    is_version = isinstance(obj, (AppVersion, WorkloadVersion))
+    phases = [phase for phase in phases_of(obj) if phase.checks] if is_version else []
+
+    def reports(facts: Facts) -> list[CheckReport]:
+        if phases:
+            return check_reports(obj, facts, context.now, phases=phases)
+        return [report_on_check(obj, facts, context.now)]
+
+    facts = await reader.facts_for(reports)
+    checks = reports(facts)
+    verdict: Verdict
+    if phases:
+        verdict = _with_check(await _of_version(live, obj), checks, subject.namespace)
+    else:
+        verdict = _of_check(obj, checks[0], facts, context.now)
+    code, state, text, step = verdict
+    events = await events_of(live, subject.namespace, obj.metadata.uid, of="lifecycle")
+    lines = [line for check in checks for line in check_lines(check, context.now)]
+    lines += [Line(note, label="unknown", tone="dim") for note in reader.notes.values()]
+    shown = event_lines(events) if state != "fine" else ()
+    version_name = obj.metadata.name if phases else ""
+    return Section(
+        name="progress",
+        state=state,
+        code=code,
+        summary=f"{version_name}: {text}" if version_name != subject.name and phases else text,
+        step=step,
+        lines=(*lines, *shown),
+        detail=ProgressDetail(
+            version=version_name, checks=tuple(checks), unread=tuple(reader.notes.values())
+        ),
+    )
+
+
+async def _current_version(live: Installation, obj: App | Workload) -> Version | None:
+    namespace = obj.metadata.namespace
+    if isinstance(obj, App):
+        name, resource = apps.version_of(obj), resources.APP_VERSIONS
+    else:
+        name, resource = workloads.version_of(obj), resources.WORKLOAD_VERSIONS
+    decode = msgspec.json.Decoder(_KINDS[resource.kind]).decode
+    return await live.read(resource, name, decode, namespace)
+
+
+async def _section_without_version(context: WhyContext, obj: App | Workload) -> Section:
+    own, live = obj.metadata, context.live
+    events = await events_of(live, own.namespace, own.uid, of="lifecycle")
+    refusal = next((event.message for event in events if event.is_warning), "")
+    text = f"its version {obj.spec.version} is not there yet"
+    return Section(
+        name="progress",
+        state="fault" if refusal else "waits",
+        code="version-refused" if refusal else "waits-for-version",
+        summary=f"its version is not created: {refusal}" if refusal else text,
+        step=refusal_step(refusal, own.namespace),
+        lines=tuple(event_lines(events)),
+        detail=ProgressDetail(),
+    )
+
+
+async def _of_version(live: Installation, version: Version) -> Verdict:
+    status, place = version.status, version.metadata.namespace
+    if status.status in PASSED:
+        return "succeeded", "fine", f"{status.status} at {status.end_time}", ""
+    if status.status == DEPRECATED:
+        return "deprecated", "note", "a newer version has replaced it", ""
+    is_begun = bool(status.current_phase) or status.status == FAILED
+    if isinstance(version, WorkloadVersion) and not is_begun:
+        app = version.spec.app
+        step = f"harbourmaster why keptnapp {place}/{app}"
+        return "waits-for-app", "waits", f"waits for the checks of the app {app}", step
+    phases = phases_of(version)
+    phase = next((phase for phase in phases if state_of(status, phase) not in PASSED), phases[-1])
+    if not phase.checks:
+        return await _of_deployment(live, version)
+    name = phase.checks.replace("_deployment_", "-deployment ").replace("_", " ")
+    verdict = verdict_on_phase(name, phase, version)
+    if verdict is None or verdict.code != "checks-failed":
+        text = verdict.reason if verdict else f"waits for {name}"
+        return "checks-pending", "waits", text, "wait for them; each says what it lacks"
+    step = f"kubectl -n {place} describe keptntasks,keptnevaluations"
+    if isinstance(version, AppVersion):
+        step = f"raise spec.revision: kubectl -n {place} edit keptnapp {version.spec.app_name}"
+    elif phase in phases[:2]:
+        owner = version.spec.resource_reference
+        target = f"{owner.kind.lower()}/{owner.name} -n {place}"
+        rerun = release_command(target, "checks-failed", "rerun")
+        step = f"correct its cause, and run {rerun}"
+    return "checks-failed", "fault", f"Blocked: {verdict.reason}", step
+
+
+def _with_check(verdict: Verdict, checks: list[CheckReport], place: str) -> Verdict:
+    """Return the verdict on a version whose checks are pending with what the first one lacks."""
+    begun = [check for check in checks if check.is_open and (check.object or check.fault)]
+    if verdict[0] != "checks-pending" or not begun:
+        return verdict
+    check = max(begun, key=lambda begun_check: bool(begun_check.fault))
+    name = f"keptn{check.kind} {place}/{check.object}"
+    step = f"harbourmaster why {name}" if check.object else _definitions(place)
+    if not check.fault:
+        return *verdict[:3], step
+    return check.fault, "fault", f"{check.kind} {check.name}: {check.message}", step
+
+
+def _definitions(place: str) -> str:
+    kinds = "keptntaskdefinitions,keptnevaluationdefinitions"
+    return f"create it, or name one that exists: kubectl -n {place} get {kinds}"
+
+
+async def _of_deployment(live: Installation, version: Version) -> Verdict:
+    """Return what the deployment of a version waits for."""
+    place = version.metadata.namespace
+    if isinstance(version, WorkloadVersion):
+        owner, has_failed = version.spec.resource_reference, version.status.status == FAILED
+        text = f"of {owner.kind} {owner.name}"
+        step = f"kubectl -n {place} describe {owner.kind.lower()} {owner.name}"
+        if has_failed or version.status.deployment_status == FAILED:
+            return "deployment-failed", "fault", f"the deployment {text} failed", step
+        return "deployment-pending", "waits", f"waits for the deployment {text}", step
+    states = {state.workload: state.status for state in version.status.workload_status}
+    left, missing, first = [], "", ""
+    for workload in version.spec.workloads:
+        entry = f"{workload.name} {workload.version}"
+        name = workloads.names_of(version.spec.app_name, workload.name, workload.version).version
+        if states.get(workload) in PASSED:
+            continue
+        if await live.find(resources.WORKLOAD_VERSIONS, name, place) is None:
+            left.append(f"{entry}, of which no pod was seen")
+            missing = missing or entry
+        else:
+            left.append(f"{entry} {states.get(workload, '')}".rstrip())
+            first = first or name
+    step = f"harbourmaster why keptnworkloadversion {place}/{first}"
+    if missing:
+        names = f"keptn.sh/app, keptn.sh/workload and keptn.sh/version of {missing}"
+        step = f"correct spec.workloads or {names}: kubectl -n {place} get keptnworkloadversions"
+    shown = "; ".join(left)
+    if version.status.workload_overall_status == FAILED:
+        return (
+            "deployment-failed",
+            "fault",
+            f"the deployment of its workloads failed: {shown}",
+            step,
+        )
+    return "deployment-pending", "waits", f"waits for its workloads: {shown}", step
+
+
+def _of_check(
+    obj: Task | Evaluation | EvaluationDefinition,
+    check: CheckReport,
+    facts: Facts,
+    now: datetime,
+) -> Verdict:
+    place = obj.metadata.namespace
+    fault, step = _metric_without_value(check, facts, place, now)
+    if isinstance(obj, EvaluationDefinition):
+        if fault:
+            return "metric-unavailable", "fault", fault, step
+        return "succeeded", "fine", "each metric of its objectives has a value", ""
+    text = ": ".join(filter(None, (check.state, check.message)))
+    kind = resources.TASKS.kind if isinstance(obj, Task) else resources.EVALUATIONS.kind
+    describe = f"kubectl -n {place} describe {kind.lower()} {obj.metadata.name}"
+    if not check.is_open:
+        owner = obj.metadata.controller
+        above = (
+            f"harbourmaster why {owner.kind.lower()} {place}/{owner.name}" if owner else describe
+        )
+        if check.state == FAILED:
+            return "checks-failed", "fault", text, above
+        return "succeeded", "fine", text, ""
+    if check.fault == "definition-missing":
+        return "definition-missing", "fault", text, _definitions(place)
+    if fault:
+        return "metric-unavailable", "fault", text if fault in text else f"{text}; {fault}", step
+    if isinstance(obj, Task) and check.fault:
+        job = f"kubectl -n {place} describe job {obj.status.job_name}"
+        return "task-stuck", "fault", text, refusal_step(text, place) or job
+    return "checks-pending", "waits", text, describe
+
+
+def _metric_without_value(
+    check: CheckReport, facts: Facts, place: str, now: datetime
+) -> tuple[str, str]:
+    """Return the fault of the first metric that has no value that counts, and the next step."""
+    definition = facts.definitions.get(check.name) if check.kind == "evaluation" else None
+    for objective in definition.spec.objectives if definition else ():
+        reference = objective.keptn_metric_ref
+        metric = facts.metrics.get(reference)
+        if metric is None and resources.KEPTN_METRICS.kind not in facts.unread:
+            look = f"kubectl -n {reference.namespace or place} get keptnmetrics"
+            return f"KeptnMetric {reference.name} not found", f"{look} lists those that exist"
+        if metric is not None and (fault := read_metric(metric, STALE_AFTER, now).fault):
+            return fault, f"harbourmaster why keptnmetric {metric.metadata.key}"
+    return "", ""
