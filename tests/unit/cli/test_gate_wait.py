@@ -28,7 +28,7 @@ from harbourmaster.gates.release import RERUN_BY_KEY, RERUN_CHECKS_KEY, RERUN_KE
 from harbourmaster.lifecycle.apps import version_of
 from harbourmaster.lifecycle.model import App
 from helpers.command import kubeconfig
-from helpers.explanations import registration
+from helpers.explanations import put_registration
 from helpers.gated import CHECKED, FAILED, PROD, REMOVED, keptn, owner_ref, pod, put, replica_set
 from helpers.lifecycle_objects import owners
 
@@ -161,7 +161,7 @@ class Waiting:
 @pytest.fixture
 def start(api, monkeypatch, tmp_path):
     """Return ``start(*words)``, which runs ``gate wait`` and gives a Waiting."""
-    api.put(MUTATING_WEBHOOKS, registration())
+    put_registration(api)
     api.put(NAMESPACES, {"metadata": {"name": PROD, "annotations": OPT_IN}})
     path = kubeconfig(tmp_path, api.url, namespace=PROD)
     loop, printed = asyncio.get_event_loop(), asyncio.Queue()
