@@ -201,7 +201,7 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
         pods = await pods_of(context)
         if pods == [] or await why_not_made(context, pods) is not None:
             # The section on its pods tells why no pod is there to judge by.
-            return reason
+            return reason[0], "fine", reason[2]
         created = max((pod.creation_timestamp for pod in pods or ()), default=created)
     since = next(iter(written_at(raw, *_OPT_IN)), "")
     if is_checked and since and created <= since:

@@ -199,8 +199,6 @@ def step_of(section: Section, report: Report) -> str:
     # Pods and Jobs keep what they were created with, except the annotations of pods.
     is_fixed = {"Job": True, "Pod": section.code == "not-looked-at"}.get(top.kind, False)
     correction = f"{create} it again" if is_fixed else f"{edit} {workload}"
-    if section.code == "to-be-gated" and not report.again:
-        return NOTHING
     return section.step or STEPS.get(section.code, "").format(
         namespace=space,
         name=subject.name,

@@ -119,7 +119,8 @@ def _state_of(record: ShownApplication | None) -> tuple[str, State, str]:
         text = f", which is not deployed on '{target}': {deployed.reason}: {deployed.message}"
         return "not-deployed", "fault", text.rstrip(": ")
     if record.running_on != target:
-        return "moving", "waits", f", which is on its way to '{target}'"
+        where = f", and runs on '{record.running_on}'" if record.running_on else ""
+        return "moving", "waits", f", which is on its way to '{target}'{where}"
     if ready is not None and ready.status == FALSE:
         text = f", which is not ready on '{target}': {ready.reason}: {ready.message}"
         return "not-ready", "waits", text.rstrip(": ")

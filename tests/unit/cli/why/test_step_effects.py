@@ -210,6 +210,8 @@ def waits_late(api, _):
 def without_pods(api, _):
     api.put(NAMESPACES, {"metadata": {"name": NAMESPACE, "annotations": OPTED_IN}})
     put_owner(api, DEPLOYMENTS, template())
+    made = api.get(DEPLOYMENTS, "cart", NAMESPACE)
+    made["spec"]["selector"] = {"matchLabels": {"app": "cart"}}
 
 
 def an(resource, name, spec, status=None, before=None):
@@ -339,7 +341,12 @@ CASES = {
         deploying(deploymentStatus="Failed"), ("kwv", f"{NAMESPACE}/shop-cart-1.0")
     ),
     "task-stuck": Case(
-        an(TASKS, "t", {"taskDefinition": "d"}, {"status": "Progressing", "reason": "Unschedulable"}),
+        an(
+            TASKS,
+            "t",
+            {"taskDefinition": "d"},
+            {"status": "Progressing", "reason": "Unschedulable"},
+        ),
         ("task", f"{NAMESPACE}/t"),
     ),
     "metric-unavailable": Case(
@@ -349,13 +356,11 @@ CASES = {
     ),
     "metric-failing": Case(failing, ("metric", f"{NAMESPACE}/errors")),
     "value-pending": Case(new_metric, ("metric", f"{NAMESPACE}/errors")),
-    "provider-missing": Case(
-        an(KEPTN_METRICS, "errors", ASKS), ("metric", f"{NAMESPACE}/errors")
-    ),
+    "provider-missing": Case(an(KEPTN_METRICS, "errors", ASKS), ("metric", f"{NAMESPACE}/errors")),
     "label-missing": Case(space(label=""), ("namespace", NAMESPACE)),
     "pods-wait": Case(space(held=True), ("namespace", NAMESPACE), says="cart-1"),
     "overridden": Case(selecting({"disk": "hdd"}, nodeSelector={"disk": "ssd"}), MINE),
-    "not-applied": Case(selecting({"disk": "hdd"}), MINE, says="cart-1"),
+    "not-applied": Case(selecting({"zone": "a"}), MINE, says="cart-1"),
     "denied": Case(denied, ("-f", "manifest.json"), says=""),
     "invalid": Case(
         recorded(
