@@ -202,11 +202,12 @@ class Installation(ClusterReader):
             )
         if deployment.spec.replicas == 0:
             return f"{kubectl} scale deployment {CONTROLLER} --replicas=2"
-        return f"{kubectl} logs --prefix -l {_selector(deployment)}"
+        return f"see why no controller leads: {kubectl} logs deployment/{CONTROLLER}"
 
     async def why_not_ready(self, deployment: Workload) -> str:
         """Return why a pod of one of our Deployments is not ready; empty if that is unknown."""
-        selector = _selector(deployment)
+        component = deployment.metadata.labels.get(COMPONENT_LABEL, "")
+        selector = f"{NAME_LABEL}=harbourmaster,{COMPONENT_LABEL}={component}"
         listing = self.items(PODS, decode_workload, self.namespace, label_selector=selector)
         pods = await self.attempt(listing, [])
         faults = (f"{pod.metadata.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready)
@@ -220,11 +221,6 @@ class Installation(ClusterReader):
             return None
         age = myself.now - renewed
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
-
-
-def _selector(deployment: Workload) -> str:
-    component = deployment.metadata.labels.get(COMPONENT_LABEL, "")
-    return f"{NAME_LABEL}=harbourmaster,{COMPONENT_LABEL}={component}"
 
 
 async def add_versions(namespace: str, versions: dict[str, str], client: Client) -> int:

@@ -196,7 +196,7 @@ async def test_a_pod_that_waits_while_no_controller_leads_is_told(api, ask, monk
     assert (await ask(LED, pod())).code == "released"
     api.put(DEPLOYMENTS, running())
     section = await ask(LED, pod())
-    assert section.step.startswith(f"kubectl -n {HOME} logs --prefix -l app.kubernetes.io/name=")
+    assert section.step.endswith(f"kubectl -n {HOME} logs deployment/harbourmaster-controller")
     api.get(DEPLOYMENTS, "harbourmaster-controller", HOME)["spec"]["replicas"] = 0
     section = await ask(LED, pod())
     assert "; Deployment harbourmaster-controller is scaled to 0 replicas; " in section.summary
