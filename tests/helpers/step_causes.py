@@ -123,6 +123,23 @@ CART = "deployment/cart"
 ADD_CHECK = r"s|^( +)keptn.sh/version: .*|&\n\1keptn.sh/pre-deployment-tasks: absent|"
 
 CAUSES = {
+    # First, because retries get rarer.
+    "version-refused": Cause(
+        CART,
+        (cart(checked()),),
+        Event(EVENTS, lambda event: event["reason"].startswith("CreateWorkloadVersion")),
+        at_first=(quota(versions="0"),),
+        editor=(r's|: "0"|: "9"|',),
+        then=Event(WORKLOAD_VERSIONS, bool),
+    ),
+    "pods-refused": Cause(
+        CART,
+        (cart(checked()),),
+        Event(DEPLOYMENTS, condition("ReplicaFailure")),
+        at_first=(quota(pods="0"),),
+        editor=(r's|: "0"|: "9"|',),
+        then=GATED,
+    ),
     # Gates.
     "foreign-gates-only": Cause(
         "pod/x",
@@ -207,23 +224,7 @@ CAUSES = {
         after=f"kubectl annotate namespace {{}} {OPT_IN}=enabled",
         then=GATED,
     ),
-    "version-refused": Cause(
-        CART,
-        (cart(checked()),),
-        Event(EVENTS, lambda event: event["reason"].startswith("CreateWorkloadVersion")),
-        at_first=(quota(versions="0"),),
-        editor=(r's|: "0"|: "9"|',),
-        then=Event(WORKLOAD_VERSIONS, bool),
-    ),
     "scaled-to-zero": Cause(CART, (cart(checked(), replicas=0),), then=GATED),
-    "pods-refused": Cause(
-        CART,
-        (cart(checked()),),
-        Event(DEPLOYMENTS, condition("ReplicaFailure")),
-        at_first=(quota(pods="0"),),
-        editor=(r's|: "0"|: "9"|',),
-        then=GATED,
-    ),
     "paused": Cause(CART, (cart(checked(), paused=True),), then=GATED),
     "suspended": Cause(
         "job/once",
