@@ -76,6 +76,32 @@ async def look_until_done(
         await asyncio.gather(*watches, return_exceptions=True)
 
 
+async def remaining(
+    client: Client, watched: Watched, patience: float, namespace: str | None = None
+) -> tuple[str, ...]:
+    """Wait until there is no such object; the names of those still there after ``patience`` s.
+
+    The first list has the time of any request, for before it nothing is known.
+    """
+    names: set[str] = set()
+
+    async def look() -> tuple[str, ...] | None:
+        resource, labels, fields = watched
+        page = await client.list(
+            resource, namespace, metadata_only=True, label_selector=labels, field_selector=fields
+        )
+        names.clear()
+        names.update(metadata_in(raw).name for raw in page.items)
+        return None if names else ()
+
+    await look()
+    try:
+        async with asyncio.timeout(patience):
+            return () if not names else await look_until_done(client, [watched], namespace, look)
+    except TimeoutError:
+        return tuple(sorted(names))
+
+
 async def _repeat(look: Callable[[], Awaitable[T | None]], changed: asyncio.Event) -> T:
     loop, failures, has_looked = asyncio.get_running_loop(), 0, False
     while True:

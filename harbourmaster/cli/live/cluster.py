@@ -6,16 +6,14 @@ They work with the rights of the caller, and need nothing of ours to run in the 
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 import sys
-from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harbourmaster.api.resources import EVENTS
 from harbourmaster.cli import program
-from harbourmaster.cli.live.kinds import decode_anything, metadata_in
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.kube.client import PAGE_SIZE, Client
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.connection_sources import connect
@@ -33,14 +31,13 @@ from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     import msgspec
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
-    from harbourmaster.kube.streams import WatchEvent
 
 DONE: Final = 0
 LEFT: Final = 1
@@ -51,8 +48,6 @@ _RESTARTS: Final = 3
 _SMALL_PAGE: Final = 32
 SKIPPED: Final = " is skipped, because it cannot be read: "
 """Follows the name of an object in the line that says why it was left out of a list."""
-_PAUSE: Final = 0.2
-"""Seconds before a watch that the server ended is started again."""
 
 Decoded = TypeVar("Decoded")
 
@@ -183,68 +178,3 @@ async def count(client: Client, resource: Resource, namespace: str | None = None
     answer = await client.request("GET", resource.path(namespace), query={"limit": "1"})
     page = decode_anything(answer)
     return len(page.get("items") or ()) + (page["metadata"].get("remainingItemCount") or 0)
-
-
-async def remaining(
-    client: Client,
-    resource: Resource,
-    patience: float,
-    *,
-    namespace: str | None = None,
-    label_selector: str = "",
-    field_selector: str = "",
-) -> tuple[str, ...]:
-    """Wait until there is no such object; the names of those still there after ``patience`` s.
-
-    The first list has the time of any request, for before it nothing is known.
-    """
-
-    async def listed() -> str:
-        page = await client.list(
-            resource,
-            namespace,
-            metadata_only=True,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        )
-        names.clear()
-        names.update(metadata_in(raw).name for raw in page.items)
-        return page.resource_version
-
-    names: set[str] = set()
-    resource_version = await listed()
-    try:
-        async with asyncio.timeout(patience):
-            while names:
-                events = client.watch(
-                    resource,
-                    namespace,
-                    resource_version=resource_version,
-                    timeout_seconds=math.ceil(patience) + 1,
-                    idle_timeout=patience + 1,
-                    metadata_only=True,
-                    label_selector=label_selector,
-                    field_selector=field_selector,
-                )
-                await _follow(events, names)
-                if names:
-                    await asyncio.sleep(_PAUSE)
-                    resource_version = await listed()
-    except TimeoutError:
-        pass
-    return tuple(sorted(names))
-
-
-async def _follow(events: AsyncGenerator[WatchEvent, None], names: set[str]) -> None:
-    """Keep ``names`` as the events say, until it is empty or the watch ends, however it does."""
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if event.type == "DELETED":
-                    names.discard(metadata_in(event.object).name)
-                elif event.type in {"ADDED", "MODIFIED"}:
-                    names.add(metadata_in(event.object).name)
-                if not names:
-                    return
-    except (GoneError, UnreachableError):
-        return

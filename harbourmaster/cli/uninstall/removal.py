@@ -31,7 +31,8 @@ from harbourmaster.cli.installed import (
     is_ours,
     is_ours_by_name,
 )
-from harbourmaster.cli.live.cluster import collect, count, greet, remaining, say
+from harbourmaster.cli.live.changes import Watched, remaining
+from harbourmaster.cli.live.cluster import collect, count, greet, say
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.webhooks import (
@@ -336,9 +337,8 @@ class Removal:
         if self.options.dry_run:
             return False
         selector = f"metadata.name={name}"
-        return bool(
-            await remaining(self.client, resource, self.options.patience, field_selector=selector)
-        )
+        watched = Watched(resource, field_selector=selector)
+        return bool(await remaining(self.client, watched, self.options.patience))
 
     async def find_left(self) -> list[str]:
         """Return a line for each object of ours that still exists; unreadable kinds are skipped."""

@@ -33,13 +33,13 @@ from harbourmaster.cli.installed import (
     ROLE_BINDINGS,
     is_ours_by_name,
 )
+from harbourmaster.cli.live.changes import Watched, remaining
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
     UNUSABLE,
     collect,
     complain,
-    remaining,
     run_with_client,
     say,
 )
@@ -139,13 +139,9 @@ class ControllerStopper:
         deleted = await self._removal.delete(DEPLOYMENTS, deployments)
         results = [self._removal.describe(deleted)] if deleted else []
         if pods and not self._removal.options.dry_run:
-            running = await remaining(
-                self._client,
-                PODS,
-                self._removal.options.patience,
-                namespace=self._namespace,
-                label_selector=SELECTOR,
-            )
+            patience = self._removal.options.patience
+            watched = Watched(PODS, label_selector=SELECTOR)
+            running = await remaining(self._client, watched, patience, self._namespace)
             self._ended_pods = frozenset(pod.name for pod in pods).difference(running)
             results.append(
                 f"not gone yet: {shorten(running)}; they have no permissions any more"

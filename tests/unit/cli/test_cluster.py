@@ -9,7 +9,8 @@ import gc
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
-from harbourmaster.cli.live.cluster import collect, count, remaining
+from harbourmaster.cli.live.changes import Watched, remaining
+from harbourmaster.cli.live.cluster import collect, count
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.migrate import run as migrate
@@ -118,7 +119,7 @@ async def test_counting_takes_one_request(api, client):
 
 async def test_waiting_ends_with_the_last_object(api, client):
     put(api, "one", "two")
-    waiting = asyncio.create_task(remaining(client, PODS, 5, namespace=PLACE))
+    waiting = asyncio.create_task(remaining(client, Watched(PODS), 5, PLACE))
     await api.until_watched()
     api.remove(PODS, "one", PLACE)
     api.close_watches()
@@ -131,10 +132,10 @@ async def test_waiting_ends_with_the_last_object(api, client):
 
 async def test_waiting_names_what_remains(api, client):
     put(api, "one", "two")
-    assert await remaining(client, PODS, 0, namespace=PLACE) == ("one", "two")
+    assert await remaining(client, Watched(PODS), 0, PLACE) == ("one", "two")
     selector = "metadata.name=one"
-    assert await remaining(client, PODS, 0, namespace=PLACE, field_selector=selector) == ("one",)
-    assert await remaining(client, DEPLOYMENTS, 0.1) == ()
+    assert await remaining(client, Watched(PODS, field_selector=selector), 0, PLACE) == ("one",)
+    assert await remaining(client, Watched(DEPLOYMENTS), 0.1) == ()
 
 
 async def test_an_error_that_nobody_waits_for_any_more_is_not_logged():
