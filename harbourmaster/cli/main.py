@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import cache, partial
+from itertools import islice
 from pkgutil import resolve_name
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.decoding import describe
@@ -23,13 +25,6 @@ from harbourmaster.serving.process import Parser, exit_code
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EXAMPLES: Final = """examples:
-  harbourmaster check manifests deploy/samples
-  harbourmaster render --policies deploy/samples -f deploy/samples/workloads/ledger-main.yaml --diff
-  harbourmaster replay --policies deploy/samples tests/fixtures/deployment-create.json
-  harbourmaster why pod shop/cart-5d4f8-x7k2p
-  harbourmaster doctor
-"""
 _COMMANDS: Final = {
     "server": "serve admission reviews, or run the controllers",
     "server files": "serve admission reviews over TLS, with policies from files",
@@ -62,11 +57,10 @@ _COMMANDS: Final = {
 }
 """Help texts by command; a function ``add_GROUP_NAME`` adds the arguments of GROUP NAME."""
 _MODULES: Final = {
-    **dict.fromkeys(("server files", "server webhook"), "admission"),
     "server controller": "overview",
     "local": "local",
+    **dict.fromkeys(("server files", "server webhook", "compile", "preview"), "admission"),
     **dict.fromkeys(("check manifests", "check tests", "render", "replay"), "admission"),
-    **dict.fromkeys(("compile", "preview"), "admission"),
     **dict.fromkeys(
         ("config", "gate", "gitops", "grant", "migrate", "repair", "uninstall"), "cluster_commands"
     ),
@@ -86,11 +80,10 @@ _REPLACED: Final = {
 """Commands of version 0.2 and what they are now. The old names work, but no help has them."""
 _FIRST: Final = """\
 harbourmaster why pod NAME          explain what a pod waits for, and where it runs
-harbourmaster gate list -A          list the pods that wait for checks or objects, and their reasons
+harbourmaster gate list -A          list the pods that wait for checks or objects, and why
 harbourmaster doctor                check the installation, and say what to do about problems
 harbourmaster check manifests DIR   find mistakes in manifests, before you commit them
-eval "$(harbourmaster local up)"    start Kubernetes with Harbourmaster on this machine, to try it
-harbourmaster --help                list all commands"""
+eval "$(harbourmaster local up)"    start Kubernetes and Harbourmaster here, to try it"""
 """Commands that a terminal shows if none is given."""
 
 
@@ -129,7 +122,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = program.name.get()
     given = sys.argv[1:] if argv is None else argv
     if not given and sys.stdout.isatty():
-        print(_FIRST.replace(program.OWN, name))
+        print(
+            f"{_FIRST}\nharbourmaster --help                list all commands".replace(
+                program.OWN, name
+            )
+        )
         return 0
     words, old = current_words(given)
     return exit_code(name, partial(_run, parser_of(name).parse_args(words), old))
@@ -159,19 +156,18 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     known = parser_of(program.OWN)._option_string_actions  # noqa: SLF001 - it has no other name
     command: list[str] = []
     flags: list[str] = []
-    rest = list(words)
-    while rest:
-        name, equals, _ = rest[0].partition("=")
+    rest = iter(words)
+    for word in rest:
+        name, equals, _ = word.partition("=")
         flag = name if name.startswith("--") else name[:2]
         if flag in known and flag not in {"-h", "--help", "--version"}:
-            size = 1 if known[flag].nargs == 0 or equals or flag != name else 2
-            flags += rest[:size]
-            del rest[:size]
+            has_value = known[flag].nargs == 0 or equals or flag != name
+            flags += [word, *islice(rest, 0 if has_value else 1)]
         elif flag.startswith("-"):
-            break
+            return command, flags, [word, *rest]
         else:
-            command.append(rest.pop(0))
-    return command, flags, rest
+            command.append(word)
+    return command, flags, []
 
 
 def group_of(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[_Parser] | None:
@@ -209,7 +205,7 @@ def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
         description="Decide where Kubernetes pods run, when they may be scheduled, which "
         "cluster runs an\napplication, and which pods make room for critical "
         "add-ons; and explain the decisions.",
-        epilog=_EXAMPLES,
+        epilog=f"to start with:\n{indent(_FIRST, '  ')}",
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--version", action=_Version)
