@@ -41,6 +41,7 @@ metadata: {name: heat_demand_zone_1}
 spec: {min: 0, max: 5, provider: {name: prometheus, metric: heat_demand_zone_1}}
 END
 """,
+    "docs/operations/api-server.md": "kubectl apply -f deploy/samples/cluster-toleration.yaml",
     "docs/operations/alerts.md": """\
 kubectl create namespace storefront
 kubectl -n storefront run till-7475d6c6b9-xnk8f --image=none
