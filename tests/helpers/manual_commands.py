@@ -46,7 +46,6 @@ END
 kubectl create namespace storefront
 kubectl -n storefront run till-7475d6c6b9-xnk8f --image=none
 """,
-    "docs/operations/api-server.md": "kubectl apply -f deploy/samples/cluster-toleration.yaml",
     "docs/reference/evaluations.md": """\
 kubectl create namespace shop
 kubectl apply -f - <<'END'
