@@ -392,6 +392,8 @@ def _read_first(stream: BinaryIO, file: str) -> tuple[Json, Iterable[bytes]]:
     values = [getattr(item, "value", {}) for item in parse_documents(b"".join(lines), file)]
     if values and all("request" in value for value in values):
         lines = list(map(_encode, values))
+    elif values and "kind" in values[0]:
+        raise StartError(f"{file}: expected AdmissionReviews or cases: give manifests to render")
     return values[0] if values else {}, lines
 
 

@@ -130,3 +130,11 @@ def test_replay_of_cases_takes_no_policies(tmp_path, capsys):
     assert main(["replay", "--policies", str(tmp_path), str(file)]) == 2
     text = f"harbourmaster: {file}: cases have their policies: leave out --policies\n"
     assert capsys.readouterr().err == text
+
+
+def test_replay_of_a_manifest_is_one_line(tmp_path, capsys):
+    file = tmp_path / "deployment.yaml"
+    file.write_text(yaml.safe_dump(workload()))
+    assert main(["replay", str(file)]) == 2
+    text = f"harbourmaster: {file}: expected AdmissionReviews or cases: give manifests to render\n"
+    assert capsys.readouterr().err == text
