@@ -26,6 +26,7 @@ Severity: TypeAlias = Literal["fault", "warning", "unknown", "note", "ok"]
 knowing; ok: as it should be."""
 SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "warning", "unknown", "note", "ok")
 _SERVED: Final = (*POLICY_RESOURCES, *KEPTN_RESOURCES)
+APPLY: Final = "kubectl apply --server-side -k deploy/crds"
 PATIENCE: Final = 30.0
 """Seconds that one check may take."""
 
@@ -79,19 +80,26 @@ async def run_checks(checks: Sequence[Check], installation: Installation) -> tup
     results = await run_together(*(_run_check(check, installation) for check in checks))
     findings: list[Finding] = []
     # An object that several checks cannot read is one finding, and is none if one names its fault.
-    named = {finding.subject for own, _ in results for finding in own}
-    for check, (own, skipped) in zip(checks, results, strict=True):
+    named = {finding.subject for own, *_ in results for finding in own}
+    for check, (own, skipped, missing) in zip(checks, results, strict=True):
         unread = {line.partition(SKIPPED)[0]: line for line in skipped}
         own += [_unreadable_object(unread[name]) for name in unread if name not in named]
         named |= unread.keys()
-        if not own:
+        if not (own or missing):
             own.append(ok(check.fine))
         findings += [msgspec.structs.replace(finding, check=check.name) for finding in own]
+    kinds = dict.fromkeys(kind.kind for *_, absent in results for kind in absent)
+    # A missing definition is one finding, and its consequences are none.
+    if kinds and not any(subject.startswith("definition ") for subject in named):
+        text, remedy = f"does not know the kind {', '.join(kinds)}", APPLY
+        findings.append(Finding("definitions", "unknown", "cluster", text, remedy))
     return sort_findings(findings)
 
 
-async def _run_check(check: Check, installation: Installation) -> tuple[list[Finding], list[str]]:
-    """Return the findings of a check, an error in it among them, and lines on skipped objects."""
+async def _run_check(
+    check: Check, installation: Installation
+) -> tuple[list[Finding], list[str], list[Resource]]:
+    """Return the findings of a check, lines on skipped objects, and kinds that are missing."""
     findings: list[Finding] = []
     skipped: list[str] = []
     kinds: list[Resource] = []
@@ -115,10 +123,7 @@ async def _run_check(check: Check, installation: Installation) -> tuple[list[Fin
         findings.append(unknown("API server", why, "the API server is slow: try again later"))
     except (ApiError, ValueError, LookupError, TypeError, AttributeError) as error:
         findings.append(_unreadable_object(reason(error)))
-    if names := ", ".join(dict.fromkeys(kind.kind for kind in kinds if kind in _SERVED)):
-        text = f"does not know the kind {names}"
-        findings.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
-    return findings, skipped
+    return findings, skipped, [kind for kind in kinds if kind in _SERVED]
 
 
 def _unreadable_object(text: str) -> Finding:

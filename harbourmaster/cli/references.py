@@ -155,7 +155,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         else:
             followed.append(obj)
             yield note(subject, f"{text} they are followed", remedy)
-    if mode != STRICT:
+    if mode != STRICT and (followed or not (live.scope or await live.is_local())):
         origins = shorten(sorted({origin for obj in followed for origin in obj.origins}))
         objects = plural(len(followed), "object")
         refused = f"references from {origins} to {objects}" if followed else "no reference"

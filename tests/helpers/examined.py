@@ -6,6 +6,7 @@ import copy
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -68,6 +69,7 @@ class ExaminedCluster:
         self.unserved = set()
         self.refused = set()
         self.lacking = set()
+        self.connection = SimpleNamespace(namespace="default")
         self.version = {"major": "1", "minor": "36"}
         self.created = []
         self.engine = Engine(Snapshot(excluded=frozenset((HOME,))), AdmissionSettings())

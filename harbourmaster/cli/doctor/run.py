@@ -17,7 +17,12 @@ from harbourmaster.cli.batches import plural
 from harbourmaster.cli.diagnosis import Finding, run_checks
 from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.doctor.checks.installation import missing_installation
-from harbourmaster.cli.doctor.checks.permissions import OWN, missing_own_permissions
+from harbourmaster.cli.doctor.checks.permissions import (
+    OWN,
+    Permission,
+    may,
+    missing_own_permissions,
+)
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -45,6 +50,11 @@ _TONES: Final[dict[str, Tone]] = {
     "ok": "good",
 }
 """Tones by the first word of a line."""
+_SCOPED: Final = frozenset(
+    ("gates", "checks", "metrics", "waits", "workloads", "policies", "references", "placement")
+)
+"""Checks of the objects of users."""
+_ASK: Final = "ask an administrator to run harbourmaster doctor"
 _LABEL: Final = 9
 _CHECK: Final = 15
 _MOST: Final = 10
@@ -97,11 +107,35 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
     installation = Installation(client, namespace, canary_namespace)
     try:
         missing = await _first(installation)
-        findings = (missing,) if missing is not None else await run_checks(CHECKS, installation)
+        findings = (missing,) if missing is not None else await _check(installation)
     finally:
         await installation.close()
     healthy = all(finding.severity in {"ok", "note"} for finding in findings)
     return DoctorReport(healthy, summary(findings), our_version(), findings)
+
+
+async def _check(installation: Installation) -> tuple[Finding, ...]:
+    """Return all findings, or those about the one namespace that the caller may read."""
+    scope = installation.scope
+    if not scope:
+        return await run_checks(CHECKS, installation)
+    findings = await run_checks([check for check in CHECKS if check.name in _SCOPED], installation)
+    unread = {finding.check for finding in findings if _is_forbidden(finding)}
+    left = [check.name for check in CHECKS if check.name not in _SCOPED or check.name in unread]
+    text = f"checked alone; left out for lack of permissions: {', '.join(left)}"
+    told = Finding("permissions", "note", f"namespace {scope}", text, _ASK)
+    return (*(finding for finding in findings if not _is_forbidden(finding)), told)
+
+
+def _is_forbidden(finding: Finding) -> bool:
+    return finding.severity == "unknown" and "missing permission" in finding.text
+
+
+async def _scope(installation: Installation) -> str:
+    """Return the namespace of the context if the caller may list its pods, or ""."""
+    place = installation.client.connection.namespace
+    is_allowed = await may(installation, Permission("", "list", "", "pods", namespace=place))
+    return place if is_allowed else ""
 
 
 async def _first(installation: Installation) -> Finding | None:
@@ -112,11 +146,15 @@ async def _first(installation: Installation) -> Finding | None:
         raise_unusable(error)
         lacking = []
     if len(lacking) >= len(OWN):
+        installation.scope = await _scope(installation)
+        if installation.scope:
+            return None
         name = (await installation.caller()).name or "you"
         raise NoPermissionError(
             f"{name} has no permission to read what shows whether Harbourmaster is healthy: ask "
             f"for the permissions to {', '.join(lacking[:3])} and so on, or use an administrator's "
-            "--context"
+            "--context; kubectl config set-context --current --namespace NAME has doctor check the "
+            "namespace NAME alone"
         )
     try:
         return await missing_installation(installation)

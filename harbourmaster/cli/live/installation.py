@@ -36,6 +36,8 @@ from harbourmaster.webhook.settings import WebhookSettings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    import msgspec
+
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.kinds import Workload
@@ -47,11 +49,15 @@ if TYPE_CHECKING:
     Settings = TypeVar("Settings", bound=Struct)
 
 T = TypeVar("T", bound=Struct)
+Picked = TypeVar("Picked")
 
 CONFIGURATIONS: Final = (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS)
 """The kinds of webhook configurations; each has one of ours."""
 NOT_INSTALLED: Final = "no Deployment of Harbourmaster in namespace"
 """Begins what is said of settings where nothing is installed, as of a plane on one machine."""
+_LOCAL_MARKS: Final = ("kwok.x-k8s.io/node", "minikube.k8s.io/version")
+_LOCAL_NAMES: Final = ("k3d-", "docker-desktop", "rancher-desktop", "lima-", "colima", "orbstack")
+"""Marks and names of the nodes of local clusters."""
 _ASSUMED: Final = "assuming the default settings"
 
 
@@ -64,10 +70,31 @@ class Installation(ClusterReader):
         """The one in which we are installed."""
         self.canary_namespace = canary_namespace
         """The namespace for a dry run of a pod; "" for any that webhooks select."""
+        self.scope = ""
+        """The only namespace that is looked at, where the caller has no permission for others."""
+
+    async def list_all(
+        self,
+        resource: Resource,
+        pick: Callable[[msgspec.Raw], Picked | None],
+        namespace: str | None = None,
+        **options: Any,  # noqa: ANN401 - as the base class
+    ) -> list[Picked]:
+        """Return the results of ``pick`` for all objects of a kind, or for those of the scope."""
+        place = (self.scope or None) if namespace is None and resource.namespaced else namespace
+        return await super().list_all(resource, pick, place, **options)
 
     async def namespaces(self) -> list[Metadata]:
-        """The metadata of all namespaces."""
+        """The metadata of all namespaces, or of the one that is looked at."""
+        if self.scope:
+            space = await self.read(resources.NAMESPACES, self.scope, metadata_in)
+            return [space] if space is not None else []
         return await self.items(resources.NAMESPACES, metadata_in, metadata_only=True)
+
+    async def is_local(self) -> bool:
+        """Whether the nodes are of a cluster on one machine, such as kind, minikube or kwok."""
+        nodes = await self.attempt(self.list_all(resources.NODES, decode_anything), [])
+        return bool(nodes) and all(map(_is_local_node, nodes))
 
     async def home(self) -> Metadata | None:
         """Our own namespace."""
@@ -221,6 +248,13 @@ class Installation(ClusterReader):
             return None
         age = myself.now - renewed
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
+
+
+def _is_local_node(node: dict[str, Any]) -> bool:
+    metadata, provider = node["metadata"], (node.get("spec") or {}).get("providerID", "")
+    marks = {*(metadata.get("labels") or {}), *(metadata.get("annotations") or {})}
+    is_marked = not marks.isdisjoint(_LOCAL_MARKS)
+    return is_marked or provider.startswith("kind://") or metadata["name"].startswith(_LOCAL_NAMES)
 
 
 async def add_versions(namespace: str, versions: dict[str, str], client: Client) -> int:

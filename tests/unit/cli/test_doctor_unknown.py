@@ -7,17 +7,25 @@ import pytest
 from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
+    DEFINITIONS,
+    DEPLOYMENTS,
     KEPTN_CONFIGS,
     KEPTN_METRICS,
     NAMESPACES,
+    NODES,
     PODS,
     ROLLOUTS,
+    TASKS,
 )
+from harbourmaster.cli.doctor.checks.permissions import OWN
+from harbourmaster.cli.doctor.run import NoPermissionError
+from harbourmaster.cli.installed import VALIDATING_POLICY_BINDINGS
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
 from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.broken_installations import ASKED, flags, policy
 from helpers.examined import HOME, ExaminedCluster, examine, findings, unreachable
 
+BAD = {"fault", "warning", "unknown"}
 BREAK_GLASS = 'harbourmaster doctor --break-glass on --reason "no webhook answers"'
 
 
@@ -45,12 +53,65 @@ async def unknown(cluster, check):
     return [finding for finding in findings if finding.severity == "unknown"]
 
 
-async def test_a_kind_that_the_cluster_does_not_know_is_unknown(cluster):
-    listing(cluster, KEPTN_METRICS, NotFoundError("404 page not found", status=404))
-    listing(cluster, ROLLOUTS, NotFoundError("404 page not found", status=404))
-    (finding,) = await unknown(cluster, "checks")
-    assert (finding.subject, finding.text) == ("cluster", "does not know the kind KeptnMetric")
+async def test_a_kind_that_the_cluster_does_not_know_is_one_finding(cluster):
+    for resource in (KEPTN_METRICS, TASKS, ROLLOUTS):
+        listing(cluster, resource, NotFoundError("404 page not found", status=404))
+    report = await examine(cluster)
+    (finding,) = [finding for finding in report.findings if finding.severity in BAD]
+    assert (finding.check, finding.subject) == ("definitions", "cluster")
+    assert finding.text == "does not know the kind KeptnMetric, KeptnTask"
     assert finding.remedy == "kubectl apply --server-side -k deploy/crds"
+    # What was not read is not called well.
+    assert "metrics" not in {finding.check for finding in report.findings}
+
+
+async def test_a_missing_definition_is_one_finding_without_its_consequences(cluster):
+    listing(cluster, KEPTN_METRICS, NotFoundError("404 page not found", status=404))
+    cluster.remove(DEFINITIONS, KEPTN_METRICS.name)
+    report = await examine(cluster)
+    (finding,) = [finding for finding in report.findings if finding.severity in BAD]
+    assert finding.subject == f"definition {KEPTN_METRICS.name}"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"metadata": {"name": "n", "annotations": {"kwok.x-k8s.io/node": "fake"}}},
+        {"metadata": {"name": "n"}, "spec": {"providerID": "kind://docker/kind/kind-worker"}},
+        {"metadata": {"name": "minikube", "labels": {"minikube.k8s.io/version": "v1"}}},
+        {"metadata": {"name": "k3d-dev-server-0"}},
+    ],
+)
+async def test_a_local_cluster_gets_no_note_on_hardening(cluster, node):
+    for key in [key for key in cluster.objects if key[0] == VALIDATING_POLICY_BINDINGS]:
+        cluster.remove(key[0], key[2])
+    cluster.put(NODES, node)
+    for name in ("harbourmaster-controller", "harbourmaster-webhook"):
+        cluster.remove(DEPLOYMENTS, name, HOME)
+    report = await examine(cluster)
+    assert [finding for finding in report.findings if finding.severity == "note"] == []
+    cluster.put(NODES, {"metadata": {"name": "ip-10-0-0-1"}})
+    report = await examine(cluster)
+    assert {"hardening"} <= {
+        finding.check for finding in report.findings if finding.severity == "note"
+    }
+
+
+async def test_who_may_read_one_namespace_has_that_one_checked(cluster):
+    cluster.lacking |= {permission.resource for permission in OWN}
+    cluster.forbidden |= {
+        "namespaces",
+        "mutatingwebhookconfigurations",
+        "customresourcedefinitions",
+    }
+    report = await examine(cluster)
+    (told,) = [finding for finding in report.findings if finding.check == "permissions"]
+    assert told.subject == "namespace default"
+    assert told.text.startswith("checked alone; left out for lack of permissions: installation, ")
+    assert "unknown" not in {finding.severity for finding in report.findings}
+    cluster.lacking |= {"pods"}
+    with pytest.raises(NoPermissionError, match="has doctor check the namespace NAME alone"):
+        await examine(cluster)
 
 
 async def test_a_missing_permission_is_unknown_with_the_command_that_asks_for_it(cluster):

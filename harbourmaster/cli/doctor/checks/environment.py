@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import SLICES
 from harbourmaster.api.selectors import LabelSelector, compile_selector
-from harbourmaster.cli.diagnosis import fault, note, unknown, warning
+from harbourmaster.cli.diagnosis import fault, note, ok, unknown, warning
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     NETWORK_POLICIES,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 OLDEST: Final = ServerVersion(1, 25)
 GATES: Final = ServerVersion(1, 27)
+NOT_JUDGED: Final = "not judged on a local cluster: docs/howto/hardening.md"
 _SKEW: Final = 30.0
 """Seconds by which clocks may differ without a note."""
 _MIGRATE: Final = "harbourmaster migrate lists them, and the order in which to remove them"
@@ -41,7 +42,10 @@ _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits", "refer
 
 
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
-    """Report connections that no NetworkPolicy limits."""
+    """Report connections that no NetworkPolicy limits, unless the cluster is on one machine."""
+    if await live.is_local():
+        yield ok(NOT_JUDGED)
+        return
     stored = await live.items(NETWORK_POLICIES, decode_anything, live.namespace)
     policies = [policy["spec"] for policy in stored]
     settings = await live.none_if_unreadable(live.webhook_settings())
@@ -147,6 +151,9 @@ GUARDS: Final = (
 
 async def check_hardening(live: Installation) -> AsyncIterator[Finding]:
     """Guards, address ranges, client certificates and access to Secrets."""
+    if await live.is_local():
+        yield ok(NOT_JUDGED)
+        return
     bound = {
         binding["spec"]["policyName"]
         for binding in await live.items(VALIDATING_POLICY_BINDINGS, decode_anything)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.api.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, SLICES
-from harbourmaster.cli.diagnosis import fault, note, warning
+from harbourmaster.cli.diagnosis import fault, ok, warning
 from harbourmaster.cli.installed import CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS, UnknownSettingsError
 from harbourmaster.cli.live.kinds import metadata_in
@@ -76,8 +76,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     for finding in findings:
         yield finding
     if controller is None and webhook is None and not findings:
-        text = "no Deployments in the cluster, but the Lease is renewed: it runs outside of it"
-        yield note(live.namespace, text)
+        yield ok("no Deployments in the cluster, but the Lease is renewed: it runs outside of it")
     if controller is not None and webhook is not None and controller.image != webhook.image:
         text = f"controller and webhook run different images: {controller.image}, {webhook.image}"
         yield warning("Deployments", text, f"wait for the rollout, or {DEPLOY}")

@@ -86,7 +86,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 
     async def ask(permission: Permission) -> bool:
         async with width:
-            return await _may(live, permission)
+            return await may(live, permission)
 
     # One first: without permission to ask, one refusal is enough.
     try:
@@ -111,7 +111,7 @@ async def missing_own_permissions(live: Installation) -> list[str]:
 
     async def ask() -> list[str]:
         try:
-            answers = await run_together(*(_may(live, permission) for permission in OWN))
+            answers = await run_together(*(may(live, permission) for permission in OWN))
         except ForbiddenError:
             # Not even everybody may ask about themselves; then the checks will say.
             return []
@@ -124,7 +124,7 @@ async def missing_own_permissions(live: Installation) -> list[str]:
     return await live.once("own", ask)
 
 
-async def _may(live: Installation, permission: Permission) -> bool:
+async def may(live: Installation, permission: Permission) -> bool:
     """Whether an account of ours, or the caller where none is named, has a permission."""
     attributes = asdict(permission) | {"namespace": _place(permission.namespace, live.namespace)}
     account = attributes.pop("account")

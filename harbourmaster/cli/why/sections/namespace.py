@@ -78,7 +78,7 @@ async def section(context: WhyContext) -> Section:
     scheduler = settings.scheduler.of_pods
     waiting = await read("waiting pods", waiting_in(live, scheduler, own.name, None))
     refused = await read("workloads", refused_workloads(live, own.name))
-    bindings = await read("grants", live.metadata(ROLE_BINDINGS, own.name))
+    bindings = await live.attempt(live.metadata(ROLE_BINDINGS, own.name), [])
     code, state, text = await _gates(live, own)
     step, gates = "", text
     if refused and state != "fault":
@@ -91,11 +91,10 @@ async def section(context: WhyContext) -> Section:
         Line(gates, label="gates"),
         Line(shorten(policies) if policies else "none applies", label="policies"),
         Line(shorten(definitions) if definitions else "none", label="checks"),
-        Line(
-            "the controller may read Secrets by their names, by a grant"
-            if NAME in {binding.name for binding in bindings}
-            else "no grant of Secrets for this namespace alone",
-            label="grants",
+        *(
+            Line("the controller may read Secrets of this namespace", label="grants")
+            for binding in bindings
+            if binding.name == NAME
         ),
         *(Line(f"{item.reference}: {item.text}", label="refused", tone="bad") for item in refused),
         *(Line(f"{pod.key} {report.sentence}", label="waits") for pod, report in waiting[:5]),
