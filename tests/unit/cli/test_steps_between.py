@@ -25,8 +25,8 @@ EXAMPLES = ("commands.py", "run.py")
 def leads_of(name):
     """The commands to which the texts of one command lead: doctor, or why with a kind."""
     texts = [path.read_text() for path in SOURCES[name] if path.name not in EXAMPLES]
-    found = {match.groups() for text in texts for match in LEADS.finditer(text)}
-    return {(command, kind or "") for command, kind in found}
+    matched = {match.groups() for text in texts for match in LEADS.finditer(text)}
+    return {(command, kind or "") for command, kind in matched}
 
 
 def test_doctor_leads_to_why_only_where_that_does_not_lead_back():
