@@ -34,10 +34,12 @@ RUN /opt/harbourmaster/bin/python -m compileall -q --invalidation-mode unchecked
 FROM ${PYTHON_IMAGE}
 ARG VERSION=unknown
 ARG REVISION=unknown
+ARG SOURCE=unknown
 LABEL org.opencontainers.image.title="harbourmaster" \
       org.opencontainers.image.description="Decides where, when and in which cluster Kubernetes pods run" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.version="${VERSION}"
 # The processes need no installer, and start with 0.3 s less work if the standard library is compiled.
 RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/*-packages/pip* \

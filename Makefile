@@ -154,8 +154,9 @@ engine:
 	@$(ENGINE) info >/dev/null
 
 docker-build: engine webhook sbom ## build the image IMG
-	@$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
-		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
+	@$(if $(PLATFORMS),$(ENGINE) manifest rm $(IMG) >/dev/null 2>&1 || true)
+	@$(ENGINE) build $(if $(PLATFORMS),--platform $(PLATFORMS) --manifest,--tag) $(IMG) --build-arg VERSION=$(VERSION) \
+		--build-arg SOURCE=$$(sed -n 's/^url = //p' setup.cfg) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
 
 base-image: engine ## build a base image from Debian's packages if no registry is reachable, and print its name
@@ -173,7 +174,7 @@ image: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 # Another engine, or another version of it, would write other bytes.
 image: export CONTAINER_ENGINE ?= buildah
 image: docker-build ## write the image, reproducibly, as an OCI archive into dist; needs buildah
-	@rm -rf build/image dist/harbourmaster-*-image.* && $(ENGINE) push --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
+	@rm -rf build/image dist/harbourmaster-*-image.* && $(ENGINE) $(if $(PLATFORMS),manifest push --all,push) --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
 	@$(TAR) --create --directory build/image --file dist/harbourmaster-$(VERSION)-image.tar blobs index.json oci-layout
 	@rm -rf build/image && ls dist/harbourmaster-$(VERSION)-image.tar
 
@@ -244,6 +245,8 @@ undeploy: .venv/installed ## uninstall everything, including policies; UNINSTALL
 undeploy-with-certmanager undeploy-using-certmanager: undeploy
 
 # PYTHON_IMAGE, PYTHON_RUNNER and DENO_RUNNER are references with digests; IMG is the repository of the new image.
+# Platforms other than this machine's need binfmt_misc, and a base image that has them.
+release: PLATFORMS ?= linux/amd64,linux/arm64
 BUILDER ?= https://harbourmaster.example.com/builders/local
 PACK = $(BIN)/python deploy/release.py $(1) IMG=$(IMG) PYTHON_IMAGE=$(PYTHON_IMAGE) \
 	PYTHON_RUNNER=$(PYTHON_RUNNER) DENO_RUNNER=$(DENO_RUNNER) BUILDER=$(BUILDER)
@@ -252,7 +255,7 @@ PARTS = $(MAKE) --no-print-directory SOURCE_DATE_EPOCH=$$(git log -1 --format=%c
 release: .venv/installed ## build all files of a release into dist; docs/howto/releasing.md explains the variables
 	@$(call PACK,check)
 	@echo "== building wheels, image and chart (two to five minutes)"
-	@rm -rf dist && $(PARTS) webhook playground sdist sbom image >/dev/null
+	@rm -rf dist && $(PARTS) webhook playground sdist sbom image PLATFORMS=$(PLATFORMS) >/dev/null
 	@$(PARTS) chart IMG=$$($(call PACK,reference)) >/dev/null \
 		SETTINGS="lifecycle-python-image=$(PYTHON_RUNNER) lifecycle-deno-image=$(DENO_RUNNER)"
 	@$(call PACK,pack)

@@ -101,17 +101,29 @@ def image_digest(archive: Path) -> str:
 
 def _packages(archive: Path) -> list[dict[str, str]]:
     """Return the Debian packages of an image, as listed in its last layers."""
-    files: dict[str, str] = {}
+    files: dict[tuple[int, str], str] = {}
     with tarfile.open(archive) as blobs:
-        for layer in _json(blobs, _blob(image_digest(archive)))["layers"]:
-            with tarfile.open(fileobj=blobs.extractfile(_blob(layer["digest"]))) as content:
-                for member in content:
-                    name = member.name.removeprefix("./")
-                    if _DPKG.fullmatch(name) and member.isfile():
-                        files[name] = content.extractfile(member).read().decode()  # type: ignore[union-attr]
+        for platform, manifest in enumerate(_manifests(blobs, image_digest(archive))):
+            for layer in manifest["layers"]:
+                with tarfile.open(fileobj=blobs.extractfile(_blob(layer["digest"]))) as content:
+                    for member in content:
+                        name = member.name.removeprefix("./")
+                        if _DPKG.fullmatch(name) and member.isfile():
+                            text = content.extractfile(member).read().decode()  # type: ignore[union-attr]
+                            files[platform, name] = text
     texts = "\n\n".join(files.values()).split("\n\n")
-    packages = (_package(text.strip()) for text in texts if text.strip())
-    return sorted(packages, key=lambda package: package["purl"])
+    packages = [_package(text.strip()) for text in texts if text.strip()]
+    # Packages of all architectures are in the image of each platform.
+    by_purl = {package["purl"]: package for package in packages}
+    return [by_purl[purl] for purl in sorted(by_purl)]
+
+
+def _manifests(blobs: tarfile.TarFile, digest: str) -> list[Any]:
+    """Return the manifest of each platform."""
+    content = _json(blobs, _blob(digest))
+    if "manifests" not in content:
+        return [content]
+    return [_json(blobs, _blob(manifest["digest"])) for manifest in content["manifests"]]
 
 
 def _package(text: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -208,6 +209,10 @@ class Node:
     def _install(self) -> None:
         """Install ``deploy/default`` with the images that were imported."""
         names = self._images(self._workers[0], "list", "--quiet").split()
+        # A release's archive names no registry, for which the kubelet reads Docker's.
+        for worker, name in product(self._workers, names):
+            if "/" not in name and not name.startswith("sha256:"):
+                self._images(worker, "tag", "--force", name, f"docker.io/library/{name}")
         images = {name.rpartition("/")[2].partition(":")[0]: name for name in names}
         if "harbourmaster" not in images:
             raise PlaygroundError(

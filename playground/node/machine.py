@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import tarfile
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -72,6 +75,26 @@ def archives(images: Path) -> list[Path]:
     return sorted(images.glob("*.tar"))
 
 
+def version_of(archive: Path) -> str:
+    """The version of Harbourmaster in an archive of Docker or OCI; "" for another image."""
+
+    def blob(name: str) -> Any:  # noqa: ANN401 -- as json.load
+        return json.load(blobs.extractfile(name))  # type: ignore[arg-type]
+
+    with tarfile.open(archive) as blobs:
+        if "manifest.json" in blobs.getnames():
+            config = blob("manifest.json")[0]["Config"]
+        else:
+            content = blob("index.json")
+            # An index of several platforms is one more step.
+            while manifests := content.get("manifests"):
+                content = blob(f"blobs/{manifests[0]['digest'].replace(':', '/')}")
+            config = f"blobs/{content['config']['digest'].replace(':', '/')}"
+        labels = blob(config)["config"].get("Labels") or {}
+    ours = labels.get("org.opencontainers.image.title") == "harbourmaster"
+    return labels.get("org.opencontainers.image.version", "unknown") if ours else ""
+
+
 def check(directory: Path, images: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Raise PlaygroundError where this machine lacks something."""
     if os.geteuid() != 0:
@@ -101,3 +124,9 @@ def check(directory: Path, images: Path, environment: Mapping[str, str] = os.env
         ) from None
     if not archives(images):
         raise PlaygroundError(f"no image archives (*.tar) found: {images}: make node-images")
+    for archive in archives(images):
+        if (packed := version_of(archive)) not in {"", version("harbourmaster")}:
+            raise PlaygroundError(
+                f"image of version {packed}, but this command is {version('harbourmaster')}: "
+                f"{archive}: make node-images, or use the image of its release"
+            )

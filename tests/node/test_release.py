@@ -72,7 +72,7 @@ def in_clone(clone, store, umask=0o022, **environment):
 
 def make_release(base, clock=(), **options):
     """Make the release in a clone; return its folder, and what make printed."""
-    images = {"IMG": IMAGE, "PYTHON_IMAGE": base, **RUNNERS}
+    images = {"IMG": IMAGE, "PYTHON_IMAGE": base, "PLATFORMS": "", **RUNNERS}
     given = (f"{key}={value}" for key, value in images.items())
     told = run(*clock, *MAKE, "release", f"BIN={Path(sys.executable).parent}", *given, **options)
     return options["cwd"] / "dist", told.splitlines()

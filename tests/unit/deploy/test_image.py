@@ -117,7 +117,8 @@ def test_it_stops_and_listens_as_the_manifests_expect():
 def test_it_says_what_it_is():
     prefix = "org.opencontainers.image."
     assert labels().keys() == {
-        f"{prefix}{name}" for name in ("title", "description", "licenses", "revision", "version")
+        f"{prefix}{name}"
+        for name in ("title", "description", "licenses", "revision", "source", "version")
     }
     setup = (ROOT / "setup.cfg").read_text()
     assert f"description = {labels()[prefix + 'description']}\n" in setup

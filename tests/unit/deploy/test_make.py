@@ -102,6 +102,23 @@ def test_a_file_in_dist_replaces_that_of_an_older_version_and_no_other(tree, tar
     }
 
 
+@pytest.mark.parametrize("platforms", ["", "linux/amd64,linux/arm64"])
+def test_an_image_of_several_platforms_is_one_archive(tree, platforms):
+    lines = 'echo "$*" >> commands; mkdir -p build/image; cd build/image; mkdir -p blobs; '
+    engine = write_program(tree / "engine", f"{lines} touch index.json oci-layout")
+    given = (f"PLATFORMS={platforms}", f"ENGINE={engine}", "IMG=a:1")
+    options = ("--old-file=engine", "--old-file=webhook", "--old-file=sbom")
+    result = make("image", *given, *options, cwd=tree)
+    assert result.returncode == 0, result.stderr
+    commands = (tree / "commands").read_text().splitlines()
+    url = "https://harbourmaster.example.com"
+    build, push = (line for line in commands if not line.startswith("manifest rm"))
+    expected = f"--platform {platforms} --manifest a:1" if platforms else "--tag a:1"
+    assert build.startswith(f"build {expected} ")
+    assert f" --build-arg SOURCE={url} " in build
+    assert push.startswith("manifest push --all --quiet a:1 " if platforms else "push --quiet a:1 ")
+
+
 def test_no_image_of_a_node_is_built_without_deno(tree):
     write_program(tree / ".venv/bin/python", "exit 1")
     write_program(tree / "deploy/image/node.sh", "touch built")

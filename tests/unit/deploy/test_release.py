@@ -184,6 +184,26 @@ def test_the_image_is_known_by_the_digest_of_its_manifest(archive):
     assert release.image_digest(archive) == DIGEST
 
 
+def test_the_packages_of_each_platform_are_listed_once(tmp_path):
+    both, own = status("base-files", "1").encode(), status("libc6", "2").encode()
+    layers = {"a": {"./var/lib/dpkg/status.d/base-files": both}}
+    layers["b"] = {**layers["a"], "./var/lib/dpkg/status.d/libc6": own}
+    files = {f"blobs/sha256/{name}": pack_tar(content) for name, content in layers.items()}
+    for name in layers:
+        manifest = {"layers": [{"digest": f"sha256:{name}"}]}
+        files[f"blobs/sha256/manifest-{name}"] = json.dumps(manifest).encode()
+    platforms = {"manifests": [{"digest": f"sha256:manifest-{name}"} for name in layers]}
+    files["blobs/" + DIGEST.replace(":", "/")] = json.dumps(platforms).encode()
+    files["index.json"] = json.dumps({"manifests": [{"digest": DIGEST}]}).encode()
+    path = tmp_path / "image.tar"
+    path.write_bytes(pack_tar(files))
+    assert release.image_digest(path) == DIGEST
+    root = {"metadata": {"component": {"bom-ref": "a"}}, "components": [], "dependencies": []}
+    bill = sbom.bill_of_image(path, IMAGE, "base", root)
+    names = [component["name"] for component in bill["components"][2:]]
+    assert names == ["base-files", "libc6"]
+
+
 @pytest.mark.slow
 def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
     ours = {

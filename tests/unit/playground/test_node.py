@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import tarfile
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -142,8 +146,33 @@ def able(monkeypatch, tmp_path, second):
     monkeypatch.setattr(machine, "PLUGINS", [programs])
     monkeypatch.setattr(machine, "SYSTEM", "")
     images.mkdir()
-    (images / "harbourmaster.tar").touch()
+    write_image(images / "harbourmaster.tar", OURS)
     return programs, images
+
+
+OURS = {
+    "org.opencontainers.image.title": "harbourmaster",
+    "org.opencontainers.image.version": version("harbourmaster"),
+}
+OLD = {**OURS, "org.opencontainers.image.version": "0.0.9"}
+
+
+def write_image(path, labels, depth=None):
+    """Write an archive of Docker, or of OCI with an index of this depth."""
+    files = {"blobs/sha256/0": {"config": {"Labels": labels}}}
+    if depth is None:
+        files["manifest.json"] = [{"Config": "blobs/sha256/0"}]
+    else:
+        files["blobs/sha256/1"] = {"config": {"digest": "sha256:0"}}
+        for level in range(1, depth):
+            files[f"blobs/sha256/{level + 1}"] = {"manifests": [{"digest": f"sha256:{level}"}]}
+        files["index.json"] = {"manifests": [{"digest": f"sha256:{depth}"}]}
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            data = json.dumps(content).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
 
 
 def check(able):
@@ -188,6 +217,29 @@ def test_without_images_the_error_says_how_to_build_them(able):
     (images / "harbourmaster.tar").unlink()
     with pytest.raises(PlaygroundError, match=rf"found: {images}: make node-images$"):
         check(able)
+
+
+@pytest.mark.parametrize("depth", [None, 1, 2])
+def test_an_image_of_another_version_is_refused_in_one_line(able, depth):
+    _, images = able
+    archive = images / "harbourmaster.tar"
+    write_image(archive, OLD, depth)
+    with pytest.raises(PlaygroundError) as caught:
+        check(able)
+    own = version("harbourmaster")
+    assert str(caught.value) == (
+        f"image of version 0.0.9, but this command is {own}: {archive}: make node-images, or use "
+        "the image of its release"
+    )
+    write_image(archive, OURS, depth)
+    assert check(able) is None
+
+
+@pytest.mark.parametrize("labels", [None, {}, {**OLD, "org.opencontainers.image.title": "busybox"}])
+def test_images_of_others_can_have_any_version(able, labels):
+    _, images = able
+    write_image(images / "busybox.tar", labels)
+    assert check(able) is None
 
 
 def test_names_are_those_of_services_that_have_an_address(tmp_path):
