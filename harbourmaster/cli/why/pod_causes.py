@@ -20,7 +20,7 @@ Reason: TypeAlias = tuple[str, State, str]
 """A code, its urgency, and a text."""
 _HOOKS: Final = "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations"
 _REFUSALS: Final = (
-    (r"(?:exceeded|failed) quota: ([^,:\s]+)", "kubectl -n {ns} edit resourcequota/{name}"),
+    (r"exceeded quota: ([^,:\s]+)", "kubectl -n {ns} edit resourcequota/{name}"),
     (r'serviceaccount "([^"]+)" not found', "kubectl -n {ns} create serviceaccount {name}"),
     ("PriorityClass", "kubectl get priorityclasses"),
     (r"RuntimeClass", "kubectl get runtimeclasses"),
