@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harbourmaster.playground.commands import COMPONENTS
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.processes import run_captured
 
@@ -51,26 +53,58 @@ FLAGS = (
 )
 # The compiler never lives long enough to be worth collecting its garbage.
 SETTINGS = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": "off", "GOMEMLIMIT": "1GiB"}
-TARGETS = {
-    "etcd": "./etcd",
-    "kube-apiserver": _kubernetes("kube-apiserver"),
-    "kube-controller-manager": _kubernetes("kube-controller-manager"),
-    "kube-scheduler": _kubernetes("kube-scheduler"),
-    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+EDITS: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
+    # Helpers of tests, which import a fake client of every API.
+    "k8s.io/apiserver": {
+        "pkg/admission/plugin/policy/generic/policy_test_context.go": (("(?ms)^import .*", ""),)
+    },
+    "k8s.io/kubernetes": {
+        "pkg/scheduler/backend/queue/testing.go": (("(?ms)^import .*", ""),),
+        # The collector of pods needs one comparison of the kubelet's, which imports cAdvisor.
+        "pkg/controller/podgc/gc_controller.go": (
+            (r'\t"k8s.io/kubernetes/pkg/kubelet/eviction"\n', ""),
+            (
+                r"eviction\.PodIsEvicted\((\S+)\)",
+                r'(\1.Phase == v1.PodFailed && \1.Reason == "Evicted")',
+            ),
+        ),
+    },
+    # Its configuration is files here, and no folder that kustomize has to read.
+    "sigs.k8s.io/kwok": {
+        "pkg/config/config.go": (
+            (r'\t"(bytes|sigs\.k8s\.io/kustomize/\S+)"\n', ""),
+            (r"(?s)\tk := krusty.*?\n}\n", '\treturn nil, errors.New("a folder: " + dir)\n}\n'),
+        )
+    },
 }
+"""Regular expressions with their replacements, by module and file."""
 
 
 class Suite(NamedTuple):
-    """Binaries by package that share a folder, a Go module, and a time on two idle cores."""
+    """Binaries by package that share a folder, a Go module, and a time on two idle cores.
+
+    ``links`` has further names of a binary. ``flags`` are those that others do not need.
+    """
 
     name: str
     module: str
     seconds: int
     targets: Mapping[str, str]
     tags: str = ""
+    links: Mapping[str, str] = {}
+    flags: tuple[str, ...] = ()
+    edits: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {}
 
 
-CONTROL_PLANE = Suite("control-plane", "control-plane", 220, TARGETS)
+CONTROL_PLANE = Suite(
+    "control-plane",
+    "control-plane",
+    190,
+    {"etcd": "./etcd", "kubernetes": "./kubernetes", "kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+    links=dict.fromkeys(COMPONENTS[1:4], "kubernetes"),
+    flags=(f"-ldflags=./kubernetes={_linker_flags()}",),
+    edits=EDITS,
+)
 PROMETHEUS = Suite(
     "prometheus",
     "prometheus",
@@ -109,14 +143,14 @@ class Toolchain(NamedTuple):
 
 
 def ensure_binaries(
-    needed: Sequence[str] = tuple(TARGETS),
+    needed: Sequence[str] = COMPONENTS,
     *,
     environment: Mapping[str, str] = os.environ,
     progress: Callable[[str], None] = print,
 ) -> Path:
     """Return a folder with the ``needed`` binaries, after building all of them if none is cached.
 
-    ``KUBEBUILDER_ASSETS`` comes first. A first build takes about four minutes on two cores.
+    ``KUBEBUILDER_ASSETS`` comes first.
     """
     assets = _assets(needed, environment)
     if assets is not None:
@@ -206,7 +240,9 @@ def ensure(
 
 
 def _inputs_digest(suite: Suite) -> str:
-    state = hashlib.sha256(repr((FLAGS, suite.tags, *suite.targets.items())).encode())
+    further = [part for part in (suite.links, suite.flags, suite.edits) if part]
+    inputs = (FLAGS, suite.tags, *suite.targets.items(), *further)
+    state = hashlib.sha256(repr(inputs).encode())
     for path in sorted((MODULES / suite.module).rglob("*.*")):
         content = path.read_bytes()
         state.update(f"{path.relative_to(MODULES)} {len(content)}\n".encode())
@@ -283,11 +319,52 @@ def _build_all(
         for name, package in suite.targets.items():
             output = binaries if Path(package).name == name else binaries / name
             outputs.setdefault(output, []).append(package)
+        module = sources / suite.module
+        flags = [*suite.flags, f"-tags={suite.tags}", *_edit(toolchain, module, suite, environment)]
         for output, packages in outputs.items():
-            arguments = [f"-tags={suite.tags}", f"-o={output}", *packages]
-            _build(toolchain, sources / suite.module, arguments, environment, log, progress)
+            arguments = [*flags, f"-o={output}", *packages]
+            _build(toolchain, module, arguments, environment, log, progress)
+        for name, binary in suite.links.items():
+            (binaries / name).symlink_to(binary)
         binaries.rename(folder)
     progress(f"{_clock(time.monotonic() - begun)} built {count} binaries")
+
+
+def _edit(
+    toolchain: Toolchain, module: Path, suite: Suite, environment: Mapping[str, str]
+) -> list[str]:
+    """Edit files of other modules; return the flags with which Go reads them instead."""
+    if not suite.edits:
+        return []
+    overlay: dict[str, str] = {}
+    for path, edits in suite.edits.items():
+        # Go overlays no file of its cache, but files of a folder that is a link to it.
+        folder = module / path
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        downloaded = _go(toolchain, module, environment, "mod", "download", "-json", path)
+        folder.symlink_to(json.loads(downloaded)["Dir"])
+        for name, substitutions in edits.items():
+            text = (folder / name).read_text()
+            for pattern, replacement in substitutions:
+                text, count = re.subn(pattern, replacement, text)
+                if not count:
+                    raise PlaygroundError(f"{path}/{name} has no {pattern}: correct EDITS")
+            edited = module / f"edited-{len(overlay)}.go"
+            edited.write_text(text)
+            overlay[str(folder / name)] = str(edited)
+    for path in suite.edits:
+        _go(toolchain, module, environment, "mod", "edit", f"-replace={path}=./{path}")
+    file = module / "overlay.json"
+    file.write_text(json.dumps({"Replace": overlay}))
+    return [f"-overlay={file}"]
+
+
+def _go(toolchain: Toolchain, module: Path, environment: Mapping[str, str], *words: str) -> str:
+    settings = {**environment, **SETTINGS}
+    result = run_captured([str(toolchain.command), *words], cwd=module, env=settings)
+    if result.returncode != 0:
+        raise PlaygroundError(f"go {' '.join(words)} failed: {_last_line(result.stderr)}")
+    return result.stdout
 
 
 def _clock(seconds: float) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import threading
@@ -9,9 +10,9 @@ import pytest
 
 from harbourmaster.playground import build
 from harbourmaster.playground.build import (
+    CONTROL_PLANE,
     HELM,
     PROMETHEUS,
-    TARGETS,
     Toolchain,
     digest,
     ensure,
@@ -20,12 +21,16 @@ from harbourmaster.playground.build import (
     find_go,
     find_kubectl,
 )
+from harbourmaster.playground.commands import COMPONENTS
 from harbourmaster.playground.errors import PlaygroundError
 from helpers.stubs import write_program
 
-# Stands for the Go command: notes each build, writes beside go.mod, and makes empty binaries.
+# Stands for the Go command: has one folder for all modules, notes each edit of go.mod and each
+# build, writes beside go.mod, and makes empty binaries.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = env ]; then echo "$GO_VERSION"; echo amd64; exit 0; fi
+if [ "$2" = download ]; then echo "{\\"Dir\\": \\"$GO_MODULE\\"}"; exit 0; fi
+if [ "$2" = edit ]; then echo "$3" >> "$GO_EDITS"; exit 0; fi
 echo "$@" >> "$GO_CALLS"
 echo changed >> go.sum
 echo example.com/a
@@ -40,12 +45,16 @@ def environment(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
     (tmp_path / "bin").mkdir()
     write_program(tmp_path / "bin" / "go", FAKE_GO)
+    # The files of other modules are not here.
+    monkeypatch.setattr(build, "CONTROL_PLANE", CONTROL_PLANE._replace(edits={}))
     return {
         "PATH": str(tmp_path / "bin"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "GO_VERSION": "go1.99.1",
         "GO_CALLS": str(tmp_path / "calls"),
+        "GO_EDITS": str(tmp_path / "edits"),
         "GO_FAILS": "",
+        "GO_MODULE": str(tmp_path / "module"),
     }
 
 
@@ -61,7 +70,7 @@ def builds(environment):
 
 
 def test_assets_of_the_user_come_first(environment, tmp_path):
-    environment["KUBEBUILDER_ASSETS"] = assets(tmp_path / "assets", TARGETS)
+    environment["KUBEBUILDER_ASSETS"] = assets(tmp_path / "assets", COMPONENTS)
     assert ensure_binaries(environment=environment) == tmp_path / "assets"
 
 
@@ -97,10 +106,60 @@ def test_a_build_announces_its_time_before_it_begins_and_how_far_it_is(environme
         commands.append(len(builds(environment)))
 
     folder = ensure_binaries(environment=environment, progress=progress)
-    assert {path.name for path in folder.iterdir()} == set(TARGETS)
-    assert lines[0].endswith(": about 3:40 on 2 idle cores")
-    assert lines[1:] == ["0:00 compiling package 1: example.com/a", "0:00 built 5 binaries"]
+    assert {path.name for path in folder.iterdir()} == {*COMPONENTS, "kubernetes"}
+    minutes, seconds = divmod(CONTROL_PLANE.seconds, 60)
+    assert lines[0].endswith(f": about {minutes}:{seconds:02} on 2 idle cores")
+    assert lines[1:] == ["0:00 compiling package 1: example.com/a", "0:00 built 3 binaries"]
     assert commands == [0, 1, 1]
+
+
+def test_components_of_kubernetes_are_links_to_one_binary(environment):
+    folder = ensure_binaries(environment=environment, progress=lambda _: None)
+    links = {path.name: path.readlink().name for path in folder.iterdir() if path.is_symlink()}
+    assert links == dict.fromkeys(
+        ("kube-apiserver", "kube-controller-manager", "kube-scheduler"), "kubernetes"
+    )
+
+
+def edited(environment, tmp_path, text, *substitutions):
+    """Build with edits of a file of another module; return what Go would compile in its place."""
+    module = tmp_path / "module"
+    module.mkdir()
+    (module / "main.go").write_text(text)
+    suite = CONTROL_PLANE._replace(edits={"example.com/a": {"main.go": substitutions}})
+    seen = tmp_path / "seen"
+    copy = f"/bin/cp overlay.json {seen}; /bin/cp edited-0.go {seen}.go\n"
+    go = tmp_path / "bin" / "go"
+    go.write_text(go.read_text() + copy)
+    ensure(suite, environment=environment, progress=lambda _: None)
+    (overlaid,) = json.loads(seen.read_text())["Replace"]
+    assert (module / "main.go").read_text() == text
+    return overlaid, seen.with_suffix(".go").read_text()
+
+
+def test_a_file_of_another_module_is_compiled_with_its_edits(environment, tmp_path):
+    path, text = edited(
+        environment, tmp_path, 'import "b"\nfunc c() {}\n', ('import "b"\n', ""), (r"c\(", "d(")
+    )
+    assert text == "func d() {}\n"
+    assert path.endswith("/modules/control-plane/example.com/a/main.go")
+    assert (tmp_path / "edits").read_text() == "-replace=example.com/a=./example.com/a\n"
+
+
+def test_an_edit_that_a_new_version_does_not_match_is_one_clear_line(environment, tmp_path):
+    with pytest.raises(
+        PlaygroundError, match=r"^example\.com/a/main\.go has no x\+: correct EDITS$"
+    ):
+        edited(environment, tmp_path, "func c() {}\n", ("x+", ""))
+
+
+def test_links_flags_and_edits_decide_the_digest_of_those_that_have_them():
+    toolchain = Toolchain(Path("go"), "go1.99.1", "amd64")
+    plain = CONTROL_PLANE._replace(links={}, flags=(), edits={})
+    digests = {digest(toolchain, suite) for suite in (CONTROL_PLANE, plain)}
+    for name in ("links", "flags", "edits"):
+        digests.add(digest(toolchain, plain._replace(**{name: getattr(CONTROL_PLANE, name)})))
+    assert len(digests) == 5
 
 
 def test_binaries_whose_packages_end_alike_have_names_of_their_own(environment):
@@ -168,6 +227,7 @@ def test_commands_of_kubernetes_get_its_version_and_a_build_never_changes_go_sum
     (command,) = builds(environment)
     assert "-trimpath -mod=readonly" in command
     assert "-ldflags=-s -w -ldflags=k8s.io/kubernetes/cmd/...=-s -w -X" in command
+    assert "-ldflags=./kubernetes=-s -w -X" in command
     assert "version.gitVersion=v1.36.3" in command
     assert "version.gitMinor=36" in command
 
