@@ -42,7 +42,7 @@ venv: .venv/installed ## create the environment; the command is .venv/bin/harbou
 run: .venv/installed ## serve the sample policies and send one review to the server
 	@exec $(BIN)/harbourmaster server files --policies deploy/samples --try tests/fixtures/statefulset-create.json
 
-demo: .venv/installed ## start a local cluster; gate, evaluate and place an application; KEEP=1 keeps it running
+demo: .venv/installed ## show every capability on a local cluster, in about two minutes; KEEP=1 keeps it running
 	@exec $(BIN)/python -m harbourmaster.playground demo $(if $(KEEP),--keep)
 
 demo-evaluation: .venv/installed ## gate a Deployment by a real Prometheus; KEEP=1 keeps it running

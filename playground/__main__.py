@@ -115,7 +115,7 @@ def _demo(run: Callable[..., None], given: Path | None, *, keep: bool) -> int:
         run(directory, keep=keep, say=lambda line: print(line, flush=True))
     except (PlaygroundError, OSError):
         remove = False
-        say(f"the demo failed; logs are in {directory}/logs and {directory}/prometheus")
+        say(f"the demo failed; logs are below {directory}")
         raise
     finally:
         if remove:
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, text, otherwise in (
         (
             "demo",
-            "show all capabilities: gates, evaluations, placement and the dashboard",
+            "show all capabilities: gates, policies, placement, rescheduling, the dashboard",
             "; the default in a terminal",
         ),
         (

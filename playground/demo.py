@@ -85,6 +85,9 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 class Demo:
     """An installation, and the steps of the demo. Each step raises PlaygroundError if it fails."""
 
+    namespace = NAMESPACE
+    name = NAME
+
     def __init__(self, plane: ControlPlane, say: Callable[[str], None], steps: int = STEPS) -> None:
         self._plane = plane
         self._say = say
@@ -142,7 +145,7 @@ class Demo:
         self.kubectl("get", "keptnmetrics")
 
     def _await_version(self, version: str, field: str, value: str) -> None:
-        name = f"keptnworkloadversion/{NAME}-{NAME}-{version}"
+        name = f"keptnworkloadversion/{self.name}-{self.name}-{version}"
         self.kubectl("wait", name, "--for=create", f"--timeout={PATIENCE}")
         self.wait_for(name, field, value)
 
@@ -158,11 +161,11 @@ class Demo:
     def annotate(self, annotations: dict[str, str]) -> None:
         """Change annotations in the template of the Deployment."""
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
-        self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
+        self.kubectl("patch", f"deployment/{self.name}", "-p", patch)
 
     def pods_of(self, version: str) -> list[dict[str, Any]]:
         """Return the pods of a version."""
-        command = ("get", "pods", "-n", NAMESPACE, "-l", f"app={NAME}", "-o=json")
+        command = ("get", "pods", "-n", self.namespace, "-l", f"app={self.name}", "-o=json")
         return [
             pod
             for pod in json.loads(self._plane.kubectl(*command).stdout)["items"]
@@ -180,9 +183,9 @@ class Demo:
         self._step += 1
         self._say(f"\n== {self._step} of {self._steps}: {text}")
 
-    def kubectl(self, *arguments: str) -> None:
+    def kubectl(self, *arguments: str, namespace: str = "") -> None:
         """Show a command and what it prints."""
-        command = ("-n", NAMESPACE, *arguments)
+        command = ("-n", namespace or self.namespace, *arguments)
         self._say(f"$ kubectl {shlex.join(command)}")
         self.tell(self._plane.kubectl(*command).stdout)
 

@@ -1,7 +1,7 @@
-"""All of it in one go: an application gated, evaluated and placed, and where one can see that.
+"""All of it in one go: pods that wait for checks and objects, policies, placement, eviction.
 
-From nothing to a control plane with Harbourmaster, a Prometheus and two member clusters; each step
-is a command that a user would give, with what it prints.
+From nothing to a control plane with Harbourmaster and two member clusters; each step is a command
+that a user would give, with what it prints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.playground import api
-from harbourmaster.playground.build import ensure_binaries, ensure_prometheus, find_kubectl
+from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.capabilities import (
     VISITOR,
     controller_flags,
@@ -24,11 +24,10 @@ from harbourmaster.playground.capabilities import (
     overlay,
 )
 from harbourmaster.playground.control_plane import ControlPlane
-from harbourmaster.playground.demo import FIRST, NAME, NAMESPACE, SAMPLES, Demo, shorten
+from harbourmaster.playground.demo import FIRST, PATIENCE, SAMPLES, SECOND, Demo, shorten
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation, step
 from harbourmaster.playground.processes import interrupt_on
-from harbourmaster.playground.prometheus import Prometheus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,8 @@ MEMBERS: Final = {"north": "wind", "south": "sun"}
 """Member clusters, and the metric that counts for each."""
 LAST: Final = "2.0"
 APPLICATION: Final = "ferry"
+LEDGER: Final = ("run", "ledger", "--image=registry.example.com/ledger:1.0")
+LEDGER_LABELS: Final = "--labels=example.com/app=ledger,example.com/role=main"
 FLAGS: Final = (
     "--certificates-publish-seconds=0",
     "--placement-sample-interval-seconds=1",
@@ -52,9 +53,8 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
     """
     interrupt_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     binaries = ensure_binaries(progress=say)
-    program = ensure_prometheus(progress=say)
     with ExitStack() as stack:
-        say(f"== 0 of {STEPS}: a control plane with Harbourmaster, a Prometheus, two more clusters")
+        say(f"== 0 of {STEPS}: a control plane with Harbourmaster, and two more clusters")
         plane = ControlPlane(directory, binaries=binaries)
         with step("control plane: etcd, API server, controllers, scheduler, kwok", say):
             stack.enter_context(plane)
@@ -68,11 +68,6 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         )
         stack.enter_context(installation)
         plane.await_nodes(nodes)
-        scrapes = installation.scrapes
-        prometheus = Prometheus(directory / "prometheus", scrapes, program=program)
-        with step(f"Prometheus at {prometheus.url}, which scrapes {', '.join(scrapes)}", say):
-            stack.enter_context(prometheus)
-            prometheus.await_targets()
         members = {}
         for name in MEMBERS:
             with step(f"member cluster {name}: etcd and API server", say):
@@ -82,7 +77,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         programs = Path(sys.executable).parent
         say(f'$ export KUBECONFIG={plane.kubeconfig} PATH="{programs}:$PATH"')
         tour = Tour(plane, say, members)
-        tour.go(prometheus.url)
+        tour.go()
         tour.show_pages(dashboard_url(flags), find_kubectl(binaries))
         if keep:
             say("Ctrl-C stops everything.")
@@ -93,7 +88,10 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
 
 class Tour(Demo):
-    """The steps of the demo of evaluations, and those around them."""
+    """A step for each capability."""
+
+    namespace = "shop"
+    name = "till"
 
     def __init__(
         self, plane: ControlPlane, say: Callable[[str], None], members: Mapping[str, Path]
@@ -101,26 +99,54 @@ class Tour(Demo):
         super().__init__(plane, say, STEPS)
         self._members = members
 
-    def go(self, server: str) -> None:
+    def go(self) -> None:
         """All steps but the last. Raises PlaygroundError where one goes otherwise."""
-        self.measure(server)
         self.fail()
-        self.explain()
-        self.mend()
         self.succeed()
+        self.wait()
+        self.add_fields()
         self.place()
         self.move()
+        self.make_room()
         self.leave_waiting()
 
-    def explain(self) -> None:
-        """Ask why the pod waits."""
-        self.headline("why does it wait?")
-        self._say(
-            "Two commands show it, for all waiting pods and for one. They cannot read the settings"
-        )
-        self._say("of our processes, because these run outside the cluster here.")
+    def fail(self) -> None:
+        """Roll out a version whose check fails, and ask why its pod waits."""
+        self.headline(f"a check: version {FIRST} has too many errors, so its pod is not scheduled")
+        self.kubectl("apply", "-f", shorten(SAMPLES / "evaluation" / "few-errors.yaml"))
+        self._await_version(FIRST, "status", "Failed")
+        self._say("Two commands show why. They cannot read the settings of our processes, which")
+        self._say("run outside the cluster here.")
         self.harbourmaster("gate", "list", "-A")
-        self.harbourmaster("why", "pod", f"{NAMESPACE}/{self._waiting_pod()}")
+        self.harbourmaster("why", "pod", f"--namespace={self.namespace}", f"-l=app={self.name}")
+        self._check(FIRST, "Pending")
+
+    def succeed(self) -> None:
+        """Correct the value, and roll out a version that runs."""
+        self.headline(f"the errors are gone, and version {SECOND} runs")
+        patch = json.dumps({"spec": {"static": {"metrics": {"errors-per-minute": 2}}}})
+        self.kubectl("patch", "keptnmetricsprovider/constants", "--type=merge", "-p", patch)
+        self.wait_for("keptnmetric/errors-per-minute", "value", "2")
+        self.annotate({"keptn.sh/version": SECOND})
+        self.kubectl("rollout", "status", f"deployment/{self.name}", f"--timeout={PATIENCE}")
+        self._check(SECOND, "Running")
+
+    def wait(self) -> None:
+        """Hold a pod until the object that its annotation names exists."""
+        self.headline("a wait: a pod starts when its ConfigMap exists")
+        annotation = "--annotations=gates.harbourmaster.dev/wait-for=configmap/prices"
+        self.kubectl("run", "stall", "--image=registry.example.com/stall:1.0", annotation)
+        self.harbourmaster("gate", "list", f"--namespace={self.namespace}")
+        self.kubectl("create", "configmap", "prices", "--from-literal=apple=1")
+        self.kubectl("wait", "pod/stall", "--for=condition=Ready", f"--timeout={PATIENCE}")
+
+    def add_fields(self) -> None:
+        """Create a pod that gets a toleration from a policy."""
+        self.headline("a policy adds a toleration to the pods that it selects")
+        self.kubectl("apply", "-f", shorten(SAMPLES / "cluster-toleration.yaml"))
+        self.kubectl(*LEDGER, LEDGER_LABELS)
+        self.kubectl("get", "pod/ledger", "-o=jsonpath={.spec.tolerations[-1:]}")
+        self.harbourmaster("why", "pod", f"{self.namespace}/ledger")
 
     def place(self) -> None:
         """Make the other clusters known, and an application that goes to the better one."""
@@ -130,7 +156,7 @@ class Tour(Demo):
         )
         self._say("only: objects are created there, but no pod becomes ready.")
         for name, metric in MEMBERS.items():
-            command = ("placement", "new", "cluster", name, f"--namespace={NAMESPACE}")
+            command = ("placement", "new", "cluster", name, f"--namespace={self.namespace}")
             kubeconfig = f"--kubeconfig={self._members[name]}"
             made = self._ask((*command, kubeconfig, "--metric", metric, "1"))
             line = shlex.join((*command, kubeconfig, "--metric", metric, "1"))
@@ -150,13 +176,24 @@ class Tour(Demo):
         self.kubectl("patch", provider, "--type=merge", "-p", patch)
         self._await_place("south")
 
+    def make_room(self) -> None:
+        """Fill both nodes, and create a critical add-on, for which the rescheduler evicts a pod."""
+        self.headline("both nodes are full, and a critical add-on gets room on one")
+        self.kubectl("apply", "-f", shorten(SAMPLES / "demo" / "reports.yaml"))
+        self.kubectl("rollout", "status", "deployment/reports", f"--timeout={PATIENCE}")
+        self._say("The rescheduler waits ten seconds for the scheduler before it evicts pods.")
+        manifest = shorten(SAMPLES / "demo" / "dns.yaml")
+        self.kubectl("apply", "-f", manifest, namespace="kube-system")
+        bound = ("wait", "pod/dns", "--for=condition=PodScheduled", f"--timeout={PATIENCE}")
+        self.kubectl(*bound, namespace="kube-system")
+        self.kubectl("get", "events", "--field-selector=reason=EvictedByRescheduler")
+
     def leave_waiting(self) -> None:
         """Roll out a version that waits until the user acts, so that it can be examined."""
         self.headline(f"version {LAST} waits for a task that is missing")
         tasks = {"keptn.sh/pre-deployment-tasks": "manual-approval"}
         self.annotate({"keptn.sh/version": LAST, **tasks})
-        version = f"keptnworkloadversion/{NAME}-{NAME}-{LAST}"
-        self.wait_for(version, "preDeploymentStatus", "Pending")
+        self._await_version(LAST, "preDeploymentStatus", "Pending")
         self.harbourmaster("gate", "list", "-A")
 
     def show_pages(self, address: str, kubectl: Path) -> None:
@@ -170,7 +207,7 @@ class Tour(Demo):
             raise PlaygroundError(f"the dashboard at {address} does not answer: {fault}")
         self.kubectl("create", "serviceaccount", VISITOR)
         role = "--clusterrole=harbourmaster-dashboard-viewer"
-        account = f"--serviceaccount={NAMESPACE}:{VISITOR}"
+        account = f"--serviceaccount={self.namespace}:{VISITOR}"
         self.kubectl("create", "clusterrolebinding", VISITOR, role, account)
         self._say(
             "Gates shows what the pod of the last step waits for, Applications the phases of each"
@@ -180,7 +217,7 @@ class Tour(Demo):
         self._say("It asks for a token; in another shell, in this folder, this prints one:")
         self._say(
             f"$ {shorten(kubectl)} --kubeconfig={self._plane.kubeconfig} "
-            f"create token {VISITOR} -n {NAMESPACE}"
+            f"create token {VISITOR} -n {self.namespace}"
         )
 
     def harbourmaster(self, *arguments: str) -> None:
@@ -192,7 +229,7 @@ class Tour(Demo):
         self.wait_for(
             f"applications.placement.harbourmaster.dev/{APPLICATION}", "runningOn.name", cluster
         )
-        self.harbourmaster("why", "application", f"{NAMESPACE}/{APPLICATION}")
+        self.harbourmaster("why", "application", f"{self.namespace}/{APPLICATION}")
         for name, kubeconfig in self._members.items():
             command = (f"--kubeconfig={kubeconfig}", "get", "deployments", "--ignore-not-found")
             self._say(f"$ kubectl {shlex.join(command)}")
@@ -200,12 +237,6 @@ class Tour(Demo):
             self.tell(output or "nothing")
             if (APPLICATION in output) != (name == cluster):
                 raise PlaygroundError(f"{APPLICATION} should be on {cluster} alone")
-
-    def _waiting_pod(self) -> str:
-        pods = self.pods_of(FIRST)
-        if not pods:
-            raise PlaygroundError(f"there is no pod of version {FIRST}")
-        return str(pods[0]["metadata"]["name"])
 
     def _ask(self, arguments: Sequence[str]) -> str:
         """Return the output of a harbourmaster command. Raises PlaygroundError."""

@@ -13,8 +13,9 @@ from itertools import chain
 
 import pytest
 
-from harbourmaster.playground.build import ensure_prometheus
 from harbourmaster.playground.group import living
+from harbourmaster.playground.processes import read_records
+from harbourmaster.playground.prometheus import Prometheus
 from harbourmaster.playground.tour import MEMBERS, STEPS
 from helpers.command import demonstrating
 from helpers.grafana import DASHBOARDS, filled_in, panels_of
@@ -23,17 +24,12 @@ from helpers.patience import PATIENCE
 # A first run builds Prometheus.
 pytestmark = pytest.mark.timeout(900)
 PLANES = ("", *(f"{name}/" for name in MEMBERS))
-RECORDS = (
-    *(f"{folder}pids.json" for folder in PLANES),
-    "harbourmaster.json",
-    "prometheus/prometheus.json",
-)
+RECORDS = (*(f"{folder}pids.json" for folder in PLANES), "harbourmaster.json")
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """A demo that has shown all and runs on; in the end Ctrl-C stops everything."""
-    ensure_prometheus()
     directory = tmp_path_factory.mktemp("demo") / "harbour"
     with demonstrating(directory, "demo", "Ctrl-C stops everything") as demo:
         assert demo.matched, demo.text
@@ -66,20 +62,36 @@ def test_every_step_is_told_in_order(demo):
     assert told == list(range(STEPS + 1))
 
 
-def test_the_pod_waits_and_why_says_for_what(demo):
-    failed, succeeded = demo.rows("get pods")
-    assert [(row[0], row[1]) for row in failed[1:]] == [("1.0", "Pending")]
-    assert ("1.1", "Running") in [(row[0], row[1]) for row in succeeded[1:]]
-    _, after = demo.text.split("$ harbourmaster why pod market/")
+def test_why_names_the_value_that_fails_the_check(demo):
+    _, after = demo.text.split("$ harbourmaster why pod --namespace=shop -l=app=till\n")
     said, _ = after.split("\n== ", 1)
-    assert "policies-are-in-force" in said
-    assert "value '0' did not meet objective '>0'" in said
+    assert "few-errors" in said
+    assert "value '7' did not meet objective '<5'" in said
+
+
+def test_the_wait_names_its_object_and_ends_with_it(demo):
+    (listed,) = demo.rows("gate list --namespace=shop")
+    assert any("configmap/prices" in " ".join(row) for row in listed)
+    assert "pod/stall condition met" in demo.text
+
+
+def test_the_policy_adds_its_toleration(demo):
+    (shown,) = demo.rows("get pod/ledger")
+    assert "example.com/dedicated-to" in " ".join(shown[0])
+    (said,) = demo.rows("why pod shop/ledger")
+    assert any("cluster-toleration" in row for row in said)
+
+
+def test_one_pod_is_evicted_for_the_add_on(demo):
+    assert "pod/dns condition met" in demo.text
+    (events,) = demo.rows("get events --field-selector=reason=EvictedByRescheduler")
+    assert len([row for row in events if "EvictedByRescheduler" in row]) == 1
 
 
 def test_the_application_is_placed_and_moves(demo):
     assert [
         re.search("(?:placed on|way to) '(\\w+)'", " ".join(chain.from_iterable(table)))[1]
-        for table in demo.rows("why application market/ferry")
+        for table in demo.rows("why application shop/ferry")
     ] == ["north", "south"]
     listed = demo.rows("get deployments --ignore-not-found")
     assert [any("ferry" in row for row in table) for table in listed] == [True, False, False, True]
@@ -95,8 +107,8 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
     assert page(address)[0] != 200
     for path, shown in (
         ("", ("Overview",)),
-        ("applications", ("stall",)),
-        ("gates", ("stall-", "manual-approval")),
+        ("applications", ("till",)),
+        ("gates", ("till-", "manual-approval")),
         ("clusters", tuple(MEMBERS)),
         ("clusters?view=placed", ("ferry", "south")),
     ):
@@ -105,9 +117,22 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
         assert all(name in text for name in shown), path
 
 
+@pytest.fixture(scope="module")
+def server(demo, tmp_path_factory):
+    """A Prometheus that scrapes the processes of the demo."""
+    records = read_records(demo.directory / "harbourmaster.json")
+    scrapes = {
+        record.name: record.ready.replace("/readyz", "/metrics")
+        for record in records
+        if record.ready
+    }
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), scrapes) as prometheus:
+        prometheus.await_targets()
+        yield prometheus.url
+
+
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_each_dashboard_of_grafana_shows_something(demo, name):
-    server = re.search(r"Prometheus at (\S+),", demo.text)[1]
+def test_each_dashboard_of_grafana_shows_something(server, name):
     panels = panels_of(name)
     queries = {
         panel["title"]: filled_in(target["expr"]) for panel in panels for target in panel["targets"]

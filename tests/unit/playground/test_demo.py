@@ -13,7 +13,7 @@ import yaml
 from harbourmaster.placement.model import Application
 from harbourmaster.playground import demo, tour
 from harbourmaster.playground.capabilities import COMPONENTS, overlay
-from harbourmaster.playground.demo import NAMESPACE, SAMPLE_SERVER, SAMPLES, Demo
+from harbourmaster.playground.demo import SAMPLE_SERVER, SAMPLES, Demo
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.tour import APPLICATION, MEMBERS, Tour
 from helpers.manifests import kustomize, of_kind, parse, settings_of
@@ -155,25 +155,59 @@ def test_the_sample_goes_where_the_metrics_of_the_members_say():
     assert {metric["metadata"]["name"] for metric in metrics} == set(MEMBERS.values())
     assert provider["spec"]["static"]["metrics"].keys() == set(MEMBERS.values())
     assert {metric["spec"]["provider"]["name"] for metric in metrics} == {"weather"}
-    assert {obj["metadata"]["namespace"] for obj in FERRY} == {NAMESPACE}
+    assert {obj["metadata"]["namespace"] for obj in FERRY} == {Tour.namespace}
     assert application["metadata"]["name"] == APPLICATION
     decoded = msgspec.convert(application, Application)
     assert decoded.spec is not None
 
 
-def test_the_pod_that_waits_is_asked_about(start_tour):
-    plane = Plane(pod("1.1", name="new"), pod("1.0"))
-    steps, lines, ours = start_tour(plane)
-    steps.explain()
-    assert ours == [["gate", "list", "-A"], ["why", "pod", f"{NAMESPACE}/old"]]
+def test_a_pod_whose_check_fails_is_asked_about(start_tour):
+    steps, lines, ours = start_tour(Plane(pod("1.0")))
+    steps.fail()
+    why = ["why", "pod", "--namespace=shop", "-l=app=till"]
+    assert ours == [["gate", "list", "-A"], why]
     assert lines.count("  said") == 2
-    assert f"$ harbourmaster why pod {NAMESPACE}/old" in lines
+    assert f"$ harbourmaster {' '.join(why)}" in lines
 
 
-def test_a_missing_waiting_pod_ends_the_demo(start_tour):
-    steps, *_ = start_tour(Plane(pod("1.1", name="new")))
-    with pytest.raises(PlaygroundError, match=r"no pod of version 1\.0"):
-        steps.explain()
+def test_the_sample_of_the_check_is_what_the_tour_rolls_out():
+    manifest = yaml.safe_load_all((SAMPLES / "evaluation" / "few-errors.yaml").read_text())
+    *_, deployment = manifest
+    assert deployment["metadata"] == {"name": Tour.name, "namespace": Tour.namespace}
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["keptn.sh/version"] == demo.FIRST
+
+
+def test_the_samples_fill_both_nodes_and_leave_no_room_for_the_add_on():
+    reports, dns = (
+        yaml.safe_load((SAMPLES / "demo" / name).read_text())
+        for name in ("reports.yaml", "dns.yaml")
+    )
+    assert reports["metadata"]["namespace"] == Tour.namespace
+    assert reports["spec"]["replicas"] == 2
+    requests = [
+        spec["containers"][0]["resources"]["requests"]["cpu"]
+        for spec in (reports["spec"]["template"]["spec"], dns["spec"])
+    ]
+    # Each node has 32 CPUs.
+    assert max(requests) <= 32 < sum(requests)
+    assert "scheduler.alpha.kubernetes.io/critical-pod" in dns["metadata"]["annotations"]
+
+
+def test_every_step_is_shown_with_its_number(start_tour, monkeypatch):
+    monkeypatch.setattr(tour.api, "why_not_ready", lambda _: None)
+    plane = Plane(pod("1.0"), pod("1.1", "Running"), where=("north",))
+    steps, lines, ours = start_tour(plane)
+    for step in (steps.fail, steps.succeed, steps.wait, steps.add_fields, steps.place):
+        step()
+    plane.where = ("south",)
+    for step in (steps.move, steps.make_room, steps.leave_waiting):
+        step()
+    steps.show_pages("http://127.0.0.1:1/", Path("/nowhere/kubectl"))
+    headlines = [line for line in lines if line.startswith("\n== ")]
+    assert [line.split()[1] for line in headlines] == [str(n + 1) for n in range(tour.STEPS)]
+    assert ["why", "pod", "shop/ledger"] in ours
+    assert any(line.startswith("$ kubectl -n kube-system wait pod/dns") for line in lines)
 
 
 def test_each_member_is_made_known_by_our_own_command(start_tour):
@@ -184,7 +218,7 @@ def test_each_member_is_made_known_by_our_own_command(start_tour):
     assert [(command[3], command[-2]) for command in made] == list(MEMBERS.items())
     assert plane.applied == ["said\n"] * len(MEMBERS)
     assert sum(line.endswith("| kubectl apply -f -") for line in lines) == len(MEMBERS)
-    assert ours[-1] == ["why", "application", f"{NAMESPACE}/{APPLICATION}"]
+    assert ours[-1] == ["why", "application", f"{Tour.namespace}/{APPLICATION}"]
 
 
 @pytest.mark.parametrize("where", [(), ("south",), ("north", "south")])
@@ -211,7 +245,7 @@ def test_the_address_the_token_and_the_account_are_shown(start_tour, monkeypatch
     assert asked == ["http://127.0.0.1:1/login"]
     assert "\nThe dashboard: http://127.0.0.1:1/" in lines
     assert lines[-1] == (
-        f"$ /nowhere/kubectl --kubeconfig=/plane/kubeconfig create token visitor -n {NAMESPACE}"
+        "$ /nowhere/kubectl --kubeconfig=/plane/kubeconfig create token visitor -n shop"
     )
     assert any("--clusterrole=harbourmaster-dashboard-viewer" in line for line in lines)
 

@@ -138,8 +138,7 @@ def test_a_demo_that_went_otherwise_says_how_and_where_its_logs_are(monkeypatch,
     (folder,) = folders
     assert folder.exists()
     assert capsys.readouterr().err == (
-        f"the demo failed; logs are in {folder}/logs and {folder}/prometheus\n"
-        "playground: the pod is Running\n"
+        f"the demo failed; logs are below {folder}\nplayground: the pod is Running\n"
     )
 
 
