@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
@@ -65,6 +67,24 @@ def test_a_component_alone_renders_what_it_does_on_the_default(name):
         namespace=namespace_of(expected),
     )
     assert sorted_objects(rendered) == sorted_objects(expected)
+
+
+def test_the_quick_start_installs_the_image_that_it_loads():
+    """The settings are those of docs/howto/kind.md, as a shell passes them."""
+    text = (ROOT / "docs/howto/kind.md").read_text()
+    (block,) = re.findall(r"^helm install .*?[^\\]$", text, re.MULTILINE | re.DOTALL)
+    script = f"IMG=localhost/harbourmaster:dev; helm() {{ printf '%s\\n' \"$@\"; }}; {block}"
+    shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    words = shown.stdout.splitlines()
+    values = [f"--set={value}" for flag, value in pairwise(words) if flag == "--set"]
+    rendered = template_objects(*values, namespace=NAMESPACE)
+    deployments = [obj for obj in rendered if obj["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    assert {obj["spec"]["replicas"] for obj in deployments} == {1}
+    containers = [obj["spec"]["template"]["spec"]["containers"][0] for obj in deployments]
+    assert {(container["image"], container["imagePullPolicy"]) for container in containers} == {
+        ("localhost/harbourmaster:dev", "IfNotPresent")
+    }
 
 
 def test_one_replica_of_each_is_the_component_single_replica():

@@ -9,6 +9,7 @@ import yaml
 
 from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import replay_lines
+from harbourmaster.gates.waits import WAITED_KEY
 from helpers.admission import GATE, OPT_IN, PARENT, family, keys, pod
 from helpers.objects import cluster_policy, review
 from helpers.oracles import apply_patch
@@ -145,3 +146,14 @@ def test_replay_and_render_take_them_too(sources, tmp_path, capsysbinary):
     after = yaml.safe_load(capsysbinary.readouterr().out)
     assert after["spec"]["schedulerName"] == "keptn-scheduler"
     assert "schedulingGates" not in after["spec"]
+
+
+def test_a_copied_pod_loses_the_marks_of_the_gate(sources, tmp_path, capsysbinary):
+    document = pod(TRACKED)
+    document["metadata"]["namespace"] = "ns1"
+    document["metadata"]["annotations"][WAITED_KEY] = "timed-out"
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(yaml.safe_dump(document))
+    assert main(["render", *sources, "-f", str(manifest)]) == 0
+    after = yaml.safe_load(capsysbinary.readouterr().out)
+    assert WAITED_KEY not in after["metadata"]["annotations"]
